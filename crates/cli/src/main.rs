@@ -1,0 +1,3 @@
+//! The `diskside` command.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The host side: connections, volumes and files.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The Cranelift tier: compiles the sandbox's checked IR to machine code.

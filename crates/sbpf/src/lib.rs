@@ -1,0 +1,1 @@
+//! The sandbox: image, verifier, checked IR, interpreter, regions and helper declarations.
