@@ -1,0 +1,330 @@
+//! An image: what a compiled object holds, linked and laid out, before verification.
+//!
+//! All code sections stand one after another in [`Image::code`]; an instruction's index there is
+//! the `insn` of every diagnostic and trap. After linking
+//! - `LDDW` of a data symbol holds its program-visible address ([`RegionId::RODATA`] or
+//!   [`RegionId::DATA`]), with the slot's `src` cleared;
+//! - a call of a program function has `src` 1 and `imm` relative to the next instruction;
+//! - a call of a helper has `src` 0 and `imm` an index into [`Image::imports`];
+//! - the address of a weak helper is 1 where the helper exists, else 0.
+//!
+//! [`RegionId::RODATA`]: crate::region::RegionId::RODATA
+//! [`RegionId::DATA`]: crate::region::RegionId::DATA
+
+use crate::helpers::HelperId;
+use crate::insn::Slot;
+
+/// A linked object with one or more programs.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// Every instruction slot of every code section.
+    pub code: Vec<Slot>,
+    /// Functions, in the order of their first instruction; they cover `code` without overlap.
+    pub functions: Vec<Function>,
+    /// Programs, in the order of their sections.
+    pub programs: Vec<Program>,
+    /// Helpers that the code calls.
+    pub imports: Vec<Import>,
+    /// Bytes of the read-only data region.
+    pub rodata: Vec<u8>,
+    /// Initial bytes of the data region: `.data`, then zeros for `.bss`.
+    pub data: Vec<u8>,
+    /// Source positions, sorted by `insn`; each holds until the next.
+    pub lines: Vec<SourceLine>,
+    /// What the `.diskside` note asks for.
+    pub note: Note,
+    /// FNV-1a hash of the object's bytes: the content name of the program.
+    pub content_hash: u64,
+}
+
+/// A function of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Symbol name.
+    pub name: String,
+    /// Index of the first slot in [`Image::code`].
+    pub start: usize,
+    /// One past the last slot.
+    pub end: usize,
+    /// Number of parameters by BTF, where known.
+    pub params: Option<u8>,
+}
+
+/// An entry point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Name after the slash of the section (or the symbol's, where the section has none).
+    pub name: String,
+    /// Full section name.
+    pub section: String,
+    /// What calls it and with what.
+    pub kind: Kind,
+    /// Flags between the kind and the slash, such as `unordered`.
+    pub flags: Vec<String>,
+    /// Index into [`Image::functions`].
+    pub function: usize,
+    /// The schema of its arguments, from the BTF type of parameter 4.
+    pub args: Option<ArgSchema>,
+}
+
+/// Program kinds, chosen by section name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// `s64 f(void *out, const void *in, u64 in_len, const ARGS *args, const struct ds_call *call)`.
+    Read,
+    /// As `read`; its output goes to the medium.
+    Write,
+    /// `s64 f(void *acc, u64 acc_len, u64 acc_cap, const void *part, u64 part_len)`.
+    Combine,
+    /// `s64 f(struct ds_traverse *t)`.
+    Traverse,
+    /// `s64 f(struct ds_kernel *k)`.
+    Kernel,
+    /// `s64 f(struct ds_exec *x)`.
+    Exec,
+    /// lambda-IO's plain form: `ssize_t f(void *out, void *in, size_t len)`.
+    Lambda,
+    /// lambda-IO's context form: `int f(struct context *)`.
+    LambdaIo,
+    /// XRP and BPF-oF: `unsigned f(struct bpf_xrp *)`.
+    Xrp,
+    /// Delilah: `u64 f(void *data, u64 len, void *state, u64 state_len)`.
+    Delilah,
+    /// Raw code without a contract: `r1` is the input's address, `r2` its length, input writable.
+    /// For conformance suites and tests; no section name chooses it.
+    Raw,
+}
+
+impl Kind {
+    /// The kind that a section's prefix names.
+    #[must_use]
+    pub fn from_section_prefix(prefix: &str) -> Option<Self> {
+        Some(match prefix {
+            "read" => Self::Read,
+            "write" => Self::Write,
+            "combine" => Self::Combine,
+            "traverse" => Self::Traverse,
+            "kernel" => Self::Kernel,
+            "exec" => Self::Exec,
+            "lambda" => Self::Lambda,
+            "lambda_io" => Self::LambdaIo,
+            "xrp" => Self::Xrp,
+            "delilah" => Self::Delilah,
+            _ => return None,
+        })
+    }
+
+    /// The section prefix, also the name in docs and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Combine => "combine",
+            Self::Traverse => "traverse",
+            Self::Kernel => "kernel",
+            Self::Exec => "exec",
+            Self::Lambda => "lambda",
+            Self::LambdaIo => "lambda_io",
+            Self::Xrp => "xrp",
+            Self::Delilah => "delilah",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// A helper that the code calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Import {
+    /// Its name; the name carries the version (`ds_find2`).
+    pub name: String,
+    /// True when the symbol is weak: absence is no error, its address is 0.
+    pub weak: bool,
+    /// What it resolved to; `None` only for an absent weak helper.
+    pub helper: Option<HelperId>,
+}
+
+/// A source position.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceLine {
+    /// First instruction slot that it covers.
+    pub insn: usize,
+    /// File name as the compiler recorded it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
+    /// The line's text, trimmed; may be empty.
+    pub text: String,
+}
+
+/// The `.diskside` note (all fields optional in the object).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Version of the program ABI.
+    pub abi_version: u32,
+    /// Bytes of a stack frame; a multiple of 64, at most [`Note::STACK_BYTES_MAX`].
+    pub stack_bytes: u32,
+    /// Output capacity: `in_len * out_ratio.0 / out_ratio.1 + out_constant`.
+    pub out_ratio: (u32, u32),
+    /// See `out_ratio`.
+    pub out_constant: u64,
+    /// How ranges are split by default.
+    pub split: Split,
+}
+
+impl Note {
+    /// Largest frame.
+    pub const STACK_BYTES_MAX: u32 = 1 << 20;
+    /// The frame that eBPF defines.
+    pub const STACK_BYTES_DEFAULT: u32 = 512;
+}
+
+impl Default for Note {
+    fn default() -> Self {
+        Self {
+            abi_version: 1,
+            stack_bytes: Self::STACK_BYTES_DEFAULT,
+            out_ratio: (1, 1),
+            out_constant: 4096,
+            split: Split::None,
+        }
+    }
+}
+
+/// How a range is split into chunks that hold whole records.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Split {
+    /// Anywhere, at multiples of the chunk length.
+    #[default]
+    None,
+    /// At multiples of a record of this many bytes.
+    Fixed(u32),
+    /// After this delimiter byte.
+    Delimiter(u8),
+}
+
+/// Arguments described by the BTF type of parameter 4.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ArgSchema {
+    /// Name of the structure.
+    pub name: String,
+    /// Its size in bytes.
+    pub len_bytes: u32,
+    /// Its members, in order of offset.
+    pub fields: Vec<ArgField>,
+}
+
+/// One argument.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArgField {
+    /// Member name.
+    pub name: String,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Element type.
+    pub ty: ArgType,
+    /// Number of elements; 1 for a plain member, 0 for a flexible array at the end.
+    pub count: u32,
+    /// True for a member declared as an array.
+    pub is_array: bool,
+    /// Named values, where the type is an enumeration.
+    pub values: Vec<(String, i64)>,
+    /// Default from `btf_decl_tag("default:…")`.
+    pub default: Option<String>,
+    /// Smallest value from `btf_decl_tag("min:…")`.
+    pub min: Option<i64>,
+    /// Largest value from `btf_decl_tag("max:…")`.
+    pub max: Option<i64>,
+    /// One line of help from `btf_decl_tag("doc:…")`.
+    pub doc: Option<String>,
+}
+
+/// Element type of an argument.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "named as in C headers")]
+pub enum ArgType {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    /// Bits of a float, from `btf_decl_tag("type:f32")`.
+    F32,
+    /// Bits of a double, from `btf_decl_tag("type:f64")`.
+    F64,
+    /// `char`: text when an array.
+    Char,
+    Bool,
+}
+
+impl ArgType {
+    /// Size of one element.
+    #[must_use]
+    pub const fn len_bytes(self) -> u32 {
+        match self {
+            Self::U8 | Self::I8 | Self::Char | Self::Bool => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+}
+
+impl Image {
+    /// Code without an object file: one function, one program.
+    ///
+    /// Calls of helpers must already be import indices into `imports`.
+    #[must_use]
+    pub fn from_code(name: &str, kind: Kind, code: Vec<Slot>, imports: Vec<Import>) -> Self {
+        let end = code.len();
+        Self {
+            code,
+            functions: vec![Function {
+                name: name.to_owned(),
+                start: 0,
+                end,
+                params: None,
+            }],
+            programs: vec![Program {
+                name: name.to_owned(),
+                section: format!("{}/{name}", kind.name()),
+                kind,
+                flags: Vec::new(),
+                function: 0,
+                args: None,
+            }],
+            imports,
+            ..Self::default()
+        }
+    }
+
+    /// The source position of an instruction, where the object has line information.
+    #[must_use]
+    pub fn line_of(&self, insn: usize) -> Option<&SourceLine> {
+        let i = self.lines.partition_point(|l| l.insn <= insn);
+        let line = &self.lines[i.checked_sub(1)?];
+        // A position does not reach into the next function.
+        let function = self
+            .functions
+            .iter()
+            .find(|f| (f.start..f.end).contains(&insn))?;
+        (line.insn >= function.start).then_some(line)
+    }
+
+    /// The program with this name; of two with one name, the first that is no `combine`.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<usize> {
+        let named = |p: &&(usize, &Program)| p.1.name == name;
+        let all: Vec<_> = self.programs.iter().enumerate().collect();
+        all.iter()
+            .filter(named)
+            .find(|p| p.1.kind != Kind::Combine)
+            .or_else(|| all.iter().find(named))
+            .map(|p| p.0)
+    }
+}

@@ -1,0 +1,1 @@
+//! To be read with the parent module.
