@@ -1,3 +1,17 @@
-//! NVMe over TCP as data: wire structures, PDUs, and the host's and the controller's state machines, without I/O.
-
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod buffer;
+pub mod controller;
+mod digest;
+pub mod host;
+mod nqn;
+pub mod status;
+mod transmit;
+pub mod wire;
+
+pub use buffer::{BufferId, BufferPool, BufferSlice, Buffers};
+pub use digest::{Crc32c, crc32c};
+pub use nqn::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn, NqnError};
+pub use status::Status;
+pub use transmit::{Segment, Transmit};

@@ -1,0 +1,13 @@
+//! The host's side: what an initiator does to use a controller.
+//!
+//! One [`Admin`] per controller brings it up; one [`Connection`] per I/O queue pair carries reads and writes.
+
+mod admin;
+mod connection;
+mod submission;
+
+pub use admin::{
+    Admin, AdminConfig, AdminEvent, ControllerInfo, DiscoveredSubsystem, NamespaceInfo,
+};
+pub use connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
+pub use submission::{Answer, CommandError, Completed, Data, Submission, SubmitError};

@@ -1,0 +1,137 @@
+//! NVMe Qualified Names: how hosts and subsystems are called (NVMe Base 4.7).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The longest NQN, in bytes, without its terminating NUL (NVMe Base 4.7).
+pub const NQN_LEN_MAX: usize = 223;
+
+/// The well-known name of the discovery subsystem (NVMe Base 3.1.3.3).
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// A valid NVMe Qualified Name. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Nqn(Arc<str>);
+
+/// Why a text is no NQN.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NqnError {
+    /// Longer than [`NQN_LEN_MAX`].
+    #[error("an NQN has at most {NQN_LEN_MAX} bytes, this one has {0}")]
+    TooLong(usize),
+    /// It does not start with `nqn.`.
+    #[error("an NQN starts with \"nqn.\", as in nqn.2014-08.org.example:name; got {0:?}")]
+    Prefix(String),
+    /// It is not UTF-8, or contains a control character or a space.
+    #[error("an NQN is printable UTF-8 without spaces")]
+    Characters,
+    /// The 256-byte field has no terminating NUL.
+    #[error("the NQN field has no terminating NUL")]
+    Unterminated,
+}
+
+impl Nqn {
+    /// Checks and keeps a name.
+    pub fn new(name: &str) -> Result<Self, NqnError> {
+        if name.len() > NQN_LEN_MAX {
+            return Err(NqnError::TooLong(name.len()));
+        }
+        if !name.starts_with("nqn.") || name.len() == 4 {
+            return Err(NqnError::Prefix(name.chars().take(40).collect()));
+        }
+        if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(NqnError::Characters);
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The discovery subsystem's name.
+    pub fn discovery() -> Self {
+        Self(DISCOVERY_NQN.into())
+    }
+
+    /// Whether this is the discovery subsystem's well-known name.
+    pub fn is_discovery(&self) -> bool {
+        &*self.0 == DISCOVERY_NQN
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads a NUL-terminated field of a structure.
+    pub fn from_field(field: &[u8; 256]) -> Result<Self, NqnError> {
+        let end = field
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or(NqnError::Unterminated)?;
+        let name = std::str::from_utf8(&field[..end]).map_err(|_| NqnError::Characters)?;
+        Self::new(name)
+    }
+
+    /// The name as a NUL-padded field of a structure.
+    pub fn to_field(&self) -> [u8; 256] {
+        let mut field = [0; 256];
+        field[..self.0.len()].copy_from_slice(self.0.as_bytes());
+        field
+    }
+}
+
+impl FromStr for Nqn {
+    type Err = NqnError;
+
+    fn from_str(name: &str) -> Result<Self, NqnError> {
+        Self::new(name)
+    }
+}
+
+impl fmt::Display for Nqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Nqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_their_field() {
+        let longest = format!("nqn.{}", "x".repeat(NQN_LEN_MAX - 4));
+        for name in [
+            DISCOVERY_NQN,
+            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+            &longest,
+        ] {
+            let nqn = Nqn::new(name).unwrap();
+            assert_eq!(Nqn::from_field(&nqn.to_field()).unwrap(), nqn);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_the_reason() {
+        assert_eq!(
+            Nqn::new(&format!("nqn.{}", "x".repeat(220))),
+            Err(NqnError::TooLong(224))
+        );
+        assert_eq!(
+            Nqn::new("iqn.2014"),
+            Err(NqnError::Prefix("iqn.2014".into()))
+        );
+        assert_eq!(Nqn::new("nqn."), Err(NqnError::Prefix("nqn.".into())));
+        assert_eq!(Nqn::new("nqn.a b"), Err(NqnError::Characters));
+        assert_eq!(Nqn::from_field(&[b'n'; 256]), Err(NqnError::Unterminated));
+        let mut field = [0; 256];
+        field[..6].copy_from_slice(b"nqn.\xff\xfe");
+        assert_eq!(Nqn::from_field(&field), Err(NqnError::Characters));
+    }
+}
