@@ -1,1 +1,18 @@
-//! Asynchronous I/O: rings, buffers, and instances with submit, poll and block_on.
+//! Asynchronous I/O: rings, buffers, instances with `submit`, `poll` and `block_on`, and read-ahead.
+//!
+//! | Module | What it is | Who uses it |
+//! |---|---|---|
+//! | [`ring`] | one io_uring, owned by one thread; operations own their memory while in flight | reactors, connections |
+//! | [`buffer`] | aligned buffers, bounded pools, memory shared by threads | everyone |
+//! | [`instance`] | any thread submits reads, writes and syncs by position and gets a future (DAPHNE D6.3, part 2) | hosts, applications |
+//! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
+//! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
+//!
+//! The whole public interface is safe: what an operation reads or writes is moved into the ring and
+//! comes back with its completion, so no buffer is freed or reused while the kernel may touch it.
+
+pub mod buffer;
+pub mod ring;
+pub mod socket;
+
+pub use rustix::io::Errno;

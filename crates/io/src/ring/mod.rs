@@ -1,0 +1,498 @@
+//! One io_uring, owned by one thread.
+//!
+//! A [`Ring`] is made on the thread that uses it and stays there; other threads reach it through
+//! their own queues and a [`Waker`]. An [`Op`] owns everything that the kernel will touch and gives
+//! it back with its [`Completion`], so this interface needs no `unsafe`.
+//!
+//! The loop of a reactor:
+//!
+//! ```
+//! # use diskside_io::{buffer::Buffer, ring::{Op, Ring, RingConfig}};
+//! # fn main() -> std::io::Result<()> {
+//! # let file = std::sync::Arc::new(std::fs::File::open("/proc/self/exe")?.into());
+//! let mut ring = Ring::new(&RingConfig::default())?;
+//! ring.push(1, Op::Read { file, offset: 0, buffer: Buffer::zeroed(4096), range: 0..4096 });
+//! while ring.in_flight() > 0 {
+//!     let wait = ring.wait(None)?; // submits everything pushed, polls a while, then sleeps
+//!     if wait.woken { /* look into the queue that another thread filled */ }
+//!     while let Some(done) = ring.next_completion() {
+//!         assert_eq!((done.token, done.result), (1, Ok(4096)));
+//!         // pushing more operations here is fine: they go out with the next `wait`
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! What it takes care of: completions are drained before anything is pushed on; operations wait in a
+//! backlog while the submission queue is full; deferred task work runs whenever the kernel asks
+//! for it, also while polling; a dropped ring cancels what is in flight and waits for it.
+//!
+//! With [`RingConfig::default`] the kernel does nothing behind the thread's back
+//! (`SINGLE_ISSUER | DEFER_TASKRUN | COOP_TASKRUN | TASKRUN_FLAG`), and [`Ring::wait`] polls for
+//! 50 µs before it sleeps: full speed under load, no CPU time when idle.
+
+mod batch;
+mod op;
+mod provided;
+mod slots;
+mod split;
+mod stable;
+mod waker;
+
+use std::collections::VecDeque;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+pub use batch::{SEGMENTS_MAX, SendBatch};
+pub use op::{Completion, Op, Payload, TRANSFER_BYTES_MAX};
+pub use provided::{GROUP_BUFFERS_MAX, GroupId, Received};
+pub use slots::OpId;
+pub use waker::Waker;
+
+pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
+
+use op::Held;
+use provided::Group;
+use slots::Slots;
+
+/// How long a dropped ring waits for operations that cannot be cancelled, before it leaks their memory.
+const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Marks completions that nobody waits for.
+const NOBODY: u64 = u64::MAX;
+
+/// How a ring is set up.
+#[derive(Clone, Debug)]
+pub struct RingConfig {
+    /// Entries of the submission queue, rounded up to a power of two. The completion queue has four times as many.
+    pub entries: u32,
+    /// How long [`Ring::wait`] polls before it sleeps. Zero sleeps at once.
+    pub spin: Duration,
+    /// Let a kernel thread submit; it sleeps after this long without work. It needs a core of its own.
+    pub sq_poll: Option<Duration>,
+    /// Poll the device for completions. Only for `O_DIRECT` reads and writes on devices with poll
+    /// queues; such a ring cannot be woken, receive, send or synchronise.
+    pub io_poll: bool,
+}
+
+impl Default for RingConfig {
+    fn default() -> Self {
+        Self {
+            entries: 256,
+            spin: Duration::from_micros(50),
+            sq_poll: None,
+            io_poll: false,
+        }
+    }
+}
+
+/// What happened during [`Ring::wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// [`Waker::wake`] was called.
+    pub woken: bool,
+    /// There are completions to take.
+    pub completions: bool,
+}
+
+/// What a ring has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingStats {
+    /// System calls to submit or to wait.
+    pub enters: u64,
+    /// Times the thread slept.
+    pub sleeps: u64,
+    /// Completions reaped.
+    pub completions: u64,
+}
+
+/// One io_uring and its operations in flight. See the [module](self).
+pub struct Ring {
+    uring: ManuallyDrop<IoUring>,
+    slots: ManuallyDrop<Slots>,
+    groups: ManuallyDrop<Vec<Rc<Group>>>,
+    /// Pushed, but not yet in the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    /// Reaped, but not yet taken.
+    ready: VecDeque<cqueue::Entry>,
+    waker: Waker,
+    /// Whether a read of the waker's eventfd is in flight.
+    listening: bool,
+    config: RingConfig,
+    stats: RingStats,
+    /// A ring belongs to the thread that made it.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Ring {
+    /// A new ring for the calling thread.
+    pub fn new(config: &RingConfig) -> io::Result<Self> {
+        Ok(Self {
+            uring: ManuallyDrop::new(build(config, true)?),
+            slots: ManuallyDrop::new(Slots::with_capacity(config.entries as usize)),
+            groups: ManuallyDrop::default(),
+            backlog: VecDeque::new(),
+            ready: VecDeque::new(),
+            waker: Waker::new()?,
+            listening: false,
+            config: config.clone(),
+            stats: RingStats::default(),
+            not_send: PhantomData,
+        })
+    }
+
+    /// Adds an operation; it goes to the kernel with the next [`wait`](Self::wait) or
+    /// [`submit`](Self::submit). `token` comes back in its completions.
+    pub fn push(&mut self, token: u64, op: Op) -> OpId {
+        let (entry, held) = op.prepare();
+        let id = self.slots.insert(token, held);
+        self.enqueue(entry.user_data(id.0));
+        id
+    }
+
+    /// Asks the kernel to cancel an operation. It still completes: with `ECANCELED`, or as if it had not been cancelled.
+    pub fn cancel(&mut self, id: OpId) {
+        if self.slots.get(id).is_some() {
+            self.enqueue(opcode::AsyncCancel::new(id.0).build().user_data(NOBODY));
+        }
+    }
+
+    /// Operations pushed and not completed.
+    pub fn in_flight(&self) -> usize {
+        self.slots.busy() - usize::from(self.listening)
+    }
+
+    /// What wakes this ring's thread from others.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// What the ring has done so far.
+    pub fn stats(&self) -> RingStats {
+        self.stats
+    }
+
+    /// Makes `buffers` (a power of two) of `len_bytes` each for [`Op::Receive`] to take from.
+    pub fn provide(&mut self, buffers: u16, len_bytes: usize) -> io::Result<GroupId> {
+        let id = GroupId(self.groups.len() as u16);
+        let group = Group::register(&self.uring, id, buffers, len_bytes)?;
+        self.groups.push(group);
+        Ok(id)
+    }
+
+    /// Submits what was pushed, without waiting for anything.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.enter(0, None)
+    }
+
+    /// Submits what was pushed and waits for a completion, a [`Waker::wake`] or the timeout.
+    ///
+    /// It may also return with neither, for instance after a signal.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Wait> {
+        let spin = timeout.map_or(self.config.spin, |timeout| timeout.min(self.config.spin));
+        if self.config.io_poll || (spin.is_zero() && timeout != Some(Duration::ZERO)) {
+            self.reap();
+            if self.ready.is_empty() && !self.waker.is_pending() {
+                self.sleep(timeout)?;
+            } else {
+                self.enter(0, None)?;
+            }
+            return Ok(self.outcome());
+        }
+        let started = Instant::now();
+        loop {
+            if self.wants_enter() {
+                self.enter(0, None)?;
+            }
+            self.reap();
+            if !self.ready.is_empty() || self.waker.is_pending() {
+                return Ok(self.outcome());
+            }
+            let elapsed = started.elapsed();
+            if elapsed >= spin {
+                let left = timeout.map(|timeout| timeout.saturating_sub(elapsed));
+                if left != Some(Duration::ZERO) {
+                    self.sleep(left)?;
+                }
+                return Ok(self.outcome());
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The next completion that the last [`wait`](Self::wait) found.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.ready.pop_front()?;
+            if let Some(completion) = self.complete(&entry) {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        if entry.user_data() == NOBODY {
+            return None;
+        }
+        let id = OpId(entry.user_data());
+        let more = cqueue::more(entry.flags());
+        let result = outcome(entry);
+        let (token, held) = self
+            .slots
+            .get(id)
+            .expect("a completion belongs to an operation in flight");
+        let produced = match held {
+            Held::Counter(..) => {
+                self.listening = false;
+                self.slots.remove(id);
+                return None;
+            }
+            Held::Accept(_) => op::accepted(result),
+            Held::Receive(_, group) => match cqueue::buffer_select(entry.flags()) {
+                Some(index) => {
+                    let len = result.map_or(0, |len| len as usize);
+                    Payload::Received(self.groups[usize::from(group.0)].received(index, len))
+                }
+                None => Payload::None,
+            },
+            _ => Payload::None,
+        };
+        if more {
+            return Some(Completion {
+                token,
+                result,
+                more,
+                payload: produced,
+            });
+        }
+        let (token, held) = self.slots.remove(id).expect("found above");
+        let payload = match produced {
+            Payload::None => held.into_payload(),
+            produced => produced,
+        };
+        Some(Completion {
+            token,
+            result,
+            more,
+            payload,
+        })
+    }
+
+    fn enqueue(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
+        self.fill();
+    }
+
+    /// Moves the backlog into the submission queue, as far as it fits.
+    fn fill(&mut self) {
+        let mut queue = self.uring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: everything the entry points to is owned by its slot until the completion is taken.
+            if unsafe { queue.push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn wants_enter(&mut self) -> bool {
+        let queue = self.uring.submission();
+        queue.taskrun()
+            || queue.cq_overflow()
+            || (!queue.is_empty() && self.config.sq_poll.is_none())
+            || !self.backlog.is_empty()
+            || (self.config.sq_poll.is_some() && queue.need_wakeup())
+    }
+
+    /// Sleeps until something happens, unless it already has.
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.config.io_poll {
+            return self.enter(1, timeout);
+        }
+        if !self.listening {
+            let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
+            let id = self.slots.insert(NOBODY, held);
+            self.listening = true;
+            self.enqueue(entry.user_data(id.0));
+        }
+        if !self.waker.fall_asleep() {
+            return self.enter(0, None);
+        }
+        self.stats.sleeps += 1;
+        let entered = self.enter(1, timeout);
+        self.waker.wake_up();
+        entered
+    }
+
+    /// Hands everything pushed to the kernel, runs deferred work and waits for `want` completions.
+    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        loop {
+            self.reap();
+            self.fill();
+            // What is already reaped, or does not fit yet, must not wait for what comes.
+            let want = if self.ready.is_empty() && self.backlog.is_empty() {
+                want
+            } else {
+                0
+            };
+            self.stats.enters += 1;
+            let entered = enter(&self.uring, want, timeout);
+            self.reap();
+            match entered {
+                Ok(()) => {}
+                Err(Errno::INTR | Errno::TIME) => {}
+                // The completion queue was full, or memory is short for a moment: reaping helps.
+                Err(Errno::BUSY | Errno::AGAIN) if !self.ready.is_empty() => {}
+                Err(Errno::BUSY | Errno::AGAIN) => std::thread::yield_now(),
+                Err(errno) => return Err(errno.into()),
+            }
+            if self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes all completions from the shared queue.
+    fn reap(&mut self) {
+        let before = self.ready.len();
+        self.ready.extend(self.uring.completion());
+        self.stats.completions += (self.ready.len() - before) as u64;
+    }
+
+    fn outcome(&mut self) -> Wait {
+        self.reap();
+        Wait {
+            woken: self.waker.take_pending(),
+            completions: !self.ready.is_empty(),
+        }
+    }
+
+    /// Cancels everything and waits until the kernel has let go of all memory; false if it did not in time.
+    fn quiesce(&mut self) -> bool {
+        let deadline = Instant::now() + DROP_WAIT_MAX;
+        let mut cancelled = false;
+        while self.slots.busy() > 0 && Instant::now() < deadline {
+            let step = if cancelled {
+                Duration::from_millis(20)
+            } else {
+                Duration::ZERO
+            };
+            let want = usize::from(cancelled);
+            if self.enter(want, Some(step)).is_err() {
+                return false;
+            }
+            while self.next_completion().is_some() {}
+            // `ENOENT` (nothing to cancel) and rings that cannot cancel leave it to the loop.
+            let now = Timespec::new();
+            let _ = self
+                .uring
+                .submitter()
+                .register_sync_cancel(Some(now), CancelBuilder::any().all());
+            cancelled = true;
+        }
+        self.slots.busy() == 0
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let quiet = self.quiesce();
+        // SAFETY: dropped once, here, and not used again. The io_uring goes first: it refers to the rest.
+        unsafe { ManuallyDrop::drop(&mut self.uring) };
+        if quiet {
+            // SAFETY: no operation is in flight, so the kernel no longer touches what slots and groups own.
+            unsafe {
+                ManuallyDrop::drop(&mut self.slots);
+                ManuallyDrop::drop(&mut self.groups);
+            }
+        }
+    }
+}
+
+/// Sets up an io_uring; `one_thread` when the calling thread alone will submit and reap.
+fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder
+        .setup_cqsize(config.entries.next_power_of_two().saturating_mul(4))
+        .setup_clamp()
+        .dontfork();
+    if let Some(idle) = config.sq_poll {
+        builder.setup_sqpoll(idle.as_millis().clamp(1, u128::from(u32::MAX)) as u32);
+    } else if one_thread {
+        builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag();
+    }
+    if config.io_poll {
+        builder.setup_iopoll();
+    }
+    builder.build(config.entries).map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOSYS | libc::EPERM) => {
+                "; is io_uring switched off (kernel.io_uring_disabled, a container's seccomp)?"
+            }
+            Some(libc::ENOMEM) => "; RLIMIT_MEMLOCK may be too low",
+            Some(libc::EINVAL) => "; Linux 6.1 or newer is needed",
+            _ => "",
+        };
+        io::Error::new(
+            error.kind(),
+            format!("io_uring with {} entries: {error}{hint}", config.entries),
+        )
+    })
+}
+
+fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), Errno> {
+    let submitter = uring.submitter();
+    let entered = if uring.params().is_setup_sqpoll() {
+        match timeout.filter(|_| want > 0) {
+            None => submitter.submit_and_wait(want),
+            Some(timeout) => {
+                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timespec(timeout)))
+            }
+        }
+    } else {
+        // SAFETY: only this thread moves the tail, so the count is exact; a shared reference to the
+        // ring with one user at a time is all that `submission_shared` asks for.
+        let queued = unsafe { uring.submission_shared() }.len() as u32;
+        // Without GETEVENTS the kernel does not run deferred work.
+        let flags = EnterFlags::GETEVENTS;
+        match timeout.filter(|_| want > 0) {
+            None => {
+                // SAFETY: no argument is passed; the count is that of the entries in the queue.
+                unsafe {
+                    submitter.enter::<libc::sigset_t>(queued, want as u32, flags.bits(), None)
+                }
+            }
+            Some(timeout) => {
+                let timespec = timespec(timeout);
+                let args = SubmitArgs::new().timespec(&timespec);
+                let flags = flags | EnterFlags::EXT_ARG;
+                // SAFETY: EXT_ARG goes with `SubmitArgs`, which lives through the call.
+                unsafe { submitter.enter(queued, want as u32, flags.bits(), Some(&args)) }
+            }
+        }
+    };
+    entered
+        .map(drop)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec::from(timeout)
+}
+
+fn outcome(entry: &cqueue::Entry) -> Result<u32, Errno> {
+    match entry.result() {
+        errno @ ..0 => Err(Errno::from_raw_os_error(-errno)),
+        count => Ok(count.cast_unsigned()),
+    }
+}

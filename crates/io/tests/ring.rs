@@ -1,0 +1,379 @@
+//! The ring against real files, sockets and threads.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::buffer::{Buffer, Hugepages, SharedMemory};
+use diskside_io::ring::{Completion, Op, Payload, Ring, RingConfig, SendBatch, Waker};
+use diskside_io::socket::{SocketOptions, listen_at, local_address, socket_for};
+
+fn sleepy() -> RingConfig {
+    RingConfig {
+        spin: Duration::ZERO,
+        ..RingConfig::default()
+    }
+}
+
+/// Waits until `wanted` completions have come, for at most ten seconds.
+fn gather(ring: &mut Ring, wanted: usize) -> Vec<Completion> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut found = Vec::new();
+    while found.len() < wanted {
+        assert!(
+            Instant::now() < deadline,
+            "only {} of {wanted} completions came: {found:?}",
+            found.len()
+        );
+        ring.wait(Some(Duration::from_millis(100))).unwrap();
+        found.extend(std::iter::from_fn(|| ring.next_completion()));
+    }
+    found
+}
+
+fn file_with(bytes: &[u8]) -> Arc<OwnedFd> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    Arc::new(file.into())
+}
+
+#[test]
+fn a_read_gives_the_buffer_back_with_the_bytes() {
+    for config in [
+        RingConfig::default(),
+        sleepy(),
+        RingConfig {
+            sq_poll: Some(Duration::from_millis(10)),
+            ..sleepy()
+        },
+    ] {
+        let file = file_with(b"0123456789");
+        let mut ring = Ring::new(&config).unwrap();
+        ring.push(
+            7,
+            Op::Read {
+                file,
+                offset: 2,
+                buffer: Buffer::zeroed(16),
+                range: 4..16,
+            },
+        );
+        let done = gather(&mut ring, 1).pop().unwrap();
+        assert_eq!((done.token, done.result, done.more), (7, Ok(8), false));
+        let Payload::Buffer(buffer) = done.payload else {
+            panic!("a read returns its buffer")
+        };
+        assert_eq!(&buffer[..], b"\0\0\0\x0023456789\0\0\0\0");
+        assert_eq!(ring.in_flight(), 0);
+    }
+}
+
+#[test]
+fn what_was_written_and_synchronised_is_in_the_file() {
+    let file = file_with(b"");
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    let buffer = Buffer::copy_of(b"..durable..");
+    ring.push(
+        1,
+        Op::Write {
+            file: file.clone(),
+            offset: 3,
+            buffer,
+            range: 2..9,
+            durable: true,
+        },
+    );
+    assert_eq!(gather(&mut ring, 1)[0].result, Ok(7));
+    ring.push(
+        2,
+        Op::Sync {
+            file: file.clone(),
+            data_only: true,
+        },
+    );
+    let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    ring.push(
+        3,
+        Op::Allocate {
+            file: file.clone(),
+            flags,
+            offset: 3,
+            len: 2,
+        },
+    );
+    assert!(gather(&mut ring, 2).iter().all(|done| done.result == Ok(0)));
+    let mut content = [0; 10];
+    assert_eq!(rustix::io::pread(&file, &mut content, 0).unwrap(), 10);
+    assert_eq!(&content, b"\0\0\0\0\0rable");
+}
+
+#[test]
+fn an_error_carries_its_errno_and_the_buffer() {
+    let read_only = Arc::new(std::fs::File::open("/proc/self/exe").unwrap().into());
+    let full: Arc<OwnedFd> = Arc::new(
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+            .into(),
+    );
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    let buffer = || Buffer::zeroed(10);
+    ring.push(
+        0,
+        Op::Write {
+            file: read_only,
+            offset: 0,
+            buffer: buffer(),
+            range: 0..10,
+            durable: false,
+        },
+    );
+    ring.push(
+        1,
+        Op::Write {
+            file: full,
+            offset: 0,
+            buffer: buffer(),
+            range: 0..10,
+            durable: false,
+        },
+    );
+    let mut found = gather(&mut ring, 2);
+    found.sort_by_key(|done| done.token);
+    assert_eq!(found[0].result, Err(Errno::BADF));
+    assert_eq!(found[1].result, Err(Errno::NOSPC));
+    assert!(
+        found
+            .iter()
+            .all(|done| matches!(done.payload, Payload::Buffer(_)))
+    );
+}
+
+#[test]
+fn more_operations_than_the_queues_hold_wait_in_the_backlog() {
+    let mut ring = Ring::new(&RingConfig {
+        entries: 8,
+        ..sleepy()
+    })
+    .unwrap();
+    for token in 0..10_000 {
+        ring.push(token, Op::Nop);
+    }
+    let mut tokens: Vec<u64> = gather(&mut ring, 10_000)
+        .iter()
+        .map(|done| done.token)
+        .collect();
+    tokens.sort_unstable();
+    assert!(tokens.iter().copied().eq(0..10_000));
+}
+
+#[test]
+fn connections_are_accepted_and_carry_batches_whole() {
+    let mut ring = Ring::new(&RingConfig::default()).unwrap();
+    let group = ring.provide(4, 1000).unwrap();
+    let options = SocketOptions {
+        congestion_control: Some("reno".into()),
+        ..SocketOptions::default()
+    };
+    for text in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = Arc::new(listen_at(text.parse().unwrap(), 16, &options).unwrap());
+        let address: SocketAddr = local_address(&listener).unwrap();
+        let accept = ring.push(1, Op::Accept { listener });
+        let client = Arc::new(socket_for(address, &options).unwrap());
+        ring.push(
+            2,
+            Op::Connect {
+                socket: client.clone(),
+                address,
+            },
+        );
+        let mut found = gather(&mut ring, 2);
+        found.sort_by_key(|done| done.token);
+        assert_eq!(found[1].result, Ok(0));
+        let Payload::Accepted(server) = found.swap_remove(0).payload else {
+            panic!("an accept yields a socket")
+        };
+
+        let shared = SharedMemory::zeroed(1 << 20, Hugepages::No);
+        shared.write(0, &vec![b's'; 100_000]);
+        let mut batch = Box::new(SendBatch::new());
+        batch.put(b"head");
+        batch.put_shared(shared.slice(0..100_000));
+        batch.put_buffer(Buffer::copy_of(&vec![b'b'; 50_000]), 0..50_000);
+        batch.put(b"tail");
+        let expected = batch.to_vec();
+        ring.push(
+            3,
+            Op::Send {
+                socket: Arc::new(server),
+                batch,
+            },
+        );
+        ring.push(
+            4,
+            Op::Receive {
+                socket: client.clone(),
+                group,
+            },
+        );
+
+        let mut received = Vec::new();
+        let (mut sent, mut ended) = (false, false);
+        while !sent || !ended {
+            for done in gather(&mut ring, 1) {
+                match (done.token, done.payload) {
+                    (3, Payload::Batch(mut batch)) => {
+                        assert_eq!(done.result, Ok(expected.len() as u32));
+                        assert_eq!(batch.drain_buffers().count(), 1);
+                        sent = true; // the server's socket closes here
+                    }
+                    (4, Payload::Received(bytes)) => received.extend_from_slice(&bytes),
+                    (4, Payload::None) if done.result == Err(Errno::NOBUFS) => {}
+                    // The end of the stream is a result of 0.
+                    (4, Payload::None) if done.result == Ok(0) => ended = true,
+                    other => panic!("unexpected completion {other:?}"),
+                }
+                if done.token == 4 && !done.more && !ended {
+                    ring.push(
+                        4,
+                        Op::Receive {
+                            socket: client.clone(),
+                            group,
+                        },
+                    );
+                }
+            }
+        }
+        assert_eq!(received, expected);
+        ring.cancel(accept);
+        let end = gather(&mut ring, 1).pop().unwrap();
+        assert_eq!(
+            (end.token, end.result, end.more),
+            (1, Err(Errno::CANCELED), false)
+        );
+    }
+}
+
+#[test]
+fn held_buffers_stop_a_receive_and_given_back_they_let_it_go_on() {
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    let group = ring.provide(2, 100).unwrap();
+    let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket = Arc::new(OwnedFd::from(here));
+    ring.push(
+        1,
+        Op::Receive {
+            socket: socket.clone(),
+            group,
+        },
+    );
+    there.write_all(&[1; 300]).unwrap();
+    let found = gather(&mut ring, 3);
+    assert_eq!(found[0].result, Ok(100));
+    assert_eq!(found[1].result, Ok(100));
+    assert_eq!(
+        (found[2].result, found[2].more),
+        (Err(Errno::NOBUFS), false)
+    );
+    drop(found);
+    ring.push(2, Op::Receive { socket, group });
+    let last = gather(&mut ring, 1).pop().unwrap();
+    assert_eq!((last.token, last.result), (2, Ok(100)));
+    // Bytes may outlive the ring that received them.
+    drop(ring);
+    let Payload::Received(bytes) = last.payload else {
+        panic!("a receive yields bytes")
+    };
+    assert_eq!(&bytes[..], &[1; 100]);
+}
+
+#[test]
+fn another_thread_wakes_a_sleeping_ring_every_time() {
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    let waker = ring.waker();
+    let heard = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2_000 {
+                while !heard.swap(false, Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                waker.wake();
+            }
+        });
+        for _ in 0..2_000 {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !ring.wait(Some(Duration::from_secs(1))).unwrap().woken {
+                assert!(Instant::now() < deadline, "a wake-up was lost");
+            }
+            heard.store(true, Ordering::SeqCst);
+        }
+    });
+    assert!(ring.stats().sleeps > 0);
+    const fn crosses_threads<T: Send + Sync>() {}
+    const { crosses_threads::<Waker>() };
+}
+
+#[test]
+fn a_wait_ends_at_its_timeout() {
+    for config in [RingConfig::default(), sleepy()] {
+        let mut ring = Ring::new(&config).unwrap();
+        let started = Instant::now();
+        let wait = ring.wait(Some(Duration::from_millis(30))).unwrap();
+        assert!(!wait.woken);
+        assert!(started.elapsed() >= Duration::from_millis(29));
+        assert_eq!(ring.wait(Some(Duration::ZERO)).unwrap().woken, false);
+    }
+}
+
+#[test]
+fn a_dropped_ring_lets_go_of_everything_in_flight() {
+    let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+    let (socket, pipe) = (Arc::new(OwnedFd::from(here)), Arc::new(pipe));
+    let mut ring = Ring::new(&RingConfig::default()).unwrap();
+    let group = ring.provide(2, 4096).unwrap();
+    ring.push(
+        1,
+        Op::Receive {
+            socket: socket.clone(),
+            group,
+        },
+    );
+    ring.push(
+        2,
+        Op::Read {
+            file: pipe.clone(),
+            offset: 0,
+            buffer: Buffer::zeroed(8),
+            range: 0..8,
+        },
+    );
+    ring.push(3, Op::Readable { file: pipe.clone() });
+    ring.wait(Some(Duration::from_millis(5))).unwrap();
+    assert_eq!(ring.in_flight(), 3);
+    let started = Instant::now();
+    drop(ring);
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "in-flight operations on pipes and sockets are cancelled"
+    );
+    assert_eq!(
+        (Arc::strong_count(&socket), Arc::strong_count(&pipe)),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_wrong_group_is_refused_with_the_rule() {
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    for (buffers, len) in [(3, 4096), (0, 4096), (4, 0)] {
+        let error = ring.provide(buffers, len).unwrap_err();
+        assert!(error.to_string().contains("power of two"), "{error}");
+    }
+}
