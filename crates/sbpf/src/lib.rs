@@ -5,11 +5,15 @@
 //! compilers in other crates translate it. Only memory is touched here: what helpers do to the world
 //! comes in by [`machine::Environment`].
 
+pub mod activation;
+pub mod float;
 pub mod helpers;
 pub mod image;
 pub mod insn;
+pub mod interp;
 pub mod ir;
 pub mod machine;
+pub mod opt;
 pub mod region;
 pub mod trap;
 pub mod verify;

@@ -126,6 +126,40 @@ pub enum Status {
 }
 
 impl Machine {
+    /// A machine with nothing mapped.
+    pub(crate) fn new(
+        helpers: Arc<HelperSet>,
+        imports: Arc<[Option<Helper>]>,
+        heap_quota_bytes: u64,
+        environment: Box<dyn Environment + Send>,
+    ) -> Self {
+        Self {
+            slice: 0,
+            args: [0; 5],
+            result: 0,
+            regions: [RegionEntry::UNMAPPED; REGION_COUNT],
+            budget: 0,
+            insn: 0,
+            trap: None,
+            deadline: None,
+            cancel: None,
+            helpers,
+            imports,
+            heap: crate::helpers::heap::Heap::new(heap_quota_bytes),
+            environment,
+        }
+    }
+
+    /// Maps the heap as it is now.
+    pub(crate) fn map_heap(&mut self) {
+        self.regions[usize::from(RegionId::HEAP.0)] = self.heap.entry();
+    }
+
+    /// Records that a tracer stopped the call.
+    pub(crate) fn cancelled(&mut self) {
+        self.stop(TrapKind::Cancelled);
+    }
+
     /// Finds the host address of `len` bytes at `address`, or records the trap.
     ///
     /// This is the one definition of what an access may touch.
@@ -192,7 +226,7 @@ impl Machine {
         let before = (1 << REGION_SHIFT) - GUARD_LEN;
         if offset >= before && usize::from(id.0) + 1 < REGION_COUNT {
             let next = RegionId(id.0 + 1);
-            if self.regions[usize::from(next.0)].len > 0 {
+            if !self.regions[usize::from(next.0)].base.is_null() {
                 return trap(
                     TrapKind::OutOfBounds,
                     next,
@@ -201,7 +235,7 @@ impl Machine {
             }
         }
         let entry = &self.regions[usize::from(id.0)];
-        let kind = if entry.len == 0 {
+        let kind = if entry.base.is_null() {
             TrapKind::Unmapped
         } else if write && entry.write_len == 0 && offset <= entry.len && len <= entry.len - offset
         {

@@ -1,0 +1,517 @@
+//! Activation: a verified program with memory of its own, ready to be called.
+//!
+//! Load once ([`Program::new`]), activate per thread ([`Activation::new`]), call many times. A call
+//! maps the caller's memory without copying and costs nanoseconds.
+
+use crate::helpers::{Helper, HelperSet};
+use crate::image::Image;
+use crate::interp::{Interpreter, Tracer};
+use crate::ir::{Module, lower::lower};
+use crate::machine::{
+    CancelToken, Environment, Machine, NoEnvironment, RegionEntry, SLICE_EDGES, Status,
+};
+use crate::opt::optimise;
+use crate::region::{REGION_LEN_MAX, RegionId};
+use crate::trap::Trap;
+use crate::verify::{Contract, Diagnostic, Entry, Verified, contract, verify};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A way to run a program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Tier {
+    /// The reference.
+    Interpreter,
+    /// Compiled at once by Cranelift.
+    Cranelift,
+    /// Compiled in the background by LLVM.
+    Llvm,
+}
+
+impl Tier {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Interpreter => "interp",
+            Self::Cranelift => "cranelift",
+            Self::Llvm => "llvm",
+        }
+    }
+}
+
+/// Runnable code of a program.
+///
+/// # Safety
+/// `enter` must do exactly what the checked IR says, and touch no memory but the machine and the
+/// regions mapped in it.
+pub unsafe trait Code: Send + Sync {
+    /// Which tier made it.
+    fn tier(&self) -> Tier;
+
+    /// Bytes of machine code; 0 for none.
+    fn code_len_bytes(&self) -> usize;
+
+    /// Runs the entry function. `fp` is the first frame's end.
+    ///
+    /// # Safety
+    /// Every region mapped in `machine` must be valid for the accesses that its entry allows, the
+    /// region of the stack must have a base with `Module::stack_len` bytes, and the context region
+    /// the length of the kind's context.
+    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64);
+}
+
+/// A verified program, lowered and optimised. Shared by all its activations.
+#[derive(Debug)]
+pub struct Program {
+    verified: Verified,
+    helpers: Arc<HelperSet>,
+    imports: Arc<[Option<Helper>]>,
+    plain: Arc<Module>,
+    optimised: Arc<Module>,
+}
+
+impl Program {
+    /// Verifies and lowers one program of an image.
+    ///
+    /// # Errors
+    /// What the verifier found.
+    pub fn new(
+        image: &Arc<Image>,
+        program: usize,
+        helpers: &Arc<HelperSet>,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        let verified = verify(image, program, helpers)?;
+        let plain = Arc::new(lower(&verified, helpers));
+        let optimised = Arc::new(optimise(&plain));
+        let imports = image
+            .imports
+            .iter()
+            .map(|i| i.helper.map(|id| *helpers.get(id)))
+            .collect();
+        Ok(Self {
+            verified,
+            helpers: Arc::clone(helpers),
+            imports,
+            plain,
+            optimised,
+        })
+    }
+
+    /// The image that it came from.
+    #[must_use]
+    pub fn image(&self) -> &Arc<Image> {
+        &self.verified.image
+    }
+
+    /// Its entry in the image.
+    #[must_use]
+    pub fn entry(&self) -> &crate::image::Program {
+        &self.verified.image.programs[self.verified.program]
+    }
+
+    /// What the verifier learnt.
+    #[must_use]
+    pub fn verified(&self) -> &Verified {
+        &self.verified
+    }
+
+    /// The contract of its kind.
+    #[must_use]
+    pub fn contract(&self) -> &'static Contract {
+        contract(self.entry().kind)
+    }
+
+    /// The checked IR with a check at every access.
+    #[must_use]
+    pub fn plain(&self) -> &Arc<Module> {
+        &self.plain
+    }
+
+    /// The checked IR for compilers, checks hoisted.
+    #[must_use]
+    pub fn optimised(&self) -> &Arc<Module> {
+        &self.optimised
+    }
+
+    /// The interpreter for this program.
+    #[must_use]
+    pub fn interpreter(&self) -> Interpreter {
+        Interpreter::new(Arc::clone(&self.plain))
+    }
+
+    /// `r1` to `r5` on entry; `scalars` fill the parameters that are numbers, in order.
+    #[must_use]
+    pub fn entry_registers(&self, scalars: &[u64]) -> [u64; 5] {
+        let mut scalars = scalars.iter().copied();
+        self.contract().params.map(|p| match p {
+            Entry::Uninit => 0,
+            Entry::Scalar => scalars.next().unwrap_or(0),
+            Entry::Region(r) => r.base(),
+        })
+    }
+}
+
+/// How long a call may run.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Retreating edges.
+    pub budget: u64,
+    /// When to stop.
+    pub deadline: Option<Instant>,
+    /// Who may stop it.
+    pub cancel: Option<CancelToken>,
+}
+
+impl Limits {
+    /// Smallest default budget.
+    pub const BUDGET_MIN: u64 = 16 << 20;
+
+    /// The default for a call over this much input and output: max(16 Mi, 4 per byte).
+    #[must_use]
+    pub const fn for_bytes(input_len: u64, output_cap: u64) -> Self {
+        let scaled = input_len.saturating_add(output_cap).saturating_mul(4);
+        let budget = if scaled > Self::BUDGET_MIN {
+            scaled
+        } else {
+            Self::BUDGET_MIN
+        };
+        Self {
+            budget,
+            deadline: None,
+            cancel: None,
+        }
+    }
+}
+
+const MAPPINGS_MAX: usize = 16;
+
+/// Memory that a call may touch, borrowed for the call.
+#[derive(Debug)]
+pub struct Mappings<'a> {
+    entries: [(RegionId, RegionEntry); MAPPINGS_MAX],
+    len: usize,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+impl Default for Mappings<'_> {
+    fn default() -> Self {
+        Self {
+            entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX],
+            len: 0,
+            borrow: PhantomData,
+        }
+    }
+}
+
+impl<'a> Mappings<'a> {
+    /// Most regions a call can map.
+    pub const MAX: usize = MAPPINGS_MAX;
+    /// What writable memory must be aligned to, so that atomics work.
+    pub const WRITABLE_ALIGN: usize = 8;
+
+    /// No memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Maps bytes that the program may read.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::MAX`] mappings or the slice is longer than a region: the
+    /// caller decides both.
+    #[must_use]
+    pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
+        self.push(
+            region,
+            RegionEntry {
+                base: bytes.as_ptr().cast_mut(),
+                len: bytes.len() as u64,
+                write_len: 0,
+            },
+        )
+    }
+
+    /// Maps bytes that the program may read and write.
+    ///
+    /// # Panics
+    /// As [`Self::read_only`], and if the bytes are not aligned to [`Self::WRITABLE_ALIGN`].
+    #[must_use]
+    pub fn writable(self, region: RegionId, bytes: &'a mut [u8]) -> Self {
+        assert!(
+            bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(Self::WRITABLE_ALIGN),
+            "writable memory of a program must be aligned to {} bytes",
+            Self::WRITABLE_ALIGN
+        );
+        let len = bytes.len() as u64;
+        self.push(
+            region,
+            RegionEntry {
+                base: bytes.as_mut_ptr(),
+                len,
+                write_len: len,
+            },
+        )
+    }
+
+    fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
+        assert!(
+            entry.len <= REGION_LEN_MAX,
+            "a region is at most {REGION_LEN_MAX} bytes long"
+        );
+        assert!(
+            self.len < Self::MAX,
+            "a call maps at most {} regions",
+            Self::MAX
+        );
+        self.entries[self.len] = (region, entry);
+        self.len += 1;
+        self
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &(RegionId, RegionEntry)> {
+        self.entries[..self.len].iter()
+    }
+}
+
+/// How a call ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Returned {
+    /// What the function returned.
+    pub value: u64,
+    /// Retreating edges that were left.
+    pub edges_left: u64,
+}
+
+/// How a call was stopped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{trap}")]
+pub struct Stopped {
+    /// Why and where.
+    pub trap: Trap,
+    /// Retreating edges that were left.
+    pub edges_left: u64,
+}
+
+/// A program with its own globals, stack and heap. One call at a time.
+pub struct Activation {
+    program: Arc<Program>,
+    code: Arc<dyn Code>,
+    machine: Box<Machine>,
+    stack: AlignedBytes,
+    data: AlignedBytes,
+}
+
+impl Activation {
+    /// Activates a program with this code.
+    #[must_use]
+    pub fn new(program: &Arc<Program>, code: Arc<dyn Code>, options: ActivationOptions) -> Self {
+        let machine = Machine::new(
+            Arc::clone(&program.helpers),
+            Arc::clone(&program.imports),
+            options.heap_quota_bytes,
+            options.environment,
+        );
+        let stack = AlignedBytes::zeroed(program.plain.stack_len as usize);
+        let data = AlignedBytes::from(&program.image().data[..]);
+        Self {
+            program: Arc::clone(program),
+            code,
+            machine: Box::new(machine),
+            stack,
+            data,
+        }
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Swaps in other code of the same program, such as that of a faster tier.
+    pub fn set_code(&mut self, code: Arc<dyn Code>) {
+        self.code = code;
+    }
+
+    /// Which tier runs.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.code.tier()
+    }
+
+    /// Calls the program. Regions of the image, the stack and the heap are mapped besides
+    /// `mappings`.
+    ///
+    /// # Errors
+    /// The trap, with the budget that was left.
+    ///
+    /// # Panics
+    /// If the kind has a context and `mappings` has none of its length: that is the caller's part.
+    pub fn call(
+        &mut self,
+        mappings: &Mappings<'_>,
+        args: [u64; 5],
+        limits: &Limits,
+    ) -> Result<Returned, Stopped> {
+        let code = Arc::clone(&self.code);
+        // SAFETY: `run` has mapped what `enter` asks for.
+        self.run(mappings, limits, |machine, fp| unsafe {
+            code.enter(machine, args, fp)
+        })
+    }
+
+    /// Calls the program in the interpreter, showing every step.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; a tracer that breaks gives a `Cancelled` trap.
+    pub fn trace(
+        &mut self,
+        mappings: &Mappings<'_>,
+        args: [u64; 5],
+        limits: &Limits,
+        tracer: &mut Tracer<'_>,
+    ) -> Result<Returned, Stopped> {
+        let interpreter = self.program.interpreter();
+        self.run(mappings, limits, |machine, fp| {
+            interpreter.trace(machine, args, fp, tracer)
+        })
+    }
+
+    /// Sets globals back to the image's initial values and empties the heap.
+    pub fn reset(&mut self) {
+        self.data.as_mut_slice()[..self.program.image().data.len()]
+            .copy_from_slice(&self.program.image().data);
+        self.machine.heap.clear();
+    }
+
+    fn run(
+        &mut self,
+        mappings: &Mappings<'_>,
+        limits: &Limits,
+        enter: impl FnOnce(&mut Machine, u64) -> (Status, u64),
+    ) -> Result<Returned, Stopped> {
+        self.map_own();
+        let context_len = u64::from(self.program.contract().context_len);
+        let machine = &mut *self.machine;
+        for (region, entry) in mappings.iter() {
+            machine.regions[usize::from(region.0)] = *entry;
+        }
+        assert!(
+            machine.regions[usize::from(RegionId::CONTEXT.0)].len >= context_len,
+            "this kind of program has a context of {context_len} bytes, which must be mapped"
+        );
+        machine.trap = None;
+        machine.budget = limits.budget;
+        machine.slice = limits.budget.min(SLICE_EDGES as u64) as i64;
+        machine.budget -= machine.slice as u64;
+        machine.deadline = limits.deadline;
+        machine.cancel.clone_from(&limits.cancel);
+        let fp = RegionId::STACK.base() + self.program.plain.functions[0].frame_len;
+        let (status, value) = enter(machine, fp);
+        for (region, _) in mappings.iter() {
+            machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED;
+        }
+        let edges_left = machine.edges_left();
+        match status {
+            Status::Returned => Ok(Returned { value, edges_left }),
+            Status::Trapped => {
+                let trap = machine
+                    .trap
+                    .take()
+                    .expect("a trapped call has recorded its trap");
+                Err(Stopped { trap, edges_left })
+            }
+        }
+    }
+
+    /// Maps what belongs to the activation. The buffers do not move while it lives.
+    fn map_own(&mut self) {
+        let rodata = &self.program.image().rodata;
+        let regions = &mut self.machine.regions;
+        regions[usize::from(RegionId::RODATA.0)] = RegionEntry {
+            base: rodata.as_ptr().cast_mut(),
+            len: rodata.len() as u64,
+            write_len: 0,
+        };
+        let data_len = self.program.image().data.len() as u64;
+        regions[usize::from(RegionId::DATA.0)] = RegionEntry {
+            base: self.data.as_mut_slice().as_mut_ptr(),
+            len: data_len,
+            write_len: data_len,
+        };
+        let stack_len = if self.program.plain.stack_addressable {
+            self.program.plain.stack_len
+        } else {
+            0
+        };
+        regions[usize::from(RegionId::STACK.0)] = RegionEntry {
+            base: self.stack.as_mut_slice().as_mut_ptr(),
+            len: stack_len,
+            write_len: stack_len,
+        };
+        self.machine.map_heap();
+    }
+}
+
+impl std::fmt::Debug for Activation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Activation")
+            .field("program", &self.program.entry().name)
+            .field("tier", &self.tier())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an activation is given besides its code.
+pub struct ActivationOptions {
+    /// Most bytes that `ds_alloc` gives out at one time.
+    pub heap_quota_bytes: u64,
+    /// Effects of helpers.
+    pub environment: Box<dyn Environment + Send>,
+}
+
+impl Default for ActivationOptions {
+    fn default() -> Self {
+        Self {
+            heap_quota_bytes: 64 << 20,
+            environment: Box::new(NoEnvironment),
+        }
+    }
+}
+
+/// Zeroed bytes aligned to 64, for regions that programs write.
+#[derive(Debug, Default)]
+pub(crate) struct AlignedBytes {
+    lines: Vec<Line>,
+}
+
+/// Only its size and alignment matter.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+struct Line([u8; 64]);
+
+impl AlignedBytes {
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self {
+            lines: vec![Line([0; 64]); len.div_ceil(64)],
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: `Line` is 64 plain bytes without padding, and the borrow is exclusive.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * 64)
+        }
+    }
+}
+
+impl From<&[u8]> for AlignedBytes {
+    fn from(bytes: &[u8]) -> Self {
+        let mut this = Self::zeroed(bytes.len());
+        this.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+        this
+    }
+}

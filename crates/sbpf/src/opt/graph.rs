@@ -1,0 +1,145 @@
+//! Dominators and natural loops of a function.
+
+use crate::ir::{BlockId, Func};
+use std::collections::BTreeSet;
+
+/// Orders and dominators of the blocks that are reachable from the entry.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub(super) predecessors: Vec<Vec<BlockId>>,
+    /// Position in reverse postorder; `None` for unreachable blocks.
+    pub(super) order_of: Vec<Option<u32>>,
+    pub(super) order: Vec<BlockId>,
+    idom: Vec<Option<BlockId>>,
+}
+
+/// A natural loop: all blocks that reach a back edge without passing the header.
+#[derive(Clone, Debug)]
+pub(super) struct Loop {
+    pub(super) header: BlockId,
+    /// Blocks in the loop, the header among them.
+    pub(super) blocks: BTreeSet<BlockId>,
+}
+
+impl Graph {
+    pub(super) fn new(func: &Func) -> Self {
+        let n = func.blocks.len();
+        let mut graph = Self {
+            predecessors: vec![Vec::new(); n],
+            order_of: vec![None; n],
+            order: reverse_postorder(func),
+            idom: vec![None; n],
+        };
+        for (i, b) in graph.order.iter().enumerate() {
+            graph.order_of[b.0 as usize] = Some(i as u32);
+        }
+        for &b in &graph.order {
+            for s in func.blocks[b.0 as usize].term.successors() {
+                graph.predecessors[s.0 as usize].push(b);
+            }
+        }
+        graph.find_dominators();
+        graph
+    }
+
+    /// Cooper, Harvey and Kennedy's iteration.
+    fn find_dominators(&mut self) {
+        let entry = self.order[0];
+        self.idom[entry.0 as usize] = Some(entry);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &b in &self.order[1..] {
+                let mut new = None;
+                for &p in &self.predecessors[b.0 as usize] {
+                    if self.idom[p.0 as usize].is_some() {
+                        new = Some(new.map_or(p, |q| self.common_dominator(p, q)));
+                    }
+                }
+                if self.idom[b.0 as usize] != new {
+                    self.idom[b.0 as usize] = new;
+                    changed = true;
+                }
+            }
+        }
+    }
+
+    fn common_dominator(&self, mut a: BlockId, mut b: BlockId) -> BlockId {
+        while a != b {
+            while self.position(a) > self.position(b) {
+                a = self.idom[a.0 as usize].expect("processed");
+            }
+            while self.position(b) > self.position(a) {
+                b = self.idom[b.0 as usize].expect("processed");
+            }
+        }
+        a
+    }
+
+    fn position(&self, b: BlockId) -> u32 {
+        self.order_of[b.0 as usize].expect("reachable")
+    }
+
+    pub(super) fn dominates(&self, a: BlockId, mut b: BlockId) -> bool {
+        if self.order_of[a.0 as usize].is_none() {
+            return false;
+        }
+        while self.position(b) > self.position(a) {
+            b = self.idom[b.0 as usize].expect("reachable");
+        }
+        a == b
+    }
+
+    /// The natural loop with this header, or `None` when no back edge comes to it.
+    pub(super) fn natural_loop(&self, header: BlockId) -> Option<Loop> {
+        self.order_of[header.0 as usize]?;
+        let mut blocks = BTreeSet::from([header]);
+        let mut work: Vec<BlockId> = self.predecessors[header.0 as usize]
+            .iter()
+            .copied()
+            .filter(|&p| self.dominates(header, p))
+            .collect();
+        if work.is_empty() {
+            return None;
+        }
+        while let Some(b) = work.pop() {
+            if blocks.insert(b) {
+                work.extend(&self.predecessors[b.0 as usize]);
+            }
+        }
+        Some(Loop { header, blocks })
+    }
+
+    /// Headers of all natural loops, inner loops before the loops around them.
+    pub(super) fn loop_headers(&self) -> Vec<BlockId> {
+        let mut loops: Vec<Loop> = self
+            .order
+            .iter()
+            .filter_map(|&b| self.natural_loop(b))
+            .collect();
+        loops.sort_by_key(|l| l.blocks.len());
+        loops.into_iter().map(|l| l.header).collect()
+    }
+}
+
+fn reverse_postorder(func: &Func) -> Vec<BlockId> {
+    let mut seen = vec![false; func.blocks.len()];
+    let mut order = Vec::new();
+    let mut stack: Vec<(BlockId, Vec<BlockId>)> = Vec::new();
+    let mut visit = |b: BlockId, stack: &mut Vec<(BlockId, Vec<BlockId>)>| {
+        if !std::mem::replace(&mut seen[b.0 as usize], true) {
+            stack.push((b, func.blocks[b.0 as usize].term.successors().collect()));
+        }
+    };
+    visit(BlockId(0), &mut stack);
+    while let Some((b, next)) = stack.last_mut() {
+        if let Some(s) = next.pop() {
+            visit(s, &mut stack);
+        } else {
+            order.push(*b);
+            stack.pop();
+        }
+    }
+    order.reverse();
+    order
+}

@@ -1,0 +1,432 @@
+//! What is known of a variable inside one loop: linear forms with intervals.
+//!
+//! A form `Σ c·h + [lo, hi]` says that the variable equals, modulo 2^64, a fixed combination of the
+//! values that variables `h` had when control last entered the loop's header, plus an integer in the
+//! interval. Pure intervals (no terms) hold ordinary integers.
+//!
+//! A 32-bit operation truncates; its result is linear only while the untruncated value fits. Such a
+//! condition becomes a [`Fits`] that the guard has to prove with the bounds of the accesses.
+
+use crate::insn::{AluOp, Size, Width};
+use crate::ir::{BinOp, Op, Value, Var};
+use std::collections::BTreeSet;
+
+/// Bounds beyond this are not tracked, so that sums of a few never overflow an `i64`.
+const LIMIT: i64 = 1 << 46;
+const TERMS_MAX: usize = 4;
+const COEFFICIENT_MAX: i64 = 1 << 20;
+
+/// A linear form, or nothing known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Any,
+    Linear(Linear),
+}
+
+/// `Σ c·h + [lo, hi]`, terms sorted by variable, coefficients not 0.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Linear {
+    pub(super) terms: Vec<(Var, i64)>,
+    pub(super) lo: i64,
+    pub(super) hi: i64,
+}
+
+/// The form's value must lie in `[0, 2^bits)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Fits {
+    pub(super) form: Linear,
+    pub(super) bits: u32,
+}
+
+impl Form {
+    pub(super) fn of_header(v: Var) -> Self {
+        Self::Linear(Linear {
+            terms: vec![(v, 1)],
+            lo: 0,
+            hi: 0,
+        })
+    }
+
+    fn interval(lo: i64, hi: i64) -> Self {
+        Linear {
+            terms: Vec::new(),
+            lo,
+            hi,
+        }
+        .checked()
+    }
+
+    /// All values of `bits` bits, at most 46.
+    fn unsigned(bits: u32) -> Self {
+        if bits <= 46 {
+            Self::interval(0, (1 << bits) - 1)
+        } else {
+            Self::Any
+        }
+    }
+
+    /// What holds if either holds.
+    pub(super) fn join(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Linear(a), Self::Linear(b)) if a.terms == b.terms => Linear {
+                terms: a.terms.clone(),
+                lo: a.lo.min(b.lo),
+                hi: a.hi.max(b.hi),
+            }
+            .checked(),
+            _ => Self::Any,
+        }
+    }
+
+    fn linear(&self) -> Option<&Linear> {
+        match self {
+            Self::Any => None,
+            Self::Linear(l) => Some(l),
+        }
+    }
+
+    /// The interval, when there are no terms.
+    fn range(&self) -> Option<(i64, i64)> {
+        self.linear()
+            .filter(|l| l.terms.is_empty())
+            .map(|l| (l.lo, l.hi))
+    }
+
+    fn nonnegative(&self) -> Option<(i64, i64)> {
+        self.range().filter(|r| r.0 >= 0)
+    }
+
+    fn constant(&self) -> Option<i64> {
+        self.range().filter(|r| r.0 == r.1).map(|r| r.0)
+    }
+}
+
+impl Linear {
+    fn checked(self) -> Form {
+        let small = |v: i64| (-LIMIT..=LIMIT).contains(&v);
+        let coefficients = self
+            .terms
+            .iter()
+            .all(|t| (-COEFFICIENT_MAX..=COEFFICIENT_MAX).contains(&t.1));
+        // Addresses are exact constants, and larger than the limit.
+        let exact = self.terms.is_empty() && self.lo == self.hi;
+        if (exact || (small(self.lo) && small(self.hi)))
+            && coefficients
+            && self.terms.len() <= TERMS_MAX
+        {
+            Form::Linear(self)
+        } else {
+            Form::Any
+        }
+    }
+
+    fn add(&self, other: &Self) -> Form {
+        let mut terms = self.terms.clone();
+        for &(v, c) in &other.terms {
+            match terms.iter_mut().find(|t| t.0 == v) {
+                Some(t) => t.1 = t.1.saturating_add(c),
+                None => terms.push((v, c)),
+            }
+        }
+        terms.retain(|t| t.1 != 0);
+        terms.sort_unstable();
+        match (self.lo.checked_add(other.lo), self.hi.checked_add(other.hi)) {
+            (Some(lo), Some(hi)) => Self { terms, lo, hi }.checked(),
+            _ => Form::Any,
+        }
+    }
+
+    pub(super) fn offset(&self, by: i64) -> Form {
+        self.add(&Self {
+            terms: Vec::new(),
+            lo: by,
+            hi: by,
+        })
+    }
+
+    fn scale(&self, by: i64) -> Form {
+        if by == 0 {
+            return Form::interval(0, 0);
+        }
+        let terms = self
+            .terms
+            .iter()
+            .map(|&(v, c)| (v, c.saturating_mul(by)))
+            .collect();
+        match (self.lo.checked_mul(by), self.hi.checked_mul(by)) {
+            (Some(a), Some(b)) => Self {
+                terms,
+                lo: a.min(b),
+                hi: a.max(b),
+            }
+            .checked(),
+            _ => Form::Any,
+        }
+    }
+}
+
+/// The forms of all variables at one point of the loop's body, and on which conditions each depends.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct State {
+    forms: Vec<Form>,
+    conditions: Vec<Conditions>,
+}
+
+/// Indices into the list of [`Fits`].
+pub(super) type Conditions = BTreeSet<usize>;
+
+impl State {
+    pub(super) fn at_header(vars: u16, varying: &[bool]) -> Self {
+        let forms = (0..vars)
+            .map(|v| {
+                if varying[usize::from(v)] {
+                    Form::Any
+                } else {
+                    Form::of_header(Var(v))
+                }
+            })
+            .collect();
+        Self {
+            forms,
+            conditions: vec![Conditions::new(); usize::from(vars)],
+        }
+    }
+
+    pub(super) fn get(&self, v: Var) -> &Form {
+        &self.forms[usize::from(v.0)]
+    }
+
+    pub(super) fn conditions(&self, v: Var) -> &Conditions {
+        &self.conditions[usize::from(v.0)]
+    }
+
+    pub(super) fn forget(&mut self, v: Var) {
+        self.set(v, Form::Any, Conditions::new());
+    }
+
+    fn set(&mut self, v: Var, form: Form, conditions: Conditions) {
+        self.forms[usize::from(v.0)] = form;
+        self.conditions[usize::from(v.0)] = conditions;
+    }
+
+    pub(super) fn join(&mut self, other: &Self) {
+        for (a, b) in self.forms.iter_mut().zip(&other.forms) {
+            if a != b {
+                *a = a.join(b);
+            }
+        }
+        for (a, b) in self.conditions.iter_mut().zip(&other.conditions) {
+            a.extend(b);
+        }
+    }
+
+    fn value(&self, v: Value) -> Form {
+        match v {
+            Value::Var(v) => self.get(v).clone(),
+            Value::Imm(i) => Form::Linear(Linear {
+                terms: Vec::new(),
+                lo: i,
+                hi: i,
+            }),
+        }
+    }
+
+    /// Passes over one operation. New conditions are added to `fits`.
+    pub(super) fn step(&mut self, op: &Op, fits: &mut Vec<Fits>) {
+        let Some(dst) = op.dst() else {
+            op.each_write(|v| self.forget(v));
+            return;
+        };
+        let mut new = Vec::new();
+        let form = self.result(op, &mut new);
+        let mut conditions = Conditions::new();
+        if !matches!(op, Op::Load { .. } | Op::Atomic { .. }) && form != Form::Any {
+            op.each_read(|v| conditions.extend(self.conditions(v)));
+        }
+        for condition in new {
+            let index = fits
+                .iter()
+                .position(|f| *f == condition)
+                .unwrap_or_else(|| {
+                    fits.push(condition);
+                    fits.len() - 1
+                });
+            conditions.insert(index);
+        }
+        self.set(dst, form, conditions);
+    }
+
+    /// The form that an operation gives its destination.
+    fn result(&self, op: &Op, fits: &mut Vec<Fits>) -> Form {
+        match *op {
+            Op::Mov {
+                width: Width::W64,
+                src,
+                ..
+            } => self.value(src),
+            Op::Mov {
+                width: Width::W32,
+                src,
+                ..
+            } => zero_extend(&self.value(src), 32, fits),
+            Op::MovZx { src, bits, .. } => zero_extend(&self.value(src), u32::from(bits), fits),
+            Op::MovSx {
+                width, src, bits, ..
+            } => {
+                let form = sign_extend(self.get(src), u32::from(bits), fits);
+                if width == Width::W32 {
+                    zero_extend(&form, 32, fits)
+                } else {
+                    form
+                }
+            }
+            Op::Bin {
+                op: BinOp::Alu(op, width),
+                lhs,
+                rhs,
+                ..
+            } => {
+                let (mut a, mut b) = (self.get(lhs).clone(), self.value(rhs));
+                if width == Width::W64 {
+                    return alu(op, &a, &b, 64);
+                }
+                a = zero_extend(&a, 32, fits);
+                // A negative immediate is a subtraction; as such it stays linear.
+                if !(matches!(op, AluOp::Add | AluOp::Sub) && matches!(rhs, Value::Imm(_))) {
+                    b = zero_extend(&b, 32, fits);
+                }
+                zero_extend(&alu(op, &a, &b, 32), 32, fits)
+            }
+            Op::Neg {
+                width: Width::W64,
+                src,
+                ..
+            } => self.get(src).linear().map_or(Form::Any, |l| l.scale(-1)),
+            Op::Neg {
+                width: Width::W32, ..
+            } => Form::unsigned(32),
+            Op::End { bits, .. } => Form::unsigned(u32::from(bits)),
+            Op::Load { size, signed, .. } => loaded(size, signed),
+            Op::Atomic { size: Size::W, .. } => Form::unsigned(32),
+            _ => Form::Any,
+        }
+    }
+}
+
+fn loaded(size: Size, signed: bool) -> Form {
+    let bits = size.bytes() as u32 * 8;
+    match (bits, signed) {
+        (64, _) => Form::Any,
+        (_, false) => Form::unsigned(bits),
+        (_, true) => Form::interval(-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+    }
+}
+
+/// The low `bits` bits of a value.
+fn zero_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
+    let whole = Form::unsigned(bits);
+    match form {
+        Form::Linear(l) if l.terms.is_empty() => {
+            if l.lo >= 0 && l.hi < 1 << bits {
+                form.clone()
+            } else {
+                whole
+            }
+        }
+        // Narrower truncations of a running value wrap on purpose: a ring index, say.
+        Form::Linear(l) if bits == 32 => {
+            fits.push(Fits {
+                form: l.clone(),
+                bits,
+            });
+            form.clone()
+        }
+        _ => whole,
+    }
+}
+
+fn sign_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
+    let half = 1i64 << (bits - 1);
+    let whole = Form::interval(-half, half - 1);
+    match form {
+        Form::Linear(l) if l.terms.is_empty() => {
+            if l.lo >= -half && l.hi < half {
+                form.clone()
+            } else {
+                whole
+            }
+        }
+        Form::Linear(l) if bits == 32 => {
+            fits.push(Fits {
+                form: l.clone(),
+                bits: 31,
+            });
+            form.clone()
+        }
+        _ => whole,
+    }
+}
+
+/// Arithmetic on forms. In 32 bits the operands are zero-extended already, the result is not.
+fn alu(op: AluOp, a: &Form, b: &Form, bits: u32) -> Form {
+    let linear = match (a, b) {
+        (Form::Linear(x), Form::Linear(y)) => match op {
+            AluOp::Add => return x.add(y),
+            AluOp::Sub => match y.scale(-1) {
+                Form::Linear(y) => return x.add(&y),
+                Form::Any => return Form::Any,
+            },
+            AluOp::Mul => b
+                .constant()
+                .map(|k| x.scale(k))
+                .or_else(|| a.constant().map(|k| y.scale(k))),
+            AluOp::Lsh => b
+                .constant()
+                .filter(|k| (0..i64::from(bits.min(46))).contains(k))
+                .map(|k| x.scale(1 << k)),
+            _ => None,
+        },
+        _ => None,
+    };
+    linear.unwrap_or_else(|| bounded(op, a, b, bits))
+}
+
+/// Intervals of operations that are not linear.
+fn bounded(op: AluOp, a: &Form, b: &Form, bits: u32) -> Form {
+    let (ra, rb) = (a.nonnegative(), b.nonnegative());
+    let constant = b.constant();
+    match op {
+        AluOp::And => match (ra, rb) {
+            (Some(x), Some(y)) => Form::interval(0, x.1.min(y.1)),
+            (Some(x), None) | (None, Some(x)) => Form::interval(0, x.1),
+            (None, None) => Form::Any,
+        },
+        AluOp::Or | AluOp::Xor => match (ra, rb) {
+            (Some(x), Some(y)) => Form::interval(
+                0,
+                (x.1 | y.1 | 1).unsigned_abs().next_power_of_two() as i64 * 2 - 1,
+            ),
+            _ => Form::Any,
+        },
+        AluOp::Rsh => match (ra, constant) {
+            (Some(x), Some(k)) if (0..i64::from(bits)).contains(&k) => {
+                Form::interval(x.0 >> k, x.1 >> k)
+            }
+            (_, Some(k)) if (1..i64::from(bits)).contains(&k) => Form::unsigned(bits - k as u32),
+            _ => Form::Any,
+        },
+        AluOp::Arsh if bits == 64 => match (a.range(), constant) {
+            (Some(x), Some(k)) if (0..64).contains(&k) => Form::interval(x.0 >> k, x.1 >> k),
+            _ => Form::Any,
+        },
+        AluOp::Mod => match constant {
+            Some(m) if m > 0 => Form::interval(0, ra.map_or(m - 1, |x| x.1.min(m - 1))),
+            _ => Form::Any,
+        },
+        AluOp::Div => match (ra, constant) {
+            (Some(x), Some(d)) if d > 0 => Form::interval(x.0 / d, x.1 / d),
+            _ => Form::Any,
+        },
+        _ => Form::Any,
+    }
+}

@@ -1,0 +1,375 @@
+//! Two copies of a loop under one guard.
+//!
+//! ```text
+//!            entry                      guard:  T = most trips that all constraints allow, and FUEL
+//!              |                                if none: slow
+//!            guard <-------------+              FUEL -= T          (pays T retreating edges)
+//!           /     \              |
+//!        slow      fast          |      fast latch:  T -= 1; if T < 0 goto again; goto fast
+//!        loop      loop          |      again:       FUEL -= 1 (refill when it is out)
+//!          \        | \--again---+      fast exit:   FUEL += T          (what was not used)
+//!           \      exits
+//!            after
+//! ```
+//! The guard runs again after at most a slice of trips, so deadline and cancellation stay prompt.
+//! `T` is paid in advance, but nothing inside may see that: before a call and before a refill of an
+//! inner loop, `T` goes back to `FUEL` (the fast copy then meets its guard at the next latch).
+//!
+//! Loops are versioned from the inside out, so the blocks made here know of no outer trip counter;
+//! versioning an outer loop adds its own to whatever it copies.
+
+use super::analysis::{Constraint, Plan, Within};
+use super::graph::Loop;
+use crate::insn::{AluOp, Cond, Width};
+use crate::ir::lower::{charge, is_negative, out_of_fuel};
+use crate::ir::{BinOp, Block, BlockId, Check, Func, Op, Term, Value, Var};
+use std::collections::BTreeMap;
+
+/// Adds the fast copy of a loop. The blocks of the loop become the slow copy.
+pub(super) fn version(func: &mut Func, the_loop: &Loop, plan: &Plan) {
+    let entries = entries(func, the_loop);
+    let mut versioning = Versioning {
+        trips: fresh(func),
+        scratch: [fresh(func), fresh(func), fresh(func)],
+        insn: first_insn(func, the_loop.header),
+        func,
+        copies: BTreeMap::new(),
+    };
+    versioning.copy(the_loop, plan);
+    let guard = versioning.guard(the_loop.header, plan);
+    versioning.fix_copies(the_loop, guard);
+    for (block, edge) in entries {
+        retarget(&mut func.blocks[block.0 as usize].term, edge, guard);
+    }
+    for b in &the_loop.blocks {
+        func.blocks[b.0 as usize].cold = true;
+    }
+}
+
+/// Instruction slot at which a block starts.
+pub(super) fn first_insn(func: &Func, b: BlockId) -> u32 {
+    let block = &func.blocks[b.0 as usize];
+    block.ops.first().map_or(block.term_insn, |(_, insn)| *insn)
+}
+
+fn fresh(func: &mut Func) -> Var {
+    func.vars += 1;
+    Var(func.vars - 1)
+}
+
+/// Blocks outside the loop that go to its header.
+fn entries(func: &Func, the_loop: &Loop) -> Vec<(BlockId, BlockId)> {
+    (0..func.blocks.len() as u32)
+        .map(BlockId)
+        .filter(|b| !the_loop.blocks.contains(b))
+        .filter(|b| {
+            func.blocks[b.0 as usize]
+                .term
+                .successors()
+                .any(|s| s == the_loop.header)
+        })
+        .map(|b| (b, the_loop.header))
+        .collect()
+}
+
+fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
+    let change = |b: &mut BlockId| {
+        if *b == from {
+            *b = to;
+        }
+    };
+    match term {
+        Term::Jump(b) => change(b),
+        Term::Branch {
+            then, otherwise, ..
+        } => {
+            change(then);
+            change(otherwise);
+        }
+        Term::Return => {}
+    }
+}
+
+struct Versioning<'f> {
+    func: &'f mut Func,
+    trips: Var,
+    scratch: [Var; 3],
+    insn: u32,
+    /// From blocks of the loop to their fast copies.
+    copies: BTreeMap<BlockId, BlockId>,
+}
+
+impl Versioning<'_> {
+    fn push(&mut self, block: Block) -> BlockId {
+        self.func.blocks.push(block);
+        BlockId(self.func.blocks.len() as u32 - 1)
+    }
+
+    /// Copies the blocks, with covered accesses unchecked. Edges still go to the originals.
+    fn copy(&mut self, the_loop: &Loop, plan: &Plan) {
+        for &b in &the_loop.blocks {
+            let mut block = self.func.blocks[b.0 as usize].clone();
+            for (i, (op, _)) in block.ops.iter_mut().enumerate() {
+                if let (Some(&region), Op::Load { check, .. } | Op::Store { check, .. }) =
+                    (plan.covered.get(&(b, i)), op)
+                {
+                    *check = Check::Direct(region);
+                }
+            }
+            self.give_back_before_calls(&mut block);
+            block.reserved.push(self.trips);
+            let copy = self.push(block);
+            self.copies.insert(b, copy);
+        }
+    }
+
+    /// Calls and refills must find all fuel in `FUEL`.
+    fn give_back_before_calls(&self, block: &mut Block) {
+        let calls = |op: &Op| {
+            matches!(
+                op,
+                Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill
+            )
+        };
+        if !block.ops.iter().any(|(op, _)| calls(op)) {
+            return;
+        }
+        let mut ops = Vec::with_capacity(block.ops.len() + 2);
+        for (op, insn) in block.ops.drain(..) {
+            if calls(&op) {
+                ops.push((add(Var::FUEL, self.trips), insn));
+                ops.push((zero(self.trips), insn));
+            }
+            ops.push((op, insn));
+        }
+        block.ops = ops;
+    }
+
+    /// Sends the edges of the fast copy where they belong.
+    fn fix_copies(&mut self, the_loop: &Loop, guard: BlockId) {
+        let mut exits: BTreeMap<BlockId, BlockId> = BTreeMap::new();
+        for copy in self.copies.clone().into_values() {
+            if self.is_refill(copy) {
+                self.split_refill(copy);
+            }
+            if self.pays_for(copy, the_loop.header) {
+                self.make_latch(copy, guard);
+                continue;
+            }
+            let mut term = self.func.blocks[copy.0 as usize].term;
+            for s in term.successors().collect::<Vec<_>>() {
+                let to = match self.copies.get(&s) {
+                    Some(&c) => c,
+                    None if !the_loop.blocks.contains(&s) => {
+                        *exits.entry(s).or_insert_with(|| self.exit(s))
+                    }
+                    None => continue,
+                };
+                retarget(&mut term, s, to);
+            }
+            self.func.blocks[copy.0 as usize].term = term;
+        }
+    }
+
+    /// The way out of the fast copy: unused trips go back.
+    fn exit(&mut self, to: BlockId) -> BlockId {
+        let mut block = Block::empty(self.insn, Term::Jump(to));
+        block.ops.push((add(Var::FUEL, self.trips), self.insn));
+        block.ops.push((zero(self.trips), self.insn));
+        self.push(block)
+    }
+
+    fn is_refill(&self, b: BlockId) -> bool {
+        self.func.blocks[b.0 as usize]
+            .ops
+            .last()
+            .is_some_and(|(op, _)| *op == Op::Refill)
+    }
+
+    /// What was given back may be enough: then the host need not be asked.
+    fn split_refill(&mut self, b: BlockId) {
+        let block = &mut self.func.blocks[b.0 as usize];
+        let refill = block.ops.pop().expect("a refill block ends with a refill");
+        let (term, insn, reserved) = (block.term, block.term_insn, block.reserved.clone());
+        let asks = self.push(Block {
+            ops: vec![refill],
+            term,
+            term_insn: insn,
+            cold: true,
+            reserved,
+        });
+        let Term::Jump(target) = term else {
+            unreachable!("a refill block ends with a jump")
+        };
+        self.func.blocks[b.0 as usize].term = out_of_fuel(asks, target);
+        // `asks` goes where the refill went; its edge is fixed like that of any copy.
+        if let Some(&copy) = self.copies.get(&target) {
+            self.func.blocks[asks.0 as usize].term = Term::Jump(copy);
+        }
+    }
+
+    /// Whether the block ends with the charge of an edge to the header.
+    fn pays_for(&self, b: BlockId, header: BlockId) -> bool {
+        let block = &self.func.blocks[b.0 as usize];
+        let pays = block.ops.last().is_some_and(|(op, _)| *op == charge());
+        pays && matches!(
+            block.term,
+            Term::Branch { cond: Cond::SLt, lhs: Var::FUEL, otherwise, .. } if otherwise == header
+        )
+    }
+
+    /// A latch that uses up one trip instead of paying.
+    fn make_latch(&mut self, b: BlockId, guard: BlockId) {
+        let insn = self.func.blocks[b.0 as usize].term_insn;
+        let Term::Branch {
+            otherwise: header, ..
+        } = self.func.blocks[b.0 as usize].term
+        else {
+            unreachable!("a charge ends with a branch")
+        };
+        let again = self.again(insn, guard);
+        let trips = self.trips;
+        let block = &mut self.func.blocks[b.0 as usize];
+        *block.ops.last_mut().expect("a charge is an operation") =
+            (sub(trips, Value::Imm(1)), insn);
+        block.term = is_negative(trips, again, self.copies[&header]);
+    }
+
+    /// Pays for the edge that was not paid in advance, and goes to the guard.
+    fn again(&mut self, insn: u32, guard: BlockId) -> BlockId {
+        let mut asks = Block::empty(insn, Term::Jump(guard));
+        asks.ops.push((Op::Refill, insn));
+        asks.cold = true;
+        let asks = self.push(asks);
+        let mut pays = Block::empty(insn, out_of_fuel(asks, guard));
+        pays.ops.push((zero(self.trips), insn));
+        pays.ops.push((charge(), insn));
+        self.push(pays)
+    }
+
+    /// The guard's first block.
+    fn guard(&mut self, header: BlockId, plan: &Plan) -> BlockId {
+        let insn = self.insn;
+        let slow = header;
+        let mut pays = Block::empty(insn, Term::Jump(self.copies[&header]));
+        pays.ops.push((sub(Var::FUEL, self.trips.into()), insn));
+        let mut next = self.push(pays);
+        for constraint in plan.constraints.iter().rev() {
+            next = self.constraint(constraint, next, slow);
+        }
+        let mut first = Block::empty(insn, Term::Jump(next));
+        first.ops.push((mov(self.trips, Var::FUEL.into()), insn));
+        if plan.has_inner {
+            // Leave the inner loops fuel of their own, or they would take it back each time.
+            first
+                .ops
+                .push((alu(AluOp::Rsh, self.trips, self.trips, Value::Imm(1)), insn));
+        }
+        self.push(first)
+    }
+
+    /// Lowers `T` to the trips that one constraint allows; goes to `slow` when it allows none.
+    fn constraint(&mut self, c: &Constraint, next: BlockId, slow: BlockId) -> BlockId {
+        let [start, room, quotient] = self.scratch;
+        let insn = self.insn;
+        let (base, limit) = match c.within {
+            Within::Region { region, write } => (
+                region.base(),
+                Op::RegionLen {
+                    dst: room,
+                    region,
+                    write,
+                },
+            ),
+            Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
+        };
+        // start = first byte touched in the first trip, relative to the region.
+        let mut ops = vec![mov(start, Value::Imm(c.lo.wrapping_sub(base as i64)))];
+        for &(v, k) in &c.terms {
+            if k == 1 {
+                ops.push(add(start, v));
+            } else {
+                ops.push(alu(AluOp::Mul, quotient, v, Value::Imm(k)));
+                ops.push(add(start, quotient));
+            }
+        }
+        ops.push(limit);
+        // room = bytes that stay free behind the last byte of the first trip.
+        let mut trips = Vec::new();
+        trips.push(sub(room, start.into()));
+        trips.push(sub(room, Value::Imm(c.end - c.lo)));
+        let mut lower = Vec::new();
+        let mut at_most = |distance: Var, step: i64| {
+            if step > 0 {
+                lower.push(match step.count_ones() {
+                    1 => alu(
+                        AluOp::Rsh,
+                        quotient,
+                        distance,
+                        Value::Imm(i64::from(step.trailing_zeros())),
+                    ),
+                    _ => alu(AluOp::Div, quotient, distance, Value::Imm(step)),
+                });
+                lower.push(Op::Bin {
+                    op: BinOp::UMin,
+                    dst: self.trips,
+                    lhs: self.trips,
+                    rhs: quotient.into(),
+                });
+            }
+        };
+        at_most(room, c.step.1);
+        at_most(start, -c.step.0);
+        let tag = |ops: Vec<Op>| ops.into_iter().map(|op| (op, insn)).collect::<Vec<_>>();
+        let mut last = Block::empty(insn, Term::Jump(next));
+        last.ops = tag(lower);
+        let last = if last.ops.is_empty() {
+            next
+        } else {
+            self.push(last)
+        };
+        let mut middle = Block::empty(insn, is_negative(room, slow, last));
+        middle.ops = tag(trips);
+        let middle = self.push(middle);
+        let inside = Term::Branch {
+            width: Width::W64,
+            cond: Cond::Ge,
+            lhs: start,
+            rhs: room.into(),
+            then: slow,
+            otherwise: middle,
+        };
+        let mut first = Block::empty(insn, inside);
+        first.ops = tag(ops);
+        self.push(first)
+    }
+}
+
+fn alu(op: AluOp, dst: Var, lhs: Var, rhs: Value) -> Op {
+    Op::Bin {
+        op: BinOp::Alu(op, Width::W64),
+        dst,
+        lhs,
+        rhs,
+    }
+}
+
+fn add(dst: Var, by: Var) -> Op {
+    alu(AluOp::Add, dst, dst, by.into())
+}
+
+fn sub(dst: Var, by: Value) -> Op {
+    alu(AluOp::Sub, dst, dst, by)
+}
+
+fn mov(dst: Var, src: Value) -> Op {
+    Op::Mov {
+        width: Width::W64,
+        dst,
+        src,
+    }
+}
+
+fn zero(dst: Var) -> Op {
+    mov(dst, Value::Imm(0))
+}
