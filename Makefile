@@ -1,0 +1,28 @@
+# One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint guest bench clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## Install every Debian package that any of the jobs needs
+	@scripts/setup --for test --for demo --for bench --for guest
+
+demo: ## Build diskside, fetch real data and run the shipped functions over it
+	@scripts/demo
+
+test: ## Run the whole quick suite: style, lints, tests, licences, whole-system tests
+	@scripts/test
+
+lint: ## Run the part of the suite that runs no code: format, style, clippy, docs, licences
+	@scripts/test --lint
+
+guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
+	@tests/guest/run
+
+bench: ## Measure the sandbox against native code and other engines (bench/sandbox)
+	@bench/sandbox/run
+
+clean: ## Remove everything that was built or fetched
+	@rm -rf target build bench/*/target fuzz/target
