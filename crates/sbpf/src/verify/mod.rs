@@ -5,18 +5,39 @@
 //! contract), and leaves to run time what cannot (bounds of memory, number of loop trips). On the
 //! way it learns where pointers come from and what the program does besides its result.
 
+mod access;
+mod calls;
 mod cfg;
+mod contract;
 mod diagnostic;
+mod flow;
+mod report;
+mod step;
+mod structure;
+mod value;
 
 pub use cfg::{Cfg, CfgBlock};
+pub use contract::contract;
 pub use diagnostic::{Class, Diagnostic, Explanation, explain};
 
-use crate::image::{Image, Kind};
+use crate::helpers::HelperSet;
+use crate::image::{Image, Note};
 use crate::region::RegionId;
 use std::sync::Arc;
 
 /// Deepest chain of bpf-to-bpf calls, the entry point included.
 pub const CALL_DEPTH_MAX: usize = 8;
+/// Most instruction slots of an image.
+pub const CODE_SLOTS_MAX: usize = 1 << 20;
+/// Most basic blocks of a program.
+pub const BLOCKS_MAX: usize = 1 << 17;
+/// The data flow may follow this many instructions, and [`STEPS_PER_SLOT`] for each slot.
+const STEPS_MIN: usize = 1 << 20;
+const STEPS_PER_SLOT: usize = 16;
+/// Frames are a multiple of this.
+const FRAME_UNIT: u32 = 64;
+/// The version of the program ABI that this is.
+const ABI_VERSION: u32 = 1;
 
 /// A program that may run.
 #[derive(Clone, Debug)]
@@ -120,21 +141,184 @@ pub enum Entry {
 pub fn verify(
     image: &Arc<Image>,
     program: usize,
-    helpers: &crate::helpers::HelperSet,
+    helpers: &HelperSet,
 ) -> Result<Verified, Vec<Diagnostic>> {
-    let _ = (image, program, helpers);
-    Err(Vec::new())
+    let mut findings = report::Findings::new(image);
+    check_image(image, program, &mut findings);
+    if !findings.is_empty() {
+        return Err(findings.into_vec());
+    }
+    let entry = &image.programs[program];
+    let codes = structure::functions(image, entry.function, &mut findings);
+    if !findings.is_empty() {
+        return Err(findings.into_vec());
+    }
+    let mut addressable = false;
+    let outcome = loop {
+        let setting = flow::Setting {
+            image,
+            kind: entry.kind,
+            contract: contract(entry.kind),
+            helpers,
+            codes: &codes,
+            frame: image.note.stack_bytes as i32,
+            addressable,
+        };
+        match flow::Flow::new(setting).run(report::Findings::new(image)) {
+            Ok(outcome) => break outcome,
+            Err(flow::Stop::StackEscapes) => addressable = true,
+            Err(flow::Stop::TooComplex) => {
+                findings.add(
+                    "V0803",
+                    Class::Unsupported,
+                    None,
+                    "the program takes too many steps to verify".to_owned(),
+                    "split it into smaller functions or programs",
+                );
+                return Err(findings.into_vec());
+            }
+        }
+    };
+    if !outcome.found.is_empty() {
+        return Err(outcome.found);
+    }
+    Ok(assemble(image, program, codes, outcome, addressable))
 }
 
-/// The contract of a kind.
-#[must_use]
-pub fn contract(kind: Kind) -> &'static Contract {
-    let _ = kind;
-    &Contract {
-        params: [Entry::Uninit; 5],
-        context_len: 0,
-        context_pointers: &[],
-        context_writable: &[],
-        writable: &[],
+/// Whether the image is consistent and its note acceptable.
+fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_>) {
+    let mut refuse = |code, class, reason: String, suggestion: &str| {
+        findings.add(code, class, None, reason, suggestion);
+    };
+    let Some(entry) = image.programs.get(program) else {
+        refuse(
+            "V0701",
+            Class::Missing,
+            format!(
+                "there is no program {program}; the image has {}",
+                image.programs.len()
+            ),
+            "choose one that `diskside inspect` lists",
+        );
+        return;
+    };
+    let inside = image
+        .functions
+        .iter()
+        .all(|f| f.start <= f.end && f.end <= image.code.len());
+    if !inside || entry.function >= image.functions.len() {
+        refuse(
+            "V0702",
+            Class::Unsafe,
+            format!(
+                "the functions of the image do not lie in its code (program `{}`)",
+                entry.name
+            ),
+            "build the object again; it is damaged",
+        );
     }
+    if image.code.len() > CODE_SLOTS_MAX {
+        refuse(
+            "V0801",
+            Class::Unsupported,
+            format!(
+                "the code is {} instruction slots long, more than {CODE_SLOTS_MAX}",
+                image.code.len()
+            ),
+            "split the object",
+        );
+    }
+    let note = &image.note;
+    if note.abi_version != ABI_VERSION {
+        refuse(
+            "V0703",
+            Class::Missing,
+            format!(
+                "the program asks for version {} of the program ABI; this is version {ABI_VERSION}",
+                note.abi_version
+            ),
+            "compile against the header of this version",
+        );
+    }
+    if note.stack_bytes == 0
+        || !note.stack_bytes.is_multiple_of(FRAME_UNIT)
+        || note.stack_bytes > Note::STACK_BYTES_MAX
+    {
+        refuse(
+            "V0704",
+            Class::Unsafe,
+            format!(
+                "a frame of {} bytes: it has to be a multiple of {FRAME_UNIT}, at least {FRAME_UNIT} and at most {}",
+                note.stack_bytes,
+                Note::STACK_BYTES_MAX
+            ),
+            "correct `DS_STACK_BYTES(n)`",
+        );
+    }
+    if note.out_ratio.1 == 0 {
+        refuse(
+            "V0705",
+            Class::Unsafe,
+            format!("the output ratio {}/0 divides by zero", note.out_ratio.0),
+            "correct `DS_OUT_RATIO(num, den)`",
+        );
+    }
+    if matches!(note.split, crate::image::Split::Fixed(0)) {
+        refuse(
+            "V0706",
+            Class::Unsafe,
+            "the default split is into records of 0 bytes".to_owned(),
+            "correct `DS_SPLIT_RECORDS(n)`",
+        );
+    }
+}
+
+/// Puts together what was learnt of a program that may run.
+fn assemble(
+    image: &Arc<Image>,
+    program: usize,
+    codes: Vec<structure::Code<'_>>,
+    outcome: flow::Outcome,
+    stack_addressable: bool,
+) -> Verified {
+    let functions: Vec<VerifiedFunction> = codes
+        .into_iter()
+        .zip(outcome.learnt)
+        .map(|(code, learnt)| VerifiedFunction {
+            function: code.function,
+            cfg: code.cfg,
+            bases: learnt.bases,
+            callees: code.callees,
+            frame_len: if stack_addressable && learnt.frame_escapes {
+                u64::from(image.note.stack_bytes)
+            } else {
+                u64::from(learnt.frame_used.next_multiple_of(FRAME_UNIT))
+            },
+        })
+        .collect();
+    Verified {
+        image: Arc::clone(image),
+        program,
+        stack_len: deepest(&functions, 0, &mut vec![None; functions.len()]),
+        functions,
+        stack_addressable,
+        effects: outcome.effects,
+    }
+}
+
+/// Bytes of stack for the deepest chain of calls from a function on.
+fn deepest(functions: &[VerifiedFunction], f: usize, known: &mut [Option<u64>]) -> u64 {
+    // Chains of calls are at most CALL_DEPTH_MAX long, so this recursion is too.
+    if let Some(len) = known[f] {
+        return len;
+    }
+    let below = functions[f]
+        .callees
+        .values()
+        .map(|&c| deepest(functions, c, known))
+        .max()
+        .unwrap_or(0);
+    let len = functions[f].frame_len + below;
+    known[f] = Some(len);
+    len
 }

@@ -1,0 +1,390 @@
+//! What one instruction does to what is known.
+
+use super::Class;
+use super::flow::{Flow, Stop};
+use super::value::{State, Value};
+use crate::insn::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg, Width};
+use crate::region::{REGION_LEN_MAX, RegionId};
+
+/// A place in the program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Here {
+    /// Number of the function in the program.
+    pub(super) f: usize,
+    /// Its block.
+    pub(super) block: usize,
+    /// Slot relative to the function's start.
+    pub(super) at: usize,
+}
+
+impl Flow<'_> {
+    /// Follows one instruction. False when control does not go on behind it.
+    pub(super) fn step(
+        &mut self,
+        here: Here,
+        insn: Insn,
+        state: &mut State,
+        round: usize,
+    ) -> Result<bool, Stop> {
+        match insn {
+            Insn::Alu {
+                width,
+                op,
+                dst,
+                src,
+            } => {
+                let b = self.operand(here, src, state);
+                let a = self.read(here, dst, state);
+                let value = self.alu(here, width, op, a, b)?;
+                self.write(here, dst, value, state);
+            }
+            Insn::Mov { width, dst, src } => {
+                let value = self.operand(here, src, state);
+                let value = match width {
+                    Width::W64 => value,
+                    Width::W32 => self.number(here, value, |n| i64::from(n as u32))?,
+                };
+                self.write(here, dst, value, state);
+            }
+            Insn::MovSx {
+                width,
+                dst,
+                src,
+                bits,
+            } => {
+                let value = self.read(here, src, state);
+                let value = self.number(here, value, |n| sign_extend(n, bits, width))?;
+                self.write(here, dst, value, state);
+            }
+            Insn::Neg { width, dst } => {
+                let value = self.read(here, dst, state);
+                let value = self.number(here, value, |n| truncate(n.wrapping_neg(), width))?;
+                self.write(here, dst, value, state);
+            }
+            Insn::End { dst, .. } => {
+                let value = self.read(here, dst, state);
+                self.number(here, value, |n| n)?;
+                self.write(here, dst, Value::NUMBER, state);
+            }
+            Insn::LoadImm64 { dst, imm, .. } => {
+                let value = self.constant(imm);
+                self.write(here, dst, value, state);
+            }
+            Insn::Load {
+                dst,
+                base,
+                off,
+                size,
+                signed,
+            } => {
+                let base = self.read(here, base, state);
+                let value = self.load(here, base, off, size, signed, state)?;
+                self.write(here, dst, value, state);
+            }
+            Insn::Store {
+                base,
+                off,
+                size,
+                src,
+            } => {
+                let value = self.operand(here, src, state);
+                let base = self.read(here, base, state);
+                self.store(here, base, off, size, value, state)?;
+            }
+            Insn::Atomic {
+                op,
+                fetch,
+                size,
+                base,
+                off,
+                src,
+            } => {
+                let value = self.read(here, src, state);
+                if value.may_be_stack() {
+                    self.escape(here.f)?;
+                }
+                if op == AtomicOp::Cmpxchg {
+                    self.read(here, Reg::R0, state);
+                }
+                let base = self.read(here, base, state);
+                self.atomic(here, base, off, size, state)?;
+                let old = if size.bytes() == 8 {
+                    Value::ANYTHING
+                } else {
+                    Value::NUMBER
+                };
+                if op == AtomicOp::Cmpxchg {
+                    self.write(here, Reg::R0, old, state);
+                } else if fetch {
+                    self.write(here, src, old, state);
+                }
+            }
+            Insn::Ja { .. } => {}
+            Insn::Jmp { dst, src, .. } => {
+                self.read(here, dst, state);
+                self.operand(here, src, state);
+            }
+            Insn::Call {
+                target: CallTarget::Local(_),
+            } => return self.call_local(here, state, round),
+            Insn::Call {
+                target: CallTarget::Helper(import),
+            } => self.call_helper(here, import, state)?,
+            Insn::Call {
+                target: CallTarget::Btf(_),
+            } => {}
+            Insn::Exit => self.leave(here, state),
+        }
+        Ok(true)
+    }
+
+    fn leave(&mut self, here: Here, state: &mut State) {
+        let value = state.reg(0);
+        if here.f == 0 && value == Value::Uninit {
+            self.find_through(
+                here,
+                "V0304",
+                Class::Unsafe,
+                || "r0 is not set when the program exits".to_owned(),
+                "return a value on every path",
+                |_| true,
+            );
+        }
+        if value.may_be_stack() {
+            self.leak(here.f);
+        }
+        self.exit(here.f, value.elsewhere());
+    }
+
+    /// A register's value. Reading one that is not set is an error; it is then taken as set, so that
+    /// one mistake is said once.
+    pub(super) fn read(&mut self, here: Here, r: Reg, state: &mut State) -> Value {
+        let value = state.reg(r.0);
+        if value != Value::Uninit {
+            return value;
+        }
+        state.set(r.0, Value::ANYTHING);
+        self.report_unset(here, r);
+        Value::ANYTHING
+    }
+
+    fn operand(&mut self, here: Here, operand: Operand, state: &mut State) -> Value {
+        match operand {
+            Operand::Reg(r) => self.read(here, r, state),
+            Operand::Imm(n) => Value::Scalar(Some(i64::from(n))),
+        }
+    }
+
+    fn report_unset(&mut self, here: Here, r: Reg) {
+        if self.report.is_none() {
+            return;
+        }
+        let code = &self.setting.codes[here.f];
+        let blocks = &code.cfg.blocks;
+        let writes = |b: usize| {
+            code.insns[blocks[b].start..blocks[b].end]
+                .iter()
+                .flatten()
+                .any(|i| sets(*i, r))
+        };
+        // Calls unset r1 to r5, so that the path may also begin behind one.
+        let calls = |b: usize| {
+            (1..=5).contains(&r.0)
+                && code.insns[blocks[b].start..blocks[b].end]
+                    .iter()
+                    .flatten()
+                    .any(|i| matches!(i, Insn::Call { .. }))
+        };
+        let called = (0..blocks.len()).any(calls);
+        let is_param = here.f != 0 && (1..=5).contains(&r.0) && !called;
+        let (number, reason, suggestion) = if is_param {
+            (
+                "V0302",
+                format!(
+                    "{r} is read, but a caller of `{}` does not set it",
+                    code.symbol.name
+                ),
+                "pass every argument that the function reads",
+            )
+        } else if called {
+            (
+                "V0301",
+                format!("{r} is read before it is set; calls leave r1 to r5 unset"),
+                "keep what must survive a call in r6 to r9 or on the stack",
+            )
+        } else {
+            (
+                "V0301",
+                format!("{r} is read before it is set"),
+                "set the register on every path; in C, initialise the variable",
+            )
+        };
+        self.find_through(
+            here,
+            number,
+            Class::Unsafe,
+            || reason,
+            suggestion,
+            |b| !writes(b) || calls(b),
+        );
+    }
+
+    fn write(&mut self, here: Here, r: Reg, value: Value, state: &mut State) {
+        if r == Reg::FP {
+            self.find(
+                here,
+                "V0303",
+                || "r10, the frame pointer, is written".to_owned(),
+                "copy it to another register first",
+            );
+            return;
+        }
+        state.set(r.0, value);
+    }
+
+    /// The result of an operation that only numbers come out of.
+    fn number(
+        &mut self,
+        here: Here,
+        value: Value,
+        f: impl FnOnce(i64) -> i64,
+    ) -> Result<Value, Stop> {
+        if value.may_be_stack() {
+            self.escape(here.f)?;
+        }
+        Ok(match value {
+            Value::Scalar(n) => Value::Scalar(n.map(f)),
+            _ => Value::NUMBER,
+        })
+    }
+
+    fn constant(&mut self, imm: u64) -> Value {
+        let image = self.setting.image;
+        let within =
+            |region: RegionId, len: u64| imm.checked_sub(region.base()).is_some_and(|o| o <= len);
+        // One past the end is a pointer too, but not where there is nothing.
+        let linked = |region, len: usize| len > 0 && within(region, len as u64);
+        if linked(RegionId::DATA, image.data.len()) {
+            if let Some(report) = &mut self.report {
+                report.names_data = true;
+            }
+            Value::Region(RegionId::DATA)
+        } else if linked(RegionId::RODATA, image.rodata.len()) {
+            Value::Region(RegionId::RODATA)
+        } else if within(RegionId::STATE, REGION_LEN_MAX) {
+            if let Some(report) = &mut self.report {
+                report.effects.uses_state = true;
+            }
+            Value::Region(RegionId::STATE)
+        } else {
+            Value::Scalar(Some(imm as i64))
+        }
+    }
+
+    fn alu(
+        &mut self,
+        here: Here,
+        width: Width,
+        op: AluOp,
+        a: Value,
+        b: Value,
+    ) -> Result<Value, Stop> {
+        use Value::{Context, Frame, Region, Scalar, Unknown};
+        if let (Scalar(a), Scalar(b)) = (a, b) {
+            let value = a.zip(b).and_then(|(a, b)| fold(width, op, a, b));
+            return Ok(Scalar(value));
+        }
+        let odd = a.may_be_stack() || b.may_be_stack();
+        if width == Width::W32 {
+            if odd {
+                self.escape(here.f)?;
+            }
+            return Ok(Value::NUMBER);
+        }
+        let is_pointer = |v| matches!(v, Region(_) | Frame(_) | Context(_));
+        match (op, a, b) {
+            (AluOp::Add, p, Scalar(n)) | (AluOp::Add, Scalar(n), p) => Ok(p.plus(n)),
+            (AluOp::Sub, p, Scalar(n)) => Ok(p.plus(n.map(i64::wrapping_neg))),
+            (AluOp::Sub, Frame(x), Frame(y)) | (AluOp::Sub, Context(x), Context(y)) => {
+                Ok(Scalar(Some(i64::from(x) - i64::from(y))))
+            }
+            (AluOp::Sub, p, q) if is_pointer(p) && is_pointer(q) => Ok(Value::NUMBER),
+            // A pointer and something that was loaded: an index, as a rule.
+            (AluOp::Add, p, Unknown { stack: false })
+            | (AluOp::Add, Unknown { stack: false }, p)
+                if is_pointer(p) =>
+            {
+                Ok(p.plus(None))
+            }
+            (AluOp::Sub, p, Unknown { stack: false }) if is_pointer(p) => Ok(Unknown {
+                stack: p.may_be_stack(),
+            }),
+            (AluOp::Add | AluOp::Sub, ..) => Ok(Unknown { stack: odd }),
+            // Aligning a pointer down keeps it in its region.
+            (AluOp::And, Region(r), Scalar(Some(n))) if n < 0 && !odd => Ok(Region(r)),
+            _ => {
+                if odd {
+                    self.escape(here.f)?;
+                }
+                Ok(Value::ANYTHING)
+            }
+        }
+    }
+}
+
+/// Whether an instruction sets a register.
+fn sets(insn: Insn, r: Reg) -> bool {
+    match insn {
+        Insn::Alu { dst, .. }
+        | Insn::Mov { dst, .. }
+        | Insn::MovSx { dst, .. }
+        | Insn::Neg { dst, .. }
+        | Insn::End { dst, .. }
+        | Insn::LoadImm64 { dst, .. }
+        | Insn::Load { dst, .. } => dst == r,
+        Insn::Atomic {
+            op: AtomicOp::Cmpxchg,
+            ..
+        }
+        | Insn::Call { .. } => r == Reg::R0,
+        Insn::Atomic { fetch, src, .. } => fetch && src == r,
+        Insn::Store { .. } | Insn::Ja { .. } | Insn::Jmp { .. } | Insn::Exit => false,
+    }
+}
+
+/// The result on constants, for the operations that addresses are made with.
+fn fold(width: Width, op: AluOp, a: i64, b: i64) -> Option<i64> {
+    let (a, b, bits) = match width {
+        Width::W64 => (a as u64, b as u64, 64),
+        Width::W32 => (u64::from(a as u32), u64::from(b as u32), 32),
+    };
+    let shift = (b % bits) as u32;
+    let value = match op {
+        AluOp::Add => a.wrapping_add(b),
+        AluOp::Sub => a.wrapping_sub(b),
+        AluOp::Mul => a.wrapping_mul(b),
+        AluOp::And => a & b,
+        AluOp::Or => a | b,
+        AluOp::Xor => a ^ b,
+        AluOp::Lsh => a << shift,
+        AluOp::Rsh => a >> shift,
+        AluOp::Arsh => match width {
+            Width::W64 => ((a as i64) >> shift) as u64,
+            Width::W32 => ((a as u32 as i32) >> shift) as u64,
+        },
+        AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod => return None,
+    };
+    Some(truncate(value as i64, width))
+}
+
+fn truncate(n: i64, width: Width) -> i64 {
+    match width {
+        Width::W64 => n,
+        Width::W32 => i64::from(n as u32),
+    }
+}
+
+fn sign_extend(n: i64, bits: u8, width: Width) -> i64 {
+    let shift = 64 - u32::from(bits);
+    truncate((n << shift) >> shift, width)
+}
