@@ -108,6 +108,7 @@ pub struct Machine {
     /// Import index to helper.
     pub(crate) imports: Arc<[Option<Helper>]>,
     pub(crate) heap: crate::helpers::heap::Heap,
+    pub(crate) finder: crate::helpers::find::FinderCache,
     pub(crate) environment: Box<dyn Environment + Send>,
 }
 
@@ -146,6 +147,7 @@ impl Machine {
             helpers,
             imports,
             heap: crate::helpers::heap::Heap::new(heap_quota_bytes),
+            finder: crate::helpers::find::FinderCache::default(),
             environment,
         }
     }
@@ -263,11 +265,17 @@ impl Machine {
         Status::Returned
     }
 
-    /// Takes `edges` from the budget on behalf of a helper, and looks at deadline and cancellation.
+    /// Takes `edges` from the budget on behalf of a helper. Looks at deadline and cancellation when
+    /// the work is long or the slice ends, so that short helpers stay short.
     ///
     /// # Errors
     /// [`Fault::Trapped`] when the call has to stop.
     pub fn charge(&mut self, edges: u64) -> Result<(), Fault> {
+        const LONG_EDGES: u64 = 1 << 10;
+        if edges < LONG_EDGES && self.slice >= edges as i64 {
+            self.slice -= edges as i64;
+            return Ok(());
+        }
         let left = self.edges_left();
         if let Some(kind) = self.interruption() {
             self.stop(kind);

@@ -3,7 +3,18 @@
 //! A helper is data ([`Helper`]: name, typed signature, cost, effects) and a body. The list can be
 //! read before anything is loaded. A name carries its version: a changed meaning is a new name.
 
+mod access;
+mod filter;
+pub(crate) mod find;
+mod fold;
+mod hash;
 pub mod heap;
+mod memory;
+mod table;
+mod world;
+
+pub use table::standard;
+pub use world::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_CALL_MAX, LogLimit};
 
 use crate::machine::{Fault, Machine};
 

@@ -1,0 +1,48 @@
+//! `ds_memcpy`, `ds_memmove`, `ds_memset`, `ds_memcmp`.
+
+use super::access::{cost, steps};
+use crate::machine::{Fault, Machine};
+use std::cmp::Ordering;
+
+/// `ds_memcpy(to, from, len)` and `ds_memmove`: the same, so that an overlap has one answer.
+pub(super) fn ds_memmove(
+    machine: &mut Machine,
+    [to, from, len, ..]: [u64; 5],
+) -> Result<u64, Fault> {
+    machine.copy(to, from, len)?;
+    Ok(to)
+}
+
+/// `ds_memset(to, value, len)`.
+pub(super) fn ds_memset(
+    machine: &mut Machine,
+    [to, value, len, ..]: [u64; 5],
+) -> Result<u64, Fault> {
+    fill(machine, to, value as u8, len)?;
+    Ok(to)
+}
+
+/// `ds_memcmp(a, b, len)`.
+pub(super) fn ds_memcmp(machine: &mut Machine, [a, b, len, ..]: [u64; 5]) -> Result<u64, Fault> {
+    machine.check_read(a, len)?;
+    machine.check_read(b, len)?;
+    for (offset, n) in steps(len) {
+        machine.charge(cost(n))?;
+        let (x, y) = machine.bytes_pair((a + offset, n), (b + offset, n))?;
+        match x.cmp(y) {
+            Ordering::Less => return Ok(-1i64 as u64),
+            Ordering::Equal => {}
+            Ordering::Greater => return Ok(1),
+        }
+    }
+    Ok(0)
+}
+
+pub(super) fn fill(machine: &mut Machine, to: u64, value: u8, len: u64) -> Result<(), Fault> {
+    machine.check_write(to, len)?;
+    for (offset, n) in steps(len) {
+        machine.charge(cost(n))?;
+        machine.bytes_mut(to + offset, n)?.fill(value);
+    }
+    Ok(())
+}
