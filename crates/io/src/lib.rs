@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | [`ring`] | one io_uring, owned by one thread; operations own their memory while in flight | reactors, connections |
 //! | [`buffer`] | aligned buffers, bounded pools, memory shared by threads | everyone |
-//! | [`instance`] | any thread submits reads, writes and syncs by position and gets a future (DAPHNE D6.3, part 2) | hosts, applications |
+//! | [`request`] | requests by position, their futures and outcomes, `poll` and `block_on` (DAPHNE D6.3, part 2) | hosts, applications |
+//! | [`instance`] | local files served by threads with a ring each, for requests from any thread | hosts, applications |
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
 //!
@@ -12,7 +13,11 @@
 //! comes back with its completion, so no buffer is freed or reused while the kernel may touch it.
 
 pub mod buffer;
+pub mod instance;
+pub mod readahead;
+pub mod request;
 pub mod ring;
+mod slab;
 pub mod socket;
 
 pub use rustix::io::Errno;

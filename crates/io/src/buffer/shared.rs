@@ -113,6 +113,22 @@ impl SharedSlice {
         self.range.is_empty()
     }
 
+    /// A part of the range, counted from its start.
+    ///
+    /// # Panics
+    /// If the part reaches past the end.
+    pub fn part(&self, part: Range<usize>) -> SharedSlice {
+        assert!(
+            part.start <= part.end && part.end <= self.len(),
+            "a part lies inside its whole"
+        );
+        let range = self.range.start + part.start..self.range.start + part.end;
+        SharedSlice {
+            memory: self.memory.clone(),
+            range,
+        }
+    }
+
     /// Copies the bytes as they are now into `into`, which has the same length.
     ///
     /// # Panics
@@ -200,6 +216,11 @@ mod tests {
         memory.slice(1_000_001..1_010_001).copy_to(&mut back);
         assert!(back[..9_000].iter().all(|&b| b == 0));
         assert_eq!(back[9_000..], bytes[9_000..]);
+        memory
+            .slice(1_000_001..1_010_001)
+            .part(9_500..10_000)
+            .copy_to(&mut back[..500]);
+        assert_eq!(back[..500], bytes[9_500..]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl SendBatch {
                 Segment::Arena(range) => bytes.extend_from_slice(&self.arena[range.clone()]),
                 Segment::Buffer(buffer, range) => bytes.extend_from_slice(&buffer[range.clone()]),
                 Segment::ArcBuffer(buffer, range) => {
-                    bytes.extend_from_slice(&buffer[range.clone()])
+                    bytes.extend_from_slice(&buffer[range.clone()]);
                 }
                 Segment::Vec(vec) => bytes.extend_from_slice(vec),
                 Segment::Shared(slice) => {

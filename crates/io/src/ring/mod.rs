@@ -34,7 +34,6 @@
 mod batch;
 mod op;
 mod provided;
-mod slots;
 mod split;
 mod stable;
 mod waker;
@@ -53,19 +52,24 @@ use rustix::io::Errno;
 pub use batch::{SEGMENTS_MAX, SendBatch};
 pub use op::{Completion, Op, Payload, TRANSFER_BYTES_MAX};
 pub use provided::{GROUP_BUFFERS_MAX, GroupId, Received};
-pub use slots::OpId;
 pub use waker::Waker;
 
 pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
 
+use crate::slab::{Key, Slab};
 use op::Held;
 use provided::Group;
-use slots::Slots;
 
 /// How long a dropped ring waits for operations that cannot be cancelled, before it leaks their memory.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Marks completions that nobody waits for.
 const NOBODY: u64 = u64::MAX;
+
+/// What the ring keeps of an operation while it is in flight.
+struct InFlight {
+    token: u64,
+    held: Held,
+}
 
 /// How a ring is set up.
 #[derive(Clone, Debug)]
@@ -112,10 +116,14 @@ pub struct RingStats {
     pub completions: u64,
 }
 
+/// Names one operation in flight of one ring. Once it is over, the name refers to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId(Key);
+
 /// One io_uring and its operations in flight. See the [module](self).
 pub struct Ring {
     uring: ManuallyDrop<IoUring>,
-    slots: ManuallyDrop<Slots>,
+    slots: ManuallyDrop<Slab<InFlight>>,
     groups: ManuallyDrop<Vec<Rc<Group>>>,
     /// Pushed, but not yet in the submission queue.
     backlog: VecDeque<squeue::Entry>,
@@ -135,7 +143,7 @@ impl Ring {
     pub fn new(config: &RingConfig) -> io::Result<Self> {
         Ok(Self {
             uring: ManuallyDrop::new(build(config, true)?),
-            slots: ManuallyDrop::new(Slots::with_capacity(config.entries as usize)),
+            slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
             groups: ManuallyDrop::default(),
             backlog: VecDeque::new(),
             ready: VecDeque::new(),
@@ -151,21 +159,25 @@ impl Ring {
     /// [`submit`](Self::submit). `token` comes back in its completions.
     pub fn push(&mut self, token: u64, op: Op) -> OpId {
         let (entry, held) = op.prepare();
-        let id = self.slots.insert(token, held);
-        self.enqueue(entry.user_data(id.0));
-        id
+        let key = self.slots.insert(InFlight { token, held });
+        self.enqueue(entry.user_data(key.to_bits()));
+        OpId(key)
     }
 
     /// Asks the kernel to cancel an operation. It still completes: with `ECANCELED`, or as if it had not been cancelled.
     pub fn cancel(&mut self, id: OpId) {
-        if self.slots.get(id).is_some() {
-            self.enqueue(opcode::AsyncCancel::new(id.0).build().user_data(NOBODY));
+        if self.slots.get(id.0).is_some() {
+            self.enqueue(
+                opcode::AsyncCancel::new(id.0.to_bits())
+                    .build()
+                    .user_data(NOBODY),
+            );
         }
     }
 
     /// Operations pushed and not completed.
     pub fn in_flight(&self) -> usize {
-        self.slots.busy() - usize::from(self.listening)
+        self.slots.len() - usize::from(self.listening)
     }
 
     /// What wakes this ring's thread from others.
@@ -240,17 +252,18 @@ impl Ring {
         if entry.user_data() == NOBODY {
             return None;
         }
-        let id = OpId(entry.user_data());
+        let key = Key::from_bits(entry.user_data());
         let more = cqueue::more(entry.flags());
         let result = outcome(entry);
-        let (token, held) = self
+        let InFlight { token, held } = self
             .slots
-            .get(id)
+            .get(key)
             .expect("a completion belongs to an operation in flight");
+        let token = *token;
         let produced = match held {
             Held::Counter(..) => {
                 self.listening = false;
-                self.slots.remove(id);
+                self.slots.remove(key);
                 return None;
             }
             Held::Accept(_) => op::accepted(result),
@@ -263,18 +276,14 @@ impl Ring {
             },
             _ => Payload::None,
         };
-        if more {
-            return Some(Completion {
-                token,
-                result,
-                more,
-                payload: produced,
-            });
-        }
-        let (token, held) = self.slots.remove(id).expect("found above");
-        let payload = match produced {
-            Payload::None => held.into_payload(),
-            produced => produced,
+        let held = if more {
+            None
+        } else {
+            self.slots.remove(key).map(|ended| ended.held)
+        };
+        let payload = match (produced, held) {
+            (Payload::None, Some(held)) => held.into_payload(),
+            (produced, _) => produced,
         };
         Some(Completion {
             token,
@@ -317,9 +326,12 @@ impl Ring {
         }
         if !self.listening {
             let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
-            let id = self.slots.insert(NOBODY, held);
+            let key = self.slots.insert(InFlight {
+                token: NOBODY,
+                held,
+            });
             self.listening = true;
-            self.enqueue(entry.user_data(id.0));
+            self.enqueue(entry.user_data(key.to_bits()));
         }
         if !self.waker.fall_asleep() {
             return self.enter(0, None);
@@ -377,7 +389,7 @@ impl Ring {
     fn quiesce(&mut self) -> bool {
         let deadline = Instant::now() + DROP_WAIT_MAX;
         let mut cancelled = false;
-        while self.slots.busy() > 0 && Instant::now() < deadline {
+        while self.slots.len() > 0 && Instant::now() < deadline {
             let step = if cancelled {
                 Duration::from_millis(20)
             } else {
@@ -396,7 +408,7 @@ impl Ring {
                 .register_sync_cancel(Some(now), CancelBuilder::any().all());
             cancelled = true;
         }
-        self.slots.busy() == 0
+        self.slots.len() == 0
     }
 }
 

@@ -131,6 +131,10 @@ pub enum Payload {
 }
 
 /// What the ring keeps while an operation is in flight. Everything the kernel points to is here, on the heap.
+#[expect(
+    dead_code,
+    reason = "descriptors and memory are kept alive here, not read"
+)]
 pub(super) enum Held {
     Buffer(Arc<OwnedFd>, Buffer),
     Batch(Arc<OwnedFd>, Box<SendBatch>),
@@ -307,7 +311,7 @@ impl Address {
                     storage
                         .as_mut_ptr()
                         .cast::<libc::sockaddr_in6>()
-                        .write(wire)
+                        .write(wire);
                 };
                 size_of::<libc::sockaddr_in6>()
             }

@@ -70,7 +70,7 @@ impl Group {
         unsafe {
             uring
                 .submitter()
-                .register_buf_ring_with_flags(address, entries, id.0, 0)?
+                .register_buf_ring_with_flags(address, entries, id.0, 0)?;
         };
         (0..entries).for_each(|index| group.give_back(index));
         Ok(group)

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue};
 use rustix::io::Errno;
 
 use super::op::{Completion, Held, Op};
-use super::slots::{OpId, Slots};
-use super::{RingConfig, build, outcome};
+use super::{InFlight, RingConfig, build, outcome};
+use crate::slab::{Key, Slab};
 
 /// The thread that submits.
 pub(crate) struct SubmissionHalf {
@@ -25,14 +27,14 @@ pub(crate) struct CompletionHalf {
 
 struct Shared {
     uring: ManuallyDrop<IoUring>,
-    slots: ManuallyDrop<Mutex<Slots>>,
+    slots: ManuallyDrop<Mutex<Slab<InFlight>>>,
 }
 
 /// A new io_uring for two threads. Operations that complete more than once are not for it.
 pub(crate) fn split(config: &RingConfig) -> io::Result<(SubmissionHalf, CompletionHalf)> {
     let shared = Arc::new(Shared {
         uring: ManuallyDrop::new(build(config, false)?),
-        slots: ManuallyDrop::new(Mutex::new(Slots::with_capacity(config.entries as usize))),
+        slots: ManuallyDrop::new(Mutex::new(Slab::with_capacity(config.entries as usize))),
     });
     let completion = CompletionHalf {
         shared: Arc::clone(&shared),
@@ -49,8 +51,8 @@ impl SubmissionHalf {
             !matches!(held, Held::Accept(_) | Held::Receive(..)),
             "a split ring takes single completions only"
         );
-        let id = self.shared.slots().insert(token, held);
-        let entry = entry.user_data(id.0);
+        let key = self.shared.slots().insert(InFlight { token, held });
+        let entry = entry.user_data(key.to_bits());
         loop {
             // SAFETY: only this half touches the submission queue, and what the entry points to is
             // owned by its slot until the completion is taken.
@@ -77,20 +79,22 @@ impl SubmissionHalf {
 }
 
 impl CompletionHalf {
-    /// Sleeps until there is a completion.
-    pub(crate) fn wait(&mut self) -> io::Result<()> {
+    /// Sleeps until there is a completion or the timeout has passed.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.reap();
         if self.ready.is_empty() {
-            let flags = EnterFlags::GETEVENTS.bits();
-            // SAFETY: nothing is submitted and no argument is passed.
+            let timespec = Timespec::from(timeout);
+            let args = SubmitArgs::new().timespec(&timespec);
+            let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
+            // SAFETY: nothing is submitted, and EXT_ARG goes with `SubmitArgs`, which lives through the call.
             let entered = unsafe {
                 self.shared
                     .uring
                     .submitter()
-                    .enter::<libc::sigset_t>(0, 1, flags, None)
+                    .enter(0, 1, flags, Some(&args))
             };
             match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
-                Ok(_) | Err((Some(Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => {}
+                Ok(_) | Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => {}
                 Err((_, error)) => return Err(error),
             }
             self.reap();
@@ -101,8 +105,12 @@ impl CompletionHalf {
     /// The next completion that was found.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         let entry = self.ready.pop_front()?;
-        let removed = self.shared.slots().remove(OpId(entry.user_data()));
-        let (token, held) = removed.expect("a completion belongs to an operation in flight");
+        let removed = self
+            .shared
+            .slots()
+            .remove(Key::from_bits(entry.user_data()));
+        let InFlight { token, held } =
+            removed.expect("a completion belongs to an operation in flight");
         Some(Completion {
             token,
             result: outcome(&entry),
@@ -119,14 +127,14 @@ impl CompletionHalf {
 }
 
 impl Shared {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, Slab<InFlight>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let busy = self.slots().busy();
+        let busy = self.slots().len();
         // SAFETY: dropped once, here; the memory of operations still in flight is leaked, not freed.
         unsafe {
             ManuallyDrop::drop(&mut self.uring);

@@ -1,0 +1,455 @@
+//! The chunks of a file in order, while the next ones are being read.
+//!
+//! ```no_run
+//! # use diskside_io::readahead::{ChunkReader, ReadAhead};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut sum = 0_u64;
+//! for chunk in ChunkReader::open("data.bin", .., &ReadAhead::default())? {
+//!     let chunk = chunk?; // up to `depth` chunks after this one are read meanwhile
+//!     sum += chunk.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! A thread with a ring of its own fills aligned buffers of a bounded pool; the consumer gets the
+//! buffers themselves, without a copy, and gives each back by dropping its [`Chunk`]. Memory is
+//! bounded by `(depth + 1) × (chunk_bytes + headroom_bytes + 12 KiB)`. So at most `depth + 1` chunks
+//! exist: who keeps that many and asks for another waits until one of them is dropped.
+//!
+//! The range is fixed when the reader is made. A file that ends before the range does has been
+//! shortened meanwhile; that is [`ReadError::Shrunk`], never a short success.
+
+mod plan;
+mod reader;
+
+use std::fmt;
+use std::io;
+use std::ops::{Bound, Deref, Range, RangeBounds};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, FileType, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::buffer::{Buffer, Hugepages, Pool};
+use crate::instance::file_len_bytes;
+use crate::ring::{Ring, RingConfig, Waker};
+use plan::Plan;
+use reader::{Reader, Source};
+
+/// How long the consumer looks for the next chunk before it sleeps.
+const CONSUMER_SPIN: Duration = Duration::from_micros(50);
+/// Pages looked at to learn whether a file is cached.
+const CACHE_SAMPLES: u64 = 16;
+/// More chunks than this are not read at once, whatever is asked for.
+const DEPTH_MAX: usize = 1024;
+
+/// How a file is read ahead.
+#[derive(Clone, Debug)]
+pub struct ReadAhead {
+    /// Bytes of a chunk; the last may be shorter. At least 1.
+    pub chunk_bytes: usize,
+    /// Chunks read, or being read, before the consumer asks for them. At least 1; more than 1,024 are taken as 1,024.
+    pub depth: usize,
+    /// Free bytes before each chunk, for [`Chunk::prepend`].
+    pub headroom_bytes: usize,
+    /// Through the page cache or past it.
+    pub access: Access,
+    /// Whether to ask for huge pages for the buffers.
+    pub hugepages: Hugepages,
+}
+
+/// Through the page cache or past it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// `O_DIRECT` where the file system allows it and less than half of the range is cached; else buffered.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Buffered,
+    /// With `O_DIRECT`; an error where the file system refuses it.
+    Direct,
+}
+
+/// Why a range could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be opened or looked at.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be read by position.
+    #[error("{} is a {kind}: read-ahead needs a regular file or a block device", path.display())]
+    NotAFile {
+        /// Which file.
+        path: PathBuf,
+        /// What it is instead.
+        kind: &'static str,
+    },
+    /// The range asked for is not in the file.
+    #[error("bytes {start}..{end} are not in {}, which has {len} bytes", path.display())]
+    OutOfRange {
+        /// Which file.
+        path: PathBuf,
+        /// Start of the range.
+        start: u64,
+        /// End of the range.
+        end: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// The file became shorter while it was read.
+    #[error("{} was shortened while it was read: it ends at byte {found}, {expected} bytes were expected", path.display())]
+    Shrunk {
+        /// Which file.
+        path: PathBuf,
+        /// Where the file ends now.
+        found: u64,
+        /// The end of the range.
+        expected: u64,
+    },
+    /// A read failed.
+    #[error("reading {} at byte {offset}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Position in bytes.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The ring or its thread could not be had, or a parameter is out of bounds.
+    #[error("read-ahead: {0}")]
+    Setup(#[from] io::Error),
+}
+
+/// Reads a range of a file ahead; an iterator over its chunks. After an error it ends.
+pub struct ChunkReader {
+    chunks: Receiver<Result<Chunk, ReadError>>,
+    range: Range<u64>,
+    direct: bool,
+    control: Arc<Control>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Consecutive bytes of a file, in a buffer that is used again after this is dropped.
+pub struct Chunk {
+    /// `None` only while it is being dropped.
+    buffer: Option<Buffer>,
+    data: Range<usize>,
+    offset: u64,
+    last: bool,
+    control: Arc<Control>,
+}
+
+/// How the consumer tells the reading thread something.
+struct Control {
+    stop: AtomicBool,
+    waker: Waker,
+}
+
+impl Default for ReadAhead {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 8 << 20,
+            depth: 3,
+            headroom_bytes: 0,
+            access: Access::Auto,
+            hugepages: Hugepages::Ask,
+        }
+    }
+}
+
+impl ChunkReader {
+    /// Reads `range` of the file at `path`; an open end is the end of the file.
+    pub fn open(
+        path: impl AsRef<Path>,
+        range: impl RangeBounds<u64>,
+        how: &ReadAhead,
+    ) -> Result<Self, ReadError> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| ReadError::Open {
+                path: path.to_owned(),
+                source: errno.into(),
+            })?;
+        Self::new(Arc::new(file), path, range, how)
+    }
+
+    /// Reads `range` of an open file, which errors call `name`. Its position is not used.
+    pub fn new(
+        file: Arc<OwnedFd>,
+        name: impl AsRef<Path>,
+        range: impl RangeBounds<u64>,
+        how: &ReadAhead,
+    ) -> Result<Self, ReadError> {
+        let path = name.as_ref().to_owned();
+        if how.chunk_bytes == 0 || how.depth == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "chunk_bytes and depth must be at least 1",
+            )
+            .into());
+        }
+        let (range, _) = check(&file, &path, range)?;
+        let direct = match how.access {
+            Access::Buffered => None,
+            Access::Direct => Some(reopen_direct(&file).map_err(|errno| {
+                let source = io::Error::from(errno);
+                ReadError::Open {
+                    path: path.clone(),
+                    source: io::Error::new(source.kind(), format!("O_DIRECT: {source}")),
+                }
+            })?),
+            Access::Auto if mostly_cached(&file, &range) => None,
+            Access::Auto => reopen_direct(&file).ok(),
+        };
+        // Only advice: a file system that ignores it is slower.
+        let _ = rustix::fs::fadvise(&file, range.start, None, Advice::Sequential);
+        let is_direct = direct.is_some();
+        let source = Source {
+            path,
+            buffered: file,
+            direct,
+            may_fall_back: how.access == Access::Auto,
+        };
+        let plan = Plan::new(range.clone(), how.chunk_bytes, how.headroom_bytes);
+        let depth = how.depth.min(DEPTH_MAX);
+        let pool = Pool::new(depth + 1, plan.buffer_bytes(), how.hugepages);
+        Self::start(source, plan, pool, depth, range, is_direct)
+    }
+
+    fn start(
+        source: Source,
+        plan: Plan,
+        pool: Pool,
+        depth: usize,
+        range: Range<u64>,
+        direct: bool,
+    ) -> Result<Self, ReadError> {
+        let (deliver, chunks) = channel();
+        let (answer, made) = sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("read-ahead".into())
+            .spawn(move || {
+                let config = RingConfig {
+                    entries: depth as u32 + 2,
+                    spin: Duration::ZERO,
+                    ..RingConfig::default()
+                };
+                let ring = match Ring::new(&config) {
+                    Ok(ring) => ring,
+                    Err(error) => return drop(answer.send(Err(error))),
+                };
+                let control = Arc::new(Control {
+                    stop: AtomicBool::new(false),
+                    waker: ring.waker(),
+                });
+                if answer.send(Ok(Arc::clone(&control))).is_ok() {
+                    Reader::new(ring, source, plan, pool, depth, control, deliver).run();
+                }
+            })?;
+        let control = made
+            .recv()
+            .map_err(|_| io::Error::other("the reading thread ended at its start"))??;
+        Ok(Self {
+            chunks,
+            range,
+            direct,
+            control,
+            thread: Some(thread),
+        })
+    }
+
+    /// The bytes that will be read.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// Whether reading began with `O_DIRECT`.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+}
+
+impl Iterator for ChunkReader {
+    type Item = Result<Chunk, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let started = Instant::now();
+        loop {
+            match self.chunks.try_recv() {
+                Ok(chunk) => return Some(chunk),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => {
+                    return self.chunks.recv().ok();
+                }
+                Err(TryRecvError::Empty) => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+impl Drop for ChunkReader {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Release);
+        self.control.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it is a bug that its own message reports.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for ChunkReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunkReader")
+            .field("range", &self.range)
+            .field("direct", &self.direct)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Chunk {
+    /// Position of the chunk's first byte in the file (of the first byte read, whatever was prepended).
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether the range ends with this chunk.
+    pub fn is_last(&self) -> bool {
+        self.last
+    }
+
+    /// Bytes that [`prepend`](Self::prepend) can still take.
+    pub fn headroom_bytes(&self) -> usize {
+        self.data.start
+    }
+
+    /// Puts bytes directly before the chunk's own, so that a record that began in the chunk before is
+    /// contiguous. Returns false, and does nothing, when they exceed the headroom.
+    #[must_use = "bytes that do not fit are not prepended"]
+    pub fn prepend(&mut self, bytes: &[u8]) -> bool {
+        let Some(start) = self.data.start.checked_sub(bytes.len()) else {
+            return false;
+        };
+        let end = self.data.start;
+        let buffer = self.buffer.as_mut().expect("present until dropped");
+        buffer[start..end].copy_from_slice(bytes);
+        self.data.start = start;
+        true
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer.as_ref().expect("present until dropped")[self.data.clone()]
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // First into the pool, then the news of it.
+        self.buffer = None;
+        self.control.waker.wake();
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk")
+            .field("offset", &self.offset)
+            .field("len", &self.data.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The range in bytes, and the file's length.
+fn check(
+    file: &OwnedFd,
+    path: &Path,
+    range: impl RangeBounds<u64>,
+) -> Result<(Range<u64>, u64), ReadError> {
+    let open_error = |source: io::Error| ReadError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let stat = rustix::fs::fstat(file).map_err(|errno| open_error(errno.into()))?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => None,
+        FileType::Directory => Some("directory"),
+        FileType::Fifo => Some("pipe"),
+        FileType::Socket => Some("socket"),
+        FileType::CharacterDevice => Some("character device"),
+        _ => Some("special file"),
+    };
+    if let Some(kind) = kind {
+        return Err(ReadError::NotAFile {
+            path: path.to_owned(),
+            kind,
+        });
+    }
+    let len = file_len_bytes(file).map_err(open_error)?;
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len.max(start),
+    };
+    if start > end || end > len {
+        return Err(ReadError::OutOfRange {
+            path: path.to_owned(),
+            start,
+            end,
+            len,
+        });
+    }
+    Ok((start..end, len))
+}
+
+/// The same file once more, past the page cache.
+fn reopen_direct(file: &OwnedFd) -> Result<Arc<OwnedFd>, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+    rustix::fs::open(path, flags, Mode::empty()).map(Arc::new)
+}
+
+/// Whether at least half of the range is in the page cache, judged by samples.
+fn mostly_cached(file: &OwnedFd, range: &Range<u64>) -> bool {
+    let len = range.end - range.start;
+    let samples = CACHE_SAMPLES.min(len.div_ceil(4096)).max(1);
+    let mut cached = 0;
+    for sample in 0..samples {
+        let at = range.start + len / samples * sample;
+        let mut byte = [0];
+        // A read that must not wait succeeds only from the cache.
+        match rustix::io::preadv2(
+            file,
+            &mut [io::IoSliceMut::new(&mut byte)],
+            at,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(_) => cached += 1,
+            Err(Errno::AGAIN) => {}
+            // A file system that cannot say is read the ordinary way.
+            Err(_) => return true,
+        }
+    }
+    cached * 2 >= samples
+}

@@ -1,0 +1,240 @@
+//! Read-ahead over real files.
+
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadError};
+use proptest::prelude::*;
+
+fn how(chunk_bytes: usize, depth: usize, headroom_bytes: usize, access: Access) -> ReadAhead {
+    ReadAhead {
+        chunk_bytes,
+        depth,
+        headroom_bytes,
+        access,
+        ..ReadAhead::default()
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+/// A file in the build's directory, which is on a file system that takes `O_DIRECT` where any is.
+fn file_with(bytes: &[u8]) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn read_all(reader: ChunkReader) -> Result<Vec<u8>, ReadError> {
+    let mut all = Vec::new();
+    let start = reader.range().start;
+    for chunk in reader {
+        let chunk = chunk?;
+        assert_eq!(chunk.offset(), start + all.len() as u64);
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all)
+}
+
+fn takes_direct(path: &Path) -> bool {
+    ChunkReader::open(path, .., &how(4096, 1, 0, Access::Direct)).is_ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_chunks_of_a_range_are_its_bytes(
+        len in 0_usize..200_000, cut in (0.0..=1.0_f64, 0.0..=1.0_f64), chunk in 1_usize..70_000,
+        depth in 1_usize..5, headroom in 0_usize..5_000,
+        access in prop_oneof![Just(Access::Auto), Just(Access::Buffered), Just(Access::Direct)],
+    ) {
+        let chunk = chunk.max(len / 64);
+        let bytes = pattern(len);
+        let file = file_with(&bytes);
+        let ends = [cut.0, cut.1].map(|part| (part * len as f64) as usize);
+        let (start, end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        let access = if takes_direct(file.path()) { access } else { Access::Auto };
+        let reader = ChunkReader::open(file.path(), start as u64..end as u64, &how(chunk, depth, headroom, access)).unwrap();
+        prop_assert_eq!(read_all(reader).unwrap(), &bytes[start..end]);
+    }
+}
+
+#[test]
+fn an_empty_file_has_no_chunks() {
+    let file = file_with(b"");
+    for access in [Access::Auto, Access::Buffered] {
+        assert_eq!(
+            ChunkReader::open(file.path(), .., &how(4096, 2, 0, access))
+                .unwrap()
+                .count(),
+            0
+        );
+    }
+}
+
+#[test]
+fn the_last_chunk_says_so_and_takes_what_came_before_it() {
+    let file = file_with(&pattern(10_000));
+    let mut reader = ChunkReader::open(file.path(), .., &how(6_000, 2, 100, Access::Auto)).unwrap();
+    let first = reader.next().unwrap().unwrap();
+    let mut second = reader.next().unwrap().unwrap();
+    assert!(!first.is_last() && second.is_last());
+    assert!(second.prepend(&first[5_950..]));
+    assert!(second.prepend(&first[5_900..5_950]));
+    assert_eq!(&second[..], &pattern(10_000)[5_900..]);
+    assert_eq!(second.offset(), 6_000);
+    assert!(
+        !second.prepend(&vec![0; second.headroom_bytes() + 1]),
+        "more than the headroom is refused"
+    );
+    assert!(reader.next().is_none());
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_an_error_that_says_where_it_ends() {
+    for access in [Access::Buffered, Access::Direct] {
+        let file = file_with(&pattern(100_000));
+        if access == Access::Direct && !takes_direct(file.path()) {
+            continue;
+        }
+        let mut reader = ChunkReader::open(file.path(), .., &how(10_000, 1, 0, access)).unwrap();
+        let first = reader.next().unwrap().unwrap();
+        file.as_file().set_len(25_000).unwrap();
+        // One chunk may have been read ahead before the file was cut.
+        let error = reader
+            .by_ref()
+            .find_map(Result::err)
+            .expect("the end of the range cannot be reached");
+        let ReadError::Shrunk {
+            found, expected, ..
+        } = &error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!((*found, *expected), (25_000, 100_000));
+        assert!(
+            error.to_string().contains("it ends at byte 25000"),
+            "{error}"
+        );
+        assert!(reader.next().is_none(), "after an error the reader ends");
+        assert_eq!(&first[..], &pattern(10_000));
+    }
+}
+
+#[test]
+fn what_is_not_a_file_is_refused_by_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    for (path, kind) in [
+        (folder.path(), "directory"),
+        (&pipe, "pipe"),
+        (Path::new("/dev/full"), "character device"),
+    ] {
+        let error = ChunkReader::open(path, .., &ReadAhead::default())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("is a {kind}")), "{error}");
+    }
+    let error = ChunkReader::open("/nowhere/at/all", .., &ReadAhead::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("/nowhere/at/all") && error.contains("No such file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_range_outside_the_file_and_senseless_sizes_are_refused() {
+    let file = file_with(b"0123456789");
+    let error = ChunkReader::open(file.path(), 5..11, &ReadAhead::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("bytes 5..11") && error.contains("10 bytes"),
+        "{error}"
+    );
+    assert!(ChunkReader::open(file.path(), 11.., &ReadAhead::default()).is_err());
+    assert!(ChunkReader::open(file.path(), .., &how(0, 1, 0, Access::Auto)).is_err());
+    assert!(ChunkReader::open(file.path(), .., &how(1, 0, 0, Access::Auto)).is_err());
+    assert_eq!(
+        read_all(
+            ChunkReader::open(
+                file.path(),
+                ..,
+                &how(usize::MAX, usize::MAX, 0, Access::Auto)
+            )
+            .unwrap()
+        )
+        .unwrap(),
+        b"0123456789"
+    );
+}
+
+#[test]
+fn a_reader_that_is_dropped_early_ends_its_thread() {
+    let file = file_with(&pattern(1 << 20));
+    for taken in 0..5 {
+        let mut reader =
+            ChunkReader::open(file.path(), .., &how(4096, 3, 0, Access::Auto)).unwrap();
+        let kept: Vec<_> = reader.by_ref().take(taken.min(3)).collect();
+        drop(reader);
+        assert!(
+            kept.iter()
+                .all(|chunk| chunk.as_ref().is_ok_and(|chunk| chunk.len() == 4096))
+        );
+    }
+}
+
+#[test]
+fn chunks_may_be_worked_on_by_several_threads() {
+    let bytes = pattern(1 << 20);
+    let file = file_with(&bytes);
+    let reader = std::sync::Mutex::new(
+        ChunkReader::open(file.path(), .., &how(10_000, 4, 0, Access::Auto)).unwrap(),
+    );
+    let sums: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut sum = 0;
+                    loop {
+                        let Some(chunk) = reader.lock().unwrap().next() else {
+                            return sum;
+                        };
+                        sum += chunk
+                            .unwrap()
+                            .iter()
+                            .map(|&byte| u64::from(byte))
+                            .sum::<u64>();
+                    }
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum()
+    });
+    assert_eq!(sums, bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+}
+
+#[test]
+fn what_was_just_written_is_read_also_past_the_page_cache() {
+    let file = file_with(&pattern(50_000));
+    if !takes_direct(file.path()) {
+        return;
+    }
+    file.as_file().write_all_at(b"fresh", 20_000).unwrap();
+    let bytes =
+        read_all(ChunkReader::open(file.path(), .., &how(8192, 2, 0, Access::Direct)).unwrap())
+            .unwrap();
+    assert_eq!(&bytes[20_000..20_005], b"fresh");
+}
