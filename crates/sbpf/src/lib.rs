@@ -6,6 +6,8 @@
 //! comes in by [`machine::Environment`].
 
 pub mod activation;
+pub mod asm;
+pub mod disasm;
 pub mod float;
 pub mod helpers;
 pub mod image;

@@ -11,6 +11,24 @@
 //! [`RegionId::RODATA`]: crate::region::RegionId::RODATA
 //! [`RegionId::DATA`]: crate::region::RegionId::DATA
 
+mod args;
+mod btf;
+mod compat;
+mod elf;
+mod error;
+mod functions;
+mod layout;
+mod lines;
+mod link;
+mod load;
+mod note;
+
+pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
+pub use error::{ImageError, MissingSymbol, Place};
+pub use layout::{CODE_SLOTS_MAX, DATA_LEN_MAX};
+pub use load::LoadOptions;
+pub use note::ABI_VERSION;
+
 use crate::helpers::HelperId;
 use crate::insn::Slot;
 

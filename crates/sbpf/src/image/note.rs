@@ -1,0 +1,150 @@
+//! The `.diskside` section: what an object asks of its host, as a sequence of records.
+//!
+//! All numbers are little-endian. Each record is
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0-1 | type |
+//! | 2-3 | length of the payload in bytes, without padding |
+//! | 4-… | payload, then zeros up to a multiple of 4 |
+//!
+//! and records follow one another from the start of the section, each at a multiple of 4. The types:
+//!
+//! | type | payload | meaning |
+//! |---|---|---|
+//! | 0 | none | four bytes of padding between records; any number of them |
+//! | 1 | `u32` version | version of the program ABI, from 1 |
+//! | 2 | `u32` bytes | stack frame: a multiple of 64 from 64 to 1 MiB |
+//! | 3 | `u32` num, `u32` den, `u64` constant | output capacity is `in_len * num / den + constant` |
+//! | 4 | `u32` kind, `u32` arg | default split: kind 0 none (arg 0), 1 fixed records of arg bytes, 2 after delimiter byte arg |
+//!
+//! A type may appear once. An unknown type with bit 15 set is ignored (a hint for later hosts); any
+//! other unknown type is an error, because the program needs something that this host does not know.
+
+use super::error::ImageError;
+use super::{Note, Split};
+
+/// The newest version of the program ABI that is known here.
+pub const ABI_VERSION: u32 = 1;
+
+const PADDING: u16 = 0;
+const ABI: u16 = 1;
+const STACK: u16 = 2;
+const OUT_RATIO: u16 = 3;
+const SPLIT: u16 = 4;
+/// Set in types that a host may ignore.
+const OPTIONAL: u16 = 0x8000;
+
+/// Reads the section.
+pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
+    let mut note = Note::default();
+    let mut seen = [false; SPLIT as usize + 1];
+    let mut at = 0;
+    while at < bytes.len() {
+        let bad = |what: String| ImageError::Note { offset: at, what };
+        let cut = || bad("a record is cut short; compile the object again".to_owned());
+        let header = bytes.get(at..at + 4).ok_or_else(cut)?;
+        let ty = u16::from_le_bytes([header[0], header[1]]);
+        let len = usize::from(u16::from_le_bytes([header[2], header[3]]));
+        let payload = bytes.get(at + 4..at + 4 + len).ok_or_else(cut)?;
+        if ty != PADDING && ty <= SPLIT {
+            let again = std::mem::replace(&mut seen[usize::from(ty)], true);
+            if again {
+                return Err(bad(format!("record type {ty} appears twice; keep one")));
+            }
+        }
+        let record = Record { ty, payload };
+        match record.apply(&mut note) {
+            Ok(()) => {}
+            Err(Refusal::Note(what)) => return Err(bad(what)),
+            Err(Refusal::Version(version)) => {
+                return Err(ImageError::AbiVersion {
+                    version,
+                    supported: ABI_VERSION,
+                });
+            }
+        }
+        at += 4 + len.next_multiple_of(4);
+    }
+    Ok(note)
+}
+
+struct Record<'a> {
+    ty: u16,
+    payload: &'a [u8],
+}
+
+enum Refusal {
+    Note(String),
+    Version(u32),
+}
+
+impl Record<'_> {
+    fn apply(&self, note: &mut Note) -> Result<(), Refusal> {
+        match self.ty {
+            PADDING => {
+                self.words::<0>()?;
+            }
+            ABI => {
+                let [version] = self.words()?;
+                if version == 0 || version > ABI_VERSION {
+                    return Err(Refusal::Version(version));
+                }
+                note.abi_version = version;
+            }
+            STACK => {
+                let [bytes] = self.words()?;
+                if bytes == 0 || !bytes.is_multiple_of(64) || bytes > Note::STACK_BYTES_MAX {
+                    return refuse(format!(
+                        "a stack of {bytes} bytes: ask for a multiple of 64 up to {}",
+                        Note::STACK_BYTES_MAX
+                    ));
+                }
+                note.stack_bytes = bytes;
+            }
+            OUT_RATIO => {
+                let [num, den, low, high] = self.words()?;
+                if den == 0 {
+                    return refuse("the denominator of the output ratio is 0".to_owned());
+                }
+                note.out_ratio = (num, den);
+                note.out_constant = u64::from(low) | (u64::from(high) << 32);
+            }
+            SPLIT => {
+                let [kind, arg] = self.words()?;
+                note.split = match (kind, arg) {
+                    (0, 0) => Split::None,
+                    (1, 1..) => Split::Fixed(arg),
+                    (2, 0..=255) => Split::Delimiter(arg as u8),
+                    _ => return refuse(format!("split kind {kind} with {arg} is not defined")),
+                };
+            }
+            ty if ty & OPTIONAL != 0 => {}
+            ty => {
+                return refuse(format!(
+                    "record type {ty} is unknown here; compile with the header of this host"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The payload as exactly `N` words.
+    fn words<const N: usize>(&self) -> Result<[u32; N], Refusal> {
+        let (chunks, rest) = self.payload.as_chunks::<4>();
+        let words: Option<[[u8; 4]; N]> = chunks.try_into().ok();
+        match words {
+            Some(w) if rest.is_empty() => Ok(w.map(u32::from_le_bytes)),
+            _ => Err(Refusal::Note(format!(
+                "record type {} is {} bytes long instead of {}",
+                self.ty,
+                self.payload.len(),
+                4 * N
+            ))),
+        }
+    }
+}
+
+fn refuse(what: String) -> Result<(), Refusal> {
+    Err(Refusal::Note(what))
+}
