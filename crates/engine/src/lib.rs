@@ -1,3 +1,82 @@
 //! One call of a function: activation, tiers, state, records, read-ahead and combine.
+//!
+//! A [`Function`] is a verified program of an image, with the `combine` that belongs to it. A
+//! [`Call`] says over which sources it runs, with which arguments and limits; [`Engine::run`] reads
+//! the sources ahead, cuts them into chunks that hold whole records, runs the function on each chunk
+//! in the best tier there is, and folds the results. The storage server and the host use the very
+//! same engine.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | [`function`] | which program of an image is meant, and what its arguments are |
+//! | [`args`] | how `name=value` becomes the bytes that the program sees |
+//! | [`code`] | which tier runs, and what is compiled already |
+//! | [`split`] | where a chunk ends, so that no record is cut |
+//! | [`call`] | what a call is and how it ends |
+//! | [`state`] | memory that programs share across calls |
 
 #![forbid(unsafe_code)]
+
+pub mod args;
+pub mod call;
+pub mod code;
+mod environment;
+pub mod function;
+mod run;
+pub mod split;
+pub mod state;
+mod worker;
+
+pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source};
+pub use code::{CodeCache, TierChoice};
+pub use function::{Function, LoadError};
+pub use state::State;
+
+use diskside_sbpf::helpers::HelperSet;
+use std::sync::Arc;
+
+/// Runs functions. Cheap to share; compiled code is kept for as long as the engine lives.
+#[derive(Debug)]
+pub struct Engine {
+    helpers: Arc<HelperSet>,
+    code: CodeCache,
+}
+
+impl Engine {
+    /// An engine that offers these helpers to programs.
+    #[must_use]
+    pub fn new(helpers: HelperSet) -> Self {
+        Self {
+            helpers: Arc::new(helpers),
+            code: CodeCache::default(),
+        }
+    }
+
+    /// The helpers that programs can call.
+    #[must_use]
+    pub fn helpers(&self) -> &Arc<HelperSet> {
+        &self.helpers
+    }
+
+    /// What is compiled already.
+    #[must_use]
+    pub fn code(&self) -> &CodeCache {
+        &self.code
+    }
+
+    /// Loads a function from the bytes of an object, by name; without a name, the only one there.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded: a bad object, an unknown name, or what the verifier found.
+    pub fn load(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
+        Function::load(object, name, &self.helpers)
+    }
+
+    /// Runs a call to its end, on the calling thread and `call.threads - 1` more.
+    ///
+    /// # Errors
+    /// Why it did not end well, with the place in the source.
+    pub fn run(&self, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
+        run::run(&self.code, call, sink)
+    }
+}

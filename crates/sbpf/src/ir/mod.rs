@@ -17,7 +17,8 @@
 //! - [`Check::Hinted`] is a hint: a wrong region costs speed only.
 //! - When an operation of a block traps, the budget left is `FUEL` plus the variables in the block's
 //!   `reserved` list: fast loops pay for several trips in advance.
-//! - On entry of a [`Op::Refill`], `FUEL` is -1 and nothing is reserved.
+//! - On entry of a [`Op::Refill`], `FUEL` is -1 and nothing is reserved. Before a call nothing is
+//!   reserved either; when a call or a refill traps, `Machine::slice` already holds what is left.
 
 pub mod display;
 pub mod lower;

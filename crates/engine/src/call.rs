@@ -1,0 +1,279 @@
+//! What a call is, and how it ends.
+
+use crate::code::{TierChoice, TierError};
+use crate::function::Function;
+use crate::split::Split;
+use crate::state::State;
+use diskside_io::readahead::ReadError;
+use diskside_sbpf::activation::Tier;
+use diskside_sbpf::machine::CancelToken;
+use diskside_sbpf::trap::Trap;
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// A function, what it runs over, and how.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// What runs.
+    pub function: &'a Function,
+    /// What it runs over, in this order.
+    pub sources: Vec<Source>,
+    /// The arguments as the program sees them; see [`crate::args::encode`].
+    pub args: Vec<u8>,
+    /// Bytes of a chunk, more or less: chunks hold whole records.
+    pub chunk_len: usize,
+    /// How records end; `None` for what the object asks for.
+    pub split: Option<Split>,
+    /// Threads that run the function. Programs with effects run on one.
+    pub threads: usize,
+    /// Which tier runs it.
+    pub tier: TierChoice,
+    /// Whether results are folded, when the function has a `combine`.
+    pub fold: bool,
+    /// State to share with other calls.
+    pub state: Option<State>,
+    /// When to stop it.
+    pub limits: CallLimits,
+    /// Counts the input bytes that are done.
+    pub progress: Option<Arc<AtomicU64>>,
+}
+
+impl<'a> Call<'a> {
+    /// Default length of a chunk.
+    pub const CHUNK_LEN: usize = 8 << 20;
+
+    /// A call with the defaults: one thread, the best tier, results folded.
+    #[must_use]
+    pub fn new(function: &'a Function, sources: Vec<Source>, args: Vec<u8>) -> Self {
+        Self {
+            function,
+            sources,
+            args,
+            chunk_len: Self::CHUNK_LEN,
+            split: None,
+            threads: 1,
+            tier: TierChoice::Best,
+            fold: true,
+            state: None,
+            limits: CallLimits::default(),
+            progress: None,
+        }
+    }
+}
+
+/// Bytes to run over.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Which bytes; `None` for all.
+        range: Option<Range<u64>>,
+    },
+    /// Memory.
+    Bytes {
+        /// What errors call it.
+        name: String,
+        /// The bytes.
+        bytes: Arc<[u8]>,
+    },
+}
+
+impl Source {
+    /// A whole file.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File {
+            path: path.into(),
+            range: None,
+        }
+    }
+
+    /// What errors call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Bytes { name, .. } => name.clone(),
+        }
+    }
+}
+
+/// Where results go.
+pub enum Sink<'a> {
+    /// Into [`Outcome::result`].
+    Memory,
+    /// Written out as they come, in order; a folded result at the end.
+    Writer(&'a mut (dyn Write + Send)),
+}
+
+/// When a call is stopped.
+#[derive(Clone, Debug)]
+pub struct CallLimits {
+    /// Retreating edges of each run over a chunk; `None` for max(16 Mi, 4 per byte).
+    pub budget: Option<u64>,
+    /// Time for the whole call.
+    pub deadline: Option<Duration>,
+    /// Who may stop it.
+    pub cancel: Option<CancelToken>,
+    /// Most bytes of result kept in memory.
+    pub result_len_max: usize,
+    /// Most bytes that `ds_alloc` gives out at one time, per thread.
+    pub heap_quota_bytes: u64,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self {
+            budget: None,
+            deadline: None,
+            cancel: None,
+            result_len_max: 64 << 20,
+            heap_quota_bytes: 64 << 20,
+        }
+    }
+}
+
+impl CallLimits {
+    pub(crate) fn until(&self, started: Instant) -> Option<Instant> {
+        self.deadline.map(|d| started + d)
+    }
+}
+
+/// How a call ended well.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// The result: folded, or one after another. Empty when it was written out.
+    pub result: Vec<u8>,
+    /// What it took.
+    pub stats: CallStats,
+    /// Lines that the program logged, and how many more were dropped.
+    pub log: (Vec<String>, u64),
+}
+
+/// What a call took.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CallStats {
+    /// Which tier ran the function last.
+    pub tier: Tier,
+    /// Threads that ran it.
+    pub threads: usize,
+    /// Bytes given to the function.
+    pub input_bytes: u64,
+    /// Bytes that it gave back, before folding.
+    pub output_bytes: u64,
+    /// Runs of the function.
+    pub chunks: u64,
+    /// Retreating edges taken.
+    pub edges: u64,
+    /// Time in the function, all threads together.
+    pub run: Duration,
+    /// Time waiting for input.
+    pub wait: Duration,
+    /// Time in all.
+    pub total: Duration,
+}
+
+/// A place in a source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Name of the source.
+    pub source: String,
+    /// Which bytes the function was given.
+    pub range: Range<u64>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}, bytes {}..{}",
+            self.source, self.range.start, self.range.end
+        )
+    }
+}
+
+/// Why a call did not end well. Nothing of its result is to be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// A source could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The function was stopped.
+    #[error("{place}: {function} was stopped at instruction {insn}{source_line}: {trap}", insn = .trap.insn)]
+    Trapped {
+        /// Which program.
+        function: String,
+        /// Where in the source.
+        place: Place,
+        /// Why.
+        trap: Trap,
+        /// ` (file:line: text)`, or empty.
+        source_line: String,
+    },
+    /// The function returned a negative number: an errno.
+    #[error("{place}: {function} returned {code}: {}", std::io::Error::from_raw_os_error(-*code))]
+    Errno {
+        /// Which program.
+        function: String,
+        /// Where in the source.
+        place: Place,
+        /// The negative number.
+        code: i32,
+    },
+    /// The function returned more bytes than its output holds.
+    #[error(
+        "{place}: {function} returned {returned}, but its output holds {cap} bytes; ask for more with DS_OUTPUT_RATIO in its source"
+    )]
+    OutputFull {
+        /// Which program.
+        function: String,
+        /// Where in the source.
+        place: Place,
+        /// What it returned.
+        returned: u64,
+        /// What there was.
+        cap: u64,
+    },
+    /// A record does not fit a chunk, however large.
+    #[error("{place}: no end of the record within {max} bytes; is the split right?")]
+    RecordTooLong {
+        /// Where it starts.
+        place: Place,
+        /// The limit.
+        max: usize,
+    },
+    /// The records' fixed length cannot be used.
+    #[error("records of {0} bytes cannot be split: a record is 1 to {max} bytes", max = crate::split::RECORD_LEN_MAX)]
+    BadRecordLen(usize),
+    /// The result is larger than the caller takes.
+    #[error("the result exceeds {max} bytes; write it to a file, or raise the limit")]
+    ResultTooLarge {
+        /// The limit.
+        max: usize,
+    },
+    /// The arguments are shorter than the program's structure.
+    #[error("the arguments are {given} bytes, the function's structure `{name}` is {wants} bytes")]
+    BadArgs {
+        /// Bytes given.
+        given: usize,
+        /// Bytes of the structure.
+        wants: u32,
+        /// Its name.
+        name: String,
+    },
+    /// The tier cannot run it.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// The result could not be written out.
+    #[error("writing the result: {0}")]
+    Write(std::io::Error),
+    /// A thread could not be started.
+    #[error("starting a thread: {0}")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,72 @@
+//! What helpers with effects do: the clock, and lines of log.
+
+use diskside_sbpf::machine::Environment;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Log lines kept of one call; more are counted.
+const LOG_LINES_MAX: usize = 16;
+/// Bytes kept of one line.
+const LOG_LINE_LEN_MAX: usize = 256;
+
+/// Log lines of one call, from all its threads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Lines>>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: Vec<String>,
+    dropped: u64,
+}
+
+impl Log {
+    /// The lines so far, and how many were dropped.
+    pub(crate) fn take(&self) -> (Vec<String>, u64) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (
+            std::mem::take(&mut lines.kept),
+            std::mem::take(&mut lines.dropped),
+        )
+    }
+
+    fn push(&self, message: &[u8]) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.kept.len() == LOG_LINES_MAX {
+            lines.dropped += 1;
+            return;
+        }
+        let end = message.len().min(LOG_LINE_LEN_MAX);
+        let text = String::from_utf8_lossy(&message[..end]);
+        lines.kept.push(
+            text.trim_end_matches(['\n', '\0'])
+                .escape_debug()
+                .to_string(),
+        );
+    }
+}
+
+/// The environment of one thread of a call.
+#[derive(Debug)]
+pub(crate) struct CallEnvironment {
+    log: Log,
+    started: Instant,
+}
+
+impl CallEnvironment {
+    pub(crate) fn new(log: Log) -> Self {
+        Self {
+            log,
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Environment for CallEnvironment {
+    fn log(&mut self, message: &[u8]) {
+        self.log.push(message);
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}

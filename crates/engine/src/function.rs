@@ -1,0 +1,221 @@
+//! A function: a verified program, and the `combine` that folds its results.
+
+use diskside_sbpf::activation::Program;
+use diskside_sbpf::helpers::HelperSet;
+use diskside_sbpf::image::{ArgSchema, Image, ImageError, Kind, Note};
+use diskside_sbpf::verify::Diagnostic;
+use std::sync::Arc;
+
+/// A function that may run.
+#[derive(Clone, Debug)]
+pub struct Function {
+    main: Arc<Program>,
+    combine: Option<Arc<Program>>,
+}
+
+/// Why a function cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The object is no image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// No program has this name.
+    #[error("the object has no function `{name}`; it has {}", list(.has))]
+    NoSuchFunction {
+        /// The name asked for.
+        name: String,
+        /// What there is.
+        has: Vec<String>,
+    },
+    /// There are several, and none was named.
+    #[error("the object has several functions: {}; say which one", list(.has))]
+    Ambiguous {
+        /// What there is.
+        has: Vec<String>,
+    },
+    /// The verifier refused it.
+    #[error("{program} is refused: {}", .report.trim_end())]
+    Refused {
+        /// Its section name.
+        program: String,
+        /// What the verifier found.
+        findings: Vec<Diagnostic>,
+        /// The findings, rendered with source lines.
+        report: String,
+    },
+    /// Its kind does not run over files.
+    #[error(
+        "`{program}` is of kind `{kind}`, which does not run over the bytes of a file; kinds that do: read, write, lambda, lambda_io"
+    )]
+    WrongKind {
+        /// Its section name.
+        program: String,
+        /// Its kind.
+        kind: &'static str,
+    },
+}
+
+impl LoadError {
+    /// True when the object is well-formed but asks for what this product leaves out or lacks.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Image(e) => e.is_unsupported(),
+            Self::Refused { findings, .. } => findings
+                .iter()
+                .all(|d| d.class != diskside_sbpf::verify::Class::Unsafe),
+            _ => false,
+        }
+    }
+}
+
+impl Function {
+    /// Loads from the bytes of an object; see [`crate::Engine::load`].
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    pub fn load(
+        object: &[u8],
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+    ) -> Result<Self, LoadError> {
+        let image = Arc::new(Image::from_elf(object, helpers)?);
+        Self::from_image(&image, name, helpers)
+    }
+
+    /// Takes a function of an image.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    pub fn from_image(
+        image: &Arc<Image>,
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+    ) -> Result<Self, LoadError> {
+        let mains: Vec<usize> = (0..image.programs.len())
+            .filter(|&i| image.programs[i].kind != Kind::Combine)
+            .collect();
+        let names = || {
+            mains
+                .iter()
+                .map(|&i| image.programs[i].name.clone())
+                .collect()
+        };
+        let main = match (name, &mains[..]) {
+            (Some(name), _) => mains
+                .iter()
+                .copied()
+                .find(|&i| image.programs[i].name == name)
+                .ok_or_else(|| LoadError::NoSuchFunction {
+                    name: name.to_owned(),
+                    has: names(),
+                })?,
+            (None, &[only]) => only,
+            (None, []) => {
+                return Err(LoadError::NoSuchFunction {
+                    name: "main".into(),
+                    has: names(),
+                });
+            }
+            (None, _) => return Err(LoadError::Ambiguous { has: names() }),
+        };
+        let entry = &image.programs[main];
+        if !matches!(
+            entry.kind,
+            Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo
+        ) {
+            return Err(LoadError::WrongKind {
+                program: entry.section.clone(),
+                kind: entry.kind.name(),
+            });
+        }
+        let combine = image
+            .programs
+            .iter()
+            .position(|p| p.kind == Kind::Combine && p.name == entry.name);
+        Ok(Self {
+            main: prepare(image, main, helpers)?,
+            combine: combine.map(|i| prepare(image, i, helpers)).transpose()?,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.main.entry().name
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.main.entry().kind
+    }
+
+    /// The program itself.
+    #[must_use]
+    pub fn main(&self) -> &Arc<Program> {
+        &self.main
+    }
+
+    /// The program that folds its results.
+    #[must_use]
+    pub fn combine(&self) -> Option<&Arc<Program>> {
+        self.combine.as_ref()
+    }
+
+    /// What its arguments are; `None` when the object says nothing.
+    #[must_use]
+    pub fn args(&self) -> Option<&ArgSchema> {
+        self.main.entry().args.as_ref()
+    }
+
+    /// What its object asks for.
+    #[must_use]
+    pub fn note(&self) -> &Note {
+        &self.main.image().note
+    }
+
+    /// Bytes of output that it may write for this much input.
+    #[must_use]
+    pub fn output_cap(&self, input_len: u64) -> u64 {
+        let note = self.note();
+        let scaled = u128::from(input_len) * u128::from(note.out_ratio.0)
+            / u128::from(note.out_ratio.1.max(1));
+        u64::try_from(scaled)
+            .unwrap_or(u64::MAX)
+            .saturating_add(note.out_constant)
+    }
+
+    /// True when results do not depend on how often, where or in what order chunks run.
+    #[must_use]
+    pub fn is_pure(&self) -> bool {
+        let pure = |p: &Arc<Program>| p.verified().effects.is_pure();
+        pure(&self.main) && self.combine.as_ref().is_none_or(pure)
+    }
+}
+
+fn prepare(
+    image: &Arc<Image>,
+    program: usize,
+    helpers: &Arc<HelperSet>,
+) -> Result<Arc<Program>, LoadError> {
+    Program::new(image, program, helpers)
+        .map(Arc::new)
+        .map_err(|findings| LoadError::Refused {
+            program: image.programs[program].section.clone(),
+            report: findings
+                .iter()
+                .map(|d| d.to_string())
+                .collect::<Vec<_>>()
+                .join("\n"),
+            findings,
+        })
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.join(", ")
+    }
+}

@@ -1,0 +1,252 @@
+//! A call from its first byte to its last: read ahead, cut into records, run, fold.
+
+mod chunks;
+
+use crate::call::{Call, CallError, CallStats, Outcome, Sink};
+use crate::code::CodeCache;
+use crate::environment::Log;
+use crate::split::{Split, chunk_len};
+use crate::worker::{ChunkInfo, Folder, Tally, Worker, too_large};
+use chunks::{Chunks, Input};
+use diskside_sbpf::activation::Tier;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+pub(crate) fn run(
+    code: &CodeCache,
+    call: &Call<'_>,
+    sink: &mut Sink<'_>,
+) -> Result<Outcome, CallError> {
+    let started = Instant::now();
+    let until = call.limits.until(started);
+    if let Some(schema) = call
+        .function
+        .args()
+        .filter(|s| call.args.len() < s.len_bytes as usize)
+    {
+        return Err(CallError::BadArgs {
+            given: call.args.len(),
+            wants: schema.len_bytes,
+            name: schema.name.clone(),
+        });
+    }
+    let split = call.split.unwrap_or(call.function.note().split);
+    let len = chunk_len(split, call.chunk_len).map_err(CallError::BadRecordLen)?;
+    let threads = if call.function.is_pure() {
+        call.threads.max(1)
+    } else {
+        1
+    };
+    let log = Log::default();
+    let mut results = Results {
+        folder: Folder::new(code, call, &log, until)?,
+        kept: Vec::new(),
+        call,
+        sink,
+    };
+    let chunks = Chunks::new(&call.sources, split, len, threads);
+    let (tally, tier, wait) = if threads == 1 {
+        run_here(code, call, &log, until, chunks, &mut results)?
+    } else {
+        run_on_threads(code, call, &log, until, chunks, threads, &mut results)?
+    };
+    let result = results.finish()?;
+    let stats = CallStats {
+        tier,
+        threads,
+        input_bytes: tally.input_bytes,
+        output_bytes: tally.output_bytes,
+        chunks: tally.chunks,
+        edges: tally.edges,
+        run: tally.run,
+        wait,
+        total: started.elapsed(),
+    };
+    Ok(Outcome {
+        result,
+        stats,
+        log: log.take(),
+    })
+}
+
+type Ran = (Tally, Tier, std::time::Duration);
+
+fn run_here(
+    code: &CodeCache,
+    call: &Call<'_>,
+    log: &Log,
+    until: Option<Instant>,
+    mut chunks: Chunks<'_>,
+    results: &mut Results<'_, '_, '_>,
+) -> Result<Ran, CallError> {
+    let mut worker = Worker::new(code, call, log, until)?;
+    while let Some(next) = chunks.next() {
+        let (input, info) = next?;
+        let output = worker.run(input.bytes(), &info)?;
+        results.add(output, &info)?;
+        advance(call, input.bytes().len());
+    }
+    Ok((worker.tally, worker.tier(), chunks.waited()))
+}
+
+type Job = (u64, Input, ChunkInfo);
+type Done = Result<(u64, Vec<u8>, ChunkInfo), CallError>;
+
+fn run_on_threads(
+    code: &CodeCache,
+    call: &Call<'_>,
+    log: &Log,
+    until: Option<Instant>,
+    mut chunks: Chunks<'_>,
+    threads: usize,
+    results: &mut Results<'_, '_, '_>,
+) -> Result<Ran, CallError> {
+    let (send_job, jobs) = sync_channel::<Job>(1);
+    let jobs = Mutex::new(jobs);
+    let (send_done, done) = channel::<Done>();
+    std::thread::scope(|scope| {
+        let mut workers = Vec::with_capacity(threads);
+        for i in 0..threads {
+            let (jobs, send_done) = (&jobs, send_done.clone());
+            let mut worker = Worker::new(code, call, log, until)?;
+            let spawned = std::thread::Builder::new()
+                .name(format!("engine {i}"))
+                .spawn_scoped(scope, move || {
+                    work(&mut worker, jobs, &send_done);
+                    (worker.tally, worker.tier())
+                });
+            workers.push(spawned.map_err(CallError::Thread)?);
+        }
+        drop(send_done);
+        let fed = feed(&mut chunks, send_job, &done, call, results);
+        let mut tally = Tally::default();
+        let mut tier = Tier::Interpreter;
+        for worker in workers {
+            let (t, used) = worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tally.add(&t);
+            tier = used;
+        }
+        fed?;
+        Ok((tally, tier, chunks.waited()))
+    })
+}
+
+/// Takes jobs until there are no more.
+fn work(
+    worker: &mut Worker<'_>,
+    jobs: &Mutex<Receiver<Job>>,
+    done: &std::sync::mpsc::Sender<Done>,
+) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, input, info)) = job else {
+            return;
+        };
+        let result = worker
+            .run(input.bytes(), &info)
+            .map(|output| (number, output.to_vec(), info));
+        let failed = result.is_err();
+        // The buffer goes back to the reader before the result is waited for.
+        drop(input);
+        if done.send(result).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Hands out the chunks and takes the results in the order of the chunks.
+fn feed(
+    chunks: &mut Chunks<'_>,
+    jobs: SyncSender<Job>,
+    done: &Receiver<Done>,
+    call: &Call<'_>,
+    results: &mut Results<'_, '_, '_>,
+) -> Result<(), CallError> {
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    let mut take = |message: Done, results: &mut Results<'_, '_, '_>| {
+        let (number, output, info) = message?;
+        early.insert(number, (output, info));
+        while let Some((output, info)) = early.remove(&next) {
+            results.add(&output, &info)?;
+            next += 1;
+        }
+        Ok::<(), CallError>(())
+    };
+    let mut number = 0;
+    for chunk in chunks.by_ref() {
+        let (input, info) = chunk?;
+        let len = input.bytes().len();
+        if jobs.send((number, input, info)).is_err() {
+            // Every worker stopped; the first of their errors is the call's.
+            break;
+        }
+        number += 1;
+        advance(call, len);
+        while let Ok(message) = done.try_recv() {
+            take(message, results)?;
+        }
+    }
+    drop(jobs);
+    done.iter().try_for_each(|message| take(message, results))
+}
+
+fn advance(call: &Call<'_>, bytes: usize) {
+    if let Some(progress) = &call.progress {
+        progress.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where outputs go, in the order of their chunks.
+struct Results<'c, 's, 'w> {
+    call: &'c Call<'c>,
+    folder: Option<Folder<'c>>,
+    kept: Vec<u8>,
+    sink: &'s mut Sink<'w>,
+}
+
+impl Results<'_, '_, '_> {
+    fn add(&mut self, output: &[u8], info: &ChunkInfo) -> Result<(), CallError> {
+        if let Some(folder) = &mut self.folder {
+            return folder.fold(output, info);
+        }
+        match self.sink {
+            Sink::Writer(writer) => writer.write_all(output).map_err(CallError::Write),
+            Sink::Memory if self.kept.len() + output.len() > self.call.limits.result_len_max => {
+                Err(too_large(self.call))
+            }
+            Sink::Memory => {
+                self.kept.extend_from_slice(output);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Vec<u8>, CallError> {
+        let folded = self.folder.as_ref().map(Folder::result);
+        match (self.sink, folded) {
+            (Sink::Writer(writer), folded) => {
+                writer
+                    .write_all(folded.unwrap_or_default())
+                    .and_then(|()| writer.flush())
+                    .map_err(CallError::Write)?;
+                Ok(Vec::new())
+            }
+            (Sink::Memory, Some(folded)) => Ok(folded.to_vec()),
+            (Sink::Memory, None) => Ok(self.kept),
+        }
+    }
+}
+
+/// Bytes before a chunk for the start of a record that began in the one before.
+fn headroom(split: Split) -> usize {
+    match split {
+        Split::Delimiter(_) => 64 << 10,
+        Split::None | Split::Fixed(_) => 0,
+    }
+}

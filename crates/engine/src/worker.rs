@@ -1,0 +1,331 @@
+//! One thread's copy of a function: its activation, its output, its clock.
+
+use crate::call::{Call, CallError, Place};
+use crate::code::CodeCache;
+use crate::environment::{CallEnvironment, Log};
+use crate::state::State;
+use diskside_io::buffer::Buffer;
+use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
+use diskside_sbpf::image::Kind;
+use diskside_sbpf::region::RegionId;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// What a function is told about its chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkInfo {
+    pub(crate) source: Arc<str>,
+    pub(crate) source_index: u32,
+    pub(crate) source_len: u64,
+    pub(crate) chunk_index: u32,
+    pub(crate) offset: u64,
+    pub(crate) record_index: u64,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+}
+
+impl ChunkInfo {
+    fn place(&self, len: usize) -> Place {
+        Place {
+            source: self.source.to_string(),
+            range: self.offset..self.offset + len as u64,
+        }
+    }
+}
+
+/// Counters of one worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) chunks: u64,
+    pub(crate) input_bytes: u64,
+    pub(crate) output_bytes: u64,
+    pub(crate) edges: u64,
+    pub(crate) run: Duration,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.chunks += other.chunks;
+        self.input_bytes += other.input_bytes;
+        self.output_bytes += other.output_bytes;
+        self.edges += other.edges;
+        self.run += other.run;
+    }
+}
+
+/// Runs the function over chunks.
+pub(crate) struct Worker<'c> {
+    call: &'c Call<'c>,
+    activation: Activation,
+    until: Option<Instant>,
+    output: Output,
+    pub(crate) tally: Tally,
+}
+
+/// Flags of `struct ds_call`.
+const DS_FIRST: u32 = 1;
+const DS_LAST: u32 = 2;
+const DS_CALL_LEN: usize = 56;
+
+impl<'c> Worker<'c> {
+    pub(crate) fn new(
+        code: &CodeCache,
+        call: &'c Call<'c>,
+        log: &Log,
+        until: Option<Instant>,
+    ) -> Result<Self, CallError> {
+        let program = call.function.main();
+        Ok(Self {
+            call,
+            activation: activate(code, call, program, log)?,
+            until,
+            output: Output::default(),
+            tally: Tally::default(),
+        })
+    }
+
+    pub(crate) fn tier(&self) -> Tier {
+        self.activation.tier()
+    }
+
+    /// Runs the function over one chunk; its output is valid until the next run.
+    pub(crate) fn run(&mut self, input: &[u8], info: &ChunkInfo) -> Result<&[u8], CallError> {
+        let function = self.call.function;
+        let cap = function.output_cap(input.len() as u64);
+        let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
+        let limits = limits(self.call, input.len() as u64 + cap, self.until);
+        let output = self.output.zeroed(cap_len);
+        let context = context(
+            function.kind(),
+            self.call.args.len(),
+            cap,
+            input.len(),
+            info,
+        );
+        let mut state = self.call.state.as_ref().map(State::lock);
+        let mut mappings = Mappings::new()
+            .read_only(RegionId::INPUT, input)
+            .writable(RegionId::OUTPUT, output)
+            .read_only(RegionId::ARGS, &self.call.args)
+            .read_only(RegionId::CONTEXT, &context);
+        if let Some(state) = &mut state {
+            mappings = mappings.writable(RegionId::STATE, state.as_mut_bytes());
+        }
+        let args = function.main().entry_registers(&[input.len() as u64]);
+        let started = Instant::now();
+        let result = self.activation.call(&mappings, args, &limits);
+        self.tally.run += started.elapsed();
+        let place = || info.place(input.len());
+        let returned = result.map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
+        let value = match function.kind() {
+            Kind::LambdaIo => i64::from(returned.value as i32),
+            _ => returned.value as i64,
+        };
+        let len = output_len(function.main(), value, cap, place)?;
+        self.tally.chunks += 1;
+        self.tally.input_bytes += input.len() as u64;
+        self.tally.output_bytes += len as u64;
+        self.tally.edges += limits.budget - returned.edges_left;
+        Ok(&self.output.bytes()[..len])
+    }
+}
+
+/// Folds results with the function's `combine`.
+pub(crate) struct Folder<'c> {
+    call: &'c Call<'c>,
+    program: Arc<Program>,
+    activation: Activation,
+    until: Option<Instant>,
+    accumulator: Buffer,
+    len: usize,
+    pub(crate) run: Duration,
+}
+
+impl<'c> Folder<'c> {
+    /// `None` when results are not to be folded.
+    pub(crate) fn new(
+        code: &CodeCache,
+        call: &'c Call<'c>,
+        log: &Log,
+        until: Option<Instant>,
+    ) -> Result<Option<Self>, CallError> {
+        let Some(program) = call.function.combine().filter(|_| call.fold) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            call,
+            program: Arc::clone(program),
+            activation: activate(code, call, program, log)?,
+            until,
+            accumulator: Buffer::zeroed(call.limits.result_len_max.next_multiple_of(8)),
+            len: 0,
+            run: Duration::ZERO,
+        }))
+    }
+
+    pub(crate) fn fold(&mut self, part: &[u8], info: &ChunkInfo) -> Result<(), CallError> {
+        let cap = self.call.limits.result_len_max;
+        let limits = limits(self.call, (self.len + part.len()) as u64, self.until);
+        let mappings = Mappings::new()
+            .writable(RegionId::ACCUMULATOR, &mut self.accumulator[..cap])
+            .read_only(RegionId::INPUT, part);
+        let args = self
+            .program
+            .entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
+        let started = Instant::now();
+        let result = self.activation.call(&mappings, args, &limits);
+        self.run += started.elapsed();
+        let place = || info.place(part.len());
+        let returned = result.map_err(|stopped| trapped(&self.program, place(), stopped.trap))?;
+        self.len = output_len(&self.program, returned.value as i64, cap as u64, place)?;
+        Ok(())
+    }
+
+    pub(crate) fn result(&self) -> &[u8] {
+        &self.accumulator[..self.len]
+    }
+}
+
+/// Output memory, all zeros before each run.
+#[derive(Default)]
+struct Output {
+    small: Vec<u64>,
+    large: Option<Buffer>,
+}
+
+impl Output {
+    /// Up to this, zeroing is cheaper than fresh pages.
+    const SMALL_LEN_MAX: usize = 64 << 10;
+
+    fn zeroed(&mut self, len: usize) -> &mut [u8] {
+        if len <= Self::SMALL_LEN_MAX {
+            self.large = None;
+            self.small.clear();
+            self.small.resize(len.div_ceil(8), 0);
+            return &mut self.small.as_mut_bytes()[..len];
+        }
+        // Fresh pages cost only where they are touched.
+        &mut self.large.insert(Buffer::zeroed(len))[..len]
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.large {
+            Some(b) => b,
+            None => self.small.as_bytes(),
+        }
+    }
+}
+
+fn activate(
+    code: &CodeCache,
+    call: &Call<'_>,
+    program: &Arc<Program>,
+    log: &Log,
+) -> Result<Activation, CallError> {
+    let options = ActivationOptions {
+        heap_quota_bytes: call.limits.heap_quota_bytes,
+        environment: Box::new(CallEnvironment::new(log.clone())),
+    };
+    Ok(Activation::new(
+        program,
+        code.get(program, call.tier)?,
+        options,
+    ))
+}
+
+fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
+    let mut limits = Limits::for_bytes(bytes, 0);
+    if let Some(budget) = call.limits.budget {
+        limits.budget = budget;
+    }
+    limits.deadline = until;
+    limits.cancel.clone_from(&call.limits.cancel);
+    limits
+}
+
+/// The kind's context structure: `struct ds_call`, or lambda-IO's `struct context`.
+fn context(
+    kind: Kind,
+    args_len: usize,
+    out_cap: u64,
+    in_len: usize,
+    info: &ChunkInfo,
+) -> [u8; DS_CALL_LEN] {
+    let mut bytes = [0; DS_CALL_LEN];
+    let mut at = 0;
+    let mut put = |field: &[u8]| {
+        bytes[at..at + field.len()].copy_from_slice(field);
+        at += field.len();
+    };
+    if kind == Kind::LambdaIo {
+        put(&RegionId::OUTPUT.base().to_le_bytes());
+        put(&RegionId::INPUT.base().to_le_bytes());
+        put(&(in_len as u64).to_le_bytes());
+        return bytes;
+    }
+    let flags = if info.first { DS_FIRST } else { 0 } | if info.last { DS_LAST } else { 0 };
+    put(&(DS_CALL_LEN as u32).to_le_bytes());
+    put(&flags.to_le_bytes());
+    put(&(args_len as u64).to_le_bytes());
+    put(&out_cap.to_le_bytes());
+    put(&info.offset.to_le_bytes());
+    put(&info.record_index.to_le_bytes());
+    put(&info.source_len.to_le_bytes());
+    put(&info.source_index.to_le_bytes());
+    put(&info.chunk_index.to_le_bytes());
+    bytes
+}
+
+fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
+    let source_line = program
+        .image()
+        .line_of(trap.insn as usize)
+        .map_or_else(String::new, |l| {
+            let text = if l.text.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", l.text)
+            };
+            format!(" ({}:{}{text})", l.file, l.line)
+        });
+    CallError::Trapped {
+        function: program.entry().section.clone(),
+        place,
+        trap,
+        source_line,
+    }
+}
+
+fn output_len(
+    program: &Program,
+    value: i64,
+    cap: u64,
+    place: impl Fn() -> Place,
+) -> Result<usize, CallError> {
+    let function = || program.entry().section.clone();
+    if value < 0 {
+        let code = i32::try_from(value).unwrap_or(i32::MIN + 1);
+        return Err(CallError::Errno {
+            function: function(),
+            place: place(),
+            code,
+        });
+    }
+    let returned = value as u64;
+    if returned > cap {
+        return Err(CallError::OutputFull {
+            function: function(),
+            place: place(),
+            returned,
+            cap,
+        });
+    }
+    Ok(returned as usize)
+}
+
+pub(crate) fn too_large(call: &Call<'_>) -> CallError {
+    CallError::ResultTooLarge {
+        max: call.limits.result_len_max,
+    }
+}
