@@ -1,1 +1,204 @@
 //! The Cranelift tier: compiles the sandbox's checked IR to machine code.
+//!
+//! [`compile`] turns a [`Module`] into a [`CompiledModule`], which is [`Code`]: one native function
+//! for each function of the program. Compiling takes well under a millisecond for a small function.
+//! A trap returns through the native frames as a status; no signal handler is involved.
+//!
+//! Memory for code is written first and executed after, never both at once, and goes when the
+//! module is dropped.
+
+mod callouts;
+mod code_memory;
+mod link;
+mod liveness;
+mod runtime;
+mod translate;
+
+use code_memory::CodeMemory;
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_frontend::FunctionBuilderContext;
+use diskside_sbpf::activation::{Code, Tier};
+use diskside_sbpf::ir::Module;
+use diskside_sbpf::machine::{Machine, Status};
+use runtime::Runtime;
+use std::fmt::Write as _;
+
+/// How to compile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keep a listing of the machine code: see [`CompiledModule::disassembly`].
+    pub disassembly: bool,
+}
+
+/// Why a module was not compiled. The interpreter can still run it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The processor or platform lacks what the code generator needs.
+    #[error("the Cranelift tier does not support this machine: {why}")]
+    UnsupportedHost {
+        /// What is missing.
+        why: String,
+    },
+    /// The function is larger than the code generator can take.
+    #[error("function `{function}` is too large for the Cranelift tier")]
+    TooLarge {
+        /// Its name.
+        function: String,
+    },
+    /// The system gave no memory for code.
+    #[error("no memory for machine code: {why}")]
+    OutOfMemory {
+        /// What the system said.
+        why: String,
+    },
+    /// A mistake in this tier.
+    #[error("bug in the Cranelift tier: function `{function}`: {what}")]
+    Bug {
+        /// The function being compiled.
+        function: String,
+        /// What the code generator said.
+        what: String,
+    },
+}
+
+/// Machine code of a program.
+#[derive(Debug)]
+pub struct CompiledModule {
+    memory: CodeMemory,
+    functions: Vec<CompiledFunction>,
+}
+
+#[derive(Debug)]
+struct CompiledFunction {
+    name: String,
+    offset: usize,
+    len_bytes: usize,
+    listing: Option<String>,
+}
+
+/// Compiles every function of a module for this machine.
+///
+/// # Errors
+/// [`CompileError`]; nothing in a verified program itself is an error.
+pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, CompileError> {
+    let runtime = Runtime::get()?;
+    let mut context = Context::new();
+    let mut builder_context = FunctionBuilderContext::new();
+    let mut linker = link::Linker::default();
+    let mut functions = Vec::with_capacity(module.functions.len());
+    for func in &module.functions {
+        context.clear();
+        context.set_disasm(options.disassembly);
+        translate::translate(
+            module,
+            func,
+            runtime,
+            &mut context.func,
+            &mut builder_context,
+        );
+        context
+            .compile(&*runtime.isa, &mut ControlPlane::default())
+            .map_err(|e| CompileError::from_codegen(&func.name, &e.inner))?;
+        let code = context.take_compiled_code().expect("compilation succeeded");
+        functions.push(CompiledFunction {
+            name: func.name.clone(),
+            offset: linker.add(&code, &context.func.params),
+            len_bytes: code.code_buffer().len(),
+            listing: code.vcode,
+        });
+    }
+    let memory = linker.link().map_err(|e| CompileError::out_of_memory(&e))?;
+    Ok(CompiledModule { memory, functions })
+}
+
+/// The Cranelift intermediate code of every function, as text: for those who work on this tier.
+///
+/// # Errors
+/// As [`compile`].
+pub fn intermediate_code(module: &Module) -> Result<String, CompileError> {
+    let runtime = Runtime::get()?;
+    let mut text = String::new();
+    for func in &module.functions {
+        let mut out = cranelift_codegen::ir::Function::new();
+        let mut builder_context = FunctionBuilderContext::new();
+        translate::translate(module, func, runtime, &mut out, &mut builder_context);
+        let _ = writeln!(text, "; {}\n{}", func.name, out.display());
+    }
+    Ok(text)
+}
+
+impl CompiledModule {
+    /// The machine code as text, function by function; empty unless [`Options::disassembly`] asked
+    /// for it.
+    #[must_use]
+    pub fn disassembly(&self) -> String {
+        let mut text = String::new();
+        for f in &self.functions {
+            if let Some(listing) = &f.listing {
+                let _ = writeln!(text, "{}: {} bytes\n{listing}", f.name, f.len_bytes);
+            }
+        }
+        text
+    }
+}
+
+/// What the native functions return: in two registers.
+#[repr(C)]
+struct Outcome {
+    status: u64,
+    value: u64,
+}
+
+/// The native form of a function: the machine, `r1` to `r5`, the frame pointer.
+type NativeFunction = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64) -> Outcome;
+
+// SAFETY: each operation of the checked IR is translated to what it says: an access is made only
+// where the IR calls it proved or a check has passed, and nothing else is written but the machine.
+unsafe impl Code for CompiledModule {
+    fn tier(&self) -> Tier {
+        Tier::Cranelift
+    }
+
+    fn code_len_bytes(&self) -> usize {
+        self.memory.code_len_bytes()
+    }
+
+    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
+        let entry = self.memory.at(self.functions[0].offset);
+        // SAFETY: the code at this offset was compiled with exactly this signature and convention.
+        let entry: NativeFunction = unsafe { std::mem::transmute(entry) };
+        let [r1, r2, r3, r4, r5] = args;
+        // SAFETY: the code keeps to the contract of `Code`; the caller keeps its part of it.
+        let outcome = unsafe { entry(machine, r1, r2, r3, r4, r5, fp) };
+        let status = if outcome.status == Status::Returned as u64 {
+            Status::Returned
+        } else {
+            Status::Trapped
+        };
+        (status, outcome.value)
+    }
+}
+
+impl CompileError {
+    pub(crate) fn out_of_memory(e: &std::io::Error) -> Self {
+        Self::OutOfMemory { why: e.to_string() }
+    }
+
+    pub(crate) fn bug(function: &str, e: &cranelift_codegen::CodegenError) -> Self {
+        Self::Bug {
+            function: function.to_owned(),
+            what: e.to_string(),
+        }
+    }
+
+    fn from_codegen(function: &str, e: &cranelift_codegen::CodegenError) -> Self {
+        use cranelift_codegen::CodegenError as E;
+        match e {
+            E::ImplLimitExceeded | E::CodeTooLarge => Self::TooLarge {
+                function: function.to_owned(),
+            },
+            e => Self::bug(function, e),
+        }
+    }
+}

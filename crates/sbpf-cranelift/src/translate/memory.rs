@@ -1,0 +1,486 @@
+//! Loads, stores and atomics, each with the check that the IR asks for.
+//!
+//! An access that is checked inline goes on in one of two ways: straight, or by a cold block that
+//! calls out to the full check. The inline test may refuse what the full check allows, never the
+//! other way round.
+
+use super::calls::argument_offset;
+use super::{Result, Translator, trusted};
+use crate::callouts::{self, Access};
+use crate::liveness::Form;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{self as clif, AtomicRmwOp, BlockArg, InstBuilder, types};
+use cranelift_frontend::Variable;
+use diskside_sbpf::insn::{AtomicOp, Size};
+use diskside_sbpf::ir::{Check, Op, Value, Var};
+use diskside_sbpf::machine::{Machine, RegionEntry};
+use diskside_sbpf::region::{REGION_COUNT, REGION_SHIFT, RegionId};
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+/// What the function knows of regions, loaded once: they stay the same for a call, but for the heap,
+/// which helpers may grow.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    /// Host address minus program-visible address.
+    displacement: BTreeMap<RegionId, Variable>,
+    /// For an access of this size: the first offset at which it would leave the region.
+    bound: BTreeMap<(RegionId, Size, bool), Variable>,
+}
+
+/// One access.
+#[derive(Clone, Copy)]
+struct Place {
+    base: Var,
+    off: i64,
+    size: Size,
+    insn: u32,
+}
+
+impl Translator<'_> {
+    /// Loads what the function's inline checks and proved accesses need.
+    pub(super) fn load_regions(&mut self) {
+        let direct = |t: &mut Self, region| {
+            if !t.regions.displacement.contains_key(&region) {
+                let v = t.b.declare_var(types::I64);
+                t.regions.displacement.insert(region, v);
+            }
+        };
+        for (op, _) in self.func.blocks.iter().flat_map(|b| &b.ops) {
+            let (check, size, write) = match *op {
+                Op::Load { check, size, .. } => (check, size, false),
+                Op::Store { check, size, .. } => (check, size, true),
+                Op::ZeroFrame { .. } => (Check::Direct(RegionId::STACK), Size::B, true),
+                _ => continue,
+            };
+            match check {
+                Check::Direct(region) => direct(self, region),
+                Check::Hinted(region) => {
+                    direct(self, region);
+                    let key = (region, size, write);
+                    if !self.regions.bound.contains_key(&key) {
+                        let v = self.b.declare_var(types::I64);
+                        self.regions.bound.insert(key, v);
+                    }
+                }
+                Check::Any => {}
+            }
+        }
+        self.define_regions(|_| true);
+    }
+
+    /// Loads again what a call may have changed.
+    pub(super) fn reload_regions(&mut self) {
+        self.define_regions(|region| region == RegionId::HEAP);
+    }
+
+    fn define_regions(&mut self, which: impl Fn(RegionId) -> bool) {
+        let displacements: Vec<_> = self
+            .regions
+            .displacement
+            .iter()
+            .map(|(k, v)| (*k, *v))
+            .collect();
+        for (region, variable) in displacements.into_iter().filter(|(r, _)| which(*r)) {
+            let base = self.load_machine(
+                types::I64,
+                entry_offset(region) + offset_of!(RegionEntry, base),
+            );
+            let displacement = self
+                .b
+                .ins()
+                .iadd_imm_s(base, (region.base() as i64).wrapping_neg());
+            self.b.def_var(variable, displacement);
+        }
+        let bounds: Vec<_> = self.regions.bound.iter().map(|(k, v)| (*k, *v)).collect();
+        for ((region, size, write), variable) in bounds.into_iter().filter(|(k, _)| which(k.0)) {
+            let len = self.load_region_len(region, write);
+            let bound = if size == Size::B {
+                len
+            } else {
+                // Saturates: a region shorter than the access allows none.
+                let less = self.b.ins().iconst(types::I64, size.bytes() as i64 - 1);
+                let fits = self.b.ins().icmp(IntCC::UnsignedGreaterThan, len, less);
+                let bound = self.b.ins().isub(len, less);
+                let zero = self.b.ins().iconst(types::I64, 0);
+                self.b.ins().select(fits, bound, zero)
+            };
+            self.b.def_var(variable, bound);
+        }
+    }
+
+    /// The length of a region, from the machine.
+    pub(super) fn load_region_len(&mut self, region: RegionId, write: bool) -> clif::Value {
+        self.load_machine(types::I64, entry_offset(region) + len_offset(write))
+    }
+
+    /// The host address of a program-visible one that is known to lie in a region.
+    pub(super) fn host_address(&mut self, region: RegionId, address: clif::Value) -> clif::Value {
+        let displacement = self.b.use_var(self.regions.displacement[&region]);
+        self.b.ins().iadd(displacement, address)
+    }
+
+    pub(super) fn access(&mut self, op: &Op, insn: u32) {
+        match *op {
+            Op::Load {
+                dst,
+                base,
+                off,
+                size,
+                signed,
+                check,
+            } => {
+                let place = Place {
+                    base,
+                    off,
+                    size,
+                    insn,
+                };
+                self.load(dst, place, signed, check);
+            }
+            Op::Store {
+                base,
+                off,
+                size,
+                src,
+                check,
+            } => {
+                let place = Place {
+                    base,
+                    off,
+                    size,
+                    insn,
+                };
+                self.store(place, src, check);
+            }
+            Op::Atomic {
+                op,
+                fetch,
+                size,
+                base,
+                off,
+                src,
+            } => {
+                let place = Place {
+                    base,
+                    off,
+                    size,
+                    insn,
+                };
+                self.atomic(op, fetch, place, src);
+            }
+            _ => unreachable!("only accesses come here"),
+        }
+    }
+
+    fn load(&mut self, dst: Var, place: Place, signed: bool, check: Check) {
+        let wanted = self.wanted(dst);
+        if let Check::Direct(region) = check {
+            if wanted != Form::Dead {
+                let base = self.read_full(place.base);
+                let host = self.host_address(region, base);
+                let result = self.plain_load(host, place.off, place.size, signed, wanted);
+                self.define(dst, result);
+            }
+            return;
+        }
+        let (slow, host, off) = self.inline_check(place, false, check);
+        let done = self.b.create_block();
+        let result = self.plain_load(host, off, place.size, signed, wanted);
+        let (x, full) = match result {
+            Result::Full(x) => (x, true),
+            Result::ZeroExtended(x) => (x, false),
+        };
+        let args: &[BlockArg] = if wanted == Form::Dead {
+            &[]
+        } else {
+            &[x.into()]
+        };
+        self.b.ins().jump(done, args);
+
+        self.b.switch_to_block(slow);
+        let access = Access {
+            insn: place.insn,
+            size: place.size,
+            signed,
+        };
+        self.call_out(place, access, self.runtime.thunks.load);
+        let mut y = self.load_machine(types::I64, offset_of!(Machine, result));
+        if !full {
+            y = self.b.ins().ireduce(types::I32, y);
+        }
+        let args: &[BlockArg] = if wanted == Form::Dead {
+            &[]
+        } else {
+            &[y.into()]
+        };
+        self.return_to(done, args);
+
+        self.b.switch_to_block(done);
+        if wanted != Form::Dead {
+            let ty = if full { types::I64 } else { types::I32 };
+            let x = self.b.append_block_param(done, ty);
+            self.define(
+                dst,
+                if full {
+                    Result::Full(x)
+                } else {
+                    Result::ZeroExtended(x)
+                },
+            );
+        }
+    }
+
+    fn store(&mut self, place: Place, src: Value, check: Check) {
+        let ty = if place.size == Size::DW {
+            types::I64
+        } else {
+            types::I32
+        };
+        let value = self.read_as(ty, src);
+        if let Check::Direct(region) = check {
+            let base = self.read_full(place.base);
+            let host = self.host_address(region, base);
+            return self.plain_store(host, place.off, place.size, value);
+        }
+        let (slow, host, off) = self.inline_check(place, true, check);
+        let done = self.b.create_block();
+        self.plain_store(host, off, place.size, value);
+        self.b.ins().jump(done, &[]);
+
+        self.b.switch_to_block(slow);
+        let wide = if ty == types::I64 {
+            value
+        } else {
+            self.b.ins().uextend(types::I64, value)
+        };
+        self.store_machine(wide, argument_offset(callouts::VALUE));
+        let access = Access {
+            insn: place.insn,
+            size: place.size,
+            signed: false,
+        };
+        self.call_out(place, access, self.runtime.thunks.store);
+        self.return_to(done, &[]);
+        self.b.switch_to_block(done);
+    }
+
+    fn atomic(&mut self, op: AtomicOp, fetch: bool, place: Place, src: Var) {
+        let ty = if place.size == Size::DW {
+            types::I64
+        } else {
+            types::I32
+        };
+        let value = self.read_as(ty, src.into());
+        let (slow, host, off) = self.lookup(place, true, true);
+        let host = self.b.ins().iadd_imm_s(host, off);
+        let done = self.b.create_block();
+        let address = self.b.append_block_param(done, types::I64);
+        self.b.ins().jump(done, &[host.into()]);
+
+        self.b.switch_to_block(slow);
+        let access = Access {
+            insn: place.insn,
+            size: place.size,
+            signed: false,
+        };
+        self.call_out(place, access, self.runtime.thunks.resolve_atomic);
+        let found = self.load_machine(types::I64, offset_of!(Machine, result));
+        self.return_to(done, &[found.into()]);
+
+        self.b.switch_to_block(done);
+        let rmw = |op| move |t: &mut Self| t.b.ins().atomic_rmw(ty, trusted(), op, address, value);
+        let old = match op {
+            AtomicOp::Add => rmw(AtomicRmwOp::Add)(self),
+            AtomicOp::Or => rmw(AtomicRmwOp::Or)(self),
+            AtomicOp::And => rmw(AtomicRmwOp::And)(self),
+            AtomicOp::Xor => rmw(AtomicRmwOp::Xor)(self),
+            AtomicOp::Xchg => rmw(AtomicRmwOp::Xchg)(self),
+            AtomicOp::Cmpxchg => {
+                let expected = self.read_as(ty, Var::R0.into());
+                self.b.ins().atomic_cas(trusted(), address, expected, value)
+            }
+        };
+        let dst = match op {
+            AtomicOp::Cmpxchg => Var::R0,
+            _ if fetch => src,
+            _ => return,
+        };
+        let old = if ty == types::I64 {
+            Result::Full(old)
+        } else {
+            Result::ZeroExtended(old)
+        };
+        self.define(dst, old);
+    }
+
+    /// Tests inline and goes on where the test has passed. Gives the block for when it has not, and
+    /// the host address with what is still to be added to it.
+    fn inline_check(
+        &mut self,
+        place: Place,
+        write: bool,
+        check: Check,
+    ) -> (clif::Block, clif::Value, i64) {
+        let Check::Hinted(region) = check else {
+            return self.lookup(place, write, false);
+        };
+        let base = self.read_full(place.base);
+        let offset = place.off.wrapping_sub(region.base() as i64);
+        let offset = self.b.ins().iadd_imm_s(base, offset);
+        let bound = self
+            .b
+            .use_var(self.regions.bound[&(region, place.size, write)]);
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, offset, bound);
+        let slow = self.cold_block();
+        let fast = self.b.create_block();
+        self.b.ins().brif(inside, fast, &[], slow, &[]);
+        self.b.switch_to_block(fast);
+        let host = self.host_address(region, base);
+        (slow, host, place.off)
+    }
+
+    /// Looks the address up in the machine's regions; `aligned` tests that as well.
+    fn lookup(
+        &mut self,
+        place: Place,
+        write: bool,
+        aligned: bool,
+    ) -> (clif::Block, clif::Value, i64) {
+        let slow = self.cold_block();
+        let base = self.read_full(place.base);
+        let address = self.b.ins().iadd_imm_s(base, place.off);
+        let index = self.b.ins().ushr_imm_s(address, i64::from(REGION_SHIFT));
+        let known = self
+            .b
+            .ins()
+            .icmp_imm_s(IntCC::UnsignedLessThan, index, REGION_COUNT as i64);
+        self.branch_on(known, slow);
+        if aligned {
+            let odd = self
+                .b
+                .ins()
+                .band_imm_s(address, place.size.bytes() as i64 - 1);
+            let even = self.b.ins().icmp_imm_s(IntCC::Equal, odd, 0);
+            self.branch_on(even, slow);
+        }
+        let entry = self
+            .b
+            .ins()
+            .imul_imm_s(index, size_of::<RegionEntry>() as i64);
+        let entry = self.b.ins().iadd(self.machine, entry);
+        let field = |o: usize| (offset_of!(Machine, regions) + o) as i32;
+        let len = self
+            .b
+            .ins()
+            .load(types::I64, trusted(), entry, field(len_offset(write)));
+        let offset = self.b.ins().band_imm_s(address, (1 << REGION_SHIFT) - 1);
+        // Neither can overflow: an offset is below 2^40.
+        let end = self.b.ins().iadd_imm_s(offset, place.size.bytes() as i64);
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, len);
+        self.branch_on(inside, slow);
+        let first = self.b.ins().load(
+            types::I64,
+            trusted(),
+            entry,
+            field(offset_of!(RegionEntry, base)),
+        );
+        let host = self.b.ins().iadd(first, offset);
+        (slow, host, 0)
+    }
+
+    /// Goes on in a new block when the condition holds.
+    fn branch_on(&mut self, condition: clif::Value, otherwise: clif::Block) {
+        let next = self.b.create_block();
+        self.b.ins().brif(condition, next, &[], otherwise, &[]);
+        self.b.switch_to_block(next);
+    }
+
+    /// Has the machine make an access.
+    fn call_out(&mut self, place: Place, access: Access, thunk: u64) {
+        let base = self.read_full(place.base);
+        let address = self.b.ins().iadd_imm_s(base, place.off);
+        self.store_machine(address, argument_offset(callouts::ADDRESS));
+        let access = self.b.ins().iconst(types::I64, access.pack() as i64);
+        self.store_machine(access, argument_offset(callouts::ACCESS));
+        self.call_thunk(thunk);
+    }
+
+    /// After a callout: back to the straight way, or to the trap.
+    fn return_to(&mut self, done: clif::Block, args: &[BlockArg]) {
+        let status = self.thunk_status();
+        let trap = self.access_trap();
+        self.b.ins().brif(status, trap, &[], done, args);
+    }
+
+    fn plain_load(
+        &mut self,
+        host: clif::Value,
+        off: i64,
+        size: Size,
+        signed: bool,
+        wanted: Form,
+    ) -> Result {
+        let (host, off) = self.displaced(host, off);
+        let f = trusted();
+        let wide = wanted == Form::Full;
+        match (size, signed) {
+            (Size::DW, _) => Result::Full(self.b.ins().load(types::I64, f, host, off)),
+            (Size::W, true) if wide => Result::Full(self.b.ins().sload32(f, host, off)),
+            (Size::W, false) if wide => Result::Full(self.b.ins().uload32(f, host, off)),
+            (Size::W, _) => Result::ZeroExtended(self.b.ins().load(types::I32, f, host, off)),
+            (Size::H, true) if wide => Result::Full(self.b.ins().sload16(types::I64, f, host, off)),
+            (Size::B, true) if wide => Result::Full(self.b.ins().sload8(types::I64, f, host, off)),
+            (Size::H, true) => Result::ZeroExtended(self.b.ins().sload16(types::I32, f, host, off)),
+            (Size::B, true) => Result::ZeroExtended(self.b.ins().sload8(types::I32, f, host, off)),
+            (Size::H, false) => {
+                let ty = if wide { types::I64 } else { types::I32 };
+                let x = self.b.ins().uload16(ty, f, host, off);
+                if wide {
+                    Result::Full(x)
+                } else {
+                    Result::ZeroExtended(x)
+                }
+            }
+            (Size::B, false) => {
+                let ty = if wide { types::I64 } else { types::I32 };
+                let x = self.b.ins().uload8(ty, f, host, off);
+                if wide {
+                    Result::Full(x)
+                } else {
+                    Result::ZeroExtended(x)
+                }
+            }
+        }
+    }
+
+    fn plain_store(&mut self, host: clif::Value, off: i64, size: Size, value: clif::Value) {
+        let (host, off) = self.displaced(host, off);
+        let f = trusted();
+        match size {
+            Size::B => self.b.ins().istore8(f, value, host, off),
+            Size::H => self.b.ins().istore16(f, value, host, off),
+            Size::W | Size::DW => self.b.ins().store(f, value, host, off),
+        };
+    }
+
+    /// Splits an address so that the constant fits the instruction.
+    fn displaced(&mut self, host: clif::Value, off: i64) -> (clif::Value, i32) {
+        match i32::try_from(off) {
+            Ok(off) => (host, off),
+            Err(_) => (self.b.ins().iadd_imm_s(host, off), 0),
+        }
+    }
+}
+
+fn entry_offset(region: RegionId) -> usize {
+    offset_of!(Machine, regions) + usize::from(region.0) * size_of::<RegionEntry>()
+}
+
+fn len_offset(write: bool) -> usize {
+    if write {
+        offset_of!(RegionEntry, write_len)
+    } else {
+        offset_of!(RegionEntry, len)
+    }
+}

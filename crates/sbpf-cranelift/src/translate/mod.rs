@@ -1,0 +1,409 @@
+//! From the checked IR to Cranelift's, function by function and operation by operation.
+//!
+//! A native function takes the machine, `r1` to `r5` and the frame pointer, and returns a status and
+//! `r0`. Variables become SSA values, in the forms that [`Liveness`] found necessary. `FUEL` is a
+//! value too; it is written to the machine only where something outside looks at it.
+
+mod alu;
+mod calls;
+mod float;
+mod memory;
+
+use crate::liveness::{Form, Liveness, State};
+use crate::runtime::{CALL_CONV, Runtime};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    self as clif, AbiParam, InstBuilder, MemFlagsData, Signature, Type, types,
+};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use diskside_sbpf::insn::{Cond, Width};
+use diskside_sbpf::ir::{BlockId, Func, Module, Op, Term, Value, Var};
+use diskside_sbpf::machine::{Machine, Status};
+use memory::Regions;
+use std::mem::offset_of;
+
+/// Translates one function into `out`, which is empty.
+pub(crate) fn translate(
+    module: &Module,
+    func: &Func,
+    runtime: &'static Runtime,
+    out: &mut clif::Function,
+    context: &mut FunctionBuilderContext,
+) {
+    out.signature = native_signature();
+    let liveness = Liveness::new(func);
+    let mut b = FunctionBuilder::new(out, context);
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    let machine = b.block_params(entry)[0];
+    let blocks = func.blocks.iter().map(|_| b.create_block()).collect();
+    let full = (0..func.vars).map(|_| b.declare_var(types::I64)).collect();
+    let low = (0..func.vars).map(|_| b.declare_var(types::I32)).collect();
+    let mut t = Translator {
+        module,
+        func,
+        runtime,
+        machine,
+        blocks,
+        full,
+        low,
+        counts: counts_edges(func),
+        regions: Regions::default(),
+        access_trap: None,
+        plain_trap: None,
+        liveness,
+        before: State::new(),
+        after: State::new(),
+        b,
+    };
+    t.prologue(entry);
+    for i in 0..func.blocks.len() {
+        t.block(i);
+    }
+    if let Some(block) = t.plain_trap {
+        t.b.switch_to_block(block);
+        t.return_trapped();
+    }
+    t.b.seal_all_blocks();
+    t.b.finalize(runtime.isa.frontend_config());
+}
+
+/// The signature of every function of a module.
+fn native_signature() -> Signature {
+    let mut signature = Signature::new(CALL_CONV);
+    signature.params = vec![AbiParam::new(types::I64); 7];
+    signature.returns = vec![AbiParam::new(types::I64); 2];
+    signature
+}
+
+/// Whether `FUEL` is anything but what the machine holds: if not, it never leaves the machine.
+fn counts_edges(func: &Func) -> bool {
+    func.blocks.iter().any(|b| {
+        let reads_at_end = matches!(b.term, Term::Branch { lhs, rhs, .. }
+            if lhs == Var::FUEL || rhs == Value::Var(Var::FUEL));
+        reads_at_end
+            || !b.reserved.is_empty()
+            || b.ops.iter().any(|(op, _)| match op {
+                Op::CallHelper { .. } | Op::CallLocal { .. } => false,
+                op => {
+                    let mut touches = false;
+                    op.each_read(|v| touches |= v == Var::FUEL);
+                    op.each_write(|v| touches |= v == Var::FUEL);
+                    touches
+                }
+            })
+    })
+}
+
+/// A computed value: 64 bits, or the low half of something whose high half is zero.
+#[derive(Clone, Copy, Debug)]
+enum Result {
+    Full(clif::Value),
+    ZeroExtended(clif::Value),
+}
+
+struct Translator<'a> {
+    module: &'a Module,
+    func: &'a Func,
+    runtime: &'static Runtime,
+    machine: clif::Value,
+    blocks: Vec<clif::Block>,
+    full: Vec<Variable>,
+    low: Vec<Variable>,
+    counts: bool,
+    regions: Regions,
+    /// Where a refused access of the current block goes: it stores the fuel.
+    access_trap: Option<clif::Block>,
+    /// Where a trap goes that has left the right fuel in the machine.
+    plain_trap: Option<clif::Block>,
+    liveness: Liveness,
+    /// Forms before the current operation.
+    before: State,
+    /// Forms after it.
+    after: State,
+    b: FunctionBuilder<'a>,
+}
+
+impl Translator<'_> {
+    fn prologue(&mut self, entry: clif::Block) {
+        let params = self.b.block_params(entry).to_vec();
+        self.after = self.liveness.live_in_entry.clone();
+        for r in 1..=5u16 {
+            self.define(Var(r), Result::Full(params[usize::from(r)]));
+        }
+        self.define(Var::FP, Result::Full(params[6]));
+        if self.counts {
+            self.load_fuel();
+        }
+        let given = |v: u16| (1..=5).contains(&v) || Var(v) == Var::FP || Var(v) == Var::FUEL;
+        for v in (0..self.func.vars).filter(|&v| !given(v)) {
+            if self.after[usize::from(v)] != Form::Dead {
+                let zero = self.b.ins().iconst(types::I64, 0);
+                self.define(Var(v), Result::Full(zero));
+            }
+        }
+        self.load_regions();
+        self.b.ins().jump(self.blocks[0], &[]);
+    }
+
+    fn block(&mut self, index: usize) {
+        let func = self.func;
+        let block = &func.blocks[index];
+        self.b.switch_to_block(self.blocks[index]);
+        if block.cold {
+            self.b.set_cold_block(self.blocks[index]);
+        }
+        let mut states = self.liveness.states_of(func, index).into_iter();
+        self.before = states.next().unwrap_or_default();
+        for ((op, insn), after) in block.ops.iter().zip(states) {
+            self.after = after;
+            self.op(op, *insn, index);
+            std::mem::swap(&mut self.before, &mut self.after);
+        }
+        self.term(&block.term);
+        if let Some(trap) = self.access_trap.take() {
+            self.b.switch_to_block(trap);
+            self.store_fuel_with_reserved(index);
+            self.return_trapped();
+        }
+    }
+
+    fn op(&mut self, op: &Op, insn: u32, block: usize) {
+        match *op {
+            Op::Mov { width, dst, src } => self.mov(width, dst, src),
+            Op::MovSx {
+                width,
+                dst,
+                src,
+                bits,
+            } => self.mov_sx(width, dst, src, bits),
+            Op::MovZx { dst, src, bits } => self.mov_zx(dst, src, bits),
+            Op::Bin { op, dst, lhs, rhs } => self.bin(op, dst, lhs, rhs),
+            Op::Neg { width, dst, src } => self.neg(width, dst, src),
+            Op::End {
+                order,
+                dst,
+                src,
+                bits,
+            } => self.byte_order(order, dst, src, bits),
+            Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. } => self.access(op, insn),
+            Op::CallHelper { import } => self.call_helper(import, insn),
+            Op::CallLocal { function } => self.call_local(function),
+            Op::Float { op } => self.float(op),
+            Op::ZeroFrame { len } => self.zero_frame(len),
+            Op::RegionLen { dst, region, write } => {
+                if self.wanted(dst) != Form::Dead {
+                    let len = self.load_region_len(region, write);
+                    self.define(dst, Result::Full(len));
+                }
+            }
+            Op::Refill => self.refill(insn, block),
+        }
+    }
+
+    fn term(&mut self, term: &Term) {
+        match *term {
+            Term::Jump(to) => {
+                let to = self.target(to);
+                self.b.ins().jump(to, &[]);
+            }
+            Term::Branch {
+                width,
+                cond,
+                lhs,
+                rhs,
+                then,
+                otherwise,
+            } => {
+                let condition = self.condition(width, cond, lhs, rhs);
+                let (then, otherwise) = (self.target(then), self.target(otherwise));
+                self.b.ins().brif(condition, then, &[], otherwise, &[]);
+            }
+            Term::Return => {
+                if self.counts {
+                    self.store_fuel();
+                }
+                let status = self.b.ins().iconst(types::I64, Status::Returned as i64);
+                let value = self.read_full(Var::R0);
+                self.b.ins().return_(&[status, value]);
+            }
+        }
+    }
+
+    fn target(&self, block: BlockId) -> clif::Block {
+        self.blocks[block.0 as usize]
+    }
+
+    /// A value that is not zero when the condition holds.
+    fn condition(&mut self, width: Width, cond: Cond, lhs: Var, rhs: Value) -> clif::Value {
+        let ty = type_of(width);
+        let l = self.read_as(ty, lhs.into());
+        let r = self.read_as(ty, rhs);
+        let code = match cond {
+            Cond::Eq => IntCC::Equal,
+            Cond::Ne => IntCC::NotEqual,
+            Cond::Gt => IntCC::UnsignedGreaterThan,
+            Cond::Ge => IntCC::UnsignedGreaterThanOrEqual,
+            Cond::Lt => IntCC::UnsignedLessThan,
+            Cond::Le => IntCC::UnsignedLessThanOrEqual,
+            Cond::SGt => IntCC::SignedGreaterThan,
+            Cond::SGe => IntCC::SignedGreaterThanOrEqual,
+            Cond::SLt => IntCC::SignedLessThan,
+            Cond::SLe => IntCC::SignedLessThanOrEqual,
+            Cond::Set => return self.b.ins().band(l, r),
+        };
+        self.b.ins().icmp(code, l, r)
+    }
+
+    /// In which form later code needs what the current operation writes to `v`.
+    fn wanted(&self, v: Var) -> Form {
+        self.after[usize::from(v.0)]
+    }
+
+    /// Gives a variable a value, in the forms that are needed.
+    fn define(&mut self, v: Var, result: Result) {
+        let i = usize::from(v.0);
+        let low_too = self.liveness.has_low_use[i];
+        match (self.wanted(v), result) {
+            (Form::Dead, _) => {}
+            (Form::Low, Result::ZeroExtended(x)) => self.b.def_var(self.low[i], x),
+            (Form::Low, Result::Full(x)) => {
+                let x = self.b.ins().ireduce(types::I32, x);
+                self.b.def_var(self.low[i], x);
+            }
+            (Form::Full, Result::ZeroExtended(x)) => {
+                let wide = self.b.ins().uextend(types::I64, x);
+                self.b.def_var(self.full[i], wide);
+                if low_too {
+                    self.b.def_var(self.low[i], x);
+                }
+            }
+            (Form::Full, Result::Full(x)) => {
+                self.b.def_var(self.full[i], x);
+                if low_too {
+                    let x = self.b.ins().ireduce(types::I32, x);
+                    self.b.def_var(self.low[i], x);
+                }
+            }
+        }
+    }
+
+    /// All 64 bits of a variable.
+    fn read_full(&mut self, v: Var) -> clif::Value {
+        debug_assert_eq!(self.before[usize::from(v.0)], Form::Full, "{v:?}");
+        self.b.use_var(self.full[usize::from(v.0)])
+    }
+
+    /// The low half of a variable.
+    fn read_low(&mut self, v: Var) -> clif::Value {
+        let i = usize::from(v.0);
+        debug_assert_ne!(self.before[i], Form::Dead, "{v:?}");
+        if self.before[i] == Form::Full {
+            let x = self.b.use_var(self.full[i]);
+            self.b.ins().ireduce(types::I32, x)
+        } else {
+            self.b.use_var(self.low[i])
+        }
+    }
+
+    fn read_as(&mut self, ty: Type, value: Value) -> clif::Value {
+        match value {
+            Value::Var(v) if ty == types::I64 => self.read_full(v),
+            Value::Var(v) => self.read_low(v),
+            Value::Imm(i) => self.constant(ty, i),
+        }
+    }
+
+    /// A constant, of which a 32-bit type takes the low half.
+    fn constant(&mut self, ty: Type, i: i64) -> clif::Value {
+        let i = if ty == types::I32 {
+            i64::from(i as u32)
+        } else {
+            i
+        };
+        self.b.ins().iconst(ty, i)
+    }
+
+    fn load_machine(&mut self, ty: Type, offset: usize) -> clif::Value {
+        self.b
+            .ins()
+            .load(ty, trusted(), self.machine, offset as i32)
+    }
+
+    fn store_machine(&mut self, value: clif::Value, offset: usize) {
+        self.b
+            .ins()
+            .store(trusted(), value, self.machine, offset as i32);
+    }
+
+    fn load_fuel(&mut self) {
+        let fuel = self.load_machine(types::I64, offset_of!(Machine, slice));
+        self.b.def_var(self.full[usize::from(Var::FUEL.0)], fuel);
+    }
+
+    fn store_fuel(&mut self) {
+        let fuel = self.b.use_var(self.full[usize::from(Var::FUEL.0)]);
+        self.store_machine(fuel, offset_of!(Machine, slice));
+    }
+
+    fn store_fuel_with_reserved(&mut self, block: usize) {
+        if !self.counts {
+            return;
+        }
+        let mut fuel = self.b.use_var(self.full[usize::from(Var::FUEL.0)]);
+        for v in &self.func.blocks[block].reserved {
+            let paid = self.b.use_var(self.full[usize::from(v.0)]);
+            fuel = self.b.ins().iadd(fuel, paid);
+        }
+        self.store_machine(fuel, offset_of!(Machine, slice));
+    }
+
+    fn return_trapped(&mut self) {
+        let status = self.b.ins().iconst(types::I64, Status::Trapped as i64);
+        let value = self.b.ins().iconst(types::I64, 0);
+        self.b.ins().return_(&[status, value]);
+    }
+
+    fn cold_block(&mut self) -> clif::Block {
+        let block = self.b.create_block();
+        self.b.set_cold_block(block);
+        block
+    }
+
+    /// Where a refused access goes.
+    fn access_trap(&mut self) -> clif::Block {
+        if !self.counts {
+            return self.plain_trap();
+        }
+        if let Some(block) = self.access_trap {
+            return block;
+        }
+        let block = self.cold_block();
+        self.access_trap = Some(block);
+        block
+    }
+
+    /// Where a trap goes that needs nothing stored.
+    fn plain_trap(&mut self) -> clif::Block {
+        if let Some(block) = self.plain_trap {
+            return block;
+        }
+        let block = self.cold_block();
+        self.plain_trap = Some(block);
+        block
+    }
+}
+
+fn type_of(width: Width) -> Type {
+    match width {
+        Width::W32 => types::I32,
+        Width::W64 => types::I64,
+    }
+}
+
+/// Flags of an access that is known to be mapped. Nothing may be assumed of its alignment, and it
+/// may not be repeated or moved: others may write the memory.
+fn trusted() -> MemFlagsData {
+    MemFlagsData::new().with_notrap()
+}
