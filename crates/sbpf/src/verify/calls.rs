@@ -62,13 +62,12 @@ impl Flow<'_> {
                 } else {
                     format!("did you mean {}?", near.join(", "))
                 };
-                self.find_through(
+                self.find_of_class(
                     here,
                     "V0605",
                     Class::Missing,
                     || format!("this host has no helper `{}`", import.name),
                     &suggestion,
-                    |_| true,
                 );
             }
             // Absent and weak: the call traps if control ever comes here.

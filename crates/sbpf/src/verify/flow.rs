@@ -4,10 +4,13 @@
 //! of what the callee returns. Every join goes up a lattice of small height, so this ends; a limit
 //! on the steps keeps hostile programs short.
 
-use super::report::Findings;
+use super::report::{Findings, path_to};
+use super::step::Here;
 use super::structure::Code;
 use super::value::{State, Value};
-use super::{Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_SLOT};
+use super::{
+    Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_BLOCK, STEPS_PER_SLOT,
+};
 use crate::helpers::HelperSet;
 use crate::image::{Image, Kind};
 use crate::region::RegionId;
@@ -229,7 +232,7 @@ impl<'a> Flow<'a> {
     ) -> Result<bool, Stop> {
         let code = &self.setting.codes[f];
         let (start, end) = (code.cfg.blocks[block].start, code.cfg.blocks[block].end);
-        self.steps += end - start;
+        self.steps += STEPS_PER_BLOCK + end - start;
         if self.steps > self.steps_max {
             return Err(Stop::TooComplex);
         }
@@ -237,7 +240,7 @@ impl<'a> Flow<'a> {
             let Some(insn) = self.setting.codes[f].insns[at] else {
                 continue;
             };
-            let here = super::step::Here { f, block, at };
+            let here = Here { f, block, at };
             if !self.step(here, insn, state, round)? {
                 return Ok(false);
             }
@@ -290,26 +293,30 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// What a function is known to return.
+    pub(super) fn returned(&self, f: usize) -> Option<Value> {
+        self.summaries[f].returned
+    }
+
     /// Adds a finding, in the last pass.
     pub(super) fn find(
         &mut self,
-        here: super::step::Here,
+        here: Here,
         code: &'static str,
         reason: impl FnOnce() -> String,
         suggestion: &str,
     ) {
-        self.find_through(here, code, Class::Unsafe, reason, suggestion, |_| true);
+        self.find_of_class(here, code, Class::Unsafe, reason, suggestion);
     }
 
-    /// Adds a finding with the path through blocks that satisfy `through`.
-    pub(super) fn find_through(
+    /// Adds a finding of another class.
+    pub(super) fn find_of_class(
         &mut self,
-        here: super::step::Here,
+        here: Here,
         code: &'static str,
         class: Class,
         reason: impl FnOnce() -> String,
         suggestion: &str,
-        through: impl Fn(usize) -> bool,
     ) {
         let function = &self.setting.codes[here.f];
         let Some(report) = &mut self.report else {
@@ -319,17 +326,13 @@ impl<'a> Flow<'a> {
             return;
         }
         let start = function.symbol.start;
-        let path = super::report::path_to(&function.cfg, here.block, through)
+        let path = path_to(&function.cfg, here.block)
             .into_iter()
             .map(|b| start + function.cfg.blocks[b].start)
             .collect();
-        report.findings.add_with_path(
-            code,
-            class,
-            Some(start + here.at),
-            reason(),
-            suggestion,
-            path,
-        );
+        let insn = Some(start + here.at);
+        report
+            .findings
+            .add_with_path(code, class, insn, reason(), suggestion, path);
     }
 }

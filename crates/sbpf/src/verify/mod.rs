@@ -10,15 +10,18 @@ mod calls;
 mod cfg;
 mod contract;
 mod diagnostic;
+mod explain;
 mod flow;
 mod report;
 mod step;
 mod structure;
+mod unset;
 mod value;
 
 pub use cfg::{Cfg, CfgBlock};
 pub use contract::contract;
-pub use diagnostic::{Class, Diagnostic, Explanation, explain};
+pub use diagnostic::{Class, Diagnostic};
+pub use explain::{Explanation, explain, explanations};
 
 use crate::helpers::HelperSet;
 use crate::image::{Image, Note};
@@ -30,10 +33,12 @@ pub const CALL_DEPTH_MAX: usize = 8;
 /// Most instruction slots of an image.
 pub const CODE_SLOTS_MAX: usize = 1 << 20;
 /// Most basic blocks of a program.
-pub const BLOCKS_MAX: usize = 1 << 17;
+pub const BLOCKS_MAX: usize = 1 << 16;
 /// The data flow may follow this many instructions, and [`STEPS_PER_SLOT`] for each slot.
 const STEPS_MIN: usize = 1 << 20;
 const STEPS_PER_SLOT: usize = 16;
+/// Following a block counts as this many instructions more: the join at its end.
+const STEPS_PER_BLOCK: usize = 8;
 /// Frames are a multiple of this.
 const FRAME_UNIT: u32 = 64;
 /// The version of the program ABI that this is.
@@ -260,7 +265,7 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
             "V0705",
             Class::Unsafe,
             format!("the output ratio {}/0 divides by zero", note.out_ratio.0),
-            "correct `DS_OUT_RATIO(num, den)`",
+            "correct `DS_OUTPUT(num, den, constant)`",
         );
     }
     if matches!(note.split, crate::image::Split::Fixed(0)) {

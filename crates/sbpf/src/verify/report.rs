@@ -82,31 +82,14 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// A shortest path from the entry to `block` whose blocks, `block` apart, satisfy `through`; else
-/// any shortest path. Block numbers, both ends included.
-pub(super) fn path_to(cfg: &Cfg, block: usize, through: impl Fn(usize) -> bool) -> Vec<usize> {
-    search(cfg, block, &through)
-        .or_else(|| search(cfg, block, &|_| true))
-        .unwrap_or_default()
-}
-
-fn search(cfg: &Cfg, goal: usize, through: &dyn Fn(usize) -> bool) -> Option<Vec<usize>> {
+/// A shortest path from the entry to `goal`: block numbers, both ends included.
+pub(super) fn path_to(cfg: &Cfg, goal: usize) -> Vec<usize> {
     let mut from = vec![None; cfg.blocks.len()];
     let mut queue = VecDeque::from([0usize]);
     from[0] = Some(0);
     while let Some(block) = queue.pop_front() {
         if block == goal {
-            let mut path = vec![goal];
-            let mut at = goal;
-            while at != 0 {
-                at = from[at]?;
-                path.push(at);
-            }
-            path.reverse();
-            return Some(path);
-        }
-        if !through(block) {
-            continue;
+            break;
         }
         for &next in &cfg.blocks[block].successors {
             if from[next].is_none() {
@@ -115,5 +98,14 @@ fn search(cfg: &Cfg, goal: usize, through: &dyn Fn(usize) -> bool) -> Option<Vec
             }
         }
     }
-    None
+    let mut path = vec![goal];
+    let mut at = goal;
+    while at != 0 {
+        // Every block of a graph is reachable.
+        let Some(before) = from[at] else { break };
+        path.push(before);
+        at = before;
+    }
+    path.reverse();
+    path
 }

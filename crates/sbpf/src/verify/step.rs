@@ -1,6 +1,5 @@
 //! What one instruction does to what is known.
 
-use super::Class;
 use super::flow::{Flow, Stop};
 use super::value::{State, Value};
 use crate::insn::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg, Width};
@@ -139,17 +138,12 @@ impl Flow<'_> {
     }
 
     fn leave(&mut self, here: Here, state: &mut State) {
-        let value = state.reg(0);
-        if here.f == 0 && value == Value::Uninit {
-            self.find_through(
-                here,
-                "V0304",
-                Class::Unsafe,
-                || "r0 is not set when the program exits".to_owned(),
-                "return a value on every path",
-                |_| true,
-            );
-        }
+        // What the entry point returns goes to the host; another function may return nothing.
+        let value = if here.f == 0 {
+            self.read(here, Reg::R0, state)
+        } else {
+            state.reg(0)
+        };
         if value.may_be_stack() {
             self.leak(here.f);
         }
@@ -173,60 +167,6 @@ impl Flow<'_> {
             Operand::Reg(r) => self.read(here, r, state),
             Operand::Imm(n) => Value::Scalar(Some(i64::from(n))),
         }
-    }
-
-    fn report_unset(&mut self, here: Here, r: Reg) {
-        if self.report.is_none() {
-            return;
-        }
-        let code = &self.setting.codes[here.f];
-        let blocks = &code.cfg.blocks;
-        let writes = |b: usize| {
-            code.insns[blocks[b].start..blocks[b].end]
-                .iter()
-                .flatten()
-                .any(|i| sets(*i, r))
-        };
-        // Calls unset r1 to r5, so that the path may also begin behind one.
-        let calls = |b: usize| {
-            (1..=5).contains(&r.0)
-                && code.insns[blocks[b].start..blocks[b].end]
-                    .iter()
-                    .flatten()
-                    .any(|i| matches!(i, Insn::Call { .. }))
-        };
-        let called = (0..blocks.len()).any(calls);
-        let is_param = here.f != 0 && (1..=5).contains(&r.0) && !called;
-        let (number, reason, suggestion) = if is_param {
-            (
-                "V0302",
-                format!(
-                    "{r} is read, but a caller of `{}` does not set it",
-                    code.symbol.name
-                ),
-                "pass every argument that the function reads",
-            )
-        } else if called {
-            (
-                "V0301",
-                format!("{r} is read before it is set; calls leave r1 to r5 unset"),
-                "keep what must survive a call in r6 to r9 or on the stack",
-            )
-        } else {
-            (
-                "V0301",
-                format!("{r} is read before it is set"),
-                "set the register on every path; in C, initialise the variable",
-            )
-        };
-        self.find_through(
-            here,
-            number,
-            Class::Unsafe,
-            || reason,
-            suggestion,
-            |b| !writes(b) || calls(b),
-        );
     }
 
     fn write(&mut self, here: Here, r: Reg, value: Value, state: &mut State) {
@@ -329,26 +269,6 @@ impl Flow<'_> {
                 Ok(Value::ANYTHING)
             }
         }
-    }
-}
-
-/// Whether an instruction sets a register.
-fn sets(insn: Insn, r: Reg) -> bool {
-    match insn {
-        Insn::Alu { dst, .. }
-        | Insn::Mov { dst, .. }
-        | Insn::MovSx { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::End { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. } => dst == r,
-        Insn::Atomic {
-            op: AtomicOp::Cmpxchg,
-            ..
-        }
-        | Insn::Call { .. } => r == Reg::R0,
-        Insn::Atomic { fetch, src, .. } => fetch && src == r,
-        Insn::Store { .. } | Insn::Ja { .. } | Insn::Jmp { .. } | Insn::Exit => false,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::region::RegionId;
 use std::rc::Rc;
 
 /// Most stack slots of one function that are followed at a time.
-pub(super) const SLOTS_MAX: usize = 128;
+pub(super) const SLOTS_MAX: usize = 64;
 
 /// The contents of a register or slot.
 ///
@@ -197,11 +197,7 @@ impl State {
             Value::Scalar(None) | Value::Uninit | Value::Unknown { stack: false } => false,
             _ => len == 8,
         };
-        let same = self
-            .slots
-            .iter()
-            .any(|s| *s == SlotValue { off, len, value });
-        if same {
+        if self.slots.contains(&SlotValue { off, len, value }) {
             return false;
         }
         if !follow && self.overlapping(off, len).next().is_none() {
