@@ -1,3 +1,64 @@
 //! What a Diskside program sees: the C header and its layout-checked Rust mirror.
+//!
+//! Authors include `diskside.h` (and `lambda_io.h`, `xrp.h` or `delilah.h` for sources of other
+//! systems). A host fills the structures of [`context`] and maps them for a program. Both describe
+//! one layout: little-endian, naturally aligned, without holes.
 
 #![forbid(unsafe_code)]
+
+pub mod context;
+pub mod filter;
+
+/// Version of the program ABI, as in the note that `diskside.h` puts into each object.
+pub const ABI_VERSION: u32 = 1;
+
+/// A header file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// File name, as in `#include`.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// All headers that authors may include. They include one another by name, so they belong into one
+/// directory.
+pub const HEADERS: [Header; 5] = [
+    Header {
+        name: "diskside.h",
+        text: include_str!("../include/diskside.h"),
+    },
+    Header {
+        name: "diskside_native.h",
+        text: include_str!("../include/diskside_native.h"),
+    },
+    Header {
+        name: "lambda_io.h",
+        text: include_str!("../include/lambda_io.h"),
+    },
+    Header {
+        name: "xrp.h",
+        text: include_str!("../include/xrp.h"),
+    },
+    Header {
+        name: "delilah.h",
+        text: include_str!("../include/delilah.h"),
+    },
+];
+
+/// Error numbers that programs return, negated (`DS_E…` in the header). Any other negative value is
+/// an error of the program's own.
+#[must_use]
+pub const fn error_name(value: i64) -> Option<&'static str> {
+    Some(match value {
+        -5 => "DS_EIO",
+        -7 => "DS_E2BIG",
+        -12 => "DS_ENOMEM",
+        -22 => "DS_EINVAL",
+        -28 => "DS_ENOSPC",
+        -34 => "DS_ERANGE",
+        -74 => "DS_EBADMSG",
+        -75 => "DS_EOVERFLOW",
+        _ => return None,
+    })
+}
