@@ -123,19 +123,20 @@ impl Linked {
             helper_calls: HashSet::new(),
         };
         let mut missing = Vec::new();
-        for (at, name) in named {
-            let known = linked.imports.iter().position(|i| i.name == *name);
+        for (at, symbol) in named {
+            let name = compat::helper_by_symbol(symbol);
+            let known = linked.imports.iter().position(|i| i.name == name);
             let helper = helpers.find(name);
             if helper.is_none() {
                 missing.push(MissingSymbol {
-                    name: name.clone(),
+                    name: name.to_owned(),
                     near: Vec::new(),
                     place: place(*at, name),
                 });
             }
             let index = known.unwrap_or_else(|| {
                 linked.imports.push(Import {
-                    name: name.clone(),
+                    name: name.to_owned(),
                     weak: false,
                     helper,
                 });

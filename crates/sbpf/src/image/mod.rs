@@ -23,7 +23,9 @@ mod link;
 mod load;
 mod note;
 
-pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
+pub use elf::{
+    ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX,
+};
 pub use error::{ImageError, MissingSymbol, Place};
 pub use layout::{CODE_SLOTS_MAX, DATA_LEN_MAX};
 pub use load::LoadOptions;
