@@ -52,10 +52,7 @@ pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>,
     for (i, (name, _)) in given.iter().enumerate() {
         if !schema.fields.iter().any(|f| f.name == *name) {
             let has = schema.fields.iter().map(|f| f.name.clone()).collect();
-            return Err(ArgError::Unknown {
-                name: name.clone(),
-                has,
-            });
+            return Err(ArgError::Unknown { name: name.clone(), has });
         }
         if given[..i].iter().any(|g| g.0 == *name) {
             return Err(ArgError::Twice(name.clone()));
@@ -64,9 +61,7 @@ pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>,
     let value_of = |f: &ArgField| given.iter().find(|g| g.0 == f.name).map(|g| g.1.as_str());
     for field in &schema.fields {
         let implied = implied_len(schema, field, &value_of)?;
-        let value = value_of(field)
-            .or(implied.as_deref())
-            .or(field.default.as_deref());
+        let value = value_of(field).or(implied.as_deref()).or(field.default.as_deref());
         match value {
             Some(v) => put(&mut bytes, field, v)?,
             None if field.is_array && field.count == 0 => {}
@@ -138,10 +133,7 @@ fn put(bytes: &mut Vec<u8>, field: &ArgField, value: &str) -> Result<(), ArgErro
     if bytes.len() < end {
         bytes.resize(end, 0);
     }
-    for (chunk, v) in bytes[start..end]
-        .chunks_exact_mut(element_len)
-        .zip(elements)
-    {
+    for (chunk, v) in bytes[start..end].chunks_exact_mut(element_len).zip(elements) {
         chunk.copy_from_slice(&v.to_le_bytes()[..element_len]);
     }
     Ok(())
@@ -158,11 +150,7 @@ fn elements(field: &ArgField, value: &str) -> Result<Vec<u64>, ArgError> {
     if let Some(hex) = value.strip_prefix('@') {
         return hex_elements(field, hex).ok_or_else(|| bad(field, value));
     }
-    value
-        .split(',')
-        .filter(|v| !v.is_empty())
-        .map(|v| element(field, v.trim()))
-        .collect()
+    value.split(',').filter(|v| !v.is_empty()).map(|v| element(field, v.trim())).collect()
 }
 
 fn hex_elements(field: &ArgField, hex: &str) -> Option<Vec<u64>> {
@@ -174,10 +162,7 @@ fn hex_elements(field: &ArgField, hex: &str) -> Option<Vec<u64>> {
         .map(|i| {
             let bytes = &hex[i * digits..(i + 1) * digits];
             (0..digits / 2).try_fold(0u64, |v, j| {
-                Some(
-                    v | (u64::from(u8::from_str_radix(&bytes[j * 2..j * 2 + 2], 16).ok()?)
-                        << (8 * j)),
-                )
+                Some(v | (u64::from(u8::from_str_radix(&bytes[j * 2..j * 2 + 2], 16).ok()?) << (8 * j)))
             })
         })
         .collect()
@@ -189,10 +174,7 @@ fn element(field: &ArgField, text: &str) -> Result<u64, ArgError> {
     }
     let refuse = || bad(field, text);
     match field.ty {
-        ArgType::F32 => text
-            .parse::<f32>()
-            .map(|v| u64::from(v.to_bits()))
-            .map_err(|_| refuse()),
+        ArgType::F32 => text.parse::<f32>().map(|v| u64::from(v.to_bits())).map_err(|_| refuse()),
         ArgType::F64 => text.parse::<f64>().map(f64::to_bits).map_err(|_| refuse()),
         ArgType::Bool => match text {
             "true" | "yes" | "1" => Ok(1),
@@ -210,11 +192,7 @@ fn element(field: &ArgField, text: &str) -> Result<u64, ArgError> {
                 && field.min.is_none_or(|m| v >= i128::from(m))
                 && field.max.is_none_or(|m| v <= i128::from(m))
                 && (field.values.is_empty() || field.values.iter().any(|e| i128::from(e.1) == v));
-            if in_range {
-                Ok(v as u64)
-            } else {
-                Err(refuse())
-            }
+            if in_range { Ok(v as u64) } else { Err(refuse()) }
         }
     }
 }
@@ -240,9 +218,7 @@ fn range(ty: ArgType) -> (i128, i128) {
         ArgType::U32 => (0, u32::MAX.into()),
         ArgType::I32 => (i32::MIN.into(), i32::MAX.into()),
         ArgType::I64 => (i64::MIN.into(), i64::MAX.into()),
-        ArgType::U64 | ArgType::F32 | ArgType::F64 | ArgType::Char | ArgType::Bool => {
-            (0, u64::MAX.into())
-        }
+        ArgType::U64 | ArgType::F32 | ArgType::F64 | ArgType::Char | ArgType::Bool => (0, u64::MAX.into()),
     }
 }
 
@@ -264,9 +240,5 @@ fn noun(ty: ArgType) -> &'static str {
 }
 
 fn bad(field: &ArgField, value: &str) -> ArgError {
-    ArgError::BadValue {
-        name: field.name.clone(),
-        value: value.to_owned(),
-        expects: describe(field),
-    }
+    ArgError::BadValue { name: field.name.clone(), value: value.to_owned(), expects: describe(field) }
 }

@@ -88,10 +88,7 @@ impl Source {
     /// A whole file.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self::File {
-            path: path.into(),
-            range: None,
-        }
+        Self::File { path: path.into(), range: None }
     }
 
     /// What errors call it.
@@ -129,13 +126,7 @@ pub struct CallLimits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self {
-            budget: None,
-            deadline: None,
-            cancel: None,
-            result_len_max: 64 << 20,
-            heap_quota_bytes: 64 << 20,
-        }
+        Self { budget: None, deadline: None, cancel: None, result_len_max: 64 << 20, heap_quota_bytes: 64 << 20 }
     }
 }
 
@@ -190,11 +181,7 @@ pub struct Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}, bytes {}..{}",
-            self.source, self.range.start, self.range.end
-        )
+        write!(f, "{}, bytes {}..{}", self.source, self.range.start, self.range.end)
     }
 }
 

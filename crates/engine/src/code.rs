@@ -60,12 +60,7 @@ impl CodeCache {
             return Ok(Arc::new(program.interpreter()));
         }
         let image = program.image();
-        let key = (
-            image.content_hash,
-            image.code.len(),
-            program.verified().program,
-            tier,
-        );
+        let key = (image.content_hash, image.code.len(), program.verified().program, tier);
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = compiled.get(&key).filter(|_| image.content_hash != 0) {
             return Ok(Arc::clone(code));
@@ -79,9 +74,7 @@ impl CodeCache {
 impl std::fmt::Debug for CodeCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("CodeCache")
-            .field("programs", &compiled.len())
-            .finish()
+        f.debug_struct("CodeCache").field("programs", &compiled.len()).finish()
     }
 }
 

@@ -23,10 +23,7 @@ impl Log {
     /// The lines so far, and how many were dropped.
     pub(crate) fn take(&self) -> (Vec<String>, u64) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (
-            std::mem::take(&mut lines.kept),
-            std::mem::take(&mut lines.dropped),
-        )
+        (std::mem::take(&mut lines.kept), std::mem::take(&mut lines.dropped))
     }
 
     fn push(&self, message: &[u8]) {
@@ -37,11 +34,7 @@ impl Log {
         }
         let end = message.len().min(LOG_LINE_LEN_MAX);
         let text = String::from_utf8_lossy(&message[..end]);
-        lines.kept.push(
-            text.trim_end_matches(['\n', '\0'])
-                .escape_debug()
-                .to_string(),
-        );
+        lines.kept.push(text.trim_end_matches(['\n', '\0']).escape_debug().to_string());
     }
 }
 
@@ -54,10 +47,7 @@ pub(crate) struct CallEnvironment {
 
 impl CallEnvironment {
     pub(crate) fn new(log: Log) -> Self {
-        Self {
-            log,
-            started: Instant::now(),
-        }
+        Self { log, started: Instant::now() }
     }
 }
 

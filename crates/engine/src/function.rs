@@ -61,9 +61,7 @@ impl LoadError {
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Image(e) => e.is_unsupported(),
-            Self::Refused { findings, .. } => findings
-                .iter()
-                .all(|d| d.class != diskside_sbpf::verify::Class::Unsafe),
+            Self::Refused { findings, .. } => findings.iter().all(|d| d.class != diskside_sbpf::verify::Class::Unsafe),
             _ => false,
         }
     }
@@ -74,11 +72,7 @@ impl Function {
     ///
     /// # Errors
     /// Why it cannot be loaded.
-    pub fn load(
-        object: &[u8],
-        name: Option<&str>,
-        helpers: &Arc<HelperSet>,
-    ) -> Result<Self, LoadError> {
+    pub fn load(object: &[u8], name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
         let image = Arc::new(Image::from_elf(object, helpers)?);
         Self::from_image(&image, name, helpers)
     }
@@ -87,52 +81,27 @@ impl Function {
     ///
     /// # Errors
     /// Why it cannot be taken.
-    pub fn from_image(
-        image: &Arc<Image>,
-        name: Option<&str>,
-        helpers: &Arc<HelperSet>,
-    ) -> Result<Self, LoadError> {
-        let mains: Vec<usize> = (0..image.programs.len())
-            .filter(|&i| image.programs[i].kind != Kind::Combine)
-            .collect();
-        let names = || {
-            mains
-                .iter()
-                .map(|&i| image.programs[i].name.clone())
-                .collect()
-        };
+    pub fn from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
+        let mains: Vec<usize> =
+            (0..image.programs.len()).filter(|&i| image.programs[i].kind != Kind::Combine).collect();
+        let names = || mains.iter().map(|&i| image.programs[i].name.clone()).collect();
         let main = match (name, &mains[..]) {
             (Some(name), _) => mains
                 .iter()
                 .copied()
                 .find(|&i| image.programs[i].name == name)
-                .ok_or_else(|| LoadError::NoSuchFunction {
-                    name: name.to_owned(),
-                    has: names(),
-                })?,
+                .ok_or_else(|| LoadError::NoSuchFunction { name: name.to_owned(), has: names() })?,
             (None, &[only]) => only,
             (None, []) => {
-                return Err(LoadError::NoSuchFunction {
-                    name: "main".into(),
-                    has: names(),
-                });
+                return Err(LoadError::NoSuchFunction { name: "main".into(), has: names() });
             }
             (None, _) => return Err(LoadError::Ambiguous { has: names() }),
         };
         let entry = &image.programs[main];
-        if !matches!(
-            entry.kind,
-            Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo
-        ) {
-            return Err(LoadError::WrongKind {
-                program: entry.section.clone(),
-                kind: entry.kind.name(),
-            });
+        if !matches!(entry.kind, Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo) {
+            return Err(LoadError::WrongKind { program: entry.section.clone(), kind: entry.kind.name() });
         }
-        let combine = image
-            .programs
-            .iter()
-            .position(|p| p.kind == Kind::Combine && p.name == entry.name);
+        let combine = image.programs.iter().position(|p| p.kind == Kind::Combine && p.name == entry.name);
         Ok(Self {
             main: prepare(image, main, helpers)?,
             combine: combine.map(|i| prepare(image, i, helpers)).transpose()?,
@@ -179,11 +148,8 @@ impl Function {
     #[must_use]
     pub fn output_cap(&self, input_len: u64) -> u64 {
         let note = self.note();
-        let scaled = u128::from(input_len) * u128::from(note.out_ratio.0)
-            / u128::from(note.out_ratio.1.max(1));
-        u64::try_from(scaled)
-            .unwrap_or(u64::MAX)
-            .saturating_add(note.out_constant)
+        let scaled = u128::from(input_len) * u128::from(note.out_ratio.0) / u128::from(note.out_ratio.1.max(1));
+        u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(note.out_constant)
     }
 
     /// True when results do not depend on how often, where or in what order chunks run.
@@ -194,28 +160,14 @@ impl Function {
     }
 }
 
-fn prepare(
-    image: &Arc<Image>,
-    program: usize,
-    helpers: &Arc<HelperSet>,
-) -> Result<Arc<Program>, LoadError> {
-    Program::new(image, program, helpers)
-        .map(Arc::new)
-        .map_err(|findings| LoadError::Refused {
-            program: image.programs[program].section.clone(),
-            report: findings
-                .iter()
-                .map(|d| d.to_string())
-                .collect::<Vec<_>>()
-                .join("\n"),
-            findings,
-        })
+fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
+    Program::new(image, program, helpers).map(Arc::new).map_err(|findings| LoadError::Refused {
+        program: image.programs[program].section.clone(),
+        report: findings.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"),
+        findings,
+    })
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".into()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }

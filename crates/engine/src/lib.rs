@@ -46,10 +46,7 @@ impl Engine {
     /// An engine that offers these helpers to programs.
     #[must_use]
     pub fn new(helpers: HelperSet) -> Self {
-        Self {
-            helpers: Arc::new(helpers),
-            code: CodeCache::default(),
-        }
+        Self { helpers: Arc::new(helpers), code: CodeCache::default() }
     }
 
     /// The helpers that programs can call.

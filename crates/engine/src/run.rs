@@ -15,38 +15,17 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-pub(crate) fn run(
-    code: &CodeCache,
-    call: &Call<'_>,
-    sink: &mut Sink<'_>,
-) -> Result<Outcome, CallError> {
+pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
     let started = Instant::now();
     let until = call.limits.until(started);
-    if let Some(schema) = call
-        .function
-        .args()
-        .filter(|s| call.args.len() < s.len_bytes as usize)
-    {
-        return Err(CallError::BadArgs {
-            given: call.args.len(),
-            wants: schema.len_bytes,
-            name: schema.name.clone(),
-        });
+    if let Some(schema) = call.function.args().filter(|s| call.args.len() < s.len_bytes as usize) {
+        return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }
     let split = call.split.unwrap_or(call.function.note().split);
     let len = chunk_len(split, call.chunk_len).map_err(CallError::BadRecordLen)?;
-    let threads = if call.function.is_pure() {
-        call.threads.max(1)
-    } else {
-        1
-    };
+    let threads = if call.function.is_pure() { call.threads.max(1) } else { 1 };
     let log = Log::default();
-    let mut results = Results {
-        folder: Folder::new(code, call, &log, until)?,
-        kept: Vec::new(),
-        call,
-        sink,
-    };
+    let mut results = Results { folder: Folder::new(code, call, &log, until)?, kept: Vec::new(), call, sink };
     let chunks = Chunks::new(&call.sources, split, len, threads);
     let (tally, tier, wait) = if threads == 1 {
         run_here(code, call, &log, until, chunks, &mut results)?
@@ -65,11 +44,7 @@ pub(crate) fn run(
         wait,
         total: started.elapsed(),
     };
-    Ok(Outcome {
-        result,
-        stats,
-        log: log.take(),
-    })
+    Ok(Outcome { result, stats, log: log.take() })
 }
 
 type Ran = (Tally, Tier, std::time::Duration);
@@ -112,12 +87,10 @@ fn run_on_threads(
         for i in 0..threads {
             let (jobs, send_done) = (&jobs, send_done.clone());
             let mut worker = Worker::new(code, call, log, until)?;
-            let spawned = std::thread::Builder::new()
-                .name(format!("engine {i}"))
-                .spawn_scoped(scope, move || {
-                    work(&mut worker, jobs, &send_done);
-                    (worker.tally, worker.tier())
-                });
+            let spawned = std::thread::Builder::new().name(format!("engine {i}")).spawn_scoped(scope, move || {
+                work(&mut worker, jobs, &send_done);
+                (worker.tally, worker.tier())
+            });
             workers.push(spawned.map_err(CallError::Thread)?);
         }
         drop(send_done);
@@ -125,9 +98,7 @@ fn run_on_threads(
         let mut tally = Tally::default();
         let mut tier = Tier::Interpreter;
         for worker in workers {
-            let (t, used) = worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (t, used) = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             tally.add(&t);
             tier = used;
         }
@@ -137,19 +108,13 @@ fn run_on_threads(
 }
 
 /// Takes jobs until there are no more.
-fn work(
-    worker: &mut Worker<'_>,
-    jobs: &Mutex<Receiver<Job>>,
-    done: &std::sync::mpsc::Sender<Done>,
-) {
+fn work(worker: &mut Worker<'_>, jobs: &Mutex<Receiver<Job>>, done: &std::sync::mpsc::Sender<Done>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, input, info)) = job else {
             return;
         };
-        let result = worker
-            .run(input.bytes(), &info)
-            .map(|output| (number, output.to_vec(), info));
+        let result = worker.run(input.bytes(), &info).map(|output| (number, output.to_vec(), info));
         let failed = result.is_err();
         // The buffer goes back to the reader before the result is waited for.
         drop(input);
@@ -231,10 +196,7 @@ impl Results<'_, '_, '_> {
         let folded = self.folder.as_ref().map(Folder::result);
         match (self.sink, folded) {
             (Sink::Writer(writer), folded) => {
-                writer
-                    .write_all(folded.unwrap_or_default())
-                    .and_then(|()| writer.flush())
-                    .map_err(CallError::Write)?;
+                writer.write_all(folded.unwrap_or_default()).and_then(|()| writer.flush()).map_err(CallError::Write)?;
                 Ok(Vec::new())
             }
             (Sink::Memory, Some(folded)) => Ok(folded.to_vec()),

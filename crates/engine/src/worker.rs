@@ -27,10 +27,7 @@ pub(crate) struct ChunkInfo {
 
 impl ChunkInfo {
     fn place(&self, len: usize) -> Place {
-        Place {
-            source: self.source.to_string(),
-            range: self.offset..self.offset + len as u64,
-        }
+        Place { source: self.source.to_string(), range: self.offset..self.offset + len as u64 }
     }
 }
 
@@ -96,13 +93,7 @@ impl<'c> Worker<'c> {
         let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
         let limits = limits(self.call, input.len() as u64 + cap, self.until);
         let output = self.output.zeroed(cap_len);
-        let context = context(
-            function.kind(),
-            self.call.args.len(),
-            cap,
-            input.len(),
-            info,
-        );
+        let context = context(function.kind(), self.call.args.len(), cap, input.len(), info);
         let mut state = self.call.state.as_ref().map(State::lock);
         let mut mappings = Mappings::new()
             .read_only(RegionId::INPUT, input)
@@ -170,9 +161,7 @@ impl<'c> Folder<'c> {
         let mappings = Mappings::new()
             .writable(RegionId::ACCUMULATOR, &mut self.accumulator[..cap])
             .read_only(RegionId::INPUT, part);
-        let args = self
-            .program
-            .entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
+        let args = self.program.entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
         let started = Instant::now();
         let result = self.activation.call(&mappings, args, &limits);
         self.run += started.elapsed();
@@ -217,21 +206,12 @@ impl Output {
     }
 }
 
-fn activate(
-    code: &CodeCache,
-    call: &Call<'_>,
-    program: &Arc<Program>,
-    log: &Log,
-) -> Result<Activation, CallError> {
+fn activate(code: &CodeCache, call: &Call<'_>, program: &Arc<Program>, log: &Log) -> Result<Activation, CallError> {
     let options = ActivationOptions {
         heap_quota_bytes: call.limits.heap_quota_bytes,
         environment: Box::new(CallEnvironment::new(log.clone())),
     };
-    Ok(Activation::new(
-        program,
-        code.get(program, call.tier)?,
-        options,
-    ))
+    Ok(Activation::new(program, code.get(program, call.tier)?, options))
 }
 
 fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
@@ -245,13 +225,7 @@ fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
 }
 
 /// The kind's context structure: `struct ds_call`, or lambda-IO's `struct context`.
-fn context(
-    kind: Kind,
-    args_len: usize,
-    out_cap: u64,
-    in_len: usize,
-    info: &ChunkInfo,
-) -> [u8; DS_CALL_LEN] {
+fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &ChunkInfo) -> [u8; DS_CALL_LEN] {
     let mut bytes = [0; DS_CALL_LEN];
     let mut at = 0;
     let mut put = |field: &[u8]| {
@@ -278,54 +252,26 @@ fn context(
 }
 
 fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
-    let source_line = program
-        .image()
-        .line_of(trap.insn as usize)
-        .map_or_else(String::new, |l| {
-            let text = if l.text.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", l.text)
-            };
-            format!(" ({}:{}{text})", l.file, l.line)
-        });
-    CallError::Trapped {
-        function: program.entry().section.clone(),
-        place,
-        trap,
-        source_line,
-    }
+    let source_line = program.image().line_of(trap.insn as usize).map_or_else(String::new, |l| {
+        let text = if l.text.is_empty() { String::new() } else { format!(": {}", l.text) };
+        format!(" ({}:{}{text})", l.file, l.line)
+    });
+    CallError::Trapped { function: program.entry().section.clone(), place, trap, source_line }
 }
 
-fn output_len(
-    program: &Program,
-    value: i64,
-    cap: u64,
-    place: impl Fn() -> Place,
-) -> Result<usize, CallError> {
+fn output_len(program: &Program, value: i64, cap: u64, place: impl Fn() -> Place) -> Result<usize, CallError> {
     let function = || program.entry().section.clone();
     if value < 0 {
         let code = i32::try_from(value).unwrap_or(i32::MIN + 1);
-        return Err(CallError::Errno {
-            function: function(),
-            place: place(),
-            code,
-        });
+        return Err(CallError::Errno { function: function(), place: place(), code });
     }
     let returned = value as u64;
     if returned > cap {
-        return Err(CallError::OutputFull {
-            function: function(),
-            place: place(),
-            returned,
-            cap,
-        });
+        return Err(CallError::OutputFull { function: function(), place: place(), returned, cap });
     }
     Ok(returned as usize)
 }
 
 pub(crate) fn too_large(call: &Call<'_>) -> CallError {
-    CallError::ResultTooLarge {
-        max: call.limits.result_len_max,
-    }
+    CallError::ResultTooLarge { max: call.limits.result_len_max }
 }

@@ -12,15 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes for the function: a read buffer, or memory.
 pub(super) enum Input {
-    Read {
-        chunk: Chunk,
-        range: Range<usize>,
-    },
+    Read { chunk: Chunk, range: Range<usize> },
     Joined(Vec<u8>),
-    Shared {
-        bytes: Arc<[u8]>,
-        range: Range<usize>,
-    },
+    Shared { bytes: Arc<[u8]>, range: Range<usize> },
 }
 
 impl Input {
@@ -73,12 +67,7 @@ enum Reading {
 }
 
 impl<'a> Chunks<'a> {
-    pub(super) fn new(
-        sources: &'a [Source],
-        split: Split,
-        chunk_len: usize,
-        threads: usize,
-    ) -> Self {
+    pub(super) fn new(sources: &'a [Source], split: Split, chunk_len: usize, threads: usize) -> Self {
         Self {
             sources: sources.iter().enumerate(),
             split,
@@ -98,33 +87,15 @@ impl<'a> Chunks<'a> {
     fn open(&self, index: usize, source: &Source) -> Result<Current, CallError> {
         let name: Arc<str> = source.name().into();
         let (reading, len, offset) = match source {
-            Source::Bytes { bytes, .. } => (
-                Reading::Memory {
-                    bytes: Arc::clone(bytes),
-                    at: 0,
-                    done: false,
-                },
-                bytes.len() as u64,
-                0,
-            ),
+            Source::Bytes { bytes, .. } => {
+                (Reading::Memory { bytes: Arc::clone(bytes), at: 0, done: false }, bytes.len() as u64, 0)
+            }
             Source::File { path, range } => self.open_file(path, range.as_ref())?,
         };
-        Ok(Current {
-            name,
-            index: index as u32,
-            len,
-            reading,
-            carry: Vec::new(),
-            offset,
-            chunk_index: 0,
-        })
+        Ok(Current { name, index: index as u32, len, reading, carry: Vec::new(), offset, chunk_index: 0 })
     }
 
-    fn open_file(
-        &self,
-        path: &Path,
-        range: Option<&Range<u64>>,
-    ) -> Result<(Reading, u64, u64), CallError> {
+    fn open_file(&self, path: &Path, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), CallError> {
         let how = ReadAhead {
             chunk_bytes: self.chunk_len,
             depth: self.depth,
@@ -134,37 +105,17 @@ impl<'a> Chunks<'a> {
         let Some(range) = range else {
             let reader = ChunkReader::open(path, .., &how)?;
             let len = reader.range().end;
-            let reading = Reading::File {
-                reader,
-                path: path.to_owned(),
-                skipping: false,
-                extends_from: None,
-                done: false,
-            };
+            let reading =
+                Reading::File { reader, path: path.to_owned(), skipping: false, extends_from: None, done: false };
             return Ok((reading, len, 0));
         };
         let delimited = matches!(self.split, Split::Delimiter(_));
         let skipping = delimited && range.start > 0;
-        let start = if skipping {
-            range.start - 1
-        } else {
-            range.start
-        };
+        let start = if skipping { range.start - 1 } else { range.start };
         let reader = ChunkReader::open(path, start..range.end, &how)?;
-        let len = std::fs::metadata(path)
-            .map_err(|source| ReadError::Open {
-                path: path.to_owned(),
-                source,
-            })?
-            .len();
+        let len = std::fs::metadata(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?.len();
         let extends_from = (delimited && range.end < len).then_some(range.end);
-        let reading = Reading::File {
-            reader,
-            path: path.to_owned(),
-            skipping,
-            extends_from,
-            done: false,
-        };
+        let reading = Reading::File { reader, path: path.to_owned(), skipping, extends_from, done: false };
         Ok((reading, len, start))
     }
 }
@@ -197,11 +148,7 @@ impl Iterator for Chunks<'_> {
 
 impl Current {
     /// The next chunk of whole records.
-    fn next(
-        &mut self,
-        split: Split,
-        chunk_len: usize,
-    ) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+    fn next(&mut self, split: Split, chunk_len: usize) -> Result<Option<(Input, ChunkInfo)>, CallError> {
         loop {
             match &mut self.reading {
                 Reading::Memory { done: true, .. } | Reading::File { done: true, .. } => {
@@ -209,13 +156,13 @@ impl Current {
                 }
                 Reading::Memory { bytes, at, done } => {
                     let wanted = at.saturating_add(chunk_len).min(bytes.len());
-                    let mut end =
-                        *at + whole_records(split, &bytes[*at..wanted], wanted == bytes.len());
+                    let mut end = *at + whole_records(split, &bytes[*at..wanted], wanted == bytes.len());
                     if end == *at && wanted < bytes.len() {
                         // No record ends within a chunk: take it as long as it is.
                         end = match split {
-                            Split::Delimiter(d) => memchr::memchr(d, &bytes[wanted..])
-                                .map_or(bytes.len(), |i| wanted + i + 1),
+                            Split::Delimiter(d) => {
+                                memchr::memchr(d, &bytes[wanted..]).map_or(bytes.len(), |i| wanted + i + 1)
+                            }
                             Split::None | Split::Fixed(_) => wanted,
                         };
                     }
@@ -223,10 +170,7 @@ impl Current {
                     *at = end;
                     *done = end == bytes.len();
                     let (offset, last) = (range.start as u64, *done);
-                    let input = Input::Shared {
-                        bytes: Arc::clone(bytes),
-                        range,
-                    };
+                    let input = Input::Shared { bytes: Arc::clone(bytes), range };
                     return Ok(Some((input, self.info(split, offset, last))));
                 }
                 Reading::File { .. } => {
@@ -239,22 +183,9 @@ impl Current {
     }
 
     /// One read buffer: `None` when it held no whole record and more has to be read.
-    #[allow(
-        clippy::option_option,
-        reason = "the outer level says whether to go on, the inner whether there is more"
-    )]
-    fn next_of_file(
-        &mut self,
-        split: Split,
-    ) -> Result<Option<Option<(Input, ChunkInfo)>>, CallError> {
-        let Reading::File {
-            reader,
-            path,
-            skipping,
-            extends_from,
-            done,
-        } = &mut self.reading
-        else {
+    #[allow(clippy::option_option, reason = "the outer level says whether to go on, the inner whether there is more")]
+    fn next_of_file(&mut self, split: Split) -> Result<Option<Option<(Input, ChunkInfo)>>, CallError> {
+        let Reading::File { reader, path, skipping, extends_from, done } = &mut self.reading else {
             return Ok(Some(None));
         };
         let Some(chunk) = reader.next().transpose()? else {
@@ -298,10 +229,7 @@ impl Current {
                 finish_record(&path, from, split, &mut bytes)?;
             }
             let offset = self.offset;
-            return Ok(Some(Some((
-                Input::Joined(bytes),
-                self.info(split, offset, true),
-            ))));
+            return Ok(Some(Some((Input::Joined(bytes), self.info(split, offset, true)))));
         }
         if whole == start && !ends_range {
             self.carry_over(&chunk[start..])?;
@@ -323,10 +251,7 @@ impl Current {
         }
         // A carry comes from an earlier chunk, so this one is used from its first byte.
         if range.start == 0 && chunk.prepend(&carry) {
-            return Input::Read {
-                chunk,
-                range: 0..carry.len() + range.end,
-            };
+            return Input::Read { chunk, range: 0..carry.len() + range.end };
         }
         let mut bytes = carry;
         bytes.extend_from_slice(&chunk[range]);
@@ -335,11 +260,7 @@ impl Current {
 
     fn carry_over(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         if self.carry.len() + bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(
-                &self.name,
-                self.offset,
-                (self.carry.len() + bytes.len()) as u64,
-            ));
+            return Err(too_long(&self.name, self.offset, (self.carry.len() + bytes.len()) as u64));
         }
         self.carry.extend_from_slice(bytes);
         Ok(())
@@ -362,23 +283,14 @@ impl Current {
 }
 
 /// Reads on after a range until the record that began in it ends.
-fn finish_record(
-    path: &Path,
-    from: u64,
-    split: Split,
-    bytes: &mut Vec<u8>,
-) -> Result<(), CallError> {
+fn finish_record(path: &Path, from: u64, split: Split, bytes: &mut Vec<u8>) -> Result<(), CallError> {
     let Split::Delimiter(delimiter) = split else {
         return Ok(());
     };
     if bytes.last() == Some(&delimiter) {
         return Ok(());
     }
-    let how = ReadAhead {
-        chunk_bytes: 256 << 10,
-        depth: 1,
-        ..ReadAhead::default()
-    };
+    let how = ReadAhead { chunk_bytes: 256 << 10, depth: 1, ..ReadAhead::default() };
     for chunk in ChunkReader::open(path, from.., &how)? {
         let chunk = chunk?;
         let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
@@ -387,11 +299,7 @@ fn finish_record(
             break;
         }
         if bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(
-                &path.display().to_string(),
-                from,
-                bytes.len() as u64,
-            ));
+            return Err(too_long(&path.display().to_string(), from, bytes.len() as u64));
         }
     }
     Ok(())
@@ -399,10 +307,7 @@ fn finish_record(
 
 fn too_long(source: &str, offset: u64, len: u64) -> CallError {
     CallError::RecordTooLong {
-        place: Place {
-            source: source.to_owned(),
-            range: offset..offset + len,
-        },
+        place: Place { source: source.to_owned(), range: offset..offset + len },
         max: RECORD_LEN_MAX,
     }
 }

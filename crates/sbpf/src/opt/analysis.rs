@@ -1,7 +1,7 @@
 //! What one loop does to its variables and memory, trip by trip.
 
 use super::graph::{Graph, Loop};
-use super::linear::{Conditions, Fits, Form, Linear, State};
+use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
 use crate::insn::Size;
 use crate::ir::{BlockId, Check, Func, Op, Var};
 use crate::region::RegionId;
@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Plan {
     /// All must hold in every trip.
     pub(super) constraints: Vec<Constraint>,
+    /// `(var, of, plus)`: `var == of + plus` must hold on entry.
+    pub(super) equalities: BTreeSet<(Var, Var, i64)>,
     /// Accesses that they cover: block and index of the operation.
     pub(super) covered: BTreeMap<(BlockId, usize), RegionId>,
     /// Accesses in the loop, those of inner loops not counted.
@@ -57,58 +59,104 @@ struct Access {
 /// Analyses a loop; `None` when its shape is not understood.
 pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Plan> {
     let body = Body::new(func, graph, the_loop)?;
-    let mut varying = vec![false; usize::from(func.vars)];
-    varying[usize::from(Var::FUEL.0)] = true;
-    // Start from "every variable is an induction variable" and take back what is not. Each round
-    // that changes something marks a variable, so it ends.
-    let (deltas, pass) = loop {
-        let pass = body.pass(&varying);
-        let mut changed = false;
-        let deltas: Vec<(i64, i64)> = (0..func.vars)
-            .map(|v| match pass.latch.get(Var(v)) {
-                _ if varying[usize::from(v)] => (0, 0),
-                Form::Linear(l) if l.terms == [(Var(v), 1)] => (l.lo, l.hi),
-                _ => {
-                    varying[usize::from(v)] = true;
-                    changed = true;
-                    (0, 0)
-                }
-            })
-            .collect();
-        if !changed {
-            break (deltas, pass);
+    let mut hypotheses = Hypotheses { of: vec![Hypothesis::Steps; usize::from(func.vars)] };
+    hypotheses.of[usize::from(Var::FUEL.0)] = Hypothesis::Varies;
+    let mut refuted = vec![false; usize::from(func.vars)];
+    // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
+    // that it had never had; so it ends.
+    loop {
+        let pass = body.pass(&hypotheses);
+        if !revise(&mut hypotheses, &mut refuted, &pass) {
+            let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or((0, 0))).collect::<Vec<_>>();
+            return Some(plan(&body, &deltas, &pass));
         }
-    };
-    Some(plan(&body, &deltas, &pass))
+    }
+}
+
+/// How much a variable's header value changes in a trip, at least and at most.
+fn step_of(v: Var, pass: &Pass) -> Option<(i64, i64)> {
+    match pass.latch.get(v) {
+        Form::Linear(l) if l.terms == [(v, 1)] => Some((l.lo, l.hi)),
+        _ => None,
+    }
+}
+
+/// The same, when it is always the same.
+fn exact_step_of(v: Var, pass: &Pass) -> Option<i64> {
+    step_of(v, pass).filter(|s| s.0 == s.1).map(|s| s.0)
+}
+
+/// Confronts the hypotheses with what a trip does. True when one had to change.
+fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> bool {
+    let mut weakened = false;
+    let mut proposals = Vec::new();
+    let mut varies = Vec::new();
+    for v in 0..hypotheses.of.len() {
+        let var = Var(v as u16);
+        let latch = match pass.latch.get(var) {
+            Form::Linear(l) => Some(l),
+            Form::Any => None,
+        };
+        match hypotheses.of[v] {
+            Hypothesis::Varies => {}
+            Hypothesis::Equals { of, plus } => {
+                let holds = exact_step_of(of, pass)
+                    .and_then(|step| step.checked_add(plus))
+                    .is_some_and(|c| latch.is_some_and(|l| l.terms == [(of, 1)] && (l.lo, l.hi) == (c, c)));
+                if !holds {
+                    hypotheses.of[v] = Hypothesis::Steps;
+                    refuted[v] = true;
+                    weakened = true;
+                }
+            }
+            Hypothesis::Steps if step_of(var, pass).is_some() => {}
+            Hypothesis::Steps => match latch {
+                Some(Linear { terms, lo, hi }) if lo == hi && matches!(terms[..], [(_, 1)]) && !refuted[v] => {
+                    // It takes over another variable's value of this trip.
+                    let of = terms[0].0;
+                    match exact_step_of(of, pass).and_then(|step| lo.checked_sub(step)) {
+                        Some(plus) => proposals.push((v, Hypothesis::Equals { of, plus })),
+                        None => varies.push(v),
+                    }
+                }
+                _ => varies.push(v),
+            },
+        }
+    }
+    if weakened {
+        return true;
+    }
+    for &(a, b) in &pass.alike {
+        let steps = |v: Var| hypotheses.of[usize::from(v.0)] == Hypothesis::Steps;
+        if steps(a) && steps(b) && !refuted[usize::from(b.0)] {
+            proposals.push((usize::from(b.0), Hypothesis::Equals { of: a, plus: 0 }));
+        }
+    }
+    // One at a time: a proposal may depend on a variable that another would redefine.
+    if let Some(&(v, hypothesis)) = proposals.first() {
+        hypotheses.of[v] = hypothesis;
+        return true;
+    }
+    for &v in &varies {
+        hypotheses.of[v] = Hypothesis::Varies;
+    }
+    !varies.is_empty()
 }
 
 fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
-    let mut plan = Plan {
-        has_inner: !body.inner_headers.is_empty(),
-        accesses: body.accesses,
-        ..Plan::default()
-    };
+    let mut plan = Plan { has_inner: !body.inner_headers.is_empty(), accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
         let Some(region) = access.region else {
-            plan.why.push(format!(
-                "insn {}: the region of the pointer is not known",
-                access.insn
-            ));
+            plan.why.push(format!("insn {}: the region of the pointer is not known", access.insn));
             continue;
         };
         let Form::Linear(form) = &access.form else {
-            plan.why.push(format!(
-                "insn {}: the address is not a linear function of the trip",
-                access.insn
-            ));
+            plan.why.push(format!("insn {}: the address is not a linear function of the trip", access.insn));
             continue;
         };
         let end = form.hi + access.size.bytes() as i64;
-        let within = Within::Region {
-            region,
-            write: access.write,
-        };
+        let within = Within::Region { region, write: access.write };
         match constrain(&plan.constraints, deltas, form, end, within) {
             Some(constraints) => {
                 plan.constraints = constraints;
@@ -116,10 +164,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
                 needed.extend(&access.conditions);
                 needed.extend(pass.conditions_of_steps(form));
             }
-            None => plan.why.push(format!(
-                "insn {}: too many different addresses in this loop",
-                access.insn
-            )),
+            None => plan.why.push(format!("insn {}: too many different addresses in this loop", access.insn)),
         }
     }
     // A condition's own form may rest on others.
@@ -128,21 +173,22 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
         if !done.insert(i) {
             continue;
         }
-        let Fits { form, bits } = &pass.fits[i];
+        let (form, bits) = match &pass.conditions[i] {
+            Condition::Fits { form, bits } => (form, *bits),
+            &Condition::Equal { var, of, plus } => {
+                plan.equalities.insert((var, of, plus));
+                needed.extend(pass.latch.conditions(var));
+                needed.extend(pass.latch.conditions(of));
+                continue;
+            }
+        };
         needed.extend(pass.conditions_of_steps(form));
-        match constrain(
-            &plan.constraints,
-            deltas,
-            form,
-            form.hi + 1,
-            Within::Bits(*bits),
-        ) {
+        match constrain(&plan.constraints, deltas, form, form.hi + 1, Within::Bits(bits)) {
             Some(constraints) => plan.constraints = constraints,
             None => {
                 // Without this condition the forms do not hold: nothing is proved.
                 plan.covered.clear();
-                plan.why
-                    .push("too many 32-bit counters in this loop".into());
+                plan.why.push("too many 32-bit counters in this loop".into());
                 return plan;
             }
         }
@@ -159,10 +205,7 @@ fn constrain(
     within: Within,
 ) -> Option<Vec<Constraint>> {
     let mut new = old.to_vec();
-    if let Some(c) = new
-        .iter_mut()
-        .find(|c| c.within == within && c.terms == form.terms)
-    {
+    if let Some(c) = new.iter_mut().find(|c| c.within == within && c.terms == form.terms) {
         c.lo = c.lo.min(form.lo);
         c.end = c.end.max(end);
         return Some(new);
@@ -177,28 +220,17 @@ fn constrain(
         step = (step.0.checked_add(a.min(b))?, step.1.checked_add(a.max(b))?);
     }
     let small = |v: i64| v.unsigned_abs() < 1 << 40;
-    if !small(step.0) || !small(step.1) || end.checked_sub(form.lo).is_none_or(|span| !small(span))
-    {
+    if !small(step.0) || !small(step.1) || end.checked_sub(form.lo).is_none_or(|span| !small(span)) {
         return None;
     }
-    new.push(Constraint {
-        within,
-        terms: form.terms.clone(),
-        lo: form.lo,
-        end,
-        step,
-    });
+    new.push(Constraint { within, terms: form.terms.clone(), lo: form.lo, end, step });
     Some(new)
 }
 
 impl Pass {
     /// What the steps of a form's variables rest on.
     fn conditions_of_steps(&self, form: &Linear) -> Conditions {
-        form.terms
-            .iter()
-            .flat_map(|&(v, _)| self.latch.conditions(v))
-            .copied()
-            .collect()
+        form.terms.iter().flat_map(|&(v, _)| self.latch.conditions(v)).copied().collect()
     }
 }
 
@@ -218,26 +250,16 @@ struct Body<'a> {
 struct Pass {
     latch: State,
     accesses: Vec<Access>,
-    fits: Vec<Fits>,
+    conditions: Vec<Condition>,
+    /// Variables that may be copies of each other.
+    alike: Vec<(Var, Var)>,
 }
 
 impl<'a> Body<'a> {
     fn new(func: &'a Func, graph: &'a Graph, the_loop: &'a Loop) -> Option<Self> {
-        let order: Vec<_> = graph
-            .order
-            .iter()
-            .copied()
-            .filter(|b| the_loop.blocks.contains(b))
-            .collect();
-        let mut body = Self {
-            func,
-            graph,
-            the_loop,
-            order,
-            inner_headers: BTreeMap::new(),
-            inner: BTreeSet::new(),
-            accesses: 0,
-        };
+        let order: Vec<_> = graph.order.iter().copied().filter(|b| the_loop.blocks.contains(b)).collect();
+        let mut body =
+            Self { func, graph, the_loop, order, inner_headers: BTreeMap::new(), inner: BTreeSet::new(), accesses: 0 };
         for &b in &body.order {
             let position = graph.order_of[b.0 as usize];
             for &p in &graph.predecessors[b.0 as usize] {
@@ -261,66 +283,41 @@ impl<'a> Body<'a> {
             }
         }
         for b in body.order.iter().filter(|b| !body.inner.contains(b)) {
-            let is_access =
-                |op: &Op| matches!(op, Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. });
-            body.accesses += func.blocks[b.0 as usize]
-                .ops
-                .iter()
-                .filter(|(op, _)| is_access(op))
-                .count() as u32;
+            let is_access = |op: &Op| matches!(op, Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. });
+            body.accesses += func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| is_access(op)).count() as u32;
         }
         Some(body)
     }
 
     /// One trip from the header.
-    fn pass(&self, varying: &[bool]) -> Pass {
+    fn pass(&self, hypotheses: &Hypotheses) -> Pass {
+        let mut conditions = Vec::new();
+        let mut alike = Vec::new();
+        let mut accesses = Vec::new();
+        let at_header = State::at_header(hypotheses, &mut conditions);
         let mut at_end: BTreeMap<BlockId, State> = BTreeMap::new();
-        let mut pass = Pass {
-            latch: State::at_header(self.func.vars, varying),
-            accesses: Vec::new(),
-            fits: Vec::new(),
-        };
         for &b in &self.order {
-            let mut state = self.entry_state(b, &at_end, varying);
+            let mut state = match b == self.the_loop.header {
+                true => at_header.clone(),
+                false => self.join_ways(b, &at_end, &mut alike),
+            };
             for (i, (op, insn)) in self.func.blocks[b.0 as usize].ops.iter().enumerate() {
                 if !self.inner.contains(&b) {
-                    pass.accesses.extend(access((b, i), op, *insn, &state));
+                    accesses.extend(access((b, i), op, *insn, &state));
                 }
-                state.step(op, &mut pass.fits);
+                state.step(op, &mut conditions);
             }
             at_end.insert(b, state);
         }
-        let latches = self.graph.predecessors[self.the_loop.header.0 as usize]
-            .iter()
-            .filter(|p| self.the_loop.blocks.contains(p))
-            .map(|p| &at_end[p]);
-        pass.latch = latches
-            .cloned()
-            .reduce(|mut a, b| {
-                a.join(&b);
-                a
-            })
-            .expect("a loop has a latch");
-        pass
+        let latch = self.join_ways(self.the_loop.header, &at_end, &mut alike);
+        Pass { latch, accesses, conditions, alike }
     }
 
-    fn entry_state(
-        &self,
-        b: BlockId,
-        at_end: &BTreeMap<BlockId, State>,
-        varying: &[bool],
-    ) -> State {
-        if b == self.the_loop.header {
-            return State::at_header(self.func.vars, varying);
-        }
-        let mut ways = self.graph.predecessors[b.0 as usize]
-            .iter()
-            .filter_map(|p| at_end.get(p));
-        let mut state = ways
-            .next()
-            .expect("a block of the loop is reached from its header")
-            .clone();
-        ways.for_each(|s| state.join(s));
+    /// The state before a block, from all ways within the loop that come to it.
+    fn join_ways(&self, b: BlockId, at_end: &BTreeMap<BlockId, State>, alike: &mut Vec<(Var, Var)>) -> State {
+        let mut ways = self.graph.predecessors[b.0 as usize].iter().filter_map(|p| at_end.get(p));
+        let mut state = ways.next().expect("a block of the loop is reached from its header").clone();
+        ways.for_each(|s| state.join(s, alike));
         for &v in self.inner_headers.get(&b).into_iter().flatten() {
             state.forget(v);
         }
@@ -330,20 +327,8 @@ impl<'a> Body<'a> {
 
 fn access(at: (BlockId, usize), op: &Op, insn: u32, state: &State) -> Option<Access> {
     let (base, off, size, check, write) = match *op {
-        Op::Load {
-            base,
-            off,
-            size,
-            check,
-            ..
-        } => (base, off, size, check, false),
-        Op::Store {
-            base,
-            off,
-            size,
-            check,
-            ..
-        } => (base, off, size, check, true),
+        Op::Load { base, off, size, check, .. } => (base, off, size, check, false),
+        Op::Store { base, off, size, check, .. } => (base, off, size, check, true),
         _ => return None,
     };
     let region = match check {
@@ -356,13 +341,5 @@ fn access(at: (BlockId, usize), op: &Op, insn: u32, state: &State) -> Option<Acc
         Form::Any => Form::Any,
     };
     let conditions = state.conditions(base).clone();
-    Some(Access {
-        at,
-        region,
-        write,
-        size,
-        form,
-        conditions,
-        insn,
-    })
+    Some(Access { at, region, write, size, form, conditions, insn })
 }

@@ -94,11 +94,8 @@ impl Graph {
     pub(super) fn natural_loop(&self, header: BlockId) -> Option<Loop> {
         self.order_of[header.0 as usize]?;
         let mut blocks = BTreeSet::from([header]);
-        let mut work: Vec<BlockId> = self.predecessors[header.0 as usize]
-            .iter()
-            .copied()
-            .filter(|&p| self.dominates(header, p))
-            .collect();
+        let mut work: Vec<BlockId> =
+            self.predecessors[header.0 as usize].iter().copied().filter(|&p| self.dominates(header, p)).collect();
         if work.is_empty() {
             return None;
         }
@@ -112,11 +109,7 @@ impl Graph {
 
     /// Headers of all natural loops, inner loops before the loops around them.
     pub(super) fn loop_headers(&self) -> Vec<BlockId> {
-        let mut loops: Vec<Loop> = self
-            .order
-            .iter()
-            .filter_map(|&b| self.natural_loop(b))
-            .collect();
+        let mut loops: Vec<Loop> = self.order.iter().filter_map(|&b| self.natural_loop(b)).collect();
         loops.sort_by_key(|l| l.blocks.len());
         loops.into_iter().map(|l| l.header).collect()
     }

@@ -5,7 +5,7 @@
 //! interval. Pure intervals (no terms) hold ordinary integers.
 //!
 //! A 32-bit operation truncates; its result is linear only while the untruncated value fits. Such a
-//! condition becomes a [`Fits`] that the guard has to prove with the bounds of the accesses.
+//! condition becomes a [`Condition::Fits`] that the guard has to prove with the bounds of the accesses.
 
 use crate::insn::{AluOp, Size, Width};
 use crate::ir::{BinOp, Op, Value, Var};
@@ -31,49 +31,35 @@ pub(super) struct Linear {
     pub(super) hi: i64,
 }
 
-/// The form's value must lie in `[0, 2^bits)`.
+/// What the guard has to prove besides the bounds, because forms rest on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Fits {
-    pub(super) form: Linear,
-    pub(super) bits: u32,
+pub(super) enum Condition {
+    /// The form's value lies in `[0, 2^bits)`, in every trip.
+    Fits { form: Linear, bits: u32 },
+    /// `var == of + plus` at the header. Where it holds in the first trip, it holds in all.
+    Equal { var: Var, of: Var, plus: i64 },
 }
 
 impl Form {
     pub(super) fn of_header(v: Var) -> Self {
-        Self::Linear(Linear {
-            terms: vec![(v, 1)],
-            lo: 0,
-            hi: 0,
-        })
+        Self::Linear(Linear { terms: vec![(v, 1)], lo: 0, hi: 0 })
     }
 
     fn interval(lo: i64, hi: i64) -> Self {
-        Linear {
-            terms: Vec::new(),
-            lo,
-            hi,
-        }
-        .checked()
+        Linear { terms: Vec::new(), lo, hi }.checked()
     }
 
     /// All values of `bits` bits, at most 46.
     fn unsigned(bits: u32) -> Self {
-        if bits <= 46 {
-            Self::interval(0, (1 << bits) - 1)
-        } else {
-            Self::Any
-        }
+        if bits <= 46 { Self::interval(0, (1 << bits) - 1) } else { Self::Any }
     }
 
     /// What holds if either holds.
     pub(super) fn join(&self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Linear(a), Self::Linear(b)) if a.terms == b.terms => Linear {
-                terms: a.terms.clone(),
-                lo: a.lo.min(b.lo),
-                hi: a.hi.max(b.hi),
+            (Self::Linear(a), Self::Linear(b)) if a.terms == b.terms => {
+                Linear { terms: a.terms.clone(), lo: a.lo.min(b.lo), hi: a.hi.max(b.hi) }.checked()
             }
-            .checked(),
             _ => Self::Any,
         }
     }
@@ -87,9 +73,7 @@ impl Form {
 
     /// The interval, when there are no terms.
     fn range(&self) -> Option<(i64, i64)> {
-        self.linear()
-            .filter(|l| l.terms.is_empty())
-            .map(|l| (l.lo, l.hi))
+        self.linear().filter(|l| l.terms.is_empty()).map(|l| (l.lo, l.hi))
     }
 
     fn nonnegative(&self) -> Option<(i64, i64)> {
@@ -104,16 +88,10 @@ impl Form {
 impl Linear {
     fn checked(self) -> Form {
         let small = |v: i64| (-LIMIT..=LIMIT).contains(&v);
-        let coefficients = self
-            .terms
-            .iter()
-            .all(|t| (-COEFFICIENT_MAX..=COEFFICIENT_MAX).contains(&t.1));
+        let coefficients = self.terms.iter().all(|t| (-COEFFICIENT_MAX..=COEFFICIENT_MAX).contains(&t.1));
         // Addresses are exact constants, and larger than the limit.
         let exact = self.terms.is_empty() && self.lo == self.hi;
-        if (exact || (small(self.lo) && small(self.hi)))
-            && coefficients
-            && self.terms.len() <= TERMS_MAX
-        {
+        if (exact || (small(self.lo) && small(self.hi))) && coefficients && self.terms.len() <= TERMS_MAX {
             Form::Linear(self)
         } else {
             Form::Any
@@ -137,29 +115,16 @@ impl Linear {
     }
 
     pub(super) fn offset(&self, by: i64) -> Form {
-        self.add(&Self {
-            terms: Vec::new(),
-            lo: by,
-            hi: by,
-        })
+        self.add(&Self { terms: Vec::new(), lo: by, hi: by })
     }
 
     fn scale(&self, by: i64) -> Form {
         if by == 0 {
             return Form::interval(0, 0);
         }
-        let terms = self
-            .terms
-            .iter()
-            .map(|&(v, c)| (v, c.saturating_mul(by)))
-            .collect();
+        let terms = self.terms.iter().map(|&(v, c)| (v, c.saturating_mul(by))).collect();
         match (self.lo.checked_mul(by), self.hi.checked_mul(by)) {
-            (Some(a), Some(b)) => Self {
-                terms,
-                lo: a.min(b),
-                hi: a.max(b),
-            }
-            .checked(),
+            (Some(a), Some(b)) => Self { terms, lo: a.min(b), hi: a.max(b) }.checked(),
             _ => Form::Any,
         }
     }
@@ -172,24 +137,29 @@ pub(super) struct State {
     conditions: Vec<Conditions>,
 }
 
-/// Indices into the list of [`Fits`].
+/// Indices into the list of [`Condition`]s.
 pub(super) type Conditions = BTreeSet<usize>;
 
 impl State {
-    pub(super) fn at_header(vars: u16, varying: &[bool]) -> Self {
-        let forms = (0..vars)
-            .map(|v| {
-                if varying[usize::from(v)] {
-                    Form::Any
-                } else {
-                    Form::of_header(Var(v))
+    /// Every variable as it is when control enters the header. `conditions` gets what that rests on.
+    pub(super) fn at_header(hypotheses: &Hypotheses, conditions: &mut Vec<Condition>) -> Self {
+        let mut state = Self { forms: Vec::new(), conditions: Vec::new() };
+        for (v, hypothesis) in hypotheses.of.iter().enumerate() {
+            let v = Var(v as u16);
+            let mut rests_on = Conditions::new();
+            let form = match *hypothesis {
+                Hypothesis::Varies => Form::Any,
+                Hypothesis::Steps => Form::of_header(v),
+                Hypothesis::Equals { of, plus } => {
+                    let equal = Condition::Equal { var: v, of, plus };
+                    rests_on.insert(index_of(equal, conditions));
+                    Linear { terms: vec![(of, 1)], lo: plus, hi: plus }.checked()
                 }
-            })
-            .collect();
-        Self {
-            forms,
-            conditions: vec![Conditions::new(); usize::from(vars)],
+            };
+            state.forms.push(form);
+            state.conditions.push(rests_on);
         }
+        state
     }
 
     pub(super) fn get(&self, v: Var) -> &Form {
@@ -209,9 +179,12 @@ impl State {
         self.conditions[usize::from(v.0)] = conditions;
     }
 
-    pub(super) fn join(&mut self, other: &Self) {
+    /// Joins another way to the same point. Two ways that differ only in which variable's header
+    /// value they bring go to `alike`: the two may be copies of each other.
+    pub(super) fn join(&mut self, other: &Self, alike: &mut Vec<(Var, Var)>) {
         for (a, b) in self.forms.iter_mut().zip(&other.forms) {
             if a != b {
+                alike.extend(differ_in_variable(a, b));
                 *a = a.join(b);
             }
         }
@@ -223,16 +196,12 @@ impl State {
     fn value(&self, v: Value) -> Form {
         match v {
             Value::Var(v) => self.get(v).clone(),
-            Value::Imm(i) => Form::Linear(Linear {
-                terms: Vec::new(),
-                lo: i,
-                hi: i,
-            }),
+            Value::Imm(i) => Form::Linear(Linear { terms: Vec::new(), lo: i, hi: i }),
         }
     }
 
     /// Passes over one operation. New conditions are added to `fits`.
-    pub(super) fn step(&mut self, op: &Op, fits: &mut Vec<Fits>) {
+    pub(super) fn step(&mut self, op: &Op, fits: &mut Vec<Condition>) {
         let Some(dst) = op.dst() else {
             op.each_write(|v| self.forget(v));
             return;
@@ -244,48 +213,23 @@ impl State {
             op.each_read(|v| conditions.extend(self.conditions(v)));
         }
         for condition in new {
-            let index = fits
-                .iter()
-                .position(|f| *f == condition)
-                .unwrap_or_else(|| {
-                    fits.push(condition);
-                    fits.len() - 1
-                });
+            let index = index_of(condition, fits);
             conditions.insert(index);
         }
         self.set(dst, form, conditions);
     }
 
     /// The form that an operation gives its destination.
-    fn result(&self, op: &Op, fits: &mut Vec<Fits>) -> Form {
+    fn result(&self, op: &Op, fits: &mut Vec<Condition>) -> Form {
         match *op {
-            Op::Mov {
-                width: Width::W64,
-                src,
-                ..
-            } => self.value(src),
-            Op::Mov {
-                width: Width::W32,
-                src,
-                ..
-            } => zero_extend(&self.value(src), 32, fits),
+            Op::Mov { width: Width::W64, src, .. } => self.value(src),
+            Op::Mov { width: Width::W32, src, .. } => zero_extend(&self.value(src), 32, fits),
             Op::MovZx { src, bits, .. } => zero_extend(&self.value(src), u32::from(bits), fits),
-            Op::MovSx {
-                width, src, bits, ..
-            } => {
+            Op::MovSx { width, src, bits, .. } => {
                 let form = sign_extend(self.get(src), u32::from(bits), fits);
-                if width == Width::W32 {
-                    zero_extend(&form, 32, fits)
-                } else {
-                    form
-                }
+                if width == Width::W32 { zero_extend(&form, 32, fits) } else { form }
             }
-            Op::Bin {
-                op: BinOp::Alu(op, width),
-                lhs,
-                rhs,
-                ..
-            } => {
+            Op::Bin { op: BinOp::Alu(op, width), lhs, rhs, .. } => {
                 let (mut a, mut b) = (self.get(lhs).clone(), self.value(rhs));
                 if width == Width::W64 {
                     return alu(op, &a, &b, 64);
@@ -297,19 +241,45 @@ impl State {
                 }
                 zero_extend(&alu(op, &a, &b, 32), 32, fits)
             }
-            Op::Neg {
-                width: Width::W64,
-                src,
-                ..
-            } => self.get(src).linear().map_or(Form::Any, |l| l.scale(-1)),
-            Op::Neg {
-                width: Width::W32, ..
-            } => Form::unsigned(32),
+            Op::Neg { width: Width::W64, src, .. } => self.get(src).linear().map_or(Form::Any, |l| l.scale(-1)),
+            Op::Neg { width: Width::W32, .. } => Form::unsigned(32),
             Op::End { bits, .. } => Form::unsigned(u32::from(bits)),
             Op::Load { size, signed, .. } => loaded(size, signed),
             Op::Atomic { size: Size::W, .. } => Form::unsigned(32),
             _ => Form::Any,
         }
+    }
+}
+
+/// What is supposed of each variable at the header.
+#[derive(Clone, Debug)]
+pub(super) struct Hypotheses {
+    pub(super) of: Vec<Hypothesis>,
+}
+
+/// What is supposed of one variable at the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hypothesis {
+    /// It changes by a bounded step from trip to trip.
+    Steps,
+    /// It always equals another variable, which steps, plus a constant.
+    Equals { of: Var, plus: i64 },
+    /// Nothing.
+    Varies,
+}
+
+fn index_of(condition: Condition, all: &mut Vec<Condition>) -> usize {
+    all.iter().position(|c| *c == condition).unwrap_or_else(|| {
+        all.push(condition);
+        all.len() - 1
+    })
+}
+
+fn differ_in_variable(a: &Form, b: &Form) -> Option<(Var, Var)> {
+    let (a, b) = (a.linear()?, b.linear()?);
+    match (&a.terms[..], &b.terms[..]) {
+        (&[(u, c)], &[(v, d)]) if c == d && a.lo == b.lo && a.hi == b.hi => Some((u.min(v), u.max(v))),
+        _ => None,
     }
 }
 
@@ -323,7 +293,7 @@ fn loaded(size: Size, signed: bool) -> Form {
 }
 
 /// The low `bits` bits of a value.
-fn zero_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
+fn zero_extend(form: &Form, bits: u32, fits: &mut Vec<Condition>) -> Form {
     let whole = Form::unsigned(bits);
     match form {
         Form::Linear(l) if l.terms.is_empty() => {
@@ -335,17 +305,14 @@ fn zero_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
         }
         // Narrower truncations of a running value wrap on purpose: a ring index, say.
         Form::Linear(l) if bits == 32 => {
-            fits.push(Fits {
-                form: l.clone(),
-                bits,
-            });
+            fits.push(Condition::Fits { form: l.clone(), bits });
             form.clone()
         }
         _ => whole,
     }
 }
 
-fn sign_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
+fn sign_extend(form: &Form, bits: u32, fits: &mut Vec<Condition>) -> Form {
     let half = 1i64 << (bits - 1);
     let whole = Form::interval(-half, half - 1);
     match form {
@@ -357,10 +324,7 @@ fn sign_extend(form: &Form, bits: u32, fits: &mut Vec<Fits>) -> Form {
             }
         }
         Form::Linear(l) if bits == 32 => {
-            fits.push(Fits {
-                form: l.clone(),
-                bits: 31,
-            });
+            fits.push(Condition::Fits { form: l.clone(), bits: 31 });
             form.clone()
         }
         _ => whole,
@@ -376,14 +340,8 @@ fn alu(op: AluOp, a: &Form, b: &Form, bits: u32) -> Form {
                 Form::Linear(y) => return x.add(&y),
                 Form::Any => return Form::Any,
             },
-            AluOp::Mul => b
-                .constant()
-                .map(|k| x.scale(k))
-                .or_else(|| a.constant().map(|k| y.scale(k))),
-            AluOp::Lsh => b
-                .constant()
-                .filter(|k| (0..i64::from(bits.min(46))).contains(k))
-                .map(|k| x.scale(1 << k)),
+            AluOp::Mul => b.constant().map(|k| x.scale(k)).or_else(|| a.constant().map(|k| y.scale(k))),
+            AluOp::Lsh => b.constant().filter(|k| (0..i64::from(bits.min(46))).contains(k)).map(|k| x.scale(1 << k)),
             _ => None,
         },
         _ => None,
@@ -402,16 +360,11 @@ fn bounded(op: AluOp, a: &Form, b: &Form, bits: u32) -> Form {
             (None, None) => Form::Any,
         },
         AluOp::Or | AluOp::Xor => match (ra, rb) {
-            (Some(x), Some(y)) => Form::interval(
-                0,
-                (x.1 | y.1 | 1).unsigned_abs().next_power_of_two() as i64 * 2 - 1,
-            ),
+            (Some(x), Some(y)) => Form::interval(0, (x.1 | y.1 | 1).unsigned_abs().next_power_of_two() as i64 * 2 - 1),
             _ => Form::Any,
         },
         AluOp::Rsh => match (ra, constant) {
-            (Some(x), Some(k)) if (0..i64::from(bits)).contains(&k) => {
-                Form::interval(x.0 >> k, x.1 >> k)
-            }
+            (Some(x), Some(k)) if (0..i64::from(bits)).contains(&k) => Form::interval(x.0 >> k, x.1 >> k),
             (_, Some(k)) if (1..i64::from(bits)).contains(&k) => Form::unsigned(bits - k as u32),
             _ => Form::Any,
         },

@@ -44,11 +44,7 @@ fn optimise_function(func: &mut Func) {
             hoisted: false,
             why: Vec::new(),
         };
-        let grown: usize = the_loop
-            .blocks
-            .iter()
-            .map(|b| func.blocks[b.0 as usize].ops.len() + 1)
-            .sum();
+        let grown: usize = the_loop.blocks.iter().map(|b| func.blocks[b.0 as usize].ops.len() + 1).sum();
         if size(func) + grown > limit {
             report.why.push("the function would grow too much".into());
         } else if let Some(plan) = analysis::analyse(func, &graph, &the_loop) {
@@ -60,9 +56,7 @@ fn optimise_function(func: &mut Func) {
                 version::version(func, &the_loop, &plan);
             }
         } else {
-            report
-                .why
-                .push("control enters the loop in the middle".into());
+            report.why.push("control enters the loop in the middle".into());
         }
         func.loops.push(report);
     }

@@ -62,12 +62,7 @@ fn entries(func: &Func, the_loop: &Loop) -> Vec<(BlockId, BlockId)> {
     (0..func.blocks.len() as u32)
         .map(BlockId)
         .filter(|b| !the_loop.blocks.contains(b))
-        .filter(|b| {
-            func.blocks[b.0 as usize]
-                .term
-                .successors()
-                .any(|s| s == the_loop.header)
-        })
+        .filter(|b| func.blocks[b.0 as usize].term.successors().any(|s| s == the_loop.header))
         .map(|b| (b, the_loop.header))
         .collect()
 }
@@ -80,9 +75,7 @@ fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
     };
     match term {
         Term::Jump(b) => change(b),
-        Term::Branch {
-            then, otherwise, ..
-        } => {
+        Term::Branch { then, otherwise, .. } => {
             change(then);
             change(otherwise);
         }
@@ -125,12 +118,7 @@ impl Versioning<'_> {
 
     /// Calls and refills must find all fuel in `FUEL`.
     fn give_back_before_calls(&self, block: &mut Block) {
-        let calls = |op: &Op| {
-            matches!(
-                op,
-                Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill
-            )
-        };
+        let calls = |op: &Op| matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill);
         if !block.ops.iter().any(|(op, _)| calls(op)) {
             return;
         }
@@ -160,9 +148,7 @@ impl Versioning<'_> {
             for s in term.successors().collect::<Vec<_>>() {
                 let to = match self.copies.get(&s) {
                     Some(&c) => c,
-                    None if !the_loop.blocks.contains(&s) => {
-                        *exits.entry(s).or_insert_with(|| self.exit(s))
-                    }
+                    None if !the_loop.blocks.contains(&s) => *exits.entry(s).or_insert_with(|| self.exit(s)),
                     None => continue,
                 };
                 retarget(&mut term, s, to);
@@ -180,10 +166,7 @@ impl Versioning<'_> {
     }
 
     fn is_refill(&self, b: BlockId) -> bool {
-        self.func.blocks[b.0 as usize]
-            .ops
-            .last()
-            .is_some_and(|(op, _)| *op == Op::Refill)
+        self.func.blocks[b.0 as usize].ops.last().is_some_and(|(op, _)| *op == Op::Refill)
     }
 
     /// What was given back may be enough: then the host need not be asked.
@@ -191,16 +174,8 @@ impl Versioning<'_> {
         let block = &mut self.func.blocks[b.0 as usize];
         let refill = block.ops.pop().expect("a refill block ends with a refill");
         let (term, insn, reserved) = (block.term, block.term_insn, block.reserved.clone());
-        let asks = self.push(Block {
-            ops: vec![refill],
-            term,
-            term_insn: insn,
-            cold: true,
-            reserved,
-        });
-        let Term::Jump(target) = term else {
-            unreachable!("a refill block ends with a jump")
-        };
+        let asks = self.push(Block { ops: vec![refill], term, term_insn: insn, cold: true, reserved });
+        let Term::Jump(target) = term else { unreachable!("a refill block ends with a jump") };
         self.func.blocks[b.0 as usize].term = out_of_fuel(asks, target);
         // `asks` goes where the refill went; its edge is fixed like that of any copy.
         if let Some(&copy) = self.copies.get(&target) {
@@ -221,17 +196,13 @@ impl Versioning<'_> {
     /// A latch that uses up one trip instead of paying.
     fn make_latch(&mut self, b: BlockId, guard: BlockId) {
         let insn = self.func.blocks[b.0 as usize].term_insn;
-        let Term::Branch {
-            otherwise: header, ..
-        } = self.func.blocks[b.0 as usize].term
-        else {
+        let Term::Branch { otherwise: header, .. } = self.func.blocks[b.0 as usize].term else {
             unreachable!("a charge ends with a branch")
         };
         let again = self.again(insn, guard);
         let trips = self.trips;
         let block = &mut self.func.blocks[b.0 as usize];
-        *block.ops.last_mut().expect("a charge is an operation") =
-            (sub(trips, Value::Imm(1)), insn);
+        *block.ops.last_mut().expect("a charge is an operation") = (sub(trips, Value::Imm(1)), insn);
         block.term = is_negative(trips, again, self.copies[&header]);
     }
 
@@ -257,15 +228,33 @@ impl Versioning<'_> {
         for constraint in plan.constraints.iter().rev() {
             next = self.constraint(constraint, next, slow);
         }
+        for &(var, of, plus) in plan.equalities.iter().rev() {
+            next = self.equality(var, of, plus, next, slow);
+        }
         let mut first = Block::empty(insn, Term::Jump(next));
         first.ops.push((mov(self.trips, Var::FUEL.into()), insn));
         if plan.has_inner {
             // Leave the inner loops fuel of their own, or they would take it back each time.
-            first
-                .ops
-                .push((alu(AluOp::Rsh, self.trips, self.trips, Value::Imm(1)), insn));
+            first.ops.push((alu(AluOp::Rsh, self.trips, self.trips, Value::Imm(1)), insn));
         }
         self.push(first)
+    }
+
+    /// Goes to `slow` unless `var == of + plus`.
+    fn equality(&mut self, var: Var, of: Var, plus: i64, next: BlockId, slow: BlockId) -> BlockId {
+        let expected = self.scratch[0];
+        let differs = Term::Branch {
+            width: Width::W64,
+            cond: Cond::Ne,
+            lhs: var,
+            rhs: expected.into(),
+            then: slow,
+            otherwise: next,
+        };
+        let mut block = Block::empty(self.insn, differs);
+        block.ops.push((mov(expected, of.into()), self.insn));
+        block.ops.push((alu(AluOp::Add, expected, expected, Value::Imm(plus)), self.insn));
+        self.push(block)
     }
 
     /// Lowers `T` to the trips that one constraint allows; goes to `slow` when it allows none.
@@ -273,14 +262,7 @@ impl Versioning<'_> {
         let [start, room, quotient] = self.scratch;
         let insn = self.insn;
         let (base, limit) = match c.within {
-            Within::Region { region, write } => (
-                region.base(),
-                Op::RegionLen {
-                    dst: room,
-                    region,
-                    write,
-                },
-            ),
+            Within::Region { region, write } => (region.base(), Op::RegionLen { dst: room, region, write }),
             Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
         };
         // start = first byte touched in the first trip, relative to the region.
@@ -302,20 +284,10 @@ impl Versioning<'_> {
         let mut at_most = |distance: Var, step: i64| {
             if step > 0 {
                 lower.push(match step.count_ones() {
-                    1 => alu(
-                        AluOp::Rsh,
-                        quotient,
-                        distance,
-                        Value::Imm(i64::from(step.trailing_zeros())),
-                    ),
+                    1 => alu(AluOp::Rsh, quotient, distance, Value::Imm(i64::from(step.trailing_zeros()))),
                     _ => alu(AluOp::Div, quotient, distance, Value::Imm(step)),
                 });
-                lower.push(Op::Bin {
-                    op: BinOp::UMin,
-                    dst: self.trips,
-                    lhs: self.trips,
-                    rhs: quotient.into(),
-                });
+                lower.push(Op::Bin { op: BinOp::UMin, dst: self.trips, lhs: self.trips, rhs: quotient.into() });
             }
         };
         at_most(room, c.step.1);
@@ -323,11 +295,7 @@ impl Versioning<'_> {
         let tag = |ops: Vec<Op>| ops.into_iter().map(|op| (op, insn)).collect::<Vec<_>>();
         let mut last = Block::empty(insn, Term::Jump(next));
         last.ops = tag(lower);
-        let last = if last.ops.is_empty() {
-            next
-        } else {
-            self.push(last)
-        };
+        let last = if last.ops.is_empty() { next } else { self.push(last) };
         let mut middle = Block::empty(insn, is_negative(room, slow, last));
         middle.ops = tag(trips);
         let middle = self.push(middle);
@@ -346,12 +314,7 @@ impl Versioning<'_> {
 }
 
 fn alu(op: AluOp, dst: Var, lhs: Var, rhs: Value) -> Op {
-    Op::Bin {
-        op: BinOp::Alu(op, Width::W64),
-        dst,
-        lhs,
-        rhs,
-    }
+    Op::Bin { op: BinOp::Alu(op, Width::W64), dst, lhs, rhs }
 }
 
 fn add(dst: Var, by: Var) -> Op {
@@ -363,11 +326,7 @@ fn sub(dst: Var, by: Value) -> Op {
 }
 
 fn mov(dst: Var, src: Value) -> Op {
-    Op::Mov {
-        width: Width::W64,
-        dst,
-        src,
-    }
+    Op::Mov { width: Width::W64, dst, src }
 }
 
 fn zero(dst: Var) -> Op {
