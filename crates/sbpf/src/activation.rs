@@ -7,9 +7,7 @@ use crate::helpers::{Helper, HelperSet};
 use crate::image::Image;
 use crate::interp::{Interpreter, Tracer};
 use crate::ir::{Module, lower::lower};
-use crate::machine::{
-    CancelToken, Environment, Machine, NoEnvironment, RegionEntry, SLICE_EDGES, Status,
-};
+use crate::machine::{CancelToken, Environment, Machine, NoEnvironment, RegionEntry, SLICE_EDGES, Status};
 use crate::opt::optimise;
 use crate::region::{REGION_LEN_MAX, RegionId};
 use crate::trap::Trap;
@@ -77,26 +75,12 @@ impl Program {
     ///
     /// # Errors
     /// What the verifier found.
-    pub fn new(
-        image: &Arc<Image>,
-        program: usize,
-        helpers: &Arc<HelperSet>,
-    ) -> Result<Self, Vec<Diagnostic>> {
+    pub fn new(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Self, Vec<Diagnostic>> {
         let verified = verify(image, program, helpers)?;
         let plain = Arc::new(lower(&verified, helpers));
         let optimised = Arc::new(optimise(&plain));
-        let imports = image
-            .imports
-            .iter()
-            .map(|i| i.helper.map(|id| *helpers.get(id)))
-            .collect();
-        Ok(Self {
-            verified,
-            helpers: Arc::clone(helpers),
-            imports,
-            plain,
-            optimised,
-        })
+        let imports = image.imports.iter().map(|i| i.helper.map(|id| *helpers.get(id))).collect();
+        Ok(Self { verified, helpers: Arc::clone(helpers), imports, plain, optimised })
     }
 
     /// The image that it came from.
@@ -172,16 +156,8 @@ impl Limits {
     #[must_use]
     pub const fn for_bytes(input_len: u64, output_cap: u64) -> Self {
         let scaled = input_len.saturating_add(output_cap).saturating_mul(4);
-        let budget = if scaled > Self::BUDGET_MIN {
-            scaled
-        } else {
-            Self::BUDGET_MIN
-        };
-        Self {
-            budget,
-            deadline: None,
-            cancel: None,
-        }
+        let budget = if scaled > Self::BUDGET_MIN { scaled } else { Self::BUDGET_MIN };
+        Self { budget, deadline: None, cancel: None }
     }
 }
 
@@ -197,11 +173,7 @@ pub struct Mappings<'a> {
 
 impl Default for Mappings<'_> {
     fn default() -> Self {
-        Self {
-            entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX],
-            len: 0,
-            borrow: PhantomData,
-        }
+        Self { entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX], len: 0, borrow: PhantomData }
     }
 }
 
@@ -224,14 +196,7 @@ impl<'a> Mappings<'a> {
     /// caller decides both.
     #[must_use]
     pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
-        self.push(
-            region,
-            RegionEntry {
-                base: bytes.as_ptr().cast_mut(),
-                len: bytes.len() as u64,
-                write_len: 0,
-            },
-        )
+        self.push(region, RegionEntry { base: bytes.as_ptr().cast_mut(), len: bytes.len() as u64, write_len: 0 })
     }
 
     /// Maps bytes that the program may read and write.
@@ -246,26 +211,12 @@ impl<'a> Mappings<'a> {
             Self::WRITABLE_ALIGN
         );
         let len = bytes.len() as u64;
-        self.push(
-            region,
-            RegionEntry {
-                base: bytes.as_mut_ptr(),
-                len,
-                write_len: len,
-            },
-        )
+        self.push(region, RegionEntry { base: bytes.as_mut_ptr(), len, write_len: len })
     }
 
     fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
-        assert!(
-            entry.len <= REGION_LEN_MAX,
-            "a region is at most {REGION_LEN_MAX} bytes long"
-        );
-        assert!(
-            self.len < Self::MAX,
-            "a call maps at most {} regions",
-            Self::MAX
-        );
+        assert!(entry.len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
+        assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
         self.entries[self.len] = (region, entry);
         self.len += 1;
         self
@@ -316,13 +267,7 @@ impl Activation {
         );
         let stack = AlignedBytes::zeroed(program.plain.stack_len as usize);
         let data = AlignedBytes::from(&program.image().data[..]);
-        Self {
-            program: Arc::clone(program),
-            code,
-            machine: Box::new(machine),
-            stack,
-            data,
-        }
+        Self { program: Arc::clone(program), code, machine: Box::new(machine), stack, data }
     }
 
     /// The program.
@@ -350,17 +295,10 @@ impl Activation {
     ///
     /// # Panics
     /// If the kind has a context and `mappings` has none of its length: that is the caller's part.
-    pub fn call(
-        &mut self,
-        mappings: &Mappings<'_>,
-        args: [u64; 5],
-        limits: &Limits,
-    ) -> Result<Returned, Stopped> {
+    pub fn call(&mut self, mappings: &Mappings<'_>, args: [u64; 5], limits: &Limits) -> Result<Returned, Stopped> {
         let code = Arc::clone(&self.code);
         // SAFETY: `run` has mapped what `enter` asks for.
-        self.run(mappings, limits, |machine, fp| unsafe {
-            code.enter(machine, args, fp)
-        })
+        self.run(mappings, limits, |machine, fp| unsafe { code.enter(machine, args, fp) })
     }
 
     /// Calls the program in the interpreter, showing every step.
@@ -375,15 +313,12 @@ impl Activation {
         tracer: &mut Tracer<'_>,
     ) -> Result<Returned, Stopped> {
         let interpreter = self.program.interpreter();
-        self.run(mappings, limits, |machine, fp| {
-            interpreter.trace(machine, args, fp, tracer)
-        })
+        self.run(mappings, limits, |machine, fp| interpreter.trace(machine, args, fp, tracer))
     }
 
     /// Sets globals back to the image's initial values and empties the heap.
     pub fn reset(&mut self) {
-        self.data.as_mut_slice()[..self.program.image().data.len()]
-            .copy_from_slice(&self.program.image().data);
+        self.data.as_mut_slice()[..self.program.image().data.len()].copy_from_slice(&self.program.image().data);
         self.machine.heap.clear();
     }
 
@@ -418,10 +353,7 @@ impl Activation {
         match status {
             Status::Returned => Ok(Returned { value, edges_left }),
             Status::Trapped => {
-                let trap = machine
-                    .trap
-                    .take()
-                    .expect("a trapped call has recorded its trap");
+                let trap = machine.trap.take().expect("a trapped call has recorded its trap");
                 Err(Stopped { trap, edges_left })
             }
         }
@@ -431,27 +363,14 @@ impl Activation {
     fn map_own(&mut self) {
         let rodata = &self.program.image().rodata;
         let regions = &mut self.machine.regions;
-        regions[usize::from(RegionId::RODATA.0)] = RegionEntry {
-            base: rodata.as_ptr().cast_mut(),
-            len: rodata.len() as u64,
-            write_len: 0,
-        };
+        regions[usize::from(RegionId::RODATA.0)] =
+            RegionEntry { base: rodata.as_ptr().cast_mut(), len: rodata.len() as u64, write_len: 0 };
         let data_len = self.program.image().data.len() as u64;
-        regions[usize::from(RegionId::DATA.0)] = RegionEntry {
-            base: self.data.as_mut_slice().as_mut_ptr(),
-            len: data_len,
-            write_len: data_len,
-        };
-        let stack_len = if self.program.plain.stack_addressable {
-            self.program.plain.stack_len
-        } else {
-            0
-        };
-        regions[usize::from(RegionId::STACK.0)] = RegionEntry {
-            base: self.stack.as_mut_slice().as_mut_ptr(),
-            len: stack_len,
-            write_len: stack_len,
-        };
+        regions[usize::from(RegionId::DATA.0)] =
+            RegionEntry { base: self.data.as_mut_slice().as_mut_ptr(), len: data_len, write_len: data_len };
+        let stack_len = if self.program.plain.stack_addressable { self.program.plain.stack_len } else { 0 };
+        regions[usize::from(RegionId::STACK.0)] =
+            RegionEntry { base: self.stack.as_mut_slice().as_mut_ptr(), len: stack_len, write_len: stack_len };
         self.machine.map_heap();
     }
 }
@@ -475,10 +394,7 @@ pub struct ActivationOptions {
 
 impl Default for ActivationOptions {
     fn default() -> Self {
-        Self {
-            heap_quota_bytes: 64 << 20,
-            environment: Box::new(NoEnvironment),
-        }
+        Self { heap_quota_bytes: 64 << 20, environment: Box::new(NoEnvironment) }
     }
 }
 
@@ -495,16 +411,12 @@ struct Line([u8; 64]);
 
 impl AlignedBytes {
     pub(crate) fn zeroed(len: usize) -> Self {
-        Self {
-            lines: vec![Line([0; 64]); len.div_ceil(64)],
-        }
+        Self { lines: vec![Line([0; 64]); len.div_ceil(64)] }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: `Line` is 64 plain bytes without padding, and the borrow is exclusive.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * 64)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * 64) }
     }
 }
 

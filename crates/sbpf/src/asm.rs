@@ -70,10 +70,7 @@ impl Assembly {
 pub fn assemble(text: &str) -> Result<Assembly, AsmError> {
     let mut assembler = Assembler::default();
     for (index, line) in text.lines().enumerate() {
-        assembler.line(line, index + 1).map_err(|what| AsmError {
-            line: index + 1,
-            what,
-        })?;
+        assembler.line(line, index + 1).map_err(|what| AsmError { line: index + 1, what })?;
     }
     assembler.resolve()?;
     Ok(assembler.out)
@@ -169,10 +166,7 @@ impl Assembler {
     fn resolve(&mut self) -> Result<(), AsmError> {
         for (at, label, line) in std::mem::take(&mut self.jumps) {
             let error = |what| AsmError { line, what };
-            let target = *self
-                .labels
-                .get(&label)
-                .ok_or_else(|| error(format!("label `{label}` is not defined")))?;
+            let target = *self.labels.get(&label).ok_or_else(|| error(format!("label `{label}` is not defined")))?;
             let distance = target as i64 - at as i64 - 1;
             set_distance(&mut self.out.code[at], distance).map_err(error)?;
         }
@@ -185,10 +179,7 @@ impl Assembler {
             [dst, imm, src] => (dst, imm, number_i64(src)?),
             _ => return Err("lddw takes a register and a number".to_owned()),
         };
-        let src = u8::try_from(src)
-            .ok()
-            .filter(|s| *s < 16)
-            .ok_or("the sub-code has 4 bits")?;
+        let src = u8::try_from(src).ok().filter(|s| *s < 16).ok_or("the sub-code has 4 bits")?;
         let imm = number_u64(imm)?;
         let (low, high) = (imm as u32 as i32, (imm >> 32) as u32 as i32);
         self.push(Ok(slot(0x18, register(dst)?, src, 0, low)))?;
@@ -202,9 +193,7 @@ impl Assembler {
             ("call", ["local", target]) => self.jump(call(1, 0), target, line),
             ("call", ["runtime", id]) => self.push(number_i32(id).map(|id| call(2, id))),
             ("call", ["helper", helper]) => self.helper(helper),
-            (_, [target]) if register(target).is_ok() => {
-                self.push(register(target).map(|r| slot(0x8d, r, 0, 0, 0)))
-            }
+            (_, [target]) if register(target).is_ok() => self.push(register(target).map(|r| slot(0x8d, r, 0, 0, 0))),
             ("call", [helper]) => self.helper(helper),
             _ => Err(format!("`{mnemonic} {rest}` is no call")),
         }
@@ -214,9 +203,7 @@ impl Assembler {
         let number = match helper.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
             true => number_i32(helper)?,
             false => {
-                self.out
-                    .calls
-                    .push((self.out.code.len(), helper.to_owned()));
+                self.out.calls.push((self.out.code.len(), helper.to_owned()));
                 0
             }
         };
@@ -224,16 +211,12 @@ impl Assembler {
     }
 
     fn atomic(&mut self, rest: &str) -> Result<(), String> {
-        let (fetch, rest) = match rest
-            .strip_prefix("fetch_")
-            .or_else(|| rest.strip_prefix("fetch "))
-        {
+        let (fetch, rest) = match rest.strip_prefix("fetch_").or_else(|| rest.strip_prefix("fetch ")) {
             Some(rest) => (1, rest.trim()),
             None => (0, rest),
         };
-        let (op, operands) = rest
-            .split_once(char::is_whitespace)
-            .ok_or("an atomic operation takes an address and a register")?;
+        let (op, operands) =
+            rest.split_once(char::is_whitespace).ok_or("an atomic operation takes an address and a register")?;
         let (op, opcode) = match op.strip_suffix("32") {
             Some(op) => (op, 0xc3),
             None => (op, 0xdb),
@@ -413,19 +396,11 @@ fn too_far(distance: i64) -> String {
 }
 
 fn slot(opcode: u8, dst: u8, src: u8, off: i16, imm: i32) -> Slot {
-    Slot {
-        opcode,
-        dst,
-        src,
-        off,
-        imm,
-    }
+    Slot { opcode, dst, src, off, imm }
 }
 
 fn expect<'a, const N: usize>(operands: &[&'a str]) -> Result<[&'a str; N], String> {
-    operands
-        .try_into()
-        .map_err(|_| format!("{} operands instead of {N}", operands.len()))
+    operands.try_into().map_err(|_| format!("{} operands instead of {N}", operands.len()))
 }
 
 fn register(text: &str) -> Result<u8, String> {
@@ -440,10 +415,7 @@ fn register(text: &str) -> Result<u8, String> {
 /// `[%r1+4]`: base and offset.
 fn memory(text: &str) -> Result<(u8, i16), String> {
     let bad = || format!("`{text}` is no address such as [%r1+4]");
-    let inner = text
-        .strip_prefix('[')
-        .and_then(|t| t.strip_suffix(']'))
-        .ok_or_else(bad)?;
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).ok_or_else(bad)?;
     let Some(sign) = inner.find(['+', '-']) else {
         return Ok((register(inner.trim())?, 0));
     };

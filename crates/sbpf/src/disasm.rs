@@ -1,9 +1,7 @@
 //! Instructions as text, in the syntax of [`crate::asm`]: what is printed can be assembled again.
 
 use crate::image::Image;
-use crate::insn::{
-    AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Slot, Width, decode,
-};
+use crate::insn::{AluOp, AtomicOp, ByteOrder, CallTarget, Cond, Insn, Operand, Reg, Size, Slot, Width, decode};
 use std::fmt::Write;
 
 /// One instruction of a disassembly.
@@ -28,12 +26,7 @@ pub fn disassemble(code: &[Slot]) -> Vec<Line> {
 #[must_use]
 pub fn listing(image: &Image, function: usize) -> String {
     let f = &image.functions[function];
-    let import = |index: u32| {
-        image
-            .imports
-            .get(index as usize)
-            .map(|i| i.name.as_str().to_owned())
-    };
+    let import = |index: u32| image.imports.get(index as usize).map(|i| i.name.as_str().to_owned());
     let mut out = format!("{}:\n", f.name);
     let mut source = None;
     for line in lines(&image.code[f.start..f.end], import) {
@@ -64,10 +57,7 @@ fn lines(code: &[Slot], import: impl Fn(u32) -> Option<String>) -> Vec<Line> {
     while slot < code.len() {
         let (slots, text) = match decode(&code[slot..]) {
             Ok(insn) => (insn.slots(), text_of(code[slot], insn, &import)),
-            Err(_) => (
-                1,
-                format!(".raw {:#018x}", u64::from_le_bytes(code[slot].to_bytes())),
-            ),
+            Err(_) => (1, format!(".raw {:#018x}", u64::from_le_bytes(code[slot].to_bytes()))),
         };
         out.push(Line { slot, slots, text });
         slot += slots;
@@ -80,28 +70,16 @@ fn target_of(slot: Slot) -> Option<i64> {
     match decode(&[slot]).ok()? {
         Insn::Ja { off } => Some(i64::from(off)),
         Insn::Jmp { off, .. } => Some(i64::from(off)),
-        Insn::Call {
-            target: CallTarget::Local(off),
-        } => Some(i64::from(off)),
+        Insn::Call { target: CallTarget::Local(off) } => Some(i64::from(off)),
         _ => None,
     }
 }
 
 fn text_of(slot: Slot, insn: Insn, import: &impl Fn(u32) -> Option<String>) -> String {
     match insn {
-        Insn::Alu {
-            width,
-            op,
-            dst,
-            src,
-        } => format!("{}{} %{dst}, {}", alu(op), suffix(width), operand(src)),
+        Insn::Alu { width, op, dst, src } => format!("{}{} %{dst}, {}", alu(op), suffix(width), operand(src)),
         Insn::Mov { width, dst, src } => format!("mov{} %{dst}, {}", suffix(width), operand(src)),
-        Insn::MovSx {
-            width,
-            dst,
-            src,
-            bits,
-        } => {
+        Insn::MovSx { width, dst, src, bits } => {
             let to = if width == Width::W32 { 32 } else { 64 };
             format!("movsx{bits}{to} %{dst}, %{src}")
         }
@@ -116,22 +94,11 @@ fn text_of(slot: Slot, insn: Insn, import: &impl Fn(u32) -> Option<String>) -> S
         }
         Insn::LoadImm64 { dst, imm, src: 0 } => format!("lddw %{dst}, {imm:#x}"),
         Insn::LoadImm64 { dst, imm, src } => format!("lddw %{dst}, {imm:#x}, {src}"),
-        Insn::Load {
-            dst,
-            base,
-            off,
-            size,
-            signed,
-        } => {
+        Insn::Load { dst, base, off, size, signed } => {
             let s = if signed { "s" } else { "" };
             format!("ldx{s}{} %{dst}, {}", letter(size), memory(base, off))
         }
-        Insn::Store {
-            base,
-            off,
-            size,
-            src,
-        } => {
+        Insn::Store { base, off, size, src } => {
             let x = match src {
                 Operand::Reg(_) => "x",
                 Operand::Imm(_) => "",
@@ -139,26 +106,13 @@ fn text_of(slot: Slot, insn: Insn, import: &impl Fn(u32) -> Option<String>) -> S
             let (size, at) = (letter(size), memory(base, off));
             format!("st{x}{size} {at}, {}", operand(src))
         }
-        Insn::Atomic {
-            op,
-            fetch,
-            size,
-            base,
-            off,
-            src,
-        } => atomic(op, fetch, size, &memory(base, off), src),
+        Insn::Atomic { op, fetch, size, base, off, src } => atomic(op, fetch, size, &memory(base, off), src),
         Insn::Ja { off } => {
             // Both encodings mean the same; the text keeps them apart.
             let wide = if slot.opcode & 7 == 6 { "32" } else { "" };
             format!("ja{wide} {off:+}")
         }
-        Insn::Jmp {
-            width,
-            cond,
-            dst,
-            src,
-            off,
-        } => {
+        Insn::Jmp { width, cond, dst, src, off } => {
             let (name, wide) = (condition(cond), suffix(width));
             format!("{name}{wide} %{dst}, {}, {off:+}", operand(src))
         }
@@ -183,11 +137,7 @@ fn atomic(op: AtomicOp, fetch: bool, size: Size, at: &str, src: Reg) -> String {
         AtomicOp::Xchg => ("xchg", true),
         AtomicOp::Cmpxchg => ("cmpxchg", true),
     };
-    let fetch = if fetch && !always_fetches {
-        "fetch "
-    } else {
-        ""
-    };
+    let fetch = if fetch && !always_fetches { "fetch " } else { "" };
     let wide = if size == Size::W { "32" } else { "" };
     format!("lock {fetch}{name}{wide} {at}, %{src}")
 }

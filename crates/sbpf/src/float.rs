@@ -74,11 +74,7 @@ pub(crate) fn bits64(x: f64) -> u64 {
 
 /// The bits of a result, NaN made canonical.
 fn bits32(x: f32) -> u64 {
-    if x.is_nan() {
-        NAN_F32
-    } else {
-        u64::from(x.to_bits())
-    }
+    if x.is_nan() { NAN_F32 } else { u64::from(x.to_bits()) }
 }
 
 fn minimum64(x: f64, y: f64) -> f64 {
@@ -113,11 +109,7 @@ mod tests {
     fn f32s(op: FloatOp, x: f32, y: f32) -> u64 {
         // The upper half of an operand is noise that must not matter.
         let noise = 0xdead_beef_0000_0000;
-        eval(
-            op,
-            noise | u64::from(x.to_bits()),
-            noise | u64::from(y.to_bits()),
-        )
+        eval(op, noise | u64::from(x.to_bits()), noise | u64::from(y.to_bits()))
     }
 
     #[test]
@@ -199,10 +191,7 @@ mod tests {
         assert_eq!(f64s(F::F64ToI64, -1.9, 0.0), -1i64 as u64);
         assert_eq!(f64s(F::F64ToU64, -1.0, 0.0), 0);
         assert_eq!(f64s(F::F64ToU64, f64::INFINITY, 0.0), u64::MAX);
-        assert_eq!(
-            f64s(F::F64ToU64, 18_446_744_073_709_549_568.0, 0.0),
-            0xffff_ffff_ffff_f800
-        );
+        assert_eq!(f64s(F::F64ToU64, 18_446_744_073_709_549_568.0, 0.0), 0xffff_ffff_ffff_f800);
         assert_eq!(f64s(F::F64ToI64, f64::NAN, 0.0), 0);
         assert_eq!(f32s(F::F32ToI64, f32::NEG_INFINITY, 0.0), i64::MIN as u64);
         assert_eq!(f32s(F::F32ToU64, f32::NAN, 0.0), 0);
@@ -212,21 +201,12 @@ mod tests {
     fn conversions_from_integers_round_ties_to_even() {
         let two53 = 1u64 << 53;
         assert_eq!(eval(F::F64FromU64, two53 + 1, 0), (two53 as f64).to_bits());
-        assert_eq!(
-            eval(F::F64FromU64, two53 + 3, 0),
-            ((two53 + 4) as f64).to_bits()
-        );
+        assert_eq!(eval(F::F64FromU64, two53 + 3, 0), ((two53 + 4) as f64).to_bits());
         assert_eq!(eval(F::F64FromI64, -5i64 as u64, 0), (-5.0f64).to_bits());
-        assert_eq!(
-            eval(F::F32FromU64, u64::MAX, 0),
-            u64::from(18_446_744_073_709_551_616.0f32.to_bits())
-        );
+        assert_eq!(eval(F::F32FromU64, u64::MAX, 0), u64::from(18_446_744_073_709_551_616.0f32.to_bits()));
         // Not by way of binary64, which would round twice.
         let n = (1u64 << 54) + (1 << 30) + 1;
-        assert_eq!(
-            eval(F::F32FromI64, n, 0),
-            u64::from((18_014_400_656_965_632.0f32).to_bits())
-        );
+        assert_eq!(eval(F::F32FromI64, n, 0), u64::from((18_014_400_656_965_632.0f32).to_bits()));
     }
 
     #[test]
@@ -241,10 +221,7 @@ mod tests {
             assert_eq!(f64s(F::F64Ceil, x, 0.0), f64::to_bits(ceil));
             assert_eq!(f64s(F::F64Trunc, x, 0.0), f64::to_bits(trunc));
             assert_eq!(f64s(F::F64Round, x, 0.0), f64::to_bits(round));
-            assert_eq!(
-                f32s(F::F32Round, x as f32, 0.0),
-                u64::from((round as f32).to_bits())
-            );
+            assert_eq!(f32s(F::F32Round, x as f32, 0.0), u64::from((round as f32).to_bits()));
         }
     }
 
@@ -253,9 +230,6 @@ mod tests {
         assert_eq!(f64s(F::F64Neg, 0.0, 0.0), (-0.0f64).to_bits());
         assert_eq!(f64s(F::F64Abs, -7.5, 0.0), 7.5f64.to_bits());
         assert_eq!(f32s(F::F32Neg, -1.5, 0.0), u64::from(1.5f32.to_bits()));
-        assert_eq!(
-            f32s(F::F32Abs, f32::NEG_INFINITY, 0.0),
-            u64::from(f32::INFINITY.to_bits())
-        );
+        assert_eq!(f32s(F::F32Abs, f32::NEG_INFINITY, 0.0), u64::from(f32::INFINITY.to_bits()));
     }
 }

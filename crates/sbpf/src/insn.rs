@@ -58,16 +58,7 @@ impl Slot {
     pub fn to_bytes(self) -> [u8; 8] {
         let off = self.off.to_le_bytes();
         let imm = self.imm.to_le_bytes();
-        [
-            self.opcode,
-            (self.src << 4) | (self.dst & 0x0f),
-            off[0],
-            off[1],
-            imm[0],
-            imm[1],
-            imm[2],
-            imm[3],
-        ]
+        [self.opcode, (self.src << 4) | (self.dst & 0x0f), off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
     }
 }
 
@@ -192,75 +183,30 @@ pub enum CallTarget {
 
 /// A decoded instruction. `off` of jumps counts slots from the next instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(
-    missing_docs,
-    reason = "fields are the operands that the variant's doc shows"
-)]
+#[allow(missing_docs, reason = "fields are the operands that the variant's doc shows")]
 pub enum Insn {
     /// `dst = dst op src`.
-    Alu {
-        width: Width,
-        op: AluOp,
-        dst: Reg,
-        src: Operand,
-    },
+    Alu { width: Width, op: AluOp, dst: Reg, src: Operand },
     /// `dst = src`.
-    Mov {
-        width: Width,
-        dst: Reg,
-        src: Operand,
-    },
+    Mov { width: Width, dst: Reg, src: Operand },
     /// `dst = sign-extend(src, bits)`, bits 8, 16 or 32.
-    MovSx {
-        width: Width,
-        dst: Reg,
-        src: Reg,
-        bits: u8,
-    },
+    MovSx { width: Width, dst: Reg, src: Reg, bits: u8 },
     /// `dst = -dst`.
     Neg { width: Width, dst: Reg },
     /// Byte order of the low `bits` (16, 32, 64) of `dst`; higher bits become 0.
-    End {
-        order: ByteOrder,
-        dst: Reg,
-        bits: u8,
-    },
+    End { order: ByteOrder, dst: Reg, bits: u8 },
     /// `dst = imm`, two slots.
     LoadImm64 { dst: Reg, imm: u64, src: u8 },
     /// `dst = *(size *)(base + off)`, zero- or sign-extended.
-    Load {
-        dst: Reg,
-        base: Reg,
-        off: i16,
-        size: Size,
-        signed: bool,
-    },
+    Load { dst: Reg, base: Reg, off: i16, size: Size, signed: bool },
     /// `*(size *)(base + off) = src`.
-    Store {
-        base: Reg,
-        off: i16,
-        size: Size,
-        src: Operand,
-    },
+    Store { base: Reg, off: i16, size: Size, src: Operand },
     /// Atomic on `*(size *)(base + off)`; `fetch` puts the old value into `src` (`r0` for cmpxchg).
-    Atomic {
-        op: AtomicOp,
-        fetch: bool,
-        size: Size,
-        base: Reg,
-        off: i16,
-        src: Reg,
-    },
+    Atomic { op: AtomicOp, fetch: bool, size: Size, base: Reg, off: i16, src: Reg },
     /// Unconditional jump.
     Ja { off: i32 },
     /// Conditional jump.
-    Jmp {
-        width: Width,
-        cond: Cond,
-        dst: Reg,
-        src: Operand,
-        off: i16,
-    },
+    Jmp { width: Width, cond: Cond, dst: Reg, src: Operand, off: i16 },
     /// Call.
     Call { target: CallTarget },
     /// Return `r0`.
@@ -362,11 +308,7 @@ fn decode_ld(s: Slot, second: Option<&Slot>) -> Result<Insn, DecodeError> {
                 return Err(bad(s, "src", i64::from(s.src)));
             }
             let imm = u64::from(s.imm as u32) | (u64::from(hi.imm as u32) << 32);
-            Ok(Insn::LoadImm64 {
-                dst: dst_reg(s)?,
-                imm,
-                src: s.src,
-            })
+            Ok(Insn::LoadImm64 { dst: dst_reg(s)?, imm, src: s.src })
         }
         0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 => Err(DecodeError::LegacyPacket(s.opcode)),
         op => Err(DecodeError::UnknownOpcode(op)),
@@ -380,13 +322,7 @@ fn decode_ldx(s: Slot) -> Result<Insn, DecodeError> {
         _ => return Err(DecodeError::UnknownOpcode(s.opcode)),
     };
     zero(s.imm == 0, "imm")?;
-    Ok(Insn::Load {
-        dst: dst_reg(s)?,
-        base: src_reg(s)?,
-        off: s.off,
-        size: size_of(s.opcode),
-        signed,
-    })
+    Ok(Insn::Load { dst: dst_reg(s)?, base: src_reg(s)?, off: s.off, size: size_of(s.opcode), signed })
 }
 
 fn decode_store(s: Slot) -> Result<Insn, DecodeError> {
@@ -396,21 +332,11 @@ fn decode_store(s: Slot) -> Result<Insn, DecodeError> {
     match s.opcode & 0xe0 {
         0x60 if is_reg => {
             zero(s.imm == 0, "imm")?;
-            Ok(Insn::Store {
-                base,
-                off: s.off,
-                size,
-                src: Operand::Reg(src_reg(s)?),
-            })
+            Ok(Insn::Store { base, off: s.off, size, src: Operand::Reg(src_reg(s)?) })
         }
         0x60 => {
             zero(s.src == 0, "src")?;
-            Ok(Insn::Store {
-                base,
-                off: s.off,
-                size,
-                src: Operand::Imm(s.imm),
-            })
+            Ok(Insn::Store { base, off: s.off, size, src: Operand::Imm(s.imm) })
         }
         0xc0 if is_reg => {
             if size != Size::W && size != Size::DW {
@@ -433,14 +359,7 @@ fn decode_store(s: Slot) -> Result<Insn, DecodeError> {
             if fetch && src == Reg::FP && op != AtomicOp::Cmpxchg {
                 return Err(bad(s, "src", i64::from(s.src)));
             }
-            Ok(Insn::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off: s.off,
-                src,
-            })
+            Ok(Insn::Atomic { op, fetch, size, base, off: s.off, src })
         }
         _ => Err(DecodeError::UnknownOpcode(s.opcode)),
     }
@@ -468,18 +387,8 @@ fn decode_alu(s: Slot, width: Width) -> Result<Insn, DecodeError> {
     if code == 0xb0 {
         return match (s.off, src) {
             (0, _) => Ok(Insn::Mov { width, dst, src }),
-            (8 | 16, Operand::Reg(r)) => Ok(Insn::MovSx {
-                width,
-                dst,
-                src: r,
-                bits: s.off as u8,
-            }),
-            (32, Operand::Reg(r)) if width == Width::W64 => Ok(Insn::MovSx {
-                width,
-                dst,
-                src: r,
-                bits: 32,
-            }),
+            (8 | 16, Operand::Reg(r)) => Ok(Insn::MovSx { width, dst, src: r, bits: s.off as u8 }),
+            (32, Operand::Reg(r)) if width == Width::W64 => Ok(Insn::MovSx { width, dst, src: r, bits: 32 }),
             (v, _) => Err(bad(s, "off", i64::from(v))),
         };
     }
@@ -499,12 +408,7 @@ fn decode_alu(s: Slot, width: Width) -> Result<Insn, DecodeError> {
         (0xc0, 0) => AluOp::Arsh,
         (_, v) => return Err(bad(s, "off", i64::from(v))),
     };
-    Ok(Insn::Alu {
-        width,
-        op,
-        dst,
-        src,
-    })
+    Ok(Insn::Alu { width, op, dst, src })
 }
 
 fn decode_end(s: Slot, width: Width, dst: Reg) -> Result<Insn, DecodeError> {
@@ -517,11 +421,7 @@ fn decode_end(s: Slot, width: Width, dst: Reg) -> Result<Insn, DecodeError> {
     zero(s.src == 0, "src")?;
     zero(s.off == 0, "off")?;
     match s.imm {
-        16 | 32 | 64 => Ok(Insn::End {
-            order,
-            dst,
-            bits: s.imm as u8,
-        }),
+        16 | 32 | 64 => Ok(Insn::End { order, dst, bits: s.imm as u8 }),
         v => Err(bad(s, "imm", i64::from(v))),
     }
 }
@@ -538,9 +438,7 @@ fn decode_jmp(s: Slot, width: Width) -> Result<Insn, DecodeError> {
             return match width {
                 Width::W64 => {
                     zero(s.imm == 0, "imm")?;
-                    Ok(Insn::Ja {
-                        off: i32::from(s.off),
-                    })
+                    Ok(Insn::Ja { off: i32::from(s.off) })
                 }
                 Width::W32 => {
                     zero(s.off == 0, "off")?;
@@ -572,13 +470,7 @@ fn decode_jmp(s: Slot, width: Width) -> Result<Insn, DecodeError> {
         0xd0 => Cond::SLe,
         _ => return Err(DecodeError::UnknownOpcode(s.opcode)),
     };
-    Ok(Insn::Jmp {
-        width,
-        cond,
-        dst: reg(s.dst)?,
-        src: operand(s, src_is_reg)?,
-        off: s.off,
-    })
+    Ok(Insn::Jmp { width, cond, dst: reg(s.dst)?, src: operand(s, src_is_reg)?, off: s.off })
 }
 
 fn decode_call(s: Slot, width: Width, indirect: bool) -> Result<Insn, DecodeError> {
@@ -610,11 +502,7 @@ fn operand(s: Slot, is_reg: bool) -> Result<Operand, DecodeError> {
 }
 
 fn reg(n: u8) -> Result<Reg, DecodeError> {
-    if n <= 10 {
-        Ok(Reg(n))
-    } else {
-        Err(DecodeError::BadRegister(n))
-    }
+    if n <= 10 { Ok(Reg(n)) } else { Err(DecodeError::BadRegister(n)) }
 }
 
 fn dst_reg(s: Slot) -> Result<Reg, DecodeError> {
@@ -635,17 +523,9 @@ fn size_of(opcode: u8) -> Size {
 }
 
 fn zero(ok: bool, field: &'static str) -> Result<(), DecodeError> {
-    if ok {
-        Ok(())
-    } else {
-        Err(DecodeError::ReservedField(field))
-    }
+    if ok { Ok(()) } else { Err(DecodeError::ReservedField(field)) }
 }
 
 fn bad(s: Slot, field: &'static str, value: i64) -> DecodeError {
-    DecodeError::BadField {
-        opcode: s.opcode,
-        field,
-        value,
-    }
+    DecodeError::BadField { opcode: s.opcode, field, value }
 }

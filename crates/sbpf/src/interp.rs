@@ -44,20 +44,8 @@ impl Interpreter {
     }
 
     /// Runs like [`Code::enter`], showing each step to `tracer`.
-    pub fn trace(
-        &self,
-        machine: &mut Machine,
-        args: [u64; 5],
-        fp: u64,
-        tracer: &mut Tracer<'_>,
-    ) -> (Status, u64) {
-        Run {
-            module: &self.module,
-            machine,
-            tracer: Some(tracer),
-            depth: 0,
-        }
-        .function(0, args, fp)
+    pub fn trace(&self, machine: &mut Machine, args: [u64; 5], fp: u64, tracer: &mut Tracer<'_>) -> (Status, u64) {
+        Run { module: &self.module, machine, tracer: Some(tracer), depth: 0 }.function(0, args, fp)
     }
 }
 
@@ -72,13 +60,7 @@ unsafe impl Code for Interpreter {
     }
 
     unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
-        Run {
-            module: &self.module,
-            machine,
-            tracer: None,
-            depth: 0,
-        }
-        .function(0, args, fp)
+        Run { module: &self.module, machine, tracer: None, depth: 0 }.function(0, args, fp)
     }
 }
 
@@ -110,10 +92,7 @@ impl Run<'_, '_> {
                     return (Status::Trapped, 0);
                 }
                 if self.op(op, &mut vars).is_err() {
-                    if !matches!(
-                        op,
-                        Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill
-                    ) {
+                    if !matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill) {
                         self.machine.slice = fuel_with_reserved(func, block, &vars);
                     }
                     return (Status::Trapped, 0);
@@ -124,20 +103,9 @@ impl Run<'_, '_> {
             }
             block = match b.term {
                 Term::Jump(b) => b.0 as usize,
-                Term::Branch {
-                    width,
-                    cond,
-                    lhs,
-                    rhs,
-                    then,
-                    otherwise,
-                } => {
+                Term::Branch { width, cond, lhs, rhs, then, otherwise } => {
                     let taken = compare(width, cond, get(&vars, lhs.into()), get(&vars, rhs));
-                    if taken {
-                        then.0 as usize
-                    } else {
-                        otherwise.0 as usize
-                    }
+                    if taken { then.0 as usize } else { otherwise.0 as usize }
                 }
                 Term::Return => {
                     self.machine.slice = vars[usize::from(Var::FUEL.0)] as i64;
@@ -149,13 +117,7 @@ impl Run<'_, '_> {
 
     fn show(&mut self, func: &Func, op: Option<&Op>, insn: u32, vars: &[u64]) -> ControlFlow<()> {
         match &mut self.tracer {
-            Some(t) => t(Step {
-                insn,
-                function: &func.name,
-                op,
-                registers: &vars[..11],
-                depth: self.depth,
-            }),
+            Some(t) => t(Step { insn, function: &func.name, op, registers: &vars[..11], depth: self.depth }),
             None => ControlFlow::Continue(()),
         }
     }
@@ -163,57 +125,26 @@ impl Run<'_, '_> {
     fn op(&mut self, op: &Op, vars: &mut [u64]) -> Result<(), Trapped> {
         let result = match *op {
             Op::Mov { width, src, .. } => truncate(width, get(vars, src)),
-            Op::MovSx {
-                width, src, bits, ..
-            } => truncate(width, sign_extend(get(vars, src.into()), bits)),
+            Op::MovSx { width, src, bits, .. } => truncate(width, sign_extend(get(vars, src.into()), bits)),
             Op::MovZx { src, bits, .. } => get(vars, src) & mask(bits),
             Op::Bin { op, lhs, rhs, .. } => binary(op, get(vars, lhs.into()), get(vars, rhs)),
             Op::Neg { width, src, .. } => truncate(width, get(vars, src.into()).wrapping_neg()),
-            Op::End {
-                order, src, bits, ..
-            } => byte_order(order, bits, get(vars, src.into())),
-            Op::Load {
-                base,
-                off,
-                size,
-                signed,
-                check,
-                ..
-            } => {
+            Op::End { order, src, bits, .. } => byte_order(order, bits, get(vars, src.into())),
+            Op::Load { base, off, size, signed, check, .. } => {
                 let host = self.host(vars, base, off, size, false, check)?;
                 // SAFETY: `host` proved that `size` bytes there are mapped and readable.
                 let raw = unsafe { read(host, size) };
-                if signed {
-                    sign_extend(raw, size.bytes() as u8 * 8)
-                } else {
-                    raw
-                }
+                if signed { sign_extend(raw, size.bytes() as u8 * 8) } else { raw }
             }
-            Op::Store {
-                base,
-                off,
-                size,
-                src,
-                check,
-            } => {
+            Op::Store { base, off, size, src, check } => {
                 let host = self.host(vars, base, off, size, true, check)?;
                 // SAFETY: `host` proved that `size` bytes there are mapped and writable.
                 unsafe { write(host, size, get(vars, src)) };
                 return Ok(());
             }
-            Op::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off,
-                src,
-            } => {
+            Op::Atomic { op, fetch, size, base, off, src } => {
                 let address = get(vars, base.into()).wrapping_add(off as u64);
-                let host = self
-                    .machine
-                    .resolve_atomic(address, size.bytes())
-                    .ok_or(Trapped)?;
+                let host = self.machine.resolve_atomic(address, size.bytes()).ok_or(Trapped)?;
                 let (operand, expected) = (get(vars, src.into()), vars[0]);
                 // SAFETY: `resolve_atomic` proved that the bytes are mapped, writable and aligned.
                 let old = unsafe { atomic(op, host, size, operand, expected) };
@@ -238,8 +169,7 @@ impl Run<'_, '_> {
                 self.machine.slice = vars[usize::from(Var::FUEL.0)] as i64;
                 let callee = function as usize;
                 let args = [vars[1], vars[2], vars[3], vars[4], vars[5]];
-                let fp = vars[usize::from(Var::FP.0)]
-                    .wrapping_add(self.module.functions[callee].frame_len);
+                let fp = vars[usize::from(Var::FP.0)].wrapping_add(self.module.functions[callee].frame_len);
                 self.depth += 1;
                 let (status, r0) = self.function(callee, args, fp);
                 self.depth -= 1;
@@ -274,11 +204,7 @@ impl Run<'_, '_> {
                 self.machine.slice as u64
             }
         };
-        let dst = if matches!(op, Op::Refill) {
-            Some(Var::FUEL)
-        } else {
-            op.dst()
-        };
+        let dst = if matches!(op, Op::Refill) { Some(Var::FUEL) } else { op.dst() };
         if let Some(dst) = dst {
             vars[usize::from(dst.0)] = result;
         }
@@ -304,10 +230,7 @@ impl Run<'_, '_> {
         let address = get(vars, base.into()).wrapping_add(off as u64);
         match check {
             Check::Direct(region) => Ok(self.direct(region, address, size.bytes())),
-            Check::Hinted(_) | Check::Any => self
-                .machine
-                .resolve(address, size.bytes(), write)
-                .ok_or(Trapped),
+            Check::Hinted(_) | Check::Any => self.machine.resolve(address, size.bytes(), write).ok_or(Trapped),
         }
     }
 
@@ -316,11 +239,7 @@ impl Run<'_, '_> {
         let entry = &self.machine.regions[usize::from(region.0)];
         let offset = address.wrapping_sub(region.base());
         // The stack's window has length 0 when only such accesses reach it.
-        let bound = if region == RegionId::STACK {
-            self.module.stack_len
-        } else {
-            entry.len
-        };
+        let bound = if region == RegionId::STACK { self.module.stack_len } else { entry.len };
         assert!(
             offset <= bound && len <= bound - offset && offset < 1 << REGION_SHIFT,
             "bug in the sandbox: proved access of {len} bytes at {address:#x} is outside {region} ({bound} bytes)"
@@ -331,10 +250,7 @@ impl Run<'_, '_> {
 
 fn fuel_with_reserved(func: &Func, block: usize, vars: &[u64]) -> i64 {
     let reserved = &func.blocks[block].reserved;
-    let sum = reserved
-        .iter()
-        .map(|v| vars[usize::from(v.0)])
-        .fold(0u64, u64::wrapping_add);
+    let sum = reserved.iter().map(|v| vars[usize::from(v.0)]).fold(0u64, u64::wrapping_add);
     vars[usize::from(Var::FUEL.0)].wrapping_add(sum) as i64
 }
 
@@ -400,12 +316,7 @@ fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
 pub fn compare(width: Width, cond: Cond, a: u64, b: u64) -> bool {
     let (a, b, sa, sb) = match width {
         Width::W64 => (a, b, a as i64, b as i64),
-        Width::W32 => (
-            a & mask(32),
-            b & mask(32),
-            i64::from(a as i32),
-            i64::from(b as i32),
-        ),
+        Width::W32 => (a & mask(32), b & mask(32), i64::from(a as i32), i64::from(b as i32)),
     };
     match cond {
         Cond::Eq => a == b,
@@ -431,11 +342,7 @@ fn byte_order(order: ByteOrder, bits: u8, v: u64) -> u64 {
 }
 
 fn mask(bits: u8) -> u64 {
-    if bits >= 64 {
-        u64::MAX
-    } else {
-        (1 << bits) - 1
-    }
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
 fn truncate(width: Width, v: u64) -> u64 {
@@ -490,9 +397,7 @@ unsafe fn atomic(op: AtomicOp, p: *mut u8, size: Size, v: u64, expected: u64) ->
             AtomicOp::And => a.fetch_and(v, SeqCst),
             AtomicOp::Xor => a.fetch_xor(v, SeqCst),
             AtomicOp::Xchg => a.swap(v, SeqCst),
-            AtomicOp::Cmpxchg => a
-                .compare_exchange(expected, v, SeqCst, SeqCst)
-                .unwrap_or_else(|old| old),
+            AtomicOp::Cmpxchg => a.compare_exchange(expected, v, SeqCst, SeqCst).unwrap_or_else(|old| old),
         }
     } else {
         // SAFETY: the caller's promise.
@@ -504,9 +409,7 @@ unsafe fn atomic(op: AtomicOp, p: *mut u8, size: Size, v: u64, expected: u64) ->
             AtomicOp::And => a.fetch_and(v, SeqCst),
             AtomicOp::Xor => a.fetch_xor(v, SeqCst),
             AtomicOp::Xchg => a.swap(v, SeqCst),
-            AtomicOp::Cmpxchg => a
-                .compare_exchange(expected as u32, v, SeqCst, SeqCst)
-                .unwrap_or_else(|old| old),
+            AtomicOp::Cmpxchg => a.compare_exchange(expected as u32, v, SeqCst, SeqCst).unwrap_or_else(|old| old),
         })
     }
 }

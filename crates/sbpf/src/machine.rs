@@ -28,11 +28,7 @@ pub struct RegionEntry {
 
 impl RegionEntry {
     /// An unmapped window.
-    pub const UNMAPPED: Self = Self {
-        base: std::ptr::null_mut(),
-        len: 0,
-        write_len: 0,
-    };
+    pub const UNMAPPED: Self = Self { base: std::ptr::null_mut(), len: 0, write_len: 0 };
 }
 
 /// What a helper answers when it cannot go on. The machine completes it to a [`Trap`].
@@ -229,18 +225,13 @@ impl Machine {
         if offset >= before && usize::from(id.0) + 1 < REGION_COUNT {
             let next = RegionId(id.0 + 1);
             if !self.regions[usize::from(next.0)].base.is_null() {
-                return trap(
-                    TrapKind::OutOfBounds,
-                    next,
-                    offset as i64 - (1 << REGION_SHIFT),
-                );
+                return trap(TrapKind::OutOfBounds, next, offset as i64 - (1 << REGION_SHIFT));
             }
         }
         let entry = &self.regions[usize::from(id.0)];
         let kind = if entry.base.is_null() {
             TrapKind::Unmapped
-        } else if write && entry.write_len == 0 && offset <= entry.len && len <= entry.len - offset
-        {
+        } else if write && entry.write_len == 0 && offset <= entry.len && len <= entry.len - offset {
             TrapKind::ReadOnly
         } else {
             TrapKind::OutOfBounds
@@ -314,16 +305,8 @@ impl Machine {
     }
 
     fn stop(&mut self, kind: TrapKind) -> Status {
-        self.trap = Some(Trap {
-            kind,
-            insn: self.insn,
-            region: None,
-            offset: 0,
-            len: 0,
-            bound: 0,
-            write: false,
-            helper: None,
-        });
+        self.trap =
+            Some(Trap { kind, insn: self.insn, region: None, offset: 0, len: 0, bound: 0, write: false, helper: None });
         Status::Trapped
     }
 
@@ -332,10 +315,7 @@ impl Machine {
         self.insn = insn;
         let imports = Arc::clone(&self.imports);
         let Some(Some(helper)) = imports.get(import as usize) else {
-            return self.refused(
-                "helper",
-                "it is weak and absent here; test its address before the call",
-            );
+            return self.refused("helper", "it is weak and absent here; test its address before the call");
         };
         match (helper.body)(self, self.args) {
             Ok(value) => {

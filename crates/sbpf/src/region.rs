@@ -57,11 +57,7 @@ impl RegionId {
     #[must_use]
     pub const fn of(address: u64) -> Option<Self> {
         let n = address >> REGION_SHIFT;
-        if n < REGION_COUNT as u64 {
-            Some(Self(n as u8))
-        } else {
-            None
-        }
+        if n < REGION_COUNT as u64 { Some(Self(n as u8)) } else { None }
     }
 }
 

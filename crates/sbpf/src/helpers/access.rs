@@ -15,8 +15,7 @@ pub(super) fn cost(len: u64) -> u64 {
 
 /// Offset and length of each step over `len` bytes.
 pub(super) fn steps(len: u64) -> impl Iterator<Item = (u64, u64)> {
-    (0..len.div_ceil(STEP_BYTES))
-        .map(move |i| (i * STEP_BYTES, STEP_BYTES.min(len - i * STEP_BYTES)))
+    (0..len.div_ceil(STEP_BYTES)).map(move |i| (i * STEP_BYTES, STEP_BYTES.min(len - i * STEP_BYTES)))
 }
 
 impl Machine {
@@ -40,11 +39,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Fault::Trapped`] when one is not readable.
-    pub(super) fn bytes_pair(
-        &mut self,
-        a: (u64, u64),
-        b: (u64, u64),
-    ) -> Result<(&[u8], &[u8]), Fault> {
+    pub(super) fn bytes_pair(&mut self, a: (u64, u64), b: (u64, u64)) -> Result<(&[u8], &[u8]), Fault> {
         let first = std::ptr::from_ref(self.bytes(a.0, a.1)?);
         let second = self.bytes(b.0, b.1)?;
         // SAFETY: `bytes` proved the range and nothing was unmapped since; both borrows are shared
@@ -56,11 +51,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Fault::Trapped`] when one is not accessible, [`Fault::Refused`] when they overlap.
-    pub(super) fn bytes_and_mut(
-        &mut self,
-        input: (u64, u64),
-        output: (u64, u64),
-    ) -> Result<(&[u8], &mut [u8]), Fault> {
+    pub(super) fn bytes_and_mut(&mut self, input: (u64, u64), output: (u64, u64)) -> Result<(&[u8], &mut [u8]), Fault> {
         let read = std::ptr::from_ref(self.bytes(input.0, input.1)?);
         let written = self.bytes_mut(output.0, output.1)?;
         // By host address: one piece of memory may be mapped in two regions.
@@ -80,8 +71,7 @@ impl Machine {
         let target = self.bytes_mut(to, len)?.as_mut_ptr();
         let source = self.bytes(from, len)?.as_ptr();
         // Where the target starts inside the source, the last bytes go first.
-        let backward =
-            source.addr() < target.addr() && target.addr() < source.addr() + len as usize;
+        let backward = source.addr() < target.addr() && target.addr() < source.addr() + len as usize;
         for (offset, n) in steps(len) {
             self.charge(cost(n))?;
             let offset = if backward { len - offset - n } else { offset } as usize;

@@ -23,18 +23,11 @@ pub(super) fn ds_filter<T: Element>(
     machine.bytes_and_mut((input, len), (out, out_cap))?;
     machine.charge(1)?;
     let range = T::range(spec.op, spec.lo, spec.hi);
-    let mut sink = Sink {
-        form: spec.form,
-        position: 0,
-        written: 0,
-        matches: 0,
-    };
+    let mut sink = Sink { form: spec.form, position: 0, written: 0, matches: 0 };
     match spec.form {
         Form::Bitmap if n.div_ceil(8) > out_cap => return Ok(NO_SPACE),
         Form::Positions if n > 1 << 32 => {
-            return Err(Fault::Refused(
-                "positions are 32-bit numbers, and there are more elements",
-            ));
+            return Err(Fault::Refused("positions are 32-bit numbers, and there are more elements"));
         }
         Form::Bitmap | Form::Positions => {}
     }
@@ -82,10 +75,8 @@ enum Form {
 
 impl Spec {
     fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        let word =
-            |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let long =
-            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let op = match word(0) {
             0 => Comparison::Eq,
             1 => Comparison::Ne,
@@ -100,17 +91,10 @@ impl Spec {
             0 => Form::Bitmap,
             1 => Form::Positions,
             _ => {
-                return Err(Fault::Refused(
-                    "spec->form is not one of enum ds_filter_form",
-                ));
+                return Err(Fault::Refused("spec->form is not one of enum ds_filter_form"));
             }
         };
-        Ok(Self {
-            op,
-            form,
-            lo: long(8),
-            hi: long(16),
-        })
+        Ok(Self { op, form, lo: long(8), hi: long(16) })
     }
 }
 
@@ -132,8 +116,7 @@ impl Sink {
                 let mut left = elements.div_ceil(8) as usize;
                 for mask in masks {
                     let n = left.min(8);
-                    output[self.written..self.written + n]
-                        .copy_from_slice(&mask.to_le_bytes()[..n]);
+                    output[self.written..self.written + n].copy_from_slice(&mask.to_le_bytes()[..n]);
                     self.written += n;
                     left -= n;
                 }

@@ -25,10 +25,7 @@ impl FinderCache {
 }
 
 /// `ds_find(hay, hay_len, needle, needle_len)`. Costs one edge for each 64 bytes looked at.
-pub(super) fn ds_find(
-    machine: &mut Machine,
-    [hay, hay_len, needle, needle_len, _]: [u64; 5],
-) -> Result<u64, Fault> {
+pub(super) fn ds_find(machine: &mut Machine, [hay, hay_len, needle, needle_len, _]: [u64; 5]) -> Result<u64, Fault> {
     const ABSENT: u64 = -1i64 as u64;
     machine.check_read(hay, hay_len)?;
     machine.check_read(needle, needle_len)?;
@@ -53,8 +50,7 @@ fn search(
     // Windows overlap by all but one byte of the needle, so that no match falls between two.
     while at + needle_len <= hay_len {
         let window = (STEP_BYTES + overlap).min(hay_len - at);
-        let (hay_bytes, needle_bytes) =
-            machine.bytes_pair((hay + at, window), (needle, needle_len))?;
+        let (hay_bytes, needle_bytes) = machine.bytes_pair((hay + at, window), (needle, needle_len))?;
         let found = match cache.finder(needle_bytes) {
             Some(finder) => finder.find(hay_bytes),
             None => Finder::new(needle_bytes).find(hay_bytes),

@@ -31,9 +31,7 @@ fn fold<A>(
 /// The elements of a step.
 #[inline(always)]
 fn elements<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
-    bytes
-        .chunks_exact(N)
-        .map(|c| c.try_into().expect("chunks of N bytes"))
+    bytes.chunks_exact(N).map(|c| c.try_into().expect("chunks of N bytes"))
 }
 
 macro_rules! integer_fold {
@@ -43,32 +41,16 @@ macro_rules! integer_fold {
         }
 
         pub(super) fn $min(machine: &mut Machine, args: [u64; 5]) -> Result<u64, Fault> {
-            fold(
-                machine,
-                args,
-                size_of::<$type>() as u64,
-                $type::MAX,
-                $min_step,
-            )
-            .map(|v| v as $wide as u64)
+            fold(machine, args, size_of::<$type>() as u64, $type::MAX, $min_step).map(|v| v as $wide as u64)
         }
 
         pub(super) fn $max(machine: &mut Machine, args: [u64; 5]) -> Result<u64, Fault> {
-            fold(
-                machine,
-                args,
-                size_of::<$type>() as u64,
-                $type::MIN,
-                $max_step,
-            )
-            .map(|v| v as $wide as u64)
+            fold(machine, args, size_of::<$type>() as u64, $type::MIN, $max_step).map(|v| v as $wide as u64)
         }
 
         #[multiversion(targets("x86_64+avx2"))]
         fn $sum_step(state: u64, bytes: &[u8]) -> u64 {
-            elements(bytes).fold(state, |sum, b| {
-                sum.wrapping_add($type::from_le_bytes(b) as $wide as u64)
-            })
+            elements(bytes).fold(state, |sum, b| sum.wrapping_add($type::from_le_bytes(b) as $wide as u64))
         }
 
         #[multiversion(targets("x86_64+avx2"))]
@@ -83,18 +65,10 @@ macro_rules! integer_fold {
     };
 }
 
-integer_fold!(
-    ds_sum_u32, ds_min_u32, ds_max_u32, u32, u64, sum_u32, min_u32, max_u32
-);
-integer_fold!(
-    ds_sum_i32, ds_min_i32, ds_max_i32, i32, i64, sum_i32, min_i32, max_i32
-);
-integer_fold!(
-    ds_sum_u64, ds_min_u64, ds_max_u64, u64, u64, sum_u64, min_u64, max_u64
-);
-integer_fold!(
-    ds_sum_i64, ds_min_i64, ds_max_i64, i64, i64, sum_i64, min_i64, max_i64
-);
+integer_fold!(ds_sum_u32, ds_min_u32, ds_max_u32, u32, u64, sum_u32, min_u32, max_u32);
+integer_fold!(ds_sum_i32, ds_min_i32, ds_max_i32, i32, i64, sum_i32, min_i32, max_i32);
+integer_fold!(ds_sum_u64, ds_min_u64, ds_max_u64, u64, u64, sum_u64, min_u64, max_u64);
+integer_fold!(ds_sum_i64, ds_min_i64, ds_max_i64, i64, i64, sum_i64, min_i64, max_i64);
 
 /// Sums in the making, lane by lane.
 type Lanes = [f64; 8];
@@ -125,11 +99,7 @@ fn sum_f64(lanes: Lanes, bytes: &[u8]) -> Lanes {
 
 /// A step is a multiple of eight elements long, but for the last: lanes stay in step.
 #[inline(always)]
-fn sum_lanes<const N: usize>(
-    mut lanes: Lanes,
-    bytes: &[u8],
-    read: impl Fn([u8; N]) -> f64,
-) -> Lanes {
+fn sum_lanes<const N: usize>(mut lanes: Lanes, bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Lanes {
     let rows = bytes.chunks_exact(8 * N);
     let rest = rows.remainder();
     for row in rows {
@@ -154,17 +124,10 @@ struct Extreme<K> {
 macro_rules! float_extreme {
     ($helper:ident, $step:ident, $type:ident, $key:ident, $bits:ident, $start:ident, $pick:ident, $nan:ident) => {
         pub(super) fn $helper(machine: &mut Machine, args: [u64; 5]) -> Result<u64, Fault> {
-            let start = Extreme {
-                key: key($type::$start.to_bits() as $key),
-                nan: false,
-            };
+            let start = Extreme { key: key($type::$start.to_bits() as $key), nan: false };
             let end = fold(machine, args, size_of::<$type>() as u64, start, $step)?;
             // The key's mapping is its own inverse.
-            Ok(if end.nan {
-                $nan
-            } else {
-                u64::from(key(end.key) as $bits)
-            })
+            Ok(if end.nan { $nan } else { u64::from(key(end.key) as $bits) })
         }
 
         #[multiversion(targets("x86_64+avx2"))]
@@ -176,10 +139,7 @@ macro_rules! float_extreme {
                 nan |= $key::from(bits & $key::MAX > infinity);
                 extreme.$pick(key(bits))
             });
-            Extreme {
-                key: extreme,
-                nan: state.nan | (nan != 0),
-            }
+            Extreme { key: extreme, nan: state.nan | (nan != 0) }
         }
     };
 }
@@ -209,27 +169,9 @@ impl Key for i64 {
 }
 
 float_extreme!(ds_min_f32, min_f32, f32, i32, u32, INFINITY, min, NAN_F32);
-float_extreme!(
-    ds_max_f32,
-    max_f32,
-    f32,
-    i32,
-    u32,
-    NEG_INFINITY,
-    max,
-    NAN_F32
-);
+float_extreme!(ds_max_f32, max_f32, f32, i32, u32, NEG_INFINITY, max, NAN_F32);
 float_extreme!(ds_min_f64, min_f64, f64, i64, u64, INFINITY, min, NAN_F64);
-float_extreme!(
-    ds_max_f64,
-    max_f64,
-    f64,
-    i64,
-    u64,
-    NEG_INFINITY,
-    max,
-    NAN_F64
-);
+float_extreme!(ds_max_f64, max_f64, f64, i64, u64, NEG_INFINITY, max, NAN_F64);
 
 /// `ds_popcount(p, len)`.
 pub(super) fn ds_popcount(machine: &mut Machine, args: [u64; 5]) -> Result<u64, Fault> {
@@ -240,7 +182,5 @@ pub(super) fn ds_popcount(machine: &mut Machine, args: [u64; 5]) -> Result<u64, 
 fn popcount(state: u64, bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8);
     let rest: u32 = words.remainder().iter().map(|b| b.count_ones()).sum();
-    elements(bytes).fold(state + u64::from(rest), |n, b| {
-        n + u64::from(u64::from_le_bytes(b).count_ones())
-    })
+    elements(bytes).fold(state + u64::from(rest), |n, b| n + u64::from(u64::from_le_bytes(b).count_ones()))
 }

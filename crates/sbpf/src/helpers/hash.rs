@@ -20,14 +20,8 @@ pub(super) fn ds_hash64(machine: &mut Machine, [p, len, seed, ..]: [u64; 5]) -> 
     const SHORT_BYTES: u64 = super::access::STEP_BYTES;
     if len <= SHORT_BYTES {
         let mut hash = 0;
-        over(machine, p, len, |bytes| {
-            hash = XxHash3_64::oneshot_with_seed(seed, bytes)
-        })?;
-        return Ok(if len == 0 {
-            XxHash3_64::oneshot_with_seed(seed, &[])
-        } else {
-            hash
-        });
+        over(machine, p, len, |bytes| hash = XxHash3_64::oneshot_with_seed(seed, bytes))?;
+        return Ok(if len == 0 { XxHash3_64::oneshot_with_seed(seed, &[]) } else { hash });
     }
     let mut hasher = XxHash3_64::with_seed(seed);
     over(machine, p, len, |bytes| hasher.write(bytes))?;

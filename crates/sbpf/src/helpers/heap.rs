@@ -51,12 +51,8 @@ impl Heap {
     /// An empty heap that gives out at most this many bytes at one time.
     #[must_use]
     pub fn new(quota_bytes: u64) -> Self {
-        let quota_bytes =
-            quota_bytes.min(crate::region::REGION_LEN_MAX) / GRANULE_BYTES * GRANULE_BYTES;
-        Self {
-            quota_bytes,
-            ..Self::default()
-        }
+        let quota_bytes = quota_bytes.min(crate::region::REGION_LEN_MAX) / GRANULE_BYTES * GRANULE_BYTES;
+        Self { quota_bytes, ..Self::default() }
     }
 
     /// Bytes that are given out now.
@@ -77,11 +73,7 @@ impl Heap {
     /// How the region is mapped now.
     pub fn entry(&mut self) -> RegionEntry {
         match self.base {
-            Some(HostBase(base)) if self.top > 0 => RegionEntry {
-                base,
-                len: self.top,
-                write_len: self.top,
-            },
+            Some(HostBase(base)) if self.top > 0 => RegionEntry { base, len: self.top, write_len: self.top },
             _ => RegionEntry::UNMAPPED,
         }
     }
@@ -120,9 +112,7 @@ impl Heap {
     /// From memory that was not in the region yet.
     fn extend(&mut self, len: u64, align: u64) -> Option<u64> {
         let offset = self.top.next_multiple_of(align);
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= self.quota_bytes)?;
+        let end = offset.checked_add(len).filter(|&end| end <= self.quota_bytes)?;
         if self.base.is_none() {
             let lead = GRANULE_BYTES as usize;
             // Zeroed pages come from the system untouched: a large quota costs address space only.
@@ -137,11 +127,7 @@ impl Heap {
 
     fn free(&mut self, offset: u64) -> Result<(), Fault> {
         let Some(len) = self.live.remove(&offset) else {
-            let inside = self
-                .live
-                .range(..offset)
-                .next_back()
-                .is_some_and(|(&o, &len)| offset < o + len);
+            let inside = self.live.range(..offset).next_back().is_some_and(|(&o, &len)| offset < o + len);
             return Err(Fault::Refused(if inside {
                 "the pointer is inside an allocation, not at its start"
             } else {
@@ -183,14 +169,9 @@ pub(super) fn ds_alloc(machine: &mut Machine, [len, ..]: [u64; 5]) -> Result<u64
 }
 
 /// `ds_alloc_aligned(align, len)`.
-pub(super) fn ds_alloc_aligned(
-    machine: &mut Machine,
-    [align, len, ..]: [u64; 5],
-) -> Result<u64, Fault> {
+pub(super) fn ds_alloc_aligned(machine: &mut Machine, [align, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     if !align.is_power_of_two() || align > ALIGN_MAX_BYTES {
-        return Err(Fault::Refused(
-            "the alignment is not a power of two up to 1 MiB",
-        ));
+        return Err(Fault::Refused("the alignment is not a power of two up to 1 MiB"));
     }
     allocate(machine, len, align)
 }

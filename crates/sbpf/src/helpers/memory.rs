@@ -5,19 +5,13 @@ use crate::machine::{Fault, Machine};
 use std::cmp::Ordering;
 
 /// `ds_memcpy(to, from, len)` and `ds_memmove`: the same, so that an overlap has one answer.
-pub(super) fn ds_memmove(
-    machine: &mut Machine,
-    [to, from, len, ..]: [u64; 5],
-) -> Result<u64, Fault> {
+pub(super) fn ds_memmove(machine: &mut Machine, [to, from, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     machine.copy(to, from, len)?;
     Ok(to)
 }
 
 /// `ds_memset(to, value, len)`.
-pub(super) fn ds_memset(
-    machine: &mut Machine,
-    [to, value, len, ..]: [u64; 5],
-) -> Result<u64, Fault> {
+pub(super) fn ds_memset(machine: &mut Machine, [to, value, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     fill(machine, to, value as u8, len)?;
     Ok(to)
 }

@@ -117,11 +117,7 @@ impl HelperSet {
         let mut by_name = std::collections::HashMap::with_capacity(helpers.len());
         for (i, h) in helpers.iter().enumerate() {
             let id = HelperId(u16::try_from(i).expect("at most 65,536 helpers"));
-            assert!(
-                by_name.insert(h.name, id).is_none(),
-                "two helpers are named {}",
-                h.name
-            );
+            assert!(by_name.insert(h.name, id).is_none(), "two helpers are named {}", h.name);
         }
         Self { helpers, by_name }
     }
@@ -146,17 +142,9 @@ impl HelperSet {
     /// Names that differ little from `name`, nearest first: what the author may have meant.
     #[must_use]
     pub fn near(&self, name: &str) -> Vec<&'static str> {
-        let mut all: Vec<_> = self
-            .helpers
-            .iter()
-            .map(|h| (distance(name, h.name), h.name))
-            .collect();
+        let mut all: Vec<_> = self.helpers.iter().map(|h| (distance(name, h.name), h.name)).collect();
         all.sort_unstable();
-        all.into_iter()
-            .take_while(|(d, _)| *d <= 1 + name.len() / 3)
-            .take(3)
-            .map(|(_, n)| n)
-            .collect()
+        all.into_iter().take_while(|(d, _)| *d <= 1 + name.len() / 3).take(3).map(|(_, n)| n).collect()
     }
 }
 

@@ -6,10 +6,7 @@ use crate::float::eval;
 use crate::ir::FloatOp;
 
 const SCALAR: Param = Param::Scalar;
-const PURE: HelperEffects = HelperEffects {
-    uses_clock: false,
-    does_io: false,
-};
+const PURE: HelperEffects = HelperEffects { uses_clock: false, does_io: false };
 
 /// The standard set: what `diskside.h` declares.
 #[must_use]
@@ -29,16 +26,7 @@ fn helper(
     body: HelperFn,
     doc: &'static str,
 ) -> Helper {
-    Helper {
-        name,
-        prototype,
-        doc,
-        params,
-        ret,
-        effects: PURE,
-        float: None,
-        body,
-    }
+    Helper { name, prototype, doc, params, ret, effects: PURE, float: None, body }
 }
 
 fn memory_helpers() -> Vec<Helper> {
@@ -70,11 +58,7 @@ fn memory_helpers() -> Vec<Helper> {
         helper(
             "ds_memcpy",
             "void *ds_memcpy(void *to, const void *from, __u64 len)",
-            &[
-                Param::Write { len: 2, unit: 1 },
-                Param::Read { len: 2, unit: 1 },
-                SCALAR,
-            ],
+            &[Param::Write { len: 2, unit: 1 }, Param::Read { len: 2, unit: 1 }, SCALAR],
             Return::Param(0),
             memory::ds_memmove,
             "Copies len bytes; the ranges may overlap. Returns to.",
@@ -82,11 +66,7 @@ fn memory_helpers() -> Vec<Helper> {
         helper(
             "ds_memmove",
             "void *ds_memmove(void *to, const void *from, __u64 len)",
-            &[
-                Param::Write { len: 2, unit: 1 },
-                Param::Read { len: 2, unit: 1 },
-                SCALAR,
-            ],
+            &[Param::Write { len: 2, unit: 1 }, Param::Read { len: 2, unit: 1 }, SCALAR],
             Return::Param(0),
             memory::ds_memmove,
             "Copies len bytes; the ranges may overlap. Returns to.",
@@ -102,11 +82,7 @@ fn memory_helpers() -> Vec<Helper> {
         helper(
             "ds_memcmp",
             "__s64 ds_memcmp(const void *a, const void *b, __u64 len)",
-            &[
-                Param::Read { len: 2, unit: 1 },
-                Param::Read { len: 2, unit: 1 },
-                SCALAR,
-            ],
+            &[Param::Read { len: 2, unit: 1 }, Param::Read { len: 2, unit: 1 }, SCALAR],
             Return::Scalar,
             memory::ds_memcmp,
             "Compares bytes as unsigned numbers: -1, 0 or 1.",
@@ -114,12 +90,7 @@ fn memory_helpers() -> Vec<Helper> {
         helper(
             "ds_find",
             "__s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len)",
-            &[
-                Param::Read { len: 1, unit: 1 },
-                SCALAR,
-                Param::Read { len: 3, unit: 1 },
-                SCALAR,
-            ],
+            &[Param::Read { len: 1, unit: 1 }, SCALAR, Param::Read { len: 3, unit: 1 }, SCALAR],
             Return::Scalar,
             find::ds_find,
             "Offset of the first occurrence of needle in hay, or -1.",
@@ -145,25 +116,18 @@ fn vector_helpers() -> Vec<Helper> {
     const ARRAY_1: &[Param] = &[Param::Read { len: 1, unit: 1 }, SCALAR];
     const ARRAY_4: &[Param] = &[Param::Read { len: 1, unit: 4 }, SCALAR];
     const ARRAY_8: &[Param] = &[Param::Read { len: 1, unit: 8 }, SCALAR];
-    const FILTER_DOC: &str = "Which elements satisfy spec, as a bitmap or as positions: the number of matches, or -DS_ENOSPC.";
+    const FILTER_DOC: &str =
+        "Which elements satisfy spec, as a bitmap or as positions: the number of matches, or -DS_ENOSPC.";
     const SUM_DOC: &str = "Sum of n elements modulo 2^64; 0 for none.";
     const FLOAT_SUM_DOC: &str = "Sum of n elements in binary64, in eight lanes; 0 for none.";
     const MIN_DOC: &str = "Least of n elements; for none the greatest value of the type.";
     const MAX_DOC: &str = "Greatest of n elements; for none the least value of the type.";
     const FLOAT_MIN_DOC: &str = "Least of n elements; NaN if one is NaN; plus infinity for none.";
-    const FLOAT_MAX_DOC: &str =
-        "Greatest of n elements; NaN if one is NaN; minus infinity for none.";
+    const FLOAT_MAX_DOC: &str = "Greatest of n elements; NaN if one is NaN; minus infinity for none.";
 
     macro_rules! array {
         ($name:ident, $prototype:literal, $params:ident, $body:expr, $doc:ident) => {
-            helper(
-                stringify!($name),
-                $prototype,
-                $params,
-                Return::Scalar,
-                $body,
-                $doc,
-            )
+            helper(stringify!($name), $prototype, $params, Return::Scalar, $body, $doc)
         };
     }
     vec![
@@ -209,132 +173,24 @@ fn vector_helpers() -> Vec<Helper> {
             filter::ds_filter::<f64>,
             FILTER_DOC
         ),
-        array!(
-            ds_sum_u32,
-            "__u64 ds_sum_u32(const __u32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_sum_u32,
-            SUM_DOC
-        ),
-        array!(
-            ds_sum_i32,
-            "__s64 ds_sum_i32(const __s32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_sum_i32,
-            SUM_DOC
-        ),
-        array!(
-            ds_sum_u64,
-            "__u64 ds_sum_u64(const __u64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_sum_u64,
-            SUM_DOC
-        ),
-        array!(
-            ds_sum_i64,
-            "__s64 ds_sum_i64(const __s64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_sum_i64,
-            SUM_DOC
-        ),
-        array!(
-            ds_sum_f32,
-            "ds_f64 ds_sum_f32(const ds_f32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_sum_f32,
-            FLOAT_SUM_DOC
-        ),
-        array!(
-            ds_sum_f64,
-            "ds_f64 ds_sum_f64(const ds_f64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_sum_f64,
-            FLOAT_SUM_DOC
-        ),
-        array!(
-            ds_min_u32,
-            "__u64 ds_min_u32(const __u32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_min_u32,
-            MIN_DOC
-        ),
-        array!(
-            ds_min_i32,
-            "__s64 ds_min_i32(const __s32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_min_i32,
-            MIN_DOC
-        ),
-        array!(
-            ds_min_u64,
-            "__u64 ds_min_u64(const __u64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_min_u64,
-            MIN_DOC
-        ),
-        array!(
-            ds_min_i64,
-            "__s64 ds_min_i64(const __s64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_min_i64,
-            MIN_DOC
-        ),
-        array!(
-            ds_min_f32,
-            "ds_f32 ds_min_f32(const ds_f32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_min_f32,
-            FLOAT_MIN_DOC
-        ),
-        array!(
-            ds_min_f64,
-            "ds_f64 ds_min_f64(const ds_f64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_min_f64,
-            FLOAT_MIN_DOC
-        ),
-        array!(
-            ds_max_u32,
-            "__u64 ds_max_u32(const __u32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_max_u32,
-            MAX_DOC
-        ),
-        array!(
-            ds_max_i32,
-            "__s64 ds_max_i32(const __s32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_max_i32,
-            MAX_DOC
-        ),
-        array!(
-            ds_max_u64,
-            "__u64 ds_max_u64(const __u64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_max_u64,
-            MAX_DOC
-        ),
-        array!(
-            ds_max_i64,
-            "__s64 ds_max_i64(const __s64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_max_i64,
-            MAX_DOC
-        ),
-        array!(
-            ds_max_f32,
-            "ds_f32 ds_max_f32(const ds_f32 *p, __u64 n)",
-            ARRAY_4,
-            fold::ds_max_f32,
-            FLOAT_MAX_DOC
-        ),
-        array!(
-            ds_max_f64,
-            "ds_f64 ds_max_f64(const ds_f64 *p, __u64 n)",
-            ARRAY_8,
-            fold::ds_max_f64,
-            FLOAT_MAX_DOC
-        ),
+        array!(ds_sum_u32, "__u64 ds_sum_u32(const __u32 *p, __u64 n)", ARRAY_4, fold::ds_sum_u32, SUM_DOC),
+        array!(ds_sum_i32, "__s64 ds_sum_i32(const __s32 *p, __u64 n)", ARRAY_4, fold::ds_sum_i32, SUM_DOC),
+        array!(ds_sum_u64, "__u64 ds_sum_u64(const __u64 *p, __u64 n)", ARRAY_8, fold::ds_sum_u64, SUM_DOC),
+        array!(ds_sum_i64, "__s64 ds_sum_i64(const __s64 *p, __u64 n)", ARRAY_8, fold::ds_sum_i64, SUM_DOC),
+        array!(ds_sum_f32, "ds_f64 ds_sum_f32(const ds_f32 *p, __u64 n)", ARRAY_4, fold::ds_sum_f32, FLOAT_SUM_DOC),
+        array!(ds_sum_f64, "ds_f64 ds_sum_f64(const ds_f64 *p, __u64 n)", ARRAY_8, fold::ds_sum_f64, FLOAT_SUM_DOC),
+        array!(ds_min_u32, "__u64 ds_min_u32(const __u32 *p, __u64 n)", ARRAY_4, fold::ds_min_u32, MIN_DOC),
+        array!(ds_min_i32, "__s64 ds_min_i32(const __s32 *p, __u64 n)", ARRAY_4, fold::ds_min_i32, MIN_DOC),
+        array!(ds_min_u64, "__u64 ds_min_u64(const __u64 *p, __u64 n)", ARRAY_8, fold::ds_min_u64, MIN_DOC),
+        array!(ds_min_i64, "__s64 ds_min_i64(const __s64 *p, __u64 n)", ARRAY_8, fold::ds_min_i64, MIN_DOC),
+        array!(ds_min_f32, "ds_f32 ds_min_f32(const ds_f32 *p, __u64 n)", ARRAY_4, fold::ds_min_f32, FLOAT_MIN_DOC),
+        array!(ds_min_f64, "ds_f64 ds_min_f64(const ds_f64 *p, __u64 n)", ARRAY_8, fold::ds_min_f64, FLOAT_MIN_DOC),
+        array!(ds_max_u32, "__u64 ds_max_u32(const __u32 *p, __u64 n)", ARRAY_4, fold::ds_max_u32, MAX_DOC),
+        array!(ds_max_i32, "__s64 ds_max_i32(const __s32 *p, __u64 n)", ARRAY_4, fold::ds_max_i32, MAX_DOC),
+        array!(ds_max_u64, "__u64 ds_max_u64(const __u64 *p, __u64 n)", ARRAY_8, fold::ds_max_u64, MAX_DOC),
+        array!(ds_max_i64, "__s64 ds_max_i64(const __s64 *p, __u64 n)", ARRAY_8, fold::ds_max_i64, MAX_DOC),
+        array!(ds_max_f32, "ds_f32 ds_max_f32(const ds_f32 *p, __u64 n)", ARRAY_4, fold::ds_max_f32, FLOAT_MAX_DOC),
+        array!(ds_max_f64, "ds_f64 ds_max_f64(const ds_f64 *p, __u64 n)", ARRAY_8, fold::ds_max_f64, FLOAT_MAX_DOC),
         helper(
             "ds_popcount",
             "__u64 ds_popcount(const void *p, __u64 len)",
@@ -365,10 +221,7 @@ fn digest_helpers() -> Vec<Helper> {
             "XXH3 of 64 bits (XXH3_64bits_withSeed).",
         ),
         Helper {
-            effects: HelperEffects {
-                does_io: true,
-                ..PURE
-            },
+            effects: HelperEffects { does_io: true, ..PURE },
             ..helper(
                 "ds_log",
                 "void ds_log(const char *msg, __u64 len)",
@@ -379,10 +232,7 @@ fn digest_helpers() -> Vec<Helper> {
             )
         },
         Helper {
-            effects: HelperEffects {
-                uses_clock: true,
-                ..PURE
-            },
+            effects: HelperEffects { uses_clock: true, ..PURE },
             ..helper(
                 "ds_now",
                 "__u64 ds_now(void)",

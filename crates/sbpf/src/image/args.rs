@@ -17,38 +17,19 @@ const BOOL: u32 = 4;
 
 /// The schema of a program's arguments: the structure that its fourth parameter points to. `None`
 /// when that is no pointer to a structure.
-pub(super) fn schema(
-    btf: &Btf<'_>,
-    program: &str,
-    function: u32,
-) -> Result<Option<ArgSchema>, ImageError> {
-    let Some(id) = btf
-        .prototype(function)
-        .and_then(|p| p.params.get(ARGS_PARAM).copied())
-    else {
+pub(super) fn schema(btf: &Btf<'_>, program: &str, function: u32) -> Result<Option<ArgSchema>, ImageError> {
+    let Some(id) = btf.prototype(function).and_then(|p| p.params.get(ARGS_PARAM).copied()) else {
         return Ok(None);
     };
-    let pointee = btf
-        .strip(id)
-        .filter(|(_, t)| t.kind == kind::PTR)
-        .and_then(|(_, t)| btf.strip(t.size_or_type));
+    let pointee = btf.strip(id).filter(|(_, t)| t.kind == kind::PTR).and_then(|(_, t)| btf.strip(t.size_or_type));
     let Some((id, ty)) = pointee.filter(|(_, t)| t.kind == kind::STRUCT) else {
         return Ok(None);
     };
-    let mut walk = Walk {
-        btf,
-        program,
-        len_bytes: ty.size_or_type,
-        fields: Vec::new(),
-    };
+    let mut walk = Walk { btf, program, len_bytes: ty.size_or_type, fields: Vec::new() };
     walk.structure(id, "", 0, 0)?;
     let mut fields = walk.fields;
     fields.sort_by_key(|f| f.offset);
-    Ok(Some(ArgSchema {
-        name: btf.name(ty).to_owned(),
-        len_bytes: ty.size_or_type,
-        fields,
-    }))
+    Ok(Some(ArgSchema { name: btf.name(ty).to_owned(), len_bytes: ty.size_or_type, fields }))
 }
 
 struct Walk<'b, 'a> {
@@ -60,13 +41,7 @@ struct Walk<'b, 'a> {
 }
 
 impl Walk<'_, '_> {
-    fn structure(
-        &mut self,
-        id: u32,
-        prefix: &str,
-        base: u32,
-        depth: usize,
-    ) -> Result<(), ImageError> {
+    fn structure(&mut self, id: u32, prefix: &str, base: u32, depth: usize) -> Result<(), ImageError> {
         let btf = self.btf;
         let Some(ty) = btf.get(id) else {
             return Ok(());
@@ -79,9 +54,7 @@ impl Walk<'_, '_> {
             };
             let bad = |what: String| self.refused(&name, what);
             if m.is_bit_field || !m.offset_bits.is_multiple_of(8) {
-                return Err(bad(
-                    "bit fields are not supported; use a whole integer".into()
-                ));
+                return Err(bad("bit fields are not supported; use a whole integer".into()));
             }
             let offset = base + m.offset_bits / 8;
             let tags = btf.tags(id, index as u32);
@@ -95,10 +68,7 @@ impl Walk<'_, '_> {
                 _ => {
                     let field = self.field(&name, offset, m.ty, tags)?;
                     if self.fields.len() == FIELDS_MAX {
-                        return Err(self.refused(
-                            &name,
-                            format!("there are more than {FIELDS_MAX} arguments"),
-                        ));
+                        return Err(self.refused(&name, format!("there are more than {FIELDS_MAX} arguments")));
                     }
                     self.fields.push(field);
                 }
@@ -107,27 +77,17 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn field(
-        &self,
-        name: &str,
-        offset: u32,
-        id: u32,
-        tags: &[&str],
-    ) -> Result<ArgField, ImageError> {
+    fn field(&self, name: &str, offset: u32, id: u32, tags: &[&str]) -> Result<ArgField, ImageError> {
         let bad = |what: String| self.refused(name, what);
         let (element, count, is_array) = self.flatten(name, id)?;
         let (ty, values) = self.element(element).ok_or_else(|| {
-            bad(
-                "its type is no number, enumeration, array or structure of them; \
+            bad("its type is no number, enumeration, array or structure of them; \
                  pointers and unions have no meaning outside the caller"
-                    .into(),
-            )
+                .into())
         })?;
         let end = u64::from(offset) + u64::from(count) * u64::from(ty.len_bytes());
         if end > u64::from(self.len_bytes) || (is_array && count == 0 && offset != self.len_bytes) {
-            return Err(bad(
-                "it reaches past the end of the structure, or is a flexible array before it".into(),
-            ));
+            return Err(bad("it reaches past the end of the structure, or is a flexible array before it".into()));
         }
         let mut field = ArgField {
             name: name.to_owned(),
@@ -154,17 +114,11 @@ impl Walk<'_, '_> {
         let mut count = 1u32;
         let mut is_array = false;
         for _ in 0..DEPTH_MAX {
-            let array = self
-                .btf
-                .strip(id)
-                .filter(|(_, t)| t.kind == kind::ARRAY)
-                .and_then(|(_, t)| self.btf.array(t));
+            let array = self.btf.strip(id).filter(|(_, t)| t.kind == kind::ARRAY).and_then(|(_, t)| self.btf.array(t));
             let Some((element, n)) = array else {
                 return Ok((id, count, is_array));
             };
-            count = count
-                .checked_mul(n)
-                .ok_or_else(|| self.refused(name, "the array is too long".into()))?;
+            count = count.checked_mul(n).ok_or_else(|| self.refused(name, "the array is too long".into()))?;
             is_array = true;
             id = element;
         }
@@ -210,11 +164,7 @@ impl Walk<'_, '_> {
     }
 
     fn refused(&self, field: &str, what: String) -> ImageError {
-        ImageError::Argument {
-            program: self.program.to_owned(),
-            field: field.to_owned(),
-            what,
-        }
+        ImageError::Argument { program: self.program.to_owned(), field: field.to_owned(), what }
     }
 }
 
@@ -287,20 +237,12 @@ fn parse_integer(text: &str) -> Option<i64> {
 }
 
 /// Compares the declaration of a helper with the helper.
-pub(super) fn check_declaration(
-    btf: &Btf<'_>,
-    symbol: &str,
-    helper: &Helper,
-) -> Result<(), ImageError> {
+pub(super) fn check_declaration(btf: &Btf<'_>, symbol: &str, helper: &Helper) -> Result<(), ImageError> {
     let Some(declared) = btf.extern_function(symbol).and_then(|id| btf.prototype(id)) else {
         return Ok(());
     };
     let wrong = |what: String| {
-        Err(ImageError::Signature {
-            helper: helper.name.to_owned(),
-            what,
-            prototype: helper.prototype.to_owned(),
-        })
+        Err(ImageError::Signature { helper: helper.name.to_owned(), what, prototype: helper.prototype.to_owned() })
     };
     if declared.params.len() != helper.params.len() {
         return wrong(format!("{} parameters", declared.params.len()));
@@ -308,11 +250,7 @@ pub(super) fn check_declaration(
     for (i, (id, param)) in declared.params.iter().zip(helper.params).enumerate() {
         let wants_pointer = !matches!(param, Param::Scalar);
         if is_pointer(btf, *id) != wants_pointer {
-            let what = if wants_pointer {
-                "a number"
-            } else {
-                "a pointer"
-            };
+            let what = if wants_pointer { "a number" } else { "a pointer" };
             return wrong(format!("{what} as parameter {}", i + 1));
         }
     }

@@ -77,22 +77,11 @@ pub(super) struct Prototype {
 
 impl<'a> Btf<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, ImageError> {
-        let bad = |offset, what| ImageError::Debug {
-            section: ".BTF",
-            offset,
-            what,
-        };
-        let (types_start, types_end, strings) = header(bytes)
-            .ok_or_else(|| bad(0, "the header is damaged, or for another version than 1"))?;
+        let bad = |offset, what| ImageError::Debug { section: ".BTF", offset, what };
+        let (types_start, types_end, strings) =
+            header(bytes).ok_or_else(|| bad(0, "the header is damaged, or for another version than 1"))?;
         let mut btf = Self {
-            types: vec![Type {
-                name: 0,
-                kind: 0,
-                vlen: 0,
-                flag: false,
-                size_or_type: 0,
-                tail: &[],
-            }],
+            types: vec![Type { name: 0, kind: 0, vlen: 0, flag: false, size_or_type: 0, tail: &[] }],
             strings,
             functions: HashMap::new(),
             externs: HashMap::new(),
@@ -113,23 +102,14 @@ impl<'a> Btf<'a> {
         self.types.push(ty);
         match ty.kind {
             kind::FUNC => {
-                let names = if ty.vlen == EXTERN {
-                    &mut self.externs
-                } else {
-                    &mut self.functions
-                };
+                let names = if ty.vlen == EXTERN { &mut self.externs } else { &mut self.functions };
                 if let Some(name) = text_at(self.strings, ty.name) {
                     names.entry(name).or_insert(id);
                 }
             }
             kind::DECL_TAG => {
-                if let (Some(member), Some(text)) =
-                    (u32_at(ty.tail, 0), text_at(self.strings, ty.name))
-                {
-                    self.tags
-                        .entry((ty.size_or_type, member))
-                        .or_default()
-                        .push(text);
+                if let (Some(member), Some(text)) = (u32_at(ty.tail, 0), text_at(self.strings, ty.name)) {
+                    self.tags.entry((ty.size_or_type, member)).or_default().push(text);
                 }
             }
             _ => {}
@@ -162,9 +142,7 @@ impl<'a> Btf<'a> {
         for _ in 0..CHAIN_MAX {
             let ty = self.get(id)?;
             match ty.kind {
-                kind::TYPEDEF | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => {
-                    id = ty.size_or_type
-                }
+                kind::TYPEDEF | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => id = ty.size_or_type,
                 _ => return Some((id, ty)),
             }
         }
@@ -184,18 +162,9 @@ impl<'a> Btf<'a> {
     /// The prototype of a `FUNC`.
     pub(super) fn prototype(&self, function: u32) -> Option<Prototype> {
         let f = self.get(function).filter(|t| t.kind == kind::FUNC)?;
-        let p = self
-            .get(f.size_or_type)
-            .filter(|t| t.kind == kind::FUNC_PROTO)?;
-        let params = p
-            .tail
-            .chunks_exact(8)
-            .filter_map(|c| u32_at(c, 4))
-            .collect();
-        Some(Prototype {
-            ret: p.size_or_type,
-            params,
-        })
+        let p = self.get(f.size_or_type).filter(|t| t.kind == kind::FUNC_PROTO)?;
+        let params = p.tail.chunks_exact(8).filter_map(|c| u32_at(c, 4)).collect();
+        Some(Prototype { ret: p.size_or_type, params })
     }
 
     /// Members of a structure or union.
@@ -203,11 +172,7 @@ impl<'a> Btf<'a> {
         let strings = self.strings;
         ty.tail.chunks_exact(12).map(move |m| {
             let word = |i| u32_at(m, i).unwrap_or_default();
-            let (offset_bits, bits) = if ty.flag {
-                (word(8) & 0x00ff_ffff, word(8) >> 24)
-            } else {
-                (word(8), 0)
-            };
+            let (offset_bits, bits) = if ty.flag { (word(8) & 0x00ff_ffff, word(8) >> 24) } else { (word(8), 0) };
             Member {
                 name: text_at(strings, word(0)).unwrap_or_default(),
                 ty: word(4),
@@ -219,9 +184,7 @@ impl<'a> Btf<'a> {
 
     /// Texts of the `btf_decl_tag` attributes of a member.
     pub(super) fn tags(&self, structure: u32, member: u32) -> &[&'a str] {
-        self.tags
-            .get(&(structure, member))
-            .map_or(&[], Vec::as_slice)
+        self.tags.get(&(structure, member)).map_or(&[], Vec::as_slice)
     }
 
     /// Element type and count of an array.

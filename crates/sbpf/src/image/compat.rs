@@ -7,15 +7,8 @@ const LAMBDA_FIRST: i32 = 156;
 
 /// lambda-IO's helpers in the order of their numbers. The two that read and write at an offset of a
 /// buffer with a stated boundary have no plain counterpart.
-const LAMBDA_HELPERS: [&str; 7] = [
-    "ds_memcpy",
-    "ds_alloc",
-    "ds_free",
-    "ds_lambda_mem_read",
-    "ds_lambda_mem_write",
-    "ds_memcmp",
-    "ds_memset",
-];
+const LAMBDA_HELPERS: [&str; 7] =
+    ["ds_memcpy", "ds_alloc", "ds_free", "ds_lambda_mem_read", "ds_lambda_mem_write", "ds_memcmp", "ds_memset"];
 
 /// The helper that a kind's programs call by this number.
 pub(super) fn helper_by_number(kind: Kind, number: i32) -> Option<&'static str> {

@@ -114,19 +114,12 @@ impl<'a> Object<'a> {
         let sections = read_sections(header, &table, bytes)?;
         let (symbols, symtab) = read_symbols(&table, &sections, bytes)?;
         let relocations = read_relocations(&table, &sections, &symbols, symtab, bytes)?;
-        Ok(Self {
-            sections,
-            symbols,
-            relocations,
-        })
+        Ok(Self { sections, symbols, relocations })
     }
 
     /// The sections with this role and their indices, in the order of the object.
     pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = (usize, &Section<'a>)> {
-        self.sections
-            .iter()
-            .enumerate()
-            .filter(move |(_, s)| s.role == role)
+        self.sections.iter().enumerate().filter(move |(_, s)| s.role == role)
     }
 
     /// The bytes of the only section with this role.
@@ -149,11 +142,7 @@ fn file_header(bytes: &[u8]) -> Result<&Header, ImageError> {
         return Err(ImageError::elf("it is not a 64-bit object"));
     }
     let machine = |b: [u8; 2], big| {
-        if big {
-            u16::from_be_bytes(b)
-        } else {
-            u16::from_le_bytes(b)
-        }
+        if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
     };
     let big = ident[5] == elf::ELFDATA2MSB.0;
     let Some(m) = bytes.get(18..20) else {
@@ -169,9 +158,7 @@ fn file_header(bytes: &[u8]) -> Result<&Header, ImageError> {
     let header = Header::parse(bytes).map_err(malformed)?;
     let file_type = header.e_type(LE);
     if file_type != elf::ET_REL {
-        return Err(ImageError::FileType {
-            file_type: file_type.0,
-        });
+        return Err(ImageError::FileType { file_type: file_type.0 });
     }
     Ok(header)
 }
@@ -195,9 +182,9 @@ fn read_sections<'a>(
         let align = s.sh_addralign(LE).max(1);
         let data = match role {
             Role::Ignored | Role::Bss | Role::Unsupported(_) => &[][..],
-            _ => s.data(LE, bytes).map_err(|_| {
-                ImageError::section(name, "its bytes reach past the end of the object")
-            })?,
+            _ => s
+                .data(LE, bytes)
+                .map_err(|_| ImageError::section(name, "its bytes reach past the end of the object"))?,
         };
         let is_loaded = matches!(role, Role::Code | Role::ReadOnly | Role::Data | Role::Bss);
         if is_loaded && !(align.is_power_of_two() && align <= ALIGN_MAX) {
@@ -215,13 +202,7 @@ fn read_sections<'a>(
                 format!("its length {len} or alignment {align} does not fit 8-byte instructions"),
             ));
         }
-        sections.push(Section {
-            name,
-            role,
-            data,
-            len,
-            align,
-        });
+        sections.push(Section { name, role, data, len, align });
     }
     Ok(sections)
 }
@@ -264,17 +245,14 @@ fn read_symbols<'a>(
     sections: &[Section<'a>],
     bytes: &'a [u8],
 ) -> Result<(Vec<Symbol<'a>>, usize), ImageError> {
-    let symtab = table
-        .symbols(LE, bytes, elf::SHT_SYMTAB)
-        .map_err(malformed)?;
+    let symtab = table.symbols(LE, bytes, elf::SHT_SYMTAB).map_err(malformed)?;
     limit("the number of symbols", symtab.len(), SYMBOLS_MAX)?;
     let names = string_bytes(table, symtab.string_section(), bytes)?;
     let mut symbols = Vec::with_capacity(symtab.len());
     for (index, s) in symtab.enumerate() {
         let name = text_at(names, s.st_name(LE))
             .ok_or_else(|| ImageError::elf(format!("symbol {} has a bad name", index.0)))?;
-        let bad =
-            |what: &str| ImageError::elf(format!("symbol {} (`{name}`) is in {what}", index.0));
+        let bad = |what: &str| ImageError::elf(format!("symbol {} (`{name}`) is in {what}", index.0));
         let definition = if s.is_undefined(LE) {
             Definition::Undefined
         } else if s.is_common(LE) {
@@ -282,10 +260,8 @@ fn read_symbols<'a>(
         } else if s.is_absolute(LE) {
             Definition::Absolute
         } else {
-            let section = symtab
-                .symbol_section(LE, s, index)
-                .map_err(malformed)?
-                .ok_or_else(|| bad("a reserved section"))?;
+            let section =
+                symtab.symbol_section(LE, s, index).map_err(malformed)?.ok_or_else(|| bad("a reserved section"))?;
             if section.0 >= sections.len() {
                 return Err(bad("a section that does not exist"));
             }
@@ -326,10 +302,7 @@ fn read_relocations(
         let name = sections[index.0].name;
         let target = s.info_link(LE).0;
         let Some(changed) = sections.get(target) else {
-            return Err(ImageError::section(
-                name,
-                "it relocates a section that does not exist",
-            ));
+            return Err(ImageError::section(name, "it relocates a section that does not exist"));
         };
         if !matches!(changed.role, Role::Code | Role::ReadOnly | Role::Data) {
             continue;
@@ -342,13 +315,7 @@ fn read_relocations(
                     format!("the relocation of offset {offset:#x} names a missing symbol"),
                 ));
             }
-            out.push(Relocation {
-                section: target,
-                offset,
-                symbol,
-                r_type,
-                addend,
-            });
+            out.push(Relocation { section: target, offset, symbol, r_type, addend });
             limit("the number of relocations", out.len(), RELOCATIONS_MAX)
         };
         let link = if let Some((rels, link)) = s.rel(LE, bytes).map_err(malformed)? {
@@ -359,22 +326,14 @@ fn read_relocations(
         } else if let Some((relas, link)) = s.rela(LE, bytes).map_err(malformed)? {
             for r in relas {
                 let addend = Some(r.r_addend(LE));
-                push(
-                    r.r_offset(LE),
-                    r.r_sym(LE, false),
-                    r.r_type(LE, false).0,
-                    addend,
-                )?;
+                push(r.r_offset(LE), r.r_sym(LE, false), r.r_type(LE, false).0, addend)?;
             }
             link
         } else {
             continue;
         };
         if link.0 != symtab {
-            return Err(ImageError::section(
-                name,
-                "it refers to another symbol table",
-            ));
+            return Err(ImageError::section(name, "it refers to another symbol table"));
         }
     }
     Ok(out)
@@ -410,11 +369,7 @@ pub(super) fn limit(what: &'static str, value: usize, limit: usize) -> Result<()
     if value <= limit {
         return Ok(());
     }
-    Err(ImageError::Limit {
-        what,
-        value: value as u64,
-        limit: limit as u64,
-    })
+    Err(ImageError::Limit { what, value: value as u64, limit: limit as u64 })
 }
 
 fn malformed(e: object::read::Error) -> ImageError {

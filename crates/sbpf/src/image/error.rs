@@ -235,10 +235,7 @@ impl ImageError {
     }
 
     pub(super) fn section(section: &str, what: impl Into<String>) -> Self {
-        Self::Section {
-            section: section.to_owned(),
-            what: what.into(),
-        }
+        Self::Section { section: section.to_owned(), what: what.into() }
     }
 }
 
@@ -283,11 +280,7 @@ impl fmt::Display for MissingList<'_> {
         f.write_str("neither the object nor this host defines ")?;
         for (i, s) in self.0.iter().take(LISTED_MAX).enumerate() {
             let comma = if i == 0 { "" } else { ", " };
-            write!(
-                f,
-                "{comma}`{}` (used at `{}`+{:#x}",
-                s.name, s.place.section, s.place.offset
-            )?;
+            write!(f, "{comma}`{}` (used at `{}`+{:#x}", s.name, s.place.section, s.place.offset)?;
             if !s.near.is_empty() {
                 write!(f, "; did you mean {}?", s.near.join(", "))?;
             }

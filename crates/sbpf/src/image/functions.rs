@@ -46,12 +46,7 @@ impl<'o, 'a> CodeMap<'o, 'a> {
                 labels.entry((index, s.value)).or_insert(s.name);
             }
         }
-        Self {
-            object,
-            starts,
-            by_name,
-            labels,
-        }
+        Self { object, starts, by_name, labels }
     }
 
     /// The slot at an offset of a code section, by the section's name.
@@ -99,10 +94,7 @@ pub(super) struct Functions<'a> {
 impl<'a> Functions<'a> {
     pub(super) fn collect(map: &CodeMap<'_, 'a>, code: &[Slot]) -> Result<Self, ImageError> {
         let symbols = function_symbols(map)?;
-        let mut names: BTreeMap<usize, String> = symbols
-            .iter()
-            .map(|(start, c)| (*start, c.name.to_owned()))
-            .collect();
+        let mut names: BTreeMap<usize, String> = symbols.iter().map(|(start, c)| (*start, c.name.to_owned())).collect();
         for (start, index) in &map.starts {
             names.entry(*start).or_insert_with(|| {
                 let section = map.object.sections[*index].name;
@@ -122,12 +114,7 @@ impl<'a> Functions<'a> {
             let (section_start, index) = map.section_at(start);
             let section_end = map.end_of(index, section_start);
             let next = starts.get(i + 1).copied().unwrap_or(section_end);
-            list.push(Function {
-                name,
-                start,
-                end: next.min(section_end),
-                params: None,
-            });
+            list.push(Function { name, start, end: next.min(section_end), params: None });
         }
         Ok(Self { list, symbols })
     }
@@ -141,11 +128,7 @@ impl<'a> Functions<'a> {
     }
 
     /// The programs: functions in sections whose name chooses a kind, or `kind` where it is given.
-    pub(super) fn programs(
-        &self,
-        map: &CodeMap<'_, 'a>,
-        kind: Option<Kind>,
-    ) -> Result<Vec<Program>, ImageError> {
+    pub(super) fn programs(&self, map: &CodeMap<'_, 'a>, kind: Option<Kind>) -> Result<Vec<Program>, ImageError> {
         let mut programs = Vec::new();
         for (start, index) in &map.starts {
             let section = map.object.sections[*index].name;
@@ -171,11 +154,7 @@ impl<'a> Functions<'a> {
                 let section = map.object.sections[*index].name;
                 let entries = self.entries(*start, map.end_of(*index, *start));
                 let (slot, name) = entries[0];
-                let head = SectionName {
-                    kind,
-                    flags: Vec::new(),
-                    name: None,
-                };
+                let head = SectionName { kind, flags: Vec::new(), name: None };
                 programs.push(self.program(name, section, &head, slot));
             }
         }
@@ -219,32 +198,14 @@ pub(super) fn raw_functions(name: &str, code: &[Slot]) -> Result<Vec<Function>, 
     let mut starts = BTreeMap::from([(0, name.to_owned())]);
     for at in call_slots(code).into_iter().filter(|at| code[*at].src == 1) {
         let target = at as i64 + 1 + i64::from(code[at].imm);
-        let slot = usize::try_from(target)
-            .ok()
-            .filter(|t| *t < code.len())
-            .ok_or_else(|| ImageError::CallTarget {
-                place: Place {
-                    section: RAW.to_owned(),
-                    offset: (at * Slot::LEN_BYTES) as u64,
-                    symbol: String::new(),
-                },
-                what: format!("the call goes to slot {target} of {}", code.len()),
-            })?;
-        starts
-            .entry(slot)
-            .or_insert_with(|| format!("{name}+{slot}"));
+        let slot = usize::try_from(target).ok().filter(|t| *t < code.len()).ok_or_else(|| ImageError::CallTarget {
+            place: Place { section: RAW.to_owned(), offset: (at * Slot::LEN_BYTES) as u64, symbol: String::new() },
+            what: format!("the call goes to slot {target} of {}", code.len()),
+        })?;
+        starts.entry(slot).or_insert_with(|| format!("{name}+{slot}"));
     }
     let ends: Vec<usize> = starts.keys().copied().skip(1).chain([code.len()]).collect();
-    Ok(starts
-        .into_iter()
-        .zip(ends)
-        .map(|((start, name), end)| Function {
-            name,
-            start,
-            end,
-            params: None,
-        })
-        .collect())
+    Ok(starts.into_iter().zip(ends).map(|((start, name), end)| Function { name, start, end, params: None }).collect())
 }
 
 /// What the name of a code section says.
@@ -255,10 +216,7 @@ struct SectionName<'a> {
 }
 
 fn parse_section_name(section: &str, kind: Option<Kind>) -> Result<SectionName<'_>, ImageError> {
-    let bad = |what: String| ImageError::SectionName {
-        section: section.to_owned(),
-        what,
-    };
+    let bad = |what: String| ImageError::SectionName { section: section.to_owned(), what };
     let (head, name) = match section.split_once('/') {
         Some((head, name)) => (head, Some(name)),
         None => (section, None),
@@ -267,19 +225,12 @@ fn parse_section_name(section: &str, kind: Option<Kind>) -> Result<SectionName<'
     let prefix = parts.next().unwrap_or_default();
     let Some(own) = Kind::from_section_prefix(prefix) else {
         return match kind {
-            Some(kind) => Ok(SectionName {
-                kind,
-                flags: Vec::new(),
-                name: None,
-            }),
+            Some(kind) => Ok(SectionName { kind, flags: Vec::new(), name: None }),
             None => Err(bad("its name chooses no kind of program".to_owned())),
         };
     };
     let flags: Vec<_> = parts.collect();
-    if let Some(unknown) = flags
-        .iter()
-        .find(|f| !(own == Kind::Combine && **f == UNORDERED))
-    {
+    if let Some(unknown) = flags.iter().find(|f| !(own == Kind::Combine && **f == UNORDERED)) {
         return Err(bad(format!(
             "`{}` programs have no flag `{unknown}` (only combine has one: `{UNORDERED}`)",
             own.name()
@@ -288,11 +239,7 @@ fn parse_section_name(section: &str, kind: Option<Kind>) -> Result<SectionName<'
     if name.is_some_and(str::is_empty) {
         return Err(bad("the name after the slash is empty".to_owned()));
     }
-    Ok(SectionName {
-        kind: own,
-        flags,
-        name,
-    })
+    Ok(SectionName { kind: own, flags, name })
 }
 
 fn is_text(section: &str) -> bool {
@@ -303,29 +250,21 @@ fn refuse_duplicates(programs: &[Program]) -> Result<(), ImageError> {
     let mut seen = std::collections::HashSet::new();
     for p in programs {
         if !seen.insert((p.kind, p.name.as_str())) {
-            return Err(ImageError::DuplicateProgram {
-                kind: p.kind,
-                name: p.name.clone(),
-            });
+            return Err(ImageError::DuplicateProgram { kind: p.kind, name: p.name.clone() });
         }
     }
     Ok(())
 }
 
 /// Function symbols by their first slot. Of several names for one function a global one wins.
-fn function_symbols<'a>(
-    map: &CodeMap<'_, 'a>,
-) -> Result<BTreeMap<usize, Candidate<'a>>, ImageError> {
+fn function_symbols<'a>(map: &CodeMap<'_, 'a>) -> Result<BTreeMap<usize, Candidate<'a>>, ImageError> {
     let start_of: HashMap<usize, usize> = map.starts.iter().map(|(s, i)| (*i, *s)).collect();
     let mut found: BTreeMap<usize, Candidate<'a>> = BTreeMap::new();
     for symbol in &map.object.symbols {
         let Definition::Section(index) = symbol.definition else {
             continue;
         };
-        let Some(start) = start_of
-            .get(&index)
-            .filter(|_| symbol.ty == SymbolType::Function)
-        else {
+        let Some(start) = start_of.get(&index).filter(|_| symbol.ty == SymbolType::Function) else {
             continue;
         };
         let section = &map.object.sections[index];
@@ -344,11 +283,8 @@ fn function_symbols<'a>(
             ));
         }
         let first = start + (symbol.value / 8) as usize;
-        let candidate = Candidate {
-            name: symbol.name,
-            binding: symbol.binding,
-            end: first + (symbol.size / 8) as usize,
-        };
+        let candidate =
+            Candidate { name: symbol.name, binding: symbol.binding, end: first + (symbol.size / 8) as usize };
         match found.get(&first) {
             Some(known) if known.binding != Binding::Local => {}
             _ => {
@@ -377,10 +313,7 @@ fn call_target(
     code: &[Slot],
     at: usize,
 ) -> Result<usize, ImageError> {
-    let bad = |what: String| ImageError::CallTarget {
-        place: map.place(at),
-        what,
-    };
+    let bad = |what: String| ImageError::CallTarget { place: map.place(at), what };
     let target = at as i64 + 1 + i64::from(code[at].imm);
     let slot = usize::try_from(target)
         .ok()
@@ -390,10 +323,7 @@ fn call_target(
         && *first < slot
         && slot < c.end
     {
-        return Err(bad(format!(
-            "the call goes into the middle of function `{}`",
-            c.name
-        )));
+        return Err(bad(format!("the call goes into the middle of function `{}`", c.name)));
     }
     Ok(slot)
 }
@@ -409,9 +339,5 @@ fn name_for(map: &CodeMap<'_, '_>, slot: usize) -> String {
 }
 
 fn bad_symbol(symbol: &Symbol<'_>, section: &str, what: String) -> ImageError {
-    ImageError::Symbol {
-        symbol: symbol.name.to_owned(),
-        section: section.to_owned(),
-        what,
-    }
+    ImageError::Symbol { symbol: symbol.name.to_owned(), section: section.to_owned(), what }
 }

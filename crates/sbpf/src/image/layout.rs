@@ -41,11 +41,7 @@ impl Layout {
         for (index, s) in object.with_role(Role::Code) {
             let start = layout.code.len();
             let slots = s.data.len() / Slot::LEN_BYTES;
-            limit(
-                "the number of instruction slots",
-                start + slots,
-                CODE_SLOTS_MAX,
-            )?;
+            limit("the number of instruction slots", start + slots, CODE_SLOTS_MAX)?;
             layout.placements[index] = Placement::Code(start);
             layout.code.extend(decode_slots(s.data));
         }
@@ -64,11 +60,7 @@ impl Layout {
 
     /// The bytes of a data region.
     pub(super) fn region_mut(&mut self, region: RegionId) -> &mut [u8] {
-        if region == RegionId::RODATA {
-            &mut self.rodata
-        } else {
-            &mut self.data
-        }
+        if region == RegionId::RODATA { &mut self.rodata } else { &mut self.data }
     }
 }
 
@@ -78,11 +70,7 @@ pub(super) fn decode_slots(bytes: &[u8]) -> impl Iterator<Item = Slot> {
 }
 
 /// Appends a section at its alignment and returns where it starts.
-fn append(
-    region: &mut Vec<u8>,
-    section: &Section<'_>,
-    what: &'static str,
-) -> Result<usize, ImageError> {
+fn append(region: &mut Vec<u8>, section: &Section<'_>, what: &'static str) -> Result<usize, ImageError> {
     let start = region.len().next_multiple_of(section.align as usize);
     let len = usize::try_from(section.len).unwrap_or(usize::MAX);
     let end = start.saturating_add(len);

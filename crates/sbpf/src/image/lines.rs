@@ -41,18 +41,11 @@ pub(super) struct Ext<'a> {
 
 impl<'a> Ext<'a> {
     pub(super) fn parse(bytes: &'a [u8], btf: &Btf<'a>) -> Result<Self, ImageError> {
-        let bad = |offset, what| ImageError::Debug {
-            section: ".BTF.ext",
-            offset,
-            what,
-        };
+        let bad = |offset, what| ImageError::Debug { section: ".BTF.ext", offset, what };
         let magic = bytes.get(..2).map(|b| u16::from_le_bytes([b[0], b[1]]));
         let header_len = u32_at(bytes, 4).unwrap_or(0) as usize;
         if magic != Some(MAGIC) || bytes[2] != 1 || header_len < 24 {
-            return Err(bad(
-                0,
-                "the header is damaged, or for another version than 1",
-            ));
+            return Err(bad(0, "the header is damaged, or for another version than 1"));
         }
         let table = |at: usize, words: usize| {
             let start = header_len.checked_add(u32_at(bytes, at)? as usize)?;
@@ -61,10 +54,7 @@ impl<'a> Ext<'a> {
             Some(records(&bytes[..end], start, words, btf).map_err(|at| bad(at, CUT)))
         };
         let missing = || bad(8, "a table reaches past the end of the section");
-        Ok(Self {
-            functions: table(8, 1).ok_or_else(missing)??,
-            lines: table(16, 3).ok_or_else(missing)??,
-        })
+        Ok(Self { functions: table(8, 1).ok_or_else(missing)??, lines: table(16, 3).ok_or_else(missing)?? })
     }
 
     /// Source positions by instruction slot; `slot_of` finds the slot of a section's offset.
@@ -73,11 +63,7 @@ impl<'a> Ext<'a> {
         btf: &Btf<'a>,
         slot_of: impl Fn(&str, u32) -> Option<usize>,
     ) -> Result<Vec<SourceLine>, ImageError> {
-        let mut at: Vec<_> = self
-            .lines
-            .iter()
-            .filter_map(|r| Some((slot_of(r.section, r.offset)?, r)))
-            .collect();
+        let mut at: Vec<_> = self.lines.iter().filter_map(|r| Some((slot_of(r.section, r.offset)?, r))).collect();
         at.sort_by_key(|(slot, _)| *slot);
         // Of several positions for one instruction the last is the most precise.
         at.reverse();
@@ -90,18 +76,8 @@ impl<'a> Ext<'a> {
             let file = btf.text_cut(file, FILE_LEN_MAX).into_owned();
             let text = btf.text_cut(text, TEXT_LEN_MAX).trim().to_owned();
             total += file.len() + text.len();
-            limit(
-                "the length in bytes of all source lines",
-                total,
-                TEXT_TOTAL_LEN_MAX,
-            )?;
-            lines.push(SourceLine {
-                insn,
-                file,
-                line: line_column >> 10,
-                column: line_column & 0x3ff,
-                text,
-            });
+            limit("the length in bytes of all source lines", total, TEXT_TOTAL_LEN_MAX)?;
+            lines.push(SourceLine { insn, file, line: line_column >> 10, column: line_column & 0x3ff, text });
         }
         Ok(lines)
     }
@@ -110,12 +86,7 @@ impl<'a> Ext<'a> {
 const CUT: &str = "a record is cut short or names no section";
 
 /// Reads a table that ends with `bytes`; the error is the offset of the damage.
-fn records<'a>(
-    bytes: &[u8],
-    start: usize,
-    words: usize,
-    btf: &Btf<'a>,
-) -> Result<Vec<Record<'a>>, usize> {
+fn records<'a>(bytes: &[u8], start: usize, words: usize, btf: &Btf<'a>) -> Result<Vec<Record<'a>>, usize> {
     let mut out = Vec::new();
     if start == bytes.len() {
         return Ok(out);
@@ -140,11 +111,7 @@ fn records<'a>(
             for (i, w) in kept.iter_mut().take(words).enumerate() {
                 *w = word(i + 1);
             }
-            out.push(Record {
-                section,
-                offset: word(0),
-                words: kept,
-            });
+            out.push(Record { section, offset: word(0), words: kept });
             at += record_len;
         }
     }

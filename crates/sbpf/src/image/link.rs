@@ -40,21 +40,14 @@ pub(super) struct Linked {
 }
 
 /// Applies all relocations.
-pub(super) fn link(
-    object: &Object<'_>,
-    layout: &mut Layout,
-    helpers: &HelperSet,
-) -> Result<Linked, ImageError> {
+pub(super) fn link(object: &Object<'_>, layout: &mut Layout, helpers: &HelperSet) -> Result<Linked, ImageError> {
     let mut linker = Linker {
         object,
         helpers,
         by_name: HashMap::new(),
         missing: Vec::new(),
         missing_names: HashSet::new(),
-        linked: Linked {
-            imports: Vec::new(),
-            helper_calls: HashSet::new(),
-        },
+        linked: Linked { imports: Vec::new(), helper_calls: HashSet::new() },
     };
     for r in &object.relocations {
         match layout.placements[r.section] {
@@ -76,34 +69,21 @@ impl Linked {
         helpers: &HelperSet,
         place: impl Fn(usize) -> Place,
     ) -> Result<(), ImageError> {
-        let mut by_name: HashMap<String, usize> = self
-            .imports
-            .iter()
-            .enumerate()
-            .map(|(i, m)| (m.name.clone(), i))
-            .collect();
+        let mut by_name: HashMap<String, usize> =
+            self.imports.iter().enumerate().map(|(i, m)| (m.name.clone(), i)).collect();
         for at in call_slots(code) {
             let slot = &mut code[at];
             if slot.src != 0 || self.helper_calls.contains(&at) {
                 continue;
             }
             let number = slot.imm;
-            let named = kinds
-                .iter()
-                .find_map(|k| compat::helper_by_number(*k, number));
+            let named = kinds.iter().find_map(|k| compat::helper_by_number(*k, number));
             let Some(helper) = named.and_then(|name| helpers.find(name)) else {
-                return Err(ImageError::NumericCall {
-                    place: place(at),
-                    number,
-                });
+                return Err(ImageError::NumericCall { place: place(at), number });
             };
             let name = helpers.get(helper).name;
             let index = *by_name.entry(name.to_owned()).or_insert_with(|| {
-                self.imports.push(Import {
-                    name: name.to_owned(),
-                    weak: false,
-                    helper: Some(helper),
-                });
+                self.imports.push(Import { name: name.to_owned(), weak: false, helper: Some(helper) });
                 self.imports.len() - 1
             });
             slot.imm = index as i32;
@@ -118,28 +98,17 @@ impl Linked {
         helpers: &HelperSet,
         place: impl Fn(usize, &str) -> Place,
     ) -> Result<Self, ImageError> {
-        let mut linked = Self {
-            imports: Vec::new(),
-            helper_calls: HashSet::new(),
-        };
+        let mut linked = Self { imports: Vec::new(), helper_calls: HashSet::new() };
         let mut missing = Vec::new();
         for (at, symbol) in named {
             let name = compat::helper_by_symbol(symbol);
             let known = linked.imports.iter().position(|i| i.name == name);
             let helper = helpers.find(name);
             if helper.is_none() {
-                missing.push(MissingSymbol {
-                    name: name.to_owned(),
-                    near: Vec::new(),
-                    place: place(*at, name),
-                });
+                missing.push(MissingSymbol { name: name.to_owned(), near: Vec::new(), place: place(*at, name) });
             }
             let index = known.unwrap_or_else(|| {
-                linked.imports.push(Import {
-                    name: name.to_owned(),
-                    weak: false,
-                    helper,
-                });
+                linked.imports.push(Import { name: name.to_owned(), weak: false, helper });
                 linked.imports.len() - 1
             });
             code[*at].imm = index as i32;
@@ -157,11 +126,7 @@ fn refuse_missing(mut missing: Vec<MissingSymbol>, helpers: &HelperSet) -> Resul
     }
     for m in missing.iter_mut().take(NEAR_SYMBOLS_MAX) {
         if m.name.len() <= NEAR_LEN_MAX {
-            m.near = helpers
-                .near(&m.name)
-                .into_iter()
-                .map(String::from)
-                .collect();
+            m.near = helpers.near(&m.name).into_iter().map(String::from).collect();
         }
     }
     Err(ImageError::Missing { symbols: missing })
@@ -205,12 +170,7 @@ struct Linker<'o, 'a> {
 }
 
 impl<'a> Linker<'_, 'a> {
-    fn relocate_code(
-        &mut self,
-        layout: &mut Layout,
-        start: usize,
-        r: &Relocation,
-    ) -> Result<(), ImageError> {
+    fn relocate_code(&mut self, layout: &mut Layout, start: usize, r: &Relocation) -> Result<(), ImageError> {
         let section_slots = self.object.sections[r.section].data.len() / Slot::LEN_BYTES;
         let relative = (r.offset / 8) as usize;
         if !r.offset.is_multiple_of(8) || relative >= section_slots {
@@ -227,12 +187,7 @@ impl<'a> Linker<'_, 'a> {
         }
     }
 
-    fn relocate_load(
-        &mut self,
-        layout: &mut Layout,
-        at: usize,
-        r: &Relocation,
-    ) -> Result<(), ImageError> {
+    fn relocate_load(&mut self, layout: &mut Layout, at: usize, r: &Relocation) -> Result<(), ImageError> {
         let (low, high) = (layout.code[at].imm, layout.code[at + 1].imm);
         let addend = match (r.addend, high) {
             (Some(explicit), _) => explicit,
@@ -245,9 +200,7 @@ impl<'a> Linker<'_, 'a> {
         }
         let value = match self.target(layout, r)? {
             Target::Address(address) => address.wrapping_add_signed(addend),
-            Target::External { weak: true } => {
-                u64::from(self.helpers.find(self.helper_name(r)).is_some())
-            }
+            Target::External { weak: true } => u64::from(self.helpers.find(self.helper_name(r)).is_some()),
             Target::Code { .. } | Target::External { weak: false } => {
                 return Err(self.function_address(r));
             }
@@ -260,12 +213,7 @@ impl<'a> Linker<'_, 'a> {
         Ok(())
     }
 
-    fn relocate_call(
-        &mut self,
-        layout: &mut Layout,
-        at: usize,
-        r: &Relocation,
-    ) -> Result<(), ImageError> {
+    fn relocate_call(&mut self, layout: &mut Layout, at: usize, r: &Relocation) -> Result<(), ImageError> {
         match self.target(layout, r)? {
             Target::Code { slot, section } => {
                 // Without an explicit addend, `imm` is the distance in slots from the symbol, less 1.
@@ -326,9 +274,7 @@ impl<'a> Linker<'_, 'a> {
         }
         let value = match self.target(layout, r)? {
             Target::Address(address) => address,
-            Target::External { weak: true } => {
-                u64::from(self.helpers.find(self.helper_name(r)).is_some())
-            }
+            Target::External { weak: true } => u64::from(self.helpers.find(self.helper_name(r)).is_some()),
             Target::Code { .. } | Target::External { weak: false } => {
                 return Err(self.function_address(r));
             }
@@ -368,26 +314,16 @@ impl<'a> Linker<'_, 'a> {
         let within = symbol.value <= section.len;
         match layout.placements[index] {
             Placement::Code(start) if within && symbol.value.is_multiple_of(8) => {
-                Ok(Target::Code {
-                    slot: start + (symbol.value / 8) as usize,
-                    section: index,
-                })
+                Ok(Target::Code { slot: start + (symbol.value / 8) as usize, section: index })
             }
             Placement::Data(region, start) if within => {
                 Ok(Target::Address(region.base() + start as u64 + symbol.value))
             }
             Placement::Nowhere => match section.role {
-                Role::Unsupported(what) => Err(ImageError::UnsupportedSection {
-                    section: section.name.to_owned(),
-                    what,
-                }),
-                _ => Err(self.bad(
-                    r,
-                    format!(
-                        "it refers to section `{}`, which is not loaded",
-                        section.name
-                    ),
-                )),
+                Role::Unsupported(what) => {
+                    Err(ImageError::UnsupportedSection { section: section.name.to_owned(), what })
+                }
+                _ => Err(self.bad(r, format!("it refers to section `{}`, which is not loaded", section.name))),
             },
             _ => Err(ImageError::Symbol {
                 symbol: symbol.name.to_owned(),
@@ -404,11 +340,7 @@ impl<'a> Linker<'_, 'a> {
             return Target::External { weak };
         }
         if self.missing_names.insert(symbol.name) {
-            let missing = MissingSymbol {
-                name: symbol.name.to_owned(),
-                near: Vec::new(),
-                place: self.place(r),
-            };
+            let missing = MissingSymbol { name: symbol.name.to_owned(), near: Vec::new(), place: self.place(r) };
             self.missing.push(missing);
         }
         Target::Missing
@@ -422,11 +354,7 @@ impl<'a> Linker<'_, 'a> {
         }
         let index = self.linked.imports.len();
         self.by_name.insert(name.to_owned(), index);
-        self.linked.imports.push(Import {
-            name: name.to_owned(),
-            weak,
-            helper: self.helpers.find(name),
-        });
+        self.linked.imports.push(Import { name: name.to_owned(), weak, helper: self.helpers.find(name) });
         index
     }
 
@@ -443,24 +371,15 @@ impl<'a> Linker<'_, 'a> {
     }
 
     fn bad(&self, r: &Relocation, what: impl Into<String>) -> ImageError {
-        ImageError::Relocation {
-            place: self.place(r),
-            what: what.into(),
-        }
+        ImageError::Relocation { place: self.place(r), what: what.into() }
     }
 
     fn place(&self, r: &Relocation) -> Place {
         let symbol = &self.object.symbols[r.symbol];
         let name = match symbol.definition {
-            Definition::Section(index) if symbol.name.is_empty() => {
-                self.object.sections[index].name
-            }
+            Definition::Section(index) if symbol.name.is_empty() => self.object.sections[index].name,
             _ => symbol.name,
         };
-        Place {
-            section: self.object.sections[r.section].name.to_owned(),
-            offset: r.offset,
-            symbol: name.to_owned(),
-        }
+        Place { section: self.object.sections[r.section].name.to_owned(), offset: r.offset, symbol: name.to_owned() }
     }
 }

@@ -24,15 +24,9 @@ impl Image {
     ///
     /// # Errors
     /// An [`ImageError`] that says what is wrong, where, and what to do.
-    pub fn load(
-        bytes: &[u8],
-        helpers: &HelperSet,
-        options: LoadOptions,
-    ) -> Result<Self, ImageError> {
+    pub fn load(bytes: &[u8], helpers: &HelperSet, options: LoadOptions) -> Result<Self, ImageError> {
         match options.kind {
-            Some(kind) if !bytes.starts_with(&object::elf::ELFMAG) => {
-                Self::from_raw(bytes, kind, helpers)
-            }
+            Some(kind) if !bytes.starts_with(&object::elf::ELFMAG) => Self::from_raw(bytes, kind, helpers),
             _ => Self::from_elf_with(bytes, helpers, options),
         }
     }
@@ -49,11 +43,7 @@ impl Image {
     ///
     /// # Errors
     /// An [`ImageError`] that says what is wrong, where, and what to do.
-    pub fn from_elf_with(
-        bytes: &[u8],
-        helpers: &HelperSet,
-        options: LoadOptions,
-    ) -> Result<Self, ImageError> {
+    pub fn from_elf_with(bytes: &[u8], helpers: &HelperSet, options: LoadOptions) -> Result<Self, ImageError> {
         let object = Object::parse(bytes)?;
         refuse_maps(&object)?;
         let note = match object.single(Role::Note)? {
@@ -107,15 +97,9 @@ impl Image {
     /// # Errors
     /// An [`ImageError`] that says what is wrong, where, and what to do.
     pub fn from_raw(bytes: &[u8], kind: Kind, helpers: &HelperSet) -> Result<Self, ImageError> {
-        limit(
-            "the object's length in bytes",
-            bytes.len(),
-            elf::OBJECT_LEN_MAX,
-        )?;
+        limit("the object's length in bytes", bytes.len(), elf::OBJECT_LEN_MAX)?;
         if bytes.is_empty() || !bytes.len().is_multiple_of(Slot::LEN_BYTES) {
-            return Err(ImageError::RawLength {
-                len_bytes: bytes.len(),
-            });
+            return Err(ImageError::RawLength { len_bytes: bytes.len() });
         }
         Self::from_slots(decode_slots(bytes).collect(), &[], kind, helpers)
     }
@@ -127,11 +111,7 @@ impl Image {
         kind: Kind,
         helpers: &HelperSet,
     ) -> Result<Self, ImageError> {
-        limit(
-            "the number of instruction slots",
-            code.len(),
-            CODE_SLOTS_MAX,
-        )?;
+        limit("the number of instruction slots", code.len(), CODE_SLOTS_MAX)?;
         let place = |at: usize, symbol: &str| Place {
             section: RAW.to_owned(),
             offset: (at * Slot::LEN_BYTES) as u64,
@@ -154,9 +134,7 @@ pub(super) const RAW: &str = "raw code";
 
 /// FNV-1a, 64 bits.
 pub(crate) fn content_hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| {
-        (hash ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 fn refuse_maps(object: &Object<'_>) -> Result<(), ImageError> {
@@ -170,10 +148,7 @@ fn refuse_maps(object: &Object<'_>) -> Result<(), ImageError> {
         .filter(|s| s.ty != elf::SymbolType::Section)
         .map(|s| s.name.to_owned())
         .collect();
-    Err(ImageError::Map {
-        names,
-        section: section.name.to_owned(),
-    })
+    Err(ImageError::Map { names, section: section.name.to_owned() })
 }
 
 /// BTF numbers of functions by their first slot.
@@ -184,26 +159,15 @@ fn function_types(map: &CodeMap<'_, '_>, ext: Option<&Ext<'_>>) -> HashMap<usize
         .collect()
 }
 
-fn args_of(
-    btf: &Btf<'_>,
-    program: &Program,
-    function: Option<u32>,
-) -> Result<Option<super::ArgSchema>, ImageError> {
+fn args_of(btf: &Btf<'_>, program: &Program, function: Option<u32>) -> Result<Option<super::ArgSchema>, ImageError> {
     match (program.kind, function) {
         (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id),
         _ => Ok(None),
     }
 }
 
-fn check_declarations(
-    object: &Object<'_>,
-    btf: &Btf<'_>,
-    helpers: &HelperSet,
-) -> Result<(), ImageError> {
-    let undefined = object
-        .symbols
-        .iter()
-        .filter(|s| s.definition == elf::Definition::Undefined && !s.name.is_empty());
+fn check_declarations(object: &Object<'_>, btf: &Btf<'_>, helpers: &HelperSet) -> Result<(), ImageError> {
+    let undefined = object.symbols.iter().filter(|s| s.definition == elf::Definition::Undefined && !s.name.is_empty());
     for symbol in undefined {
         if let Some(id) = helpers.find(compat::helper_by_symbol(symbol.name)) {
             args::check_declaration(btf, symbol.name, helpers.get(id))?;

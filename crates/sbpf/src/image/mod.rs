@@ -23,9 +23,7 @@ mod link;
 mod load;
 mod note;
 
-pub use elf::{
-    ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX,
-};
+pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
 pub use error::{ImageError, MissingSymbol, Place};
 pub use layout::{CODE_SLOTS_MAX, DATA_LEN_MAX};
 pub use load::LoadOptions;
@@ -304,12 +302,7 @@ impl Image {
         let end = code.len();
         Self {
             code,
-            functions: vec![Function {
-                name: name.to_owned(),
-                start: 0,
-                end,
-                params: None,
-            }],
+            functions: vec![Function { name: name.to_owned(), start: 0, end, params: None }],
             programs: vec![Program {
                 name: name.to_owned(),
                 section: format!("{}/{name}", kind.name()),
@@ -329,10 +322,7 @@ impl Image {
         let i = self.lines.partition_point(|l| l.insn <= insn);
         let line = &self.lines[i.checked_sub(1)?];
         // A position does not reach into the next function.
-        let function = self
-            .functions
-            .iter()
-            .find(|f| (f.start..f.end).contains(&insn))?;
+        let function = self.functions.iter().find(|f| (f.start..f.end).contains(&insn))?;
         (line.insn >= function.start).then_some(line)
     }
 
@@ -341,10 +331,6 @@ impl Image {
     pub fn program(&self, name: &str) -> Option<usize> {
         let named = |p: &&(usize, &Program)| p.1.name == name;
         let all: Vec<_> = self.programs.iter().enumerate().collect();
-        all.iter()
-            .filter(named)
-            .find(|p| p.1.kind != Kind::Combine)
-            .or_else(|| all.iter().find(named))
-            .map(|p| p.0)
+        all.iter().filter(named).find(|p| p.1.kind != Kind::Combine).or_else(|| all.iter().find(named)).map(|p| p.0)
     }
 }

@@ -58,10 +58,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
             Ok(()) => {}
             Err(Refusal::Note(what)) => return Err(bad(what)),
             Err(Refusal::Version(version)) => {
-                return Err(ImageError::AbiVersion {
-                    version,
-                    supported: ABI_VERSION,
-                });
+                return Err(ImageError::AbiVersion { version, supported: ABI_VERSION });
             }
         }
         at += 4 + len.next_multiple_of(4);
@@ -121,9 +118,7 @@ impl Record<'_> {
             }
             ty if ty & OPTIONAL != 0 => {}
             ty => {
-                return refuse(format!(
-                    "record type {ty} is unknown here; compile with the header of this host"
-                ));
+                return refuse(format!("record type {ty} is unknown here; compile with the header of this host"));
             }
         }
         Ok(())

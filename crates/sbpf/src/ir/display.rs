@@ -82,83 +82,30 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mov { width, dst, src } => write!(f, "{dst} = {src}{}", suffix(*width)),
-            Self::MovSx {
-                width,
-                dst,
-                src,
-                bits,
-            } => write!(f, "{dst} = sext{bits} {src}{}", suffix(*width)),
+            Self::MovSx { width, dst, src, bits } => write!(f, "{dst} = sext{bits} {src}{}", suffix(*width)),
             Self::MovZx { dst, src, bits } => write!(f, "{dst} = zext{bits} {src}"),
-            Self::Bin {
-                op: BinOp::UMin,
-                dst,
-                lhs,
-                rhs,
-            } => write!(f, "{dst} = umin {lhs}, {rhs}"),
-            Self::Bin {
-                op: BinOp::Alu(op, width),
-                dst,
-                lhs,
-                rhs,
-            } => {
+            Self::Bin { op: BinOp::UMin, dst, lhs, rhs } => write!(f, "{dst} = umin {lhs}, {rhs}"),
+            Self::Bin { op: BinOp::Alu(op, width), dst, lhs, rhs } => {
                 write!(f, "{dst} = {lhs} {} {rhs}{}", symbol(*op), suffix(*width))
             }
             Self::Neg { width, dst, src } => write!(f, "{dst} = -{src}{}", suffix(*width)),
-            Self::End {
-                order,
-                dst,
-                src,
-                bits,
-            } => write!(f, "{dst} = {order:?}{bits} {src}"),
-            Self::Load {
-                dst,
-                base,
-                off,
-                size,
-                signed,
-                check,
-            } => {
-                write!(
-                    f,
-                    "{dst} = {}{} [{base}{off:+}]  ; {check}",
-                    if *signed { "s" } else { "u" },
-                    bits(*size)
-                )
+            Self::End { order, dst, src, bits } => write!(f, "{dst} = {order:?}{bits} {src}"),
+            Self::Load { dst, base, off, size, signed, check } => {
+                write!(f, "{dst} = {}{} [{base}{off:+}]  ; {check}", if *signed { "s" } else { "u" }, bits(*size))
             }
-            Self::Store {
-                base,
-                off,
-                size,
-                src,
-                check,
-            } => {
+            Self::Store { base, off, size, src, check } => {
                 write!(f, "u{} [{base}{off:+}] = {src}  ; {check}", bits(*size))
             }
-            Self::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off,
-                src,
-            } => {
+            Self::Atomic { op, fetch, size, base, off, src } => {
                 let fetch = if *fetch { " fetch" } else { "" };
-                write!(
-                    f,
-                    "atomic{fetch} {op:?} u{} [{base}{off:+}], {src}",
-                    bits(*size)
-                )
+                write!(f, "atomic{fetch} {op:?} u{} [{base}{off:+}], {src}", bits(*size))
             }
             Self::CallHelper { import } => write!(f, "r0 = helper {import}"),
             Self::CallLocal { function } => write!(f, "r0 = function {function}"),
             Self::Float { op } => write!(f, "r0 = {op:?} r1, r2"),
             Self::ZeroFrame { len } => write!(f, "zero the frame, {len} bytes"),
             Self::RegionLen { dst, region, write } => {
-                write!(
-                    f,
-                    "{dst} = length of {region}{}",
-                    if *write { " for writing" } else { "" }
-                )
+                write!(f, "{dst} = length of {region}{}", if *write { " for writing" } else { "" })
             }
             Self::Refill => f.write_str("refill"),
         }
@@ -169,20 +116,8 @@ impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Jump(b) => write!(f, "goto {b}"),
-            Self::Branch {
-                width,
-                cond,
-                lhs,
-                rhs,
-                then,
-                otherwise,
-            } => {
-                write!(
-                    f,
-                    "if {lhs} {} {rhs}{} goto {then} else {otherwise}",
-                    relation(*cond),
-                    suffix(*width)
-                )
+            Self::Branch { width, cond, lhs, rhs, then, otherwise } => {
+                write!(f, "if {lhs} {} {rhs}{} goto {then} else {otherwise}", relation(*cond), suffix(*width))
             }
             Self::Return => f.write_str("return r0"),
         }

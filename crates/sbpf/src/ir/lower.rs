@@ -12,11 +12,8 @@ use std::collections::BTreeMap;
 #[must_use]
 pub fn lower(verified: &Verified, helpers: &HelperSet) -> Module {
     let contract = contract(verified.image.programs[verified.program].kind);
-    let functions = verified
-        .functions
-        .iter()
-        .map(|f| FunctionLowering::new(verified, f, contract, helpers).lower())
-        .collect();
+    let functions =
+        verified.functions.iter().map(|f| FunctionLowering::new(verified, f, contract, helpers).lower()).collect();
     Module {
         functions,
         stack_len: verified.stack_len,
@@ -86,12 +83,10 @@ impl<'a> FunctionLowering<'a> {
             }
         }
         let all: Vec<_> = accesses.keys().copied().collect();
-        let overlaps = |a: (i32, Size), b: (i32, Size)| {
-            a != b && a.0 < b.0 + b.1.bytes() as i32 && b.0 < a.0 + a.1.bytes() as i32
-        };
+        let overlaps =
+            |a: (i32, Size), b: (i32, Size)| a != b && a.0 < b.0 + b.1.bytes() as i32 && b.0 < a.0 + a.1.bytes() as i32;
         for (&slot, &plain) in &accesses {
-            if plain && !all.iter().any(|&other| overlaps(slot, other)) && self.vars < u16::MAX / 2
-            {
+            if plain && !all.iter().any(|&other| overlaps(slot, other)) && self.vars < u16::MAX / 2 {
                 self.slots.insert(slot, Var(self.vars));
                 self.vars += 1;
             } else {
@@ -105,12 +100,7 @@ impl<'a> FunctionLowering<'a> {
         // Block 0 is the prologue, so that the entry is never the target of a jump.
         let mut prologue = Block::empty(self.start as u32, Term::Jump(BlockId(1)));
         if self.uses_frame_memory && self.function.frame_len > 0 {
-            prologue.ops.push((
-                Op::ZeroFrame {
-                    len: self.function.frame_len,
-                },
-                self.start as u32,
-            ));
+            prologue.ops.push((Op::ZeroFrame { len: self.function.frame_len }, self.start as u32));
         }
         self.blocks.push(prologue);
         for _ in &cfg.blocks {
@@ -150,31 +140,14 @@ impl<'a> FunctionLowering<'a> {
         let term_insn = (self.start + last.0) as u32;
         let edge = |this: &mut Self, n: usize| {
             let target = BlockId(block.successors[n] as u32 + 1);
-            if block.retreats[n] {
-                this.charged_edge(target, term_insn)
-            } else {
-                target
-            }
+            if block.retreats[n] { this.charged_edge(target, term_insn) } else { target }
         };
         let term = match last.1 {
             Some(Insn::Exit) => Term::Return,
-            Some(Insn::Jmp {
-                width,
-                cond,
-                dst,
-                src,
-                ..
-            }) => {
+            Some(Insn::Jmp { width, cond, dst, src, .. }) => {
                 let otherwise = edge(self, 0);
                 let then = edge(self, 1);
-                Term::Branch {
-                    width,
-                    cond,
-                    lhs: var(dst),
-                    rhs: value(src),
-                    then,
-                    otherwise,
-                }
+                Term::Branch { width, cond, lhs: var(dst), rhs: value(src), then, otherwise }
             }
             _ if block.retreats[0] => {
                 // The only way out: pay in place.
@@ -185,13 +158,7 @@ impl<'a> FunctionLowering<'a> {
             }
             _ => Term::Jump(BlockId(block.successors[0] as u32 + 1)),
         };
-        self.blocks[index + 1] = Block {
-            ops,
-            term,
-            term_insn,
-            cold: false,
-            reserved: Vec::new(),
-        };
+        self.blocks[index + 1] = Block { ops, term, term_insn, cold: false, reserved: Vec::new() };
     }
 
     /// A block on a retreating edge that pays for it.
@@ -216,152 +183,53 @@ impl<'a> FunctionLowering<'a> {
 
     fn op(&self, at: usize, insn: Insn) -> Option<Op> {
         Some(match insn {
-            Insn::Alu {
-                width,
-                op,
-                dst,
-                src,
-            } => Op::Bin {
-                op: BinOp::Alu(op, width),
-                dst: var(dst),
-                lhs: var(dst),
-                rhs: value(src),
-            },
-            Insn::Mov { width, dst, src } => Op::Mov {
-                width,
-                dst: var(dst),
-                src: value(src),
-            },
-            Insn::MovSx {
-                width,
-                dst,
-                src,
-                bits,
-            } => Op::MovSx {
-                width,
-                dst: var(dst),
-                src: var(src),
-                bits,
-            },
-            Insn::Neg { width, dst } => Op::Neg {
-                width,
-                dst: var(dst),
-                src: var(dst),
-            },
-            Insn::End { order, dst, bits } => Op::End {
-                order,
-                dst: var(dst),
-                src: var(dst),
-                bits,
-            },
-            Insn::LoadImm64 { dst, imm, .. } => Op::Mov {
-                width: Width::W64,
-                dst: var(dst),
-                src: Value::Imm(imm as i64),
-            },
-            Insn::Load {
-                dst,
-                base,
-                off,
-                size,
-                signed,
-            } => {
+            Insn::Alu { width, op, dst, src } => {
+                Op::Bin { op: BinOp::Alu(op, width), dst: var(dst), lhs: var(dst), rhs: value(src) }
+            }
+            Insn::Mov { width, dst, src } => Op::Mov { width, dst: var(dst), src: value(src) },
+            Insn::MovSx { width, dst, src, bits } => Op::MovSx { width, dst: var(dst), src: var(src), bits },
+            Insn::Neg { width, dst } => Op::Neg { width, dst: var(dst), src: var(dst) },
+            Insn::End { order, dst, bits } => Op::End { order, dst: var(dst), src: var(dst), bits },
+            Insn::LoadImm64 { dst, imm, .. } => {
+                Op::Mov { width: Width::W64, dst: var(dst), src: Value::Imm(imm as i64) }
+            }
+            Insn::Load { dst, base, off, size, signed } => {
                 if let Some(slot) = self.slot(at, size) {
                     return Some(if signed {
                         let bits = size.bytes() as u8 * 8;
-                        Op::MovSx {
-                            width: Width::W64,
-                            dst: var(dst),
-                            src: slot,
-                            bits,
-                        }
+                        Op::MovSx { width: Width::W64, dst: var(dst), src: slot, bits }
                     } else {
-                        Op::Mov {
-                            width: Width::W64,
-                            dst: var(dst),
-                            src: slot.into(),
-                        }
+                        Op::Mov { width: Width::W64, dst: var(dst), src: slot.into() }
                     });
                 }
                 let check = self.check(at, false);
-                Op::Load {
-                    dst: var(dst),
-                    base: var(base),
-                    off: i64::from(off),
-                    size,
-                    signed,
-                    check,
-                }
+                Op::Load { dst: var(dst), base: var(base), off: i64::from(off), size, signed, check }
             }
-            Insn::Store {
-                base,
-                off,
-                size,
-                src,
-            } => {
+            Insn::Store { base, off, size, src } => {
                 if let Some(slot) = self.slot(at, size) {
                     return Some(match size {
-                        Size::DW => Op::Mov {
-                            width: Width::W64,
-                            dst: slot,
-                            src: value(src),
-                        },
-                        _ => Op::MovZx {
-                            dst: slot,
-                            src: value(src),
-                            bits: size.bytes() as u8 * 8,
-                        },
+                        Size::DW => Op::Mov { width: Width::W64, dst: slot, src: value(src) },
+                        _ => Op::MovZx { dst: slot, src: value(src), bits: size.bytes() as u8 * 8 },
                     });
                 }
                 let check = self.check(at, true);
-                Op::Store {
-                    base: var(base),
-                    off: i64::from(off),
-                    size,
-                    src: value(src),
-                    check,
-                }
+                Op::Store { base: var(base), off: i64::from(off), size, src: value(src), check }
             }
-            Insn::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off,
-                src,
-            } => Op::Atomic {
-                op,
-                fetch,
-                size,
-                base: var(base),
-                off: i64::from(off),
-                src: var(src),
-            },
-            Insn::Call {
-                target: CallTarget::Local(_),
-            } => Op::CallLocal {
-                function: self.function.callees[&at] as u32,
-            },
-            Insn::Call {
-                target: CallTarget::Helper(import),
-            } => {
-                let helper = self
-                    .image
-                    .imports
-                    .get(import as usize)
-                    .and_then(|i| i.helper);
+            Insn::Atomic { op, fetch, size, base, off, src } => {
+                Op::Atomic { op, fetch, size, base: var(base), off: i64::from(off), src: var(src) }
+            }
+            Insn::Call { target: CallTarget::Local(_) } => {
+                Op::CallLocal { function: self.function.callees[&at] as u32 }
+            }
+            Insn::Call { target: CallTarget::Helper(import) } => {
+                let helper = self.image.imports.get(import as usize).and_then(|i| i.helper);
                 match helper.and_then(|id| self.helpers.get(id).float) {
                     Some(op) => Op::Float { op },
                     None => Op::CallHelper { import },
                 }
             }
             // The verifier refuses calls by BTF id; the rest ends a block.
-            Insn::Call {
-                target: CallTarget::Btf(_),
-            }
-            | Insn::Ja { .. }
-            | Insn::Jmp { .. }
-            | Insn::Exit => {
+            Insn::Call { target: CallTarget::Btf(_) } | Insn::Ja { .. } | Insn::Jmp { .. } | Insn::Exit => {
                 return None;
             }
         })
@@ -385,10 +253,8 @@ impl<'a> FunctionLowering<'a> {
     }
 
     fn writable(&self, region: RegionId) -> bool {
-        matches!(
-            region,
-            RegionId::STACK | RegionId::DATA | RegionId::HEAP | RegionId::STATE
-        ) || self.contract.writable.contains(&region)
+        matches!(region, RegionId::STACK | RegionId::DATA | RegionId::HEAP | RegionId::STATE)
+            || self.contract.writable.contains(&region)
     }
 }
 
@@ -396,24 +262,13 @@ impl Block {
     /// A block without operations.
     #[must_use]
     pub fn empty(term_insn: u32, term: Term) -> Self {
-        Self {
-            ops: Vec::new(),
-            term,
-            term_insn,
-            cold: false,
-            reserved: Vec::new(),
-        }
+        Self { ops: Vec::new(), term, term_insn, cold: false, reserved: Vec::new() }
     }
 }
 
 /// One retreating edge.
 pub(crate) fn charge() -> Op {
-    Op::Bin {
-        op: BinOp::Alu(AluOp::Sub, Width::W64),
-        dst: Var::FUEL,
-        lhs: Var::FUEL,
-        rhs: Value::Imm(1),
-    }
+    Op::Bin { op: BinOp::Alu(AluOp::Sub, Width::W64), dst: Var::FUEL, lhs: Var::FUEL, rhs: Value::Imm(1) }
 }
 
 /// The end of a charge: to `refill` when the edge could not be paid.
@@ -423,25 +278,13 @@ pub(crate) fn out_of_fuel(refill: BlockId, target: BlockId) -> Term {
 
 /// To `then` when the variable is below zero.
 pub(crate) fn is_negative(v: Var, then: BlockId, otherwise: BlockId) -> Term {
-    Term::Branch {
-        width: Width::W64,
-        cond: crate::insn::Cond::SLt,
-        lhs: v,
-        rhs: Value::Imm(0),
-        then,
-        otherwise,
-    }
+    Term::Branch { width: Width::W64, cond: crate::insn::Cond::SLt, lhs: v, rhs: Value::Imm(0), then, otherwise }
 }
 
 /// The shift pairs by which compilers extend before `-mcpu=v4` has instructions for it.
 fn extension_idiom(first: Insn, second: Option<Insn>) -> Option<Op> {
     let shift = |i: Insn| match i {
-        Insn::Alu {
-            width: Width::W64,
-            op,
-            dst,
-            src: Operand::Imm(k),
-        } => Some((op, dst, k)),
+        Insn::Alu { width: Width::W64, op, dst, src: Operand::Imm(k) } => Some((op, dst, k)),
         _ => None,
     };
     let (AluOp::Lsh, dst, k) = shift(first)? else {
@@ -453,17 +296,8 @@ fn extension_idiom(first: Insn, second: Option<Insn>) -> Option<Op> {
     }
     let (dst, bits) = (var(dst), 64 - k as u8);
     match op {
-        AluOp::Rsh => Some(Op::MovZx {
-            dst,
-            src: dst.into(),
-            bits,
-        }),
-        AluOp::Arsh => Some(Op::MovSx {
-            width: Width::W64,
-            dst,
-            src: dst,
-            bits,
-        }),
+        AluOp::Rsh => Some(Op::MovZx { dst, src: dst.into(), bits }),
+        AluOp::Arsh => Some(Op::MovSx { width: Width::W64, dst, src: dst, bits }),
         _ => None,
     }
 }

@@ -127,65 +127,27 @@ pub enum BinOp {
 
 /// An operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(
-    missing_docs,
-    reason = "fields are the operands that the variant's doc shows"
-)]
+#[allow(missing_docs, reason = "fields are the operands that the variant's doc shows")]
 pub enum Op {
     /// `dst = src`; with `W32` zero-extended.
     Mov { width: Width, dst: Var, src: Value },
     /// `dst = sign-extend(low bits of src)`, then zero-extended from `width`.
-    MovSx {
-        width: Width,
-        dst: Var,
-        src: Var,
-        bits: u8,
-    },
+    MovSx { width: Width, dst: Var, src: Var, bits: u8 },
     /// `dst = zero-extend(low bits of src)`, bits 8, 16 or 32.
     MovZx { dst: Var, src: Value, bits: u8 },
     /// `dst = lhs op rhs`.
-    Bin {
-        op: BinOp,
-        dst: Var,
-        lhs: Var,
-        rhs: Value,
-    },
+    Bin { op: BinOp, dst: Var, lhs: Var, rhs: Value },
     /// `dst = -src`.
     Neg { width: Width, dst: Var, src: Var },
     /// Byte order of the low `bits`.
-    End {
-        order: ByteOrder,
-        dst: Var,
-        src: Var,
-        bits: u8,
-    },
+    End { order: ByteOrder, dst: Var, src: Var, bits: u8 },
     /// `dst = *(size *)(base + off)`.
-    Load {
-        dst: Var,
-        base: Var,
-        off: i64,
-        size: Size,
-        signed: bool,
-        check: Check,
-    },
+    Load { dst: Var, base: Var, off: i64, size: Size, signed: bool, check: Check },
     /// `*(size *)(base + off) = src`.
-    Store {
-        base: Var,
-        off: i64,
-        size: Size,
-        src: Value,
-        check: Check,
-    },
+    Store { base: Var, off: i64, size: Size, src: Value, check: Check },
     /// Sequentially consistent; `off` and base as in `Store`. With `fetch` the old value goes to
     /// `src` (to `r0` for compare-and-exchange), zero-extended.
-    Atomic {
-        op: AtomicOp,
-        fetch: bool,
-        size: Size,
-        base: Var,
-        off: i64,
-        src: Var,
-    },
+    Atomic { op: AtomicOp, fetch: bool, size: Size, base: Var, off: i64, src: Var },
     /// `r0 = import(r1, …, r5)`. Stores `FUEL` before and loads it after. `r1` to `r5` become 0.
     CallHelper { import: u32 },
     /// `r0 = function(r1, …, r5)` with `r10` moved up by the callee's frame; `FUEL` passes through.
@@ -196,11 +158,7 @@ pub enum Op {
     /// Writes zeros to `[r10 - len, r10)`.
     ZeroFrame { len: u64 },
     /// `dst` = length of the region (for a write: 0 when it is read-only).
-    RegionLen {
-        dst: Var,
-        region: RegionId,
-        write: bool,
-    },
+    RegionLen { dst: Var, region: RegionId, write: bool },
     /// Asks the host for more fuel; traps when there is none, or on deadline or cancellation.
     Refill,
 }
@@ -309,13 +267,8 @@ impl Op {
             | Self::End { dst, .. }
             | Self::Load { dst, .. }
             | Self::RegionLen { dst, .. } => Some(dst),
-            Self::Atomic {
-                op: AtomicOp::Cmpxchg,
-                ..
-            } => Some(Var::R0),
-            Self::Atomic {
-                fetch: true, src, ..
-            } => Some(src),
+            Self::Atomic { op: AtomicOp::Cmpxchg, .. } => Some(Var::R0),
+            Self::Atomic { fetch: true, src, .. } => Some(src),
             _ => None,
         }
     }
@@ -386,9 +339,7 @@ impl Term {
     pub fn successors(&self) -> impl Iterator<Item = BlockId> + use<> {
         let (a, b) = match *self {
             Self::Jump(b) => (Some(b), None),
-            Self::Branch {
-                then, otherwise, ..
-            } => (Some(then), Some(otherwise)),
+            Self::Branch { then, otherwise, .. } => (Some(then), Some(otherwise)),
             Self::Return => (None, None),
         };
         a.into_iter().chain(b)

@@ -32,11 +32,7 @@ impl Flow<'_> {
         state: &State,
     ) -> Result<Value, Stop> {
         let len = size.bytes() as i32;
-        let unknown = if size == Size::DW {
-            Value::ANYTHING
-        } else {
-            Value::NUMBER
-        };
+        let unknown = if size == Size::DW { Value::ANYTHING } else { Value::NUMBER };
         Ok(match self.target(here, base, off, size, false)? {
             Target::Frame(o) => {
                 let (value, torn) = state.load_slot(o, len);
@@ -137,14 +133,7 @@ impl Flow<'_> {
         }
     }
 
-    fn target(
-        &mut self,
-        here: Here,
-        base: Value,
-        off: i16,
-        size: Size,
-        write: bool,
-    ) -> Result<Target, Stop> {
+    fn target(&mut self, here: Here, base: Value, off: i16, size: Size, write: bool) -> Result<Target, Stop> {
         let len = size.bytes() as i32;
         let target = match base {
             Value::Frame(o) => self.frame(here, o + i32::from(off), len, write),
@@ -159,12 +148,7 @@ impl Flow<'_> {
                 let address = n.wrapping_add(i64::from(off)) as u64;
                 match RegionId::of(address) {
                     None | Some(RegionId::NULL) => {
-                        self.find(
-                            here,
-                            "V0501",
-                            || null_reason(n, address, write),
-                            "test the pointer before its use",
-                        );
+                        self.find(here, "V0501", || null_reason(n, address, write), "test the pointer before its use");
                         Target::Refused
                     }
                     Some(RegionId::STACK) => Target::Dynamic(Base::Unknown),
@@ -250,18 +234,10 @@ impl Flow<'_> {
             return Target::Refused;
         }
         let (from, to) = (o as u32, (o + len) as u32);
-        if !write
-            || contract
-                .context_writable
-                .iter()
-                .any(|w| w.0 <= from && to <= w.1)
-        {
+        if !write || contract.context_writable.iter().any(|w| w.0 <= from && to <= w.1) {
             return Target::Context(from);
         }
-        let pointer = contract
-            .context_pointers
-            .iter()
-            .any(|p| p.0 < to && from < p.0 + 8);
+        let pointer = contract.context_pointers.iter().any(|p| p.0 < to && from < p.0 + 8);
         if pointer {
             self.find(
                 here,
@@ -273,11 +249,7 @@ impl Flow<'_> {
             self.find(
                 here,
                 "V0504",
-                || {
-                    format!(
-                        "write of {len} bytes at offset {from} of the context, which is read-only there"
-                    )
-                },
+                || format!("write of {len} bytes at offset {from} of the context, which is read-only there"),
                 "write only the fields that are results of the kind",
             );
         }
@@ -320,9 +292,5 @@ fn null_reason(base: i64, address: u64, write: bool) -> String {
 /// The value that a load of this size gives for the stored one.
 fn extend(n: i64, size: Size, signed: bool) -> i64 {
     let shift = 64 - 8 * size.bytes() as u32;
-    if signed {
-        (n << shift) >> shift
-    } else {
-        (((n as u64) << shift) >> shift) as i64
-    }
+    if signed { (n << shift) >> shift } else { (((n as u64) << shift) >> shift) as i64 }
 }

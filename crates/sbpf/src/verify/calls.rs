@@ -10,12 +10,7 @@ use crate::region::RegionId;
 
 impl Flow<'_> {
     /// Follows a call of a function of the program. False when it does not return.
-    pub(super) fn call_local(
-        &mut self,
-        here: Here,
-        state: &mut State,
-        round: usize,
-    ) -> Result<bool, Stop> {
+    pub(super) fn call_local(&mut self, here: Here, state: &mut State, round: usize) -> Result<bool, Stop> {
         let Some(&callee) = self.setting.codes[here.f].callees.get(&here.at) else {
             return Ok(false);
         };
@@ -34,12 +29,7 @@ impl Flow<'_> {
     }
 
     /// Follows a call of a helper.
-    pub(super) fn call_helper(
-        &mut self,
-        here: Here,
-        import: u32,
-        state: &mut State,
-    ) -> Result<(), Stop> {
+    pub(super) fn call_helper(&mut self, here: Here, import: u32, state: &mut State) -> Result<(), Stop> {
         let setting = &self.setting;
         let Some(import) = setting.image.imports.get(import as usize) else {
             self.find(
@@ -51,9 +41,7 @@ impl Flow<'_> {
             state.returned(Value::ANYTHING);
             return Ok(());
         };
-        let helper = import
-            .helper
-            .and_then(|id| setting.helpers.iter().nth(usize::from(id.0)));
+        let helper = import.helper.and_then(|id| setting.helpers.iter().nth(usize::from(id.0)));
         let Some(helper) = helper else {
             if !import.weak {
                 let near = setting.helpers.near(&import.name);
@@ -84,10 +72,7 @@ impl Flow<'_> {
             Return::Heap => Value::Region(RegionId::HEAP),
             Return::Param(n) => state.reg(n + 1).untrusted(),
         };
-        let writes = helper
-            .params
-            .iter()
-            .any(|p| matches!(p, Param::Write { .. } | Param::Pointer));
+        let writes = helper.params.iter().any(|p| matches!(p, Param::Write { .. } | Param::Pointer));
         state.returned(value);
         if writes && self.setting.addressable {
             state.distrust_slots();
@@ -119,12 +104,10 @@ impl Flow<'_> {
                 }
                 Param::Pointer => Some(0),
                 Param::Struct(len) => Some(i64::from(len)),
-                Param::Read { len, unit } | Param::Write { len, unit } => {
-                    match state.reg(len + 1) {
-                        Value::Scalar(Some(count)) => count.checked_mul(i64::from(unit)),
-                        _ => None,
-                    }
-                }
+                Param::Read { len, unit } | Param::Write { len, unit } => match state.reg(len + 1) {
+                    Value::Scalar(Some(count)) => count.checked_mul(i64::from(unit)),
+                    _ => None,
+                },
             };
             self.pointer_argument(here, helper, n, value, len);
             if matches!(param, Param::Write { .. }) {
@@ -160,14 +143,7 @@ impl Flow<'_> {
     }
 
     /// `len` is the number of bytes behind the pointer, where known.
-    fn pointer_argument(
-        &mut self,
-        here: Here,
-        helper: &Helper,
-        n: usize,
-        value: Value,
-        len: Option<i64>,
-    ) {
+    fn pointer_argument(&mut self, here: Here, helper: &Helper, n: usize, value: Value, len: Option<i64>) {
         if let Some(report) = &mut self.report {
             match value {
                 Value::Region(RegionId::STATE) => report.effects.uses_state = true,
@@ -190,8 +166,7 @@ impl Flow<'_> {
                 },
                 "NULL is allowed only with length 0",
             ),
-            Value::Scalar(Some(a))
-                if !matches!(RegionId::of(a as u64), None | Some(RegionId::NULL)) => {}
+            Value::Scalar(Some(a)) if !matches!(RegionId::of(a as u64), None | Some(RegionId::NULL)) => {}
             Value::Scalar(_) => self.find(
                 here,
                 "V0607",
@@ -229,14 +204,7 @@ impl Flow<'_> {
         }
     }
 
-    fn written_argument(
-        &mut self,
-        here: Here,
-        helper: &Helper,
-        n: usize,
-        value: Value,
-        state: &mut State,
-    ) {
+    fn written_argument(&mut self, here: Here, helper: &Helper, n: usize, value: Value, state: &mut State) {
         let region = match value {
             Value::Context(_) => RegionId::CONTEXT,
             Value::Region(r) => r,

@@ -32,11 +32,7 @@ impl Cfg {
     pub fn build(code: &[Slot]) -> Self {
         let leaders = leaders(code);
         let starts: Vec<usize> = (0..code.len()).filter(|&i| leaders[i]).collect();
-        let block_at = |slot: usize| {
-            starts
-                .binary_search(&slot)
-                .expect("jump targets are leaders")
-        };
+        let block_at = |slot: usize| starts.binary_search(&slot).expect("jump targets are leaders");
         let all: Vec<CfgBlock> = starts
             .iter()
             .enumerate()
@@ -52,12 +48,7 @@ impl Cfg {
                     _ => vec![block_at(end)],
                 };
                 let retreats = vec![false; successors.len()];
-                CfgBlock {
-                    start,
-                    end,
-                    successors,
-                    retreats,
-                }
+                CfgBlock { start, end, successors, retreats }
             })
             .collect();
         Self { blocks: all }.reachable_with_retreats()
@@ -91,17 +82,13 @@ impl Cfg {
                 Mark::Done => {}
             }
         }
-        let kept: Vec<usize> = (0..self.blocks.len())
-            .filter(|&i| marks[i] == Mark::Done)
-            .collect();
+        let kept: Vec<usize> = (0..self.blocks.len()).filter(|&i| marks[i] == Mark::Done).collect();
         let blocks = kept
             .iter()
             .map(|&i| {
                 let mut b = self.blocks[i].clone();
                 for s in &mut b.successors {
-                    *s = kept
-                        .binary_search(s)
-                        .expect("a successor of a reachable block is reachable");
+                    *s = kept.binary_search(s).expect("a successor of a reachable block is reachable");
                 }
                 b
             })

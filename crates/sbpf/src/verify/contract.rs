@@ -38,19 +38,14 @@ impl Contract {
     /// Whether a program of this kind may write the region.
     #[must_use]
     pub fn may_write(&self, region: RegionId) -> bool {
-        matches!(
-            region,
-            RegionId::STACK | RegionId::DATA | RegionId::HEAP | RegionId::STATE
-        ) || self.writable.contains(&region)
+        matches!(region, RegionId::STACK | RegionId::DATA | RegionId::HEAP | RegionId::STATE)
+            || self.writable.contains(&region)
     }
 
     /// The region that a context field points to, when it is a pointer.
     #[must_use]
     pub(super) fn pointer_at(&self, offset: u32) -> Option<RegionId> {
-        self.context_pointers
-            .iter()
-            .find(|p| p.0 == offset)
-            .map(|p| p.1)
+        self.context_pointers.iter().find(|p| p.0 == offset).map(|p| p.1)
     }
 }
 
@@ -61,13 +56,8 @@ const NUMBER: Entry = Entry::Scalar;
 const NONE: Entry = Entry::Uninit;
 
 /// A contract that promises nothing, to be filled in.
-const EMPTY: Contract = Contract {
-    params: [NONE; 5],
-    context_len: 0,
-    context_pointers: &[],
-    context_writable: &[],
-    writable: &[],
-};
+const EMPTY: Contract =
+    Contract { params: [NONE; 5], context_len: 0, context_pointers: &[], context_writable: &[], writable: &[] };
 
 static READ: Contract = Contract {
     params: [OUT, IN, NUMBER, Entry::Region(RegionId::ARGS), CONTEXT],
@@ -77,13 +67,7 @@ static READ: Contract = Contract {
 };
 
 static COMBINE: Contract = Contract {
-    params: [
-        Entry::Region(RegionId::ACCUMULATOR),
-        NUMBER,
-        NUMBER,
-        IN,
-        NUMBER,
-    ],
+    params: [Entry::Region(RegionId::ACCUMULATOR), NUMBER, NUMBER, IN, NUMBER],
     writable: &[RegionId::ACCUMULATOR],
     ..EMPTY
 };
@@ -99,11 +83,7 @@ static TRAVERSE: Contract = Contract {
 static KERNEL: Contract = Contract {
     params: [CONTEXT, NONE, NONE, NONE, NONE],
     context_len: 72,
-    context_pointers: &[
-        (8, RegionId::ARGS),
-        (24, RegionId::OUTPUT),
-        (48, RegionId::SCRATCH),
-    ],
+    context_pointers: &[(8, RegionId::ARGS), (24, RegionId::OUTPUT), (48, RegionId::SCRATCH)],
     context_writable: &[(40, 48)],
     writable: &[RegionId::OUTPUT, RegionId::SCRATCH],
 };
@@ -116,11 +96,7 @@ static EXEC: Contract = Contract {
     ..EMPTY
 };
 
-static LAMBDA: Contract = Contract {
-    params: [OUT, IN, NUMBER, NONE, NONE],
-    writable: &[RegionId::OUTPUT],
-    ..EMPTY
-};
+static LAMBDA: Contract = Contract { params: [OUT, IN, NUMBER, NONE, NONE], writable: &[RegionId::OUTPUT], ..EMPTY };
 
 static LAMBDA_IO: Contract = Contract {
     params: [CONTEXT, NONE, NONE, NONE, NONE],
@@ -139,22 +115,12 @@ static XRP: Contract = Contract {
 };
 
 static DELILAH: Contract = Contract {
-    params: [
-        Entry::Region(RegionId::RANGE_FIRST),
-        NUMBER,
-        Entry::Region(RegionId::STATE),
-        NUMBER,
-        NONE,
-    ],
+    params: [Entry::Region(RegionId::RANGE_FIRST), NUMBER, Entry::Region(RegionId::STATE), NUMBER, NONE],
     writable: &[RegionId::RANGE_FIRST],
     ..EMPTY
 };
 
-static RAW: Contract = Contract {
-    params: [IN, NUMBER, NONE, NONE, NONE],
-    writable: &[RegionId::INPUT],
-    ..EMPTY
-};
+static RAW: Contract = Contract { params: [IN, NUMBER, NONE, NONE, NONE], writable: &[RegionId::INPUT], ..EMPTY };
 
 /// Every memory range. Which of them are writable is decided when they are mapped.
 static RANGES: [RegionId; REGION_COUNT - RegionId::RANGE_FIRST.0 as usize] = {

@@ -90,10 +90,7 @@ impl fmt::Display for Diagnostic {
 impl std::error::Error for Diagnostic {}
 
 fn place(image: &Image, insn: usize) -> String {
-    let function = image
-        .functions
-        .iter()
-        .find(|f| (f.start..f.end).contains(&insn));
+    let function = image.functions.iter().find(|f| (f.start..f.end).contains(&insn));
     let mut out = format!("instruction {insn}");
     if let Some(f) = function {
         let _ = write!(out, " of `{}`", f.name);
@@ -103,9 +100,7 @@ fn place(image: &Image, insn: usize) -> String {
         return out;
     };
     let import = match decode(slots) {
-        Ok(Insn::Call {
-            target: CallTarget::Helper(n),
-        }) => image.imports.get(n as usize),
+        Ok(Insn::Call { target: CallTarget::Helper(n) }) => image.imports.get(n as usize),
         _ => None,
     };
     match import {
@@ -130,10 +125,5 @@ fn path(heads: &[usize]) -> String {
         return join(heads);
     }
     let half = PATH_SHOWN_MAX / 2;
-    format!(
-        "{} -> ({} blocks) -> {}",
-        join(&heads[..half]),
-        heads.len() - 2 * half,
-        join(&heads[heads.len() - half..])
-    )
+    format!("{} -> ({} blocks) -> {}", join(&heads[..half]), heads.len() - 2 * half, join(&heads[heads.len() - half..]))
 }

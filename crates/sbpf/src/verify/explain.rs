@@ -14,9 +14,7 @@ pub struct Explanation {
 /// The explanation of a code.
 #[must_use]
 pub fn explain(code: &str) -> Option<&'static Explanation> {
-    EXPLANATIONS
-        .iter()
-        .find(|e| e.code.eq_ignore_ascii_case(code))
+    EXPLANATIONS.iter().find(|e| e.code.eq_ignore_ascii_case(code))
 }
 
 /// All explanations, in order of their codes.
@@ -88,21 +86,13 @@ static EXPLANATIONS: &[Explanation] = &[
         "A call by BTF id goes to a function of the Linux kernel. Here helpers are \
          called by name.",
     ),
-    entry(
-        "V0201",
-        "empty function",
-        "A function without instructions falls through into whatever follows.",
-    ),
+    entry("V0201", "empty function", "A function without instructions falls through into whatever follows."),
     entry(
         "V0202",
         "jump out of the function",
         "Jumps stay inside their function; other functions are reached by `call`.",
     ),
-    entry(
-        "V0203",
-        "jump into a 64-bit immediate",
-        "The target is the second slot of an `lddw`, which is data.",
-    ),
+    entry("V0203", "jump into a 64-bit immediate", "The target is the second slot of an `lddw`, which is data."),
     entry(
         "V0204",
         "control falls off the end",
@@ -237,11 +227,7 @@ static EXPLANATIONS: &[Explanation] = &[
          may have another name. Declare the helper weak and test its address to run \
          without it.",
     ),
-    entry(
-        "V0606",
-        "helper argument is not set",
-        "The helper takes more arguments than the call sets.",
-    ),
+    entry("V0606", "helper argument is not set", "The helper takes more arguments than the call sets."),
     entry(
         "V0607",
         "number where a pointer is needed",
@@ -266,47 +252,23 @@ static EXPLANATIONS: &[Explanation] = &[
          Example: `ds_memcpy` into the input; into the context, whose fields have to be \
          written one by one.",
     ),
-    entry(
-        "V0701",
-        "no such program",
-        "The image does not have that many programs.",
-    ),
-    entry(
-        "V0702",
-        "inconsistent image",
-        "Functions or programs refer to code that is not there.",
-    ),
+    entry("V0701", "no such program", "The image does not have that many programs."),
+    entry("V0702", "inconsistent image", "Functions or programs refer to code that is not there."),
     entry(
         "V0703",
         "other version of the program ABI",
         "The note asks for a version of the program ABI that this host does not speak.",
     ),
-    entry(
-        "V0704",
-        "bad frame size",
-        "`DS_STACK_BYTES(n)` takes a multiple of 64 from 64 bytes to 1 MiB.",
-    ),
+    entry("V0704", "bad frame size", "`DS_STACK_BYTES(n)` takes a multiple of 64 from 64 bytes to 1 MiB."),
     entry(
         "V0705",
         "bad output ratio",
         "`DS_OUTPUT(num, den, constant)` gives the output capacity as a share of the input; \
          the denominator cannot be 0.",
     ),
-    entry(
-        "V0706",
-        "bad default split",
-        "`DS_SPLIT_RECORDS(n)` gives the record length in bytes, which cannot be 0.",
-    ),
-    entry(
-        "V0801",
-        "code too long",
-        "An image holds at most 1,048,576 instruction slots.",
-    ),
-    entry(
-        "V0802",
-        "too many basic blocks",
-        "A program may have 65,536 basic blocks.",
-    ),
+    entry("V0706", "bad default split", "`DS_SPLIT_RECORDS(n)` gives the record length in bytes, which cannot be 0."),
+    entry("V0801", "code too long", "An image holds at most 1,048,576 instruction slots."),
+    entry("V0802", "too many basic blocks", "A program may have 65,536 basic blocks."),
     entry(
         "V0803",
         "takes too long to verify",

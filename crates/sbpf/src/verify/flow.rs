@@ -8,9 +8,7 @@ use super::report::{Findings, path_to};
 use super::step::Here;
 use super::structure::Code;
 use super::value::{State, Value};
-use super::{
-    Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_BLOCK, STEPS_PER_SLOT,
-};
+use super::{Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_BLOCK, STEPS_PER_SLOT};
 use crate::helpers::HelperSet;
 use crate::image::{Image, Kind};
 use crate::region::RegionId;
@@ -131,10 +129,7 @@ impl<'a> Flow<'a> {
             .setting
             .codes
             .iter()
-            .map(|c| Learnt {
-                bases: vec![Base::Unknown; c.insns.len()],
-                ..Learnt::default()
-            })
+            .map(|c| Learnt { bases: vec![Base::Unknown; c.insns.len()], ..Learnt::default() })
             .collect();
         self.report = Some(Report {
             findings,
@@ -158,11 +153,7 @@ impl<'a> Flow<'a> {
         effects.writes_globals |= report.names_data && report.wild_store;
         let state = Entry::Region(RegionId::STATE);
         effects.uses_state |= self.setting.contract.params.contains(&state) && report.wild_access;
-        Ok(Outcome {
-            found: report.findings.into_vec(),
-            learnt: report.learnt,
-            effects,
-        })
+        Ok(Outcome { found: report.findings.into_vec(), learnt: report.learnt, effects })
     }
 
     /// Brings a function up to date with its entry.
@@ -223,13 +214,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Follows a block. False when control does not reach its end as far as is known now.
-    fn block(
-        &mut self,
-        f: usize,
-        block: usize,
-        state: &mut State,
-        round: usize,
-    ) -> Result<bool, Stop> {
+    fn block(&mut self, f: usize, block: usize, state: &mut State, round: usize) -> Result<bool, Stop> {
         let code = &self.setting.codes[f];
         let (start, end) = (code.cfg.blocks[block].start, code.cfg.blocks[block].end);
         self.steps += STEPS_PER_BLOCK + end - start;
@@ -249,12 +234,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Calls a function of the program: what it returns, `None` if it does not as far as is known.
-    pub(super) fn call(
-        &mut self,
-        callee: usize,
-        params: [Value; 5],
-        round: usize,
-    ) -> Result<Option<Value>, Stop> {
+    pub(super) fn call(&mut self, callee: usize, params: [Value; 5], round: usize) -> Result<Option<Value>, Stop> {
         if self.report.is_none() {
             let summary = &mut self.summaries[callee];
             let entry = match summary.entry {
@@ -299,13 +279,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Adds a finding, in the last pass.
-    pub(super) fn find(
-        &mut self,
-        here: Here,
-        code: &'static str,
-        reason: impl FnOnce() -> String,
-        suggestion: &str,
-    ) {
+    pub(super) fn find(&mut self, here: Here, code: &'static str, reason: impl FnOnce() -> String, suggestion: &str) {
         self.find_of_class(here, code, Class::Unsafe, reason, suggestion);
     }
 
@@ -326,13 +300,9 @@ impl<'a> Flow<'a> {
             return;
         }
         let start = function.symbol.start;
-        let path = path_to(&function.cfg, here.block)
-            .into_iter()
-            .map(|b| start + function.cfg.blocks[b].start)
-            .collect();
+        let path =
+            path_to(&function.cfg, here.block).into_iter().map(|b| start + function.cfg.blocks[b].start).collect();
         let insn = Some(start + here.at);
-        report
-            .findings
-            .add_with_path(code, class, insn, reason(), suggestion, path);
+        report.findings.add_with_path(code, class, insn, reason(), suggestion, path);
     }
 }

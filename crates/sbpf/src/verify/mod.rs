@@ -143,11 +143,7 @@ pub enum Entry {
 ///
 /// # Errors
 /// Every problem found, at most 32, in order of the instructions.
-pub fn verify(
-    image: &Arc<Image>,
-    program: usize,
-    helpers: &HelperSet,
-) -> Result<Verified, Vec<Diagnostic>> {
+pub fn verify(image: &Arc<Image>, program: usize, helpers: &HelperSet) -> Result<Verified, Vec<Diagnostic>> {
     let mut findings = report::Findings::new(image);
     check_image(image, program, &mut findings);
     if !findings.is_empty() {
@@ -199,26 +195,17 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
         refuse(
             "V0701",
             Class::Missing,
-            format!(
-                "there is no program {program}; the image has {}",
-                image.programs.len()
-            ),
+            format!("there is no program {program}; the image has {}", image.programs.len()),
             "choose one that `diskside inspect` lists",
         );
         return;
     };
-    let inside = image
-        .functions
-        .iter()
-        .all(|f| f.start <= f.end && f.end <= image.code.len());
+    let inside = image.functions.iter().all(|f| f.start <= f.end && f.end <= image.code.len());
     if !inside || entry.function >= image.functions.len() {
         refuse(
             "V0702",
             Class::Unsafe,
-            format!(
-                "the functions of the image do not lie in its code (program `{}`)",
-                entry.name
-            ),
+            format!("the functions of the image do not lie in its code (program `{}`)", entry.name),
             "build the object again; it is damaged",
         );
     }
@@ -226,10 +213,7 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
         refuse(
             "V0801",
             Class::Unsupported,
-            format!(
-                "the code is {} instruction slots long, more than {CODE_SLOTS_MAX}",
-                image.code.len()
-            ),
+            format!("the code is {} instruction slots long, more than {CODE_SLOTS_MAX}", image.code.len()),
             "split the object",
         );
     }
@@ -245,9 +229,7 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
             "compile against the header of this version",
         );
     }
-    if note.stack_bytes == 0
-        || !note.stack_bytes.is_multiple_of(FRAME_UNIT)
-        || note.stack_bytes > Note::STACK_BYTES_MAX
+    if note.stack_bytes == 0 || !note.stack_bytes.is_multiple_of(FRAME_UNIT) || note.stack_bytes > Note::STACK_BYTES_MAX
     {
         refuse(
             "V0704",
@@ -317,12 +299,7 @@ fn deepest(functions: &[VerifiedFunction], f: usize, known: &mut [Option<u64>]) 
     if let Some(len) = known[f] {
         return len;
     }
-    let below = functions[f]
-        .callees
-        .values()
-        .map(|&c| deepest(functions, c, known))
-        .max()
-        .unwrap_or(0);
+    let below = functions[f].callees.values().map(|&c| deepest(functions, c, known)).max().unwrap_or(0);
     let len = functions[f].frame_len + below;
     known[f] = Some(len);
     len

@@ -15,10 +15,7 @@ pub(super) struct Findings<'a> {
 
 impl<'a> Findings<'a> {
     pub(super) fn new(image: &'a Image) -> Self {
-        Self {
-            image,
-            found: BTreeMap::new(),
-        }
+        Self { image, found: BTreeMap::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -63,17 +60,15 @@ impl<'a> Findings<'a> {
                 format!("{}:{}: {}", l.file, l.line, l.text)
             }
         });
-        self.found
-            .entry((insn.unwrap_or(0), code))
-            .or_insert_with(|| Diagnostic {
-                code,
-                class,
-                reason,
-                insn,
-                source,
-                path,
-                suggestion: suggestion.to_owned(),
-            });
+        self.found.entry((insn.unwrap_or(0), code)).or_insert_with(|| Diagnostic {
+            code,
+            class,
+            reason,
+            insn,
+            source,
+            path,
+            suggestion: suggestion.to_owned(),
+        });
     }
 
     /// In order of the instructions.

@@ -18,20 +18,9 @@ pub(super) struct Here {
 
 impl Flow<'_> {
     /// Follows one instruction. False when control does not go on behind it.
-    pub(super) fn step(
-        &mut self,
-        here: Here,
-        insn: Insn,
-        state: &mut State,
-        round: usize,
-    ) -> Result<bool, Stop> {
+    pub(super) fn step(&mut self, here: Here, insn: Insn, state: &mut State, round: usize) -> Result<bool, Stop> {
         match insn {
-            Insn::Alu {
-                width,
-                op,
-                dst,
-                src,
-            } => {
+            Insn::Alu { width, op, dst, src } => {
                 let b = self.operand(here, src, state);
                 let a = self.read(here, dst, state);
                 let value = self.alu(here, width, op, a, b)?;
@@ -45,12 +34,7 @@ impl Flow<'_> {
                 };
                 self.write(here, dst, value, state);
             }
-            Insn::MovSx {
-                width,
-                dst,
-                src,
-                bits,
-            } => {
+            Insn::MovSx { width, dst, src, bits } => {
                 let value = self.read(here, src, state);
                 let value = self.number(here, value, |n| sign_extend(n, bits, width))?;
                 self.write(here, dst, value, state);
@@ -69,35 +53,17 @@ impl Flow<'_> {
                 let value = self.constant(imm);
                 self.write(here, dst, value, state);
             }
-            Insn::Load {
-                dst,
-                base,
-                off,
-                size,
-                signed,
-            } => {
+            Insn::Load { dst, base, off, size, signed } => {
                 let base = self.read(here, base, state);
                 let value = self.load(here, base, off, size, signed, state)?;
                 self.write(here, dst, value, state);
             }
-            Insn::Store {
-                base,
-                off,
-                size,
-                src,
-            } => {
+            Insn::Store { base, off, size, src } => {
                 let value = self.operand(here, src, state);
                 let base = self.read(here, base, state);
                 self.store(here, base, off, size, value, state)?;
             }
-            Insn::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off,
-                src,
-            } => {
+            Insn::Atomic { op, fetch, size, base, off, src } => {
                 let value = self.read(here, src, state);
                 if value.may_be_stack() {
                     self.escape(here.f)?;
@@ -107,11 +73,7 @@ impl Flow<'_> {
                 }
                 let base = self.read(here, base, state);
                 self.atomic(here, base, off, size, state)?;
-                let old = if size.bytes() == 8 {
-                    Value::ANYTHING
-                } else {
-                    Value::NUMBER
-                };
+                let old = if size.bytes() == 8 { Value::ANYTHING } else { Value::NUMBER };
                 if op == AtomicOp::Cmpxchg {
                     self.write(here, Reg::R0, old, state);
                 } else if fetch {
@@ -123,15 +85,9 @@ impl Flow<'_> {
                 self.read(here, dst, state);
                 self.operand(here, src, state);
             }
-            Insn::Call {
-                target: CallTarget::Local(_),
-            } => return self.call_local(here, state, round),
-            Insn::Call {
-                target: CallTarget::Helper(import),
-            } => self.call_helper(here, import, state)?,
-            Insn::Call {
-                target: CallTarget::Btf(_),
-            } => {}
+            Insn::Call { target: CallTarget::Local(_) } => return self.call_local(here, state, round),
+            Insn::Call { target: CallTarget::Helper(import) } => self.call_helper(here, import, state)?,
+            Insn::Call { target: CallTarget::Btf(_) } => {}
             Insn::Exit => self.leave(here, state),
         }
         Ok(true)
@@ -139,11 +95,7 @@ impl Flow<'_> {
 
     fn leave(&mut self, here: Here, state: &mut State) {
         // What the entry point returns goes to the host; another function may return nothing.
-        let value = if here.f == 0 {
-            self.read(here, Reg::R0, state)
-        } else {
-            state.reg(0)
-        };
+        let value = if here.f == 0 { self.read(here, Reg::R0, state) } else { state.reg(0) };
         if value.may_be_stack() {
             self.leak(here.f);
         }
@@ -183,12 +135,7 @@ impl Flow<'_> {
     }
 
     /// The result of an operation that only numbers come out of.
-    fn number(
-        &mut self,
-        here: Here,
-        value: Value,
-        f: impl FnOnce(i64) -> i64,
-    ) -> Result<Value, Stop> {
+    fn number(&mut self, here: Here, value: Value, f: impl FnOnce(i64) -> i64) -> Result<Value, Stop> {
         if value.may_be_stack() {
             self.escape(here.f)?;
         }
@@ -200,8 +147,7 @@ impl Flow<'_> {
 
     fn constant(&mut self, imm: u64) -> Value {
         let image = self.setting.image;
-        let within =
-            |region: RegionId, len: u64| imm.checked_sub(region.base()).is_some_and(|o| o <= len);
+        let within = |region: RegionId, len: u64| imm.checked_sub(region.base()).is_some_and(|o| o <= len);
         // One past the end is a pointer too, but not where there is nothing.
         let linked = |region, len: usize| len > 0 && within(region, len as u64);
         if linked(RegionId::DATA, image.data.len()) {
@@ -221,14 +167,7 @@ impl Flow<'_> {
         }
     }
 
-    fn alu(
-        &mut self,
-        here: Here,
-        width: Width,
-        op: AluOp,
-        a: Value,
-        b: Value,
-    ) -> Result<Value, Stop> {
+    fn alu(&mut self, here: Here, width: Width, op: AluOp, a: Value, b: Value) -> Result<Value, Stop> {
         use Value::{Context, Frame, Region, Scalar, Unknown};
         if let (Scalar(a), Scalar(b)) = (a, b) {
             let value = a.zip(b).and_then(|(a, b)| fold(width, op, a, b));
@@ -250,15 +189,10 @@ impl Flow<'_> {
             }
             (AluOp::Sub, p, q) if is_pointer(p) && is_pointer(q) => Ok(Value::NUMBER),
             // A pointer and something that was loaded: an index, as a rule.
-            (AluOp::Add, p, Unknown { stack: false })
-            | (AluOp::Add, Unknown { stack: false }, p)
-                if is_pointer(p) =>
-            {
+            (AluOp::Add, p, Unknown { stack: false }) | (AluOp::Add, Unknown { stack: false }, p) if is_pointer(p) => {
                 Ok(p.plus(None))
             }
-            (AluOp::Sub, p, Unknown { stack: false }) if is_pointer(p) => Ok(Unknown {
-                stack: p.may_be_stack(),
-            }),
+            (AluOp::Sub, p, Unknown { stack: false }) if is_pointer(p) => Ok(Unknown { stack: p.may_be_stack() }),
             (AluOp::Add | AluOp::Sub, ..) => Ok(Unknown { stack: odd }),
             // Aligning a pointer down keeps it in its region.
             (AluOp::And, Region(r), Scalar(Some(n))) if n < 0 && !odd => Ok(Region(r)),

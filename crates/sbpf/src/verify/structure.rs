@@ -20,17 +20,8 @@ pub(super) struct Code<'a> {
 }
 
 /// The functions that a program can reach, the entry point first.
-pub(super) fn functions<'a>(
-    image: &'a Image,
-    entry: usize,
-    findings: &mut Findings<'_>,
-) -> Vec<Code<'a>> {
-    let by_start: HashMap<usize, usize> = image
-        .functions
-        .iter()
-        .enumerate()
-        .map(|(i, f)| (f.start, i))
-        .collect();
+pub(super) fn functions<'a>(image: &'a Image, entry: usize, findings: &mut Findings<'_>) -> Vec<Code<'a>> {
+    let by_start: HashMap<usize, usize> = image.functions.iter().enumerate().map(|(i, f)| (f.start, i)).collect();
     let mut numbers = HashMap::from([(entry, 0)]);
     let mut order = vec![entry];
     let mut found = Vec::new();
@@ -39,13 +30,7 @@ pub(super) fn functions<'a>(
         let symbol = &image.functions[function];
         let Some(insns) = decode_all(image, symbol, findings) else {
             // Its callees stay unknown; go on with those of others.
-            found.push(Code {
-                function,
-                symbol,
-                insns: Vec::new(),
-                cfg: Cfg::default(),
-                callees: BTreeMap::new(),
-            });
+            found.push(Code { function, symbol, insns: Vec::new(), cfg: Cfg::default(), callees: BTreeMap::new() });
             continue;
         };
         let cfg = Cfg::build(&image.code[symbol.start..symbol.end]);
@@ -55,26 +40,18 @@ pub(super) fn functions<'a>(
                 "V0802",
                 Class::Unsupported,
                 Some(symbol.start),
-                format!(
-                    "the program has more than {} basic blocks",
-                    super::BLOCKS_MAX
-                ),
+                format!("the program has more than {} basic blocks", super::BLOCKS_MAX),
                 "split the work over several programs",
             );
             return Vec::new();
         }
         let mut callees = BTreeMap::new();
         for at in cfg.blocks.iter().flat_map(|b| b.start..b.end) {
-            let Some(Insn::Call {
-                target: CallTarget::Local(off),
-            }) = insns[at]
-            else {
+            let Some(Insn::Call { target: CallTarget::Local(off) }) = insns[at] else {
                 continue;
             };
             let target = (symbol.start + at) as i64 + 1 + i64::from(off);
-            let callee = usize::try_from(target)
-                .ok()
-                .and_then(|t| by_start.get(&t).copied());
+            let callee = usize::try_from(target).ok().and_then(|t| by_start.get(&t).copied());
             let Some(callee) = callee else {
                 findings.add(
                     "V0601",
@@ -92,13 +69,7 @@ pub(super) fn functions<'a>(
             });
             callees.insert(at, number);
         }
-        found.push(Code {
-            function,
-            symbol,
-            insns,
-            cfg,
-            callees,
-        });
+        found.push(Code { function, symbol, insns, cfg, callees });
     }
     if findings.is_empty() {
         check_calls(&found, findings);
@@ -107,11 +78,7 @@ pub(super) fn functions<'a>(
 }
 
 /// Decodes a function and checks its jumps and its end.
-fn decode_all(
-    image: &Image,
-    symbol: &Function,
-    findings: &mut Findings<'_>,
-) -> Option<Vec<Option<Insn>>> {
+fn decode_all(image: &Image, symbol: &Function, findings: &mut Findings<'_>) -> Option<Vec<Option<Insn>>> {
     let before = findings.len();
     let code = &image.code[symbol.start..symbol.end];
     if code.is_empty() {
@@ -167,31 +134,21 @@ fn second_half(slot: Option<&Slot>) -> bool {
 }
 
 fn undecodable(e: DecodeError, slot: Slot, at: usize, findings: &mut Findings<'_>) {
-    let class = if e.is_unsupported() {
-        Class::Unsupported
-    } else {
-        Class::Unsafe
-    };
+    let class = if e.is_unsupported() { Class::Unsupported } else { Class::Unsafe };
     let (code, suggestion) = match e {
-        DecodeError::UnknownOpcode(_) => (
-            "V0101",
-            "compile for the eBPF target (`clang -target bpf`), at most `-mcpu=v4`",
-        ),
+        DecodeError::UnknownOpcode(_) => {
+            ("V0101", "compile for the eBPF target (`clang -target bpf`), at most `-mcpu=v4`")
+        }
         DecodeError::BadRegister(_) => ("V0102", "use r0 to r10"),
         DecodeError::ReservedField(_) => ("V0103", "clear the field; RFC 9669 keeps it for later"),
         DecodeError::BadField { .. } => ("V0104", "use a value that RFC 9669 defines"),
-        DecodeError::TruncatedImm64 => (
-            "V0105",
-            "a 64-bit immediate takes two slots; the second holds only the upper 32 bits",
-        ),
-        DecodeError::LegacyPacket(_) => (
-            "V0106",
-            "read the input through its pointer; RFC 9669 deprecates packet access",
-        ),
-        DecodeError::IndirectCall => (
-            "V0107",
-            "call functions by name; replace function pointers by a `switch`",
-        ),
+        DecodeError::TruncatedImm64 => {
+            ("V0105", "a 64-bit immediate takes two slots; the second holds only the upper 32 bits")
+        }
+        DecodeError::LegacyPacket(_) => {
+            ("V0106", "read the input through its pointer; RFC 9669 deprecates packet access")
+        }
+        DecodeError::IndirectCall => ("V0107", "call functions by name; replace function pointers by a `switch`"),
     };
     let reason = match e {
         DecodeError::BadField { opcode, .. } if opcode != slot.opcode => e.to_string(),
@@ -211,9 +168,7 @@ fn check_form(insn: Insn, at: usize, findings: &mut Findings<'_>) {
                 _ => "the address of a function",
             };
             let suggestion = match src {
-                1 | 2 | 5 | 6 => {
-                    "keep data in globals, in `ds_alloc` memory or in the state region"
-                }
+                1 | 2 | 5 | 6 => "keep data in globals, in `ds_alloc` memory or in the state region",
                 3 => "use the helpers that `diskside functions` lists",
                 _ => "call functions by name; replace function pointers by a `switch`",
             };
@@ -225,9 +180,7 @@ fn check_form(insn: Insn, at: usize, findings: &mut Findings<'_>) {
                 suggestion,
             );
         }
-        Insn::Call {
-            target: CallTarget::Btf(id),
-        } => findings.add(
+        Insn::Call { target: CallTarget::Btf(id) } => findings.add(
             "V0109",
             Class::Unsupported,
             Some(at),
@@ -238,13 +191,7 @@ fn check_form(insn: Insn, at: usize, findings: &mut Findings<'_>) {
     }
 }
 
-fn check_target(
-    insns: &[Option<Insn>],
-    symbol: &Function,
-    at: usize,
-    insn: Insn,
-    findings: &mut Findings<'_>,
-) {
+fn check_target(insns: &[Option<Insn>], symbol: &Function, at: usize, insn: Insn, findings: &mut Findings<'_>) {
     let off = match insn {
         Insn::Ja { off } => i64::from(off),
         Insn::Jmp { off, .. } => i64::from(off),
@@ -257,10 +204,7 @@ fn check_target(
             "V0203",
             Class::Unsafe,
             Some(symbol.start + at),
-            format!(
-                "jump into the second half of the 64-bit immediate at {}",
-                symbol.start as i64 + target - 1
-            ),
+            format!("jump into the second half of the 64-bit immediate at {}", symbol.start as i64 + target - 1),
             "jump to the start of an instruction",
         ),
         None => findings.add(
@@ -281,10 +225,8 @@ fn check_target(
 
 /// Refuses recursion and chains of calls that are too deep.
 fn check_calls(codes: &[Code<'_>], findings: &mut Findings<'_>) {
-    let edges: Vec<Vec<(usize, usize)>> = codes
-        .iter()
-        .map(|c| c.callees.iter().map(|(&at, &to)| (at, to)).collect())
-        .collect();
+    let edges: Vec<Vec<(usize, usize)>> =
+        codes.iter().map(|c| c.callees.iter().map(|(&at, &to)| (at, to)).collect()).collect();
     let name = |f: usize| codes[f].symbol.name.as_str();
     // Longest chain below each function, and the call that begins it.
     let mut depths: Vec<Option<(usize, Option<usize>)>> = vec![None; codes.len()];
@@ -293,10 +235,7 @@ fn check_calls(codes: &[Code<'_>], findings: &mut Findings<'_>) {
     on_path[0] = true;
     while let Some(&mut (f, ref mut next)) = path.last_mut() {
         let Some(&(at, to)) = edges[f].get(*next) else {
-            let deepest = edges[f]
-                .iter()
-                .filter_map(|&(_, to)| depths[to].map(|d| (d.0, to)))
-                .max_by_key(|d| d.0);
+            let deepest = edges[f].iter().filter_map(|&(_, to)| depths[to].map(|d| (d.0, to))).max_by_key(|d| d.0);
             depths[f] = Some(deepest.map_or((1, None), |(d, to)| (d + 1, Some(to))));
             on_path[f] = false;
             path.pop();
@@ -304,13 +243,7 @@ fn check_calls(codes: &[Code<'_>], findings: &mut Findings<'_>) {
         };
         *next += 1;
         if on_path[to] {
-            let cycle: Vec<&str> = path
-                .iter()
-                .map(|p| p.0)
-                .skip_while(|&p| p != to)
-                .chain([to])
-                .map(name)
-                .collect();
+            let cycle: Vec<&str> = path.iter().map(|p| p.0).skip_while(|&p| p != to).chain([to]).map(name).collect();
             findings.add(
                 "V0602",
                 Class::Unsafe,
@@ -338,10 +271,7 @@ fn check_calls(codes: &[Code<'_>], findings: &mut Findings<'_>) {
             "V0603",
             Class::Unsafe,
             Some(codes[0].symbol.start),
-            format!(
-                "calls nest {depth} deep, more than {CALL_DEPTH_MAX}: {}",
-                chain.join(" -> ")
-            ),
+            format!("calls nest {depth} deep, more than {CALL_DEPTH_MAX}: {}", chain.join(" -> ")),
             "let the compiler inline some of them (`static inline`, `__always_inline`)",
         );
     }

@@ -46,10 +46,7 @@ impl Flow<'_> {
             ),
             Origin::Call(at) => (
                 "V0301",
-                format!(
-                    "{r} is read after the call at {}, which leaves r1 to r5 unset",
-                    code.symbol.start + at
-                ),
+                format!("{r} is read after the call at {}, which leaves r1 to r5 unset", code.symbol.start + at),
                 "keep what must survive a call in r6 to r9 or on the stack",
             ),
             Origin::Entry if here.f != 0 && (1..=5).contains(&r.0) => (
@@ -59,32 +56,22 @@ impl Flow<'_> {
             ),
             Origin::Entry if (1..=5).contains(&r.0) => (
                 "V0301",
-                format!(
-                    "{r} is read before it is set; kind `{}` does not pass it",
-                    self.setting.kind.name()
-                ),
+                format!("{r} is read before it is set; kind `{}` does not pass it", self.setting.kind.name()),
                 "declare only the parameters that the kind has",
             ),
-            Origin::Entry if r == Reg::R0 && is_exit => (
-                "V0304",
-                "r0 is not set when the program exits".to_owned(),
-                "return a value on every path",
-            ),
+            Origin::Entry if r == Reg::R0 && is_exit => {
+                ("V0304", "r0 is not set when the program exits".to_owned(), "return a value on every path")
+            }
             Origin::Entry => (
                 "V0301",
                 format!("{r} is read before it is set"),
                 "set the register on every path; in C, initialise the variable",
             ),
         };
-        let path = path
-            .into_iter()
-            .map(|b| code.symbol.start + code.cfg.blocks[b].start)
-            .collect();
+        let path = path.into_iter().map(|b| code.symbol.start + code.cfg.blocks[b].start).collect();
         let insn = Some(code.symbol.start + here.at);
         if let Some(report) = &mut self.report {
-            report
-                .findings
-                .add_with_path(number, Class::Unsafe, insn, reason, suggestion, path);
+            report.findings.add_with_path(number, Class::Unsafe, insn, reason, suggestion, path);
         }
     }
 
@@ -169,15 +156,10 @@ impl Flow<'_> {
             | Insn::End { dst, .. }
             | Insn::LoadImm64 { dst, .. }
             | Insn::Load { dst, .. } => dst == r,
-            Insn::Atomic {
-                op: AtomicOp::Cmpxchg,
-                ..
-            } => r == Reg::R0,
+            Insn::Atomic { op: AtomicOp::Cmpxchg, .. } => r == Reg::R0,
             Insn::Atomic { fetch, src, .. } => fetch && src == r,
             Insn::Call { .. } if (1..=5).contains(&r.0) => return Event::Unsets(at),
-            Insn::Call {
-                target: CallTarget::Local(_),
-            } if r == Reg::R0 => {
+            Insn::Call { target: CallTarget::Local(_) } if r == Reg::R0 => {
                 let callee = code.callees.get(&at);
                 return match callee.and_then(|&c| self.returned(c)) {
                     Some(Value::Uninit) => Event::Unsets(at),
@@ -191,8 +173,6 @@ impl Flow<'_> {
     }
 
     fn callee_name(&self, code: &Code<'_>, at: usize) -> &str {
-        code.callees
-            .get(&at)
-            .map_or("?", |&c| self.setting.codes[c].symbol.name.as_str())
+        code.callees.get(&at).map_or("?", |&c| self.setting.codes[c].symbol.name.as_str())
     }
 }

@@ -37,10 +37,7 @@ impl Value {
 
     /// True when it may be the address of a stack slot.
     pub(super) fn may_be_stack(self) -> bool {
-        matches!(
-            self,
-            Self::Frame(_) | Self::Region(RegionId::STACK) | Self::Unknown { stack: true }
-        )
+        matches!(self, Self::Frame(_) | Self::Region(RegionId::STACK) | Self::Unknown { stack: true })
     }
 
     /// What remains true when anybody may have overwritten it: the hint.
@@ -74,9 +71,7 @@ impl Value {
             (Region(a), Scalar(Some(0))) | (Scalar(Some(0)), Region(a)) => Region(a),
             _ => {
                 debug_assert!(!matches!(self.family(), Frame(_) | Context(_)));
-                Unknown {
-                    stack: self.may_be_stack() || other.may_be_stack(),
-                }
+                Unknown { stack: self.may_be_stack() || other.may_be_stack() }
             }
         }
     }
@@ -145,10 +140,7 @@ impl State {
         let mut regs = [Value::Uninit; 11];
         regs[1..=5].copy_from_slice(&params);
         regs[10] = Value::Frame(0);
-        Self {
-            regs,
-            slots: Rc::default(),
-        }
+        Self { regs, slots: Rc::default() }
     }
 
     pub(super) fn reg(&self, r: u8) -> Value {
@@ -181,11 +173,7 @@ impl State {
             }
             torn |= s.value.may_be_stack();
         }
-        let value = if len == 8 {
-            Value::ANYTHING
-        } else {
-            Value::NUMBER
-        };
+        let value = if len == 8 { Value::ANYTHING } else { Value::NUMBER };
         (value, torn)
     }
 
@@ -254,9 +242,7 @@ impl State {
     fn overlapping(&self, off: i32, len: i32) -> impl Iterator<Item = &SlotValue> {
         // Entries are at most 8 bytes long.
         let first = self.slots.partition_point(|s| s.off + s.len <= off);
-        self.slots[first..]
-            .iter()
-            .take_while(move |s| s.off < off + len)
+        self.slots[first..].iter().take_while(move |s| s.off < off + len)
     }
 }
 

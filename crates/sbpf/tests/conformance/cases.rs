@@ -53,12 +53,7 @@ pub(crate) fn run_all(compile: impl Fn(&Arc<Program>) -> Arc<dyn Code>) -> usize
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} of {count} cases failed:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} of {count} cases failed:\n{}", failures.len(), failures.join("\n"));
     count
 }
 
@@ -67,9 +62,7 @@ impl Case {
         let outcome = self.run(compile);
         match (&outcome, self.result, &self.error) {
             (Ok(value), Some(expected), None) if *value == expected => Ok(()),
-            (Ok(value), Some(expected), None) => {
-                Err(format!("r0 is {value:#x} instead of {expected:#x}"))
-            }
+            (Ok(value), Some(expected), None) => Err(format!("r0 is {value:#x} instead of {expected:#x}")),
             (Err(error), None, Some(expected)) if error.contains(expected) => Ok(()),
             (Err(error), ..) => Err(format!("the error is: {error}")),
             (Ok(value), ..) => Err(format!("r0 is {value:#x} instead of an error")),
@@ -81,22 +74,16 @@ impl Case {
             assemble(&self.asm).map_err(|e| e.to_string())?
         } else {
             let slot = |w: &u64| Slot::from_bytes(w.to_le_bytes());
-            Assembly {
-                code: self.raw.iter().map(slot).collect(),
-                calls: Vec::new(),
-            }
+            Assembly { code: self.raw.iter().map(slot).collect(), calls: Vec::new() }
         };
         let helpers = Arc::new(standard());
-        let image = assembly
-            .into_image(Kind::Raw, &helpers)
-            .map_err(|e| e.to_string())?;
+        let image = assembly.into_image(Kind::Raw, &helpers).map_err(|e| e.to_string())?;
         let program = Program::new(&Arc::new(image), 0, &helpers).map_err(|findings| {
             let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
             lines.join("; ")
         })?;
         let program = Arc::new(program);
-        let mut activation =
-            Activation::new(&program, compile(&program), ActivationOptions::default());
+        let mut activation = Activation::new(&program, compile(&program), ActivationOptions::default());
         let len = self.memory.len();
         // Words, so that atomic operations find aligned memory.
         let mut words = vec![0u64; len.div_ceil(8)];
@@ -146,11 +133,9 @@ fn parse(file: &str, text: &str) -> Vec<Case> {
         match section.as_str() {
             "asm" => case.asm.extend([line, "\n"]),
             "raw" => case.raw.push(number(line, &at())),
-            "mem" => {
-                case.memory.extend(line.split_whitespace().map(|byte| {
-                    u8::from_str_radix(byte, 16).unwrap_or_else(|_| panic!("{}", at()))
-                }))
-            }
+            "mem" => case.memory.extend(
+                line.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap_or_else(|_| panic!("{}", at()))),
+            ),
             "result" => case.result = Some(number(line, &at())),
             "error" => case.error = Some(line.to_owned()),
             other => panic!("{}: there is no section `{other}`", at()),
