@@ -15,9 +15,7 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args
-        .next()
-        .ok_or("usage: readahead FILE [CHUNK_BYTES [DEPTH]]")?;
+    let path = args.next().ok_or("usage: readahead FILE [CHUNK_BYTES [DEPTH]]")?;
     let mut how = ReadAhead::default();
     if let Some(bytes) = args.next() {
         how.chunk_bytes = bytes.parse()?;

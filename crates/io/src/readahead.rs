@@ -159,30 +159,17 @@ struct Control {
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        Self {
-            chunk_bytes: 8 << 20,
-            depth: 3,
-            headroom_bytes: 0,
-            access: Access::Auto,
-            hugepages: Hugepages::Ask,
-        }
+        Self { chunk_bytes: 8 << 20, depth: 3, headroom_bytes: 0, access: Access::Auto, hugepages: Hugepages::Ask }
     }
 }
 
 impl ChunkReader {
     /// Reads `range` of the file at `path`; an open end is the end of the file.
-    pub fn open(
-        path: impl AsRef<Path>,
-        range: impl RangeBounds<u64>,
-        how: &ReadAhead,
-    ) -> Result<Self, ReadError> {
+    pub fn open(path: impl AsRef<Path>, range: impl RangeBounds<u64>, how: &ReadAhead) -> Result<Self, ReadError> {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| ReadError::Open {
-                path: path.to_owned(),
-                source: errno.into(),
-            })?;
+        let file = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| ReadError::Open { path: path.to_owned(), source: errno.into() })?;
         Self::new(Arc::new(file), path, range, how)
     }
 
@@ -195,11 +182,7 @@ impl ChunkReader {
     ) -> Result<Self, ReadError> {
         let path = name.as_ref().to_owned();
         if how.chunk_bytes == 0 || how.depth == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "chunk_bytes and depth must be at least 1",
-            )
-            .into());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk_bytes and depth must be at least 1").into());
         }
         let (range, _) = check(&file, &path, range)?;
         let direct = match how.access {
@@ -217,12 +200,7 @@ impl ChunkReader {
         // Only advice: a file system that ignores it is slower.
         let _ = rustix::fs::fadvise(&file, range.start, None, Advice::Sequential);
         let is_direct = direct.is_some();
-        let source = Source {
-            path,
-            buffered: file,
-            direct,
-            may_fall_back: how.access == Access::Auto,
-        };
+        let source = Source { path, buffered: file, direct, may_fall_back: how.access == Access::Auto };
         let plan = Plan::new(range.clone(), how.chunk_bytes, how.headroom_bytes);
         let depth = how.depth.min(DEPTH_MAX);
         let pool = Pool::new(depth + 1, plan.buffer_bytes(), how.hugepages);
@@ -239,36 +217,19 @@ impl ChunkReader {
     ) -> Result<Self, ReadError> {
         let (deliver, chunks) = channel();
         let (answer, made) = sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("read-ahead".into())
-            .spawn(move || {
-                let config = RingConfig {
-                    entries: depth as u32 + 2,
-                    spin: Duration::ZERO,
-                    ..RingConfig::default()
-                };
-                let ring = match Ring::new(&config) {
-                    Ok(ring) => ring,
-                    Err(error) => return drop(answer.send(Err(error))),
-                };
-                let control = Arc::new(Control {
-                    stop: AtomicBool::new(false),
-                    waker: ring.waker(),
-                });
-                if answer.send(Ok(Arc::clone(&control))).is_ok() {
-                    Reader::new(ring, source, plan, pool, depth, control, deliver).run();
-                }
-            })?;
-        let control = made
-            .recv()
-            .map_err(|_| io::Error::other("the reading thread ended at its start"))??;
-        Ok(Self {
-            chunks,
-            range,
-            direct,
-            control,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
+            let config = RingConfig { entries: depth as u32 + 2, spin: Duration::ZERO, ..RingConfig::default() };
+            let ring = match Ring::new(&config) {
+                Ok(ring) => ring,
+                Err(error) => return drop(answer.send(Err(error))),
+            };
+            let control = Arc::new(Control { stop: AtomicBool::new(false), waker: ring.waker() });
+            if answer.send(Ok(Arc::clone(&control))).is_ok() {
+                Reader::new(ring, source, plan, pool, depth, control, deliver).run();
+            }
+        })?;
+        let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))??;
+        Ok(Self { chunks, range, direct, control, thread: Some(thread) })
     }
 
     /// The bytes that will be read.
@@ -313,10 +274,7 @@ impl Drop for ChunkReader {
 
 impl fmt::Debug for ChunkReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChunkReader")
-            .field("range", &self.range)
-            .field("direct", &self.direct)
-            .finish_non_exhaustive()
+        f.debug_struct("ChunkReader").field("range", &self.range).field("direct", &self.direct).finish_non_exhaustive()
     }
 }
 
@@ -369,23 +327,13 @@ impl Drop for Chunk {
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chunk")
-            .field("offset", &self.offset)
-            .field("len", &self.data.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Chunk").field("offset", &self.offset).field("len", &self.data.len()).finish_non_exhaustive()
     }
 }
 
 /// The range in bytes, and the file's length.
-fn check(
-    file: &OwnedFd,
-    path: &Path,
-    range: impl RangeBounds<u64>,
-) -> Result<(Range<u64>, u64), ReadError> {
-    let open_error = |source: io::Error| ReadError::Open {
-        path: path.to_owned(),
-        source,
-    };
+fn check(file: &OwnedFd, path: &Path, range: impl RangeBounds<u64>) -> Result<(Range<u64>, u64), ReadError> {
+    let open_error = |source: io::Error| ReadError::Open { path: path.to_owned(), source };
     let stat = rustix::fs::fstat(file).map_err(|errno| open_error(errno.into()))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => None,
@@ -396,10 +344,7 @@ fn check(
         _ => Some("special file"),
     };
     if let Some(kind) = kind {
-        return Err(ReadError::NotAFile {
-            path: path.to_owned(),
-            kind,
-        });
+        return Err(ReadError::NotAFile { path: path.to_owned(), kind });
     }
     let len = file_len_bytes(file).map_err(open_error)?;
     let start = match range.start_bound() {
@@ -413,12 +358,7 @@ fn check(
         Bound::Unbounded => len.max(start),
     };
     if start > end || end > len {
-        return Err(ReadError::OutOfRange {
-            path: path.to_owned(),
-            start,
-            end,
-            len,
-        });
+        return Err(ReadError::OutOfRange { path: path.to_owned(), start, end, len });
     }
     Ok((start..end, len))
 }
@@ -439,12 +379,7 @@ fn mostly_cached(file: &OwnedFd, range: &Range<u64>) -> bool {
         let at = range.start + len / samples * sample;
         let mut byte = [0];
         // A read that must not wait succeeds only from the cache.
-        match rustix::io::preadv2(
-            file,
-            &mut [io::IoSliceMut::new(&mut byte)],
-            at,
-            ReadWriteFlags::NOWAIT,
-        ) {
+        match rustix::io::preadv2(file, &mut [io::IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) {
             Ok(_) => cached += 1,
             Err(Errno::AGAIN) => {}
             // A file system that cannot say is read the ordinary way.

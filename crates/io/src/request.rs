@@ -14,7 +14,7 @@ mod status;
 use std::io;
 use std::sync::Arc;
 
-pub use future::{Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise};
+pub use future::{Lost, Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise};
 pub use status::{Cause, Status};
 
 use crate::buffer::Buffer;
@@ -108,11 +108,7 @@ impl Request {
 impl Outcome {
     /// The outcome of a request that failed before anything was transferred.
     pub fn failed(status: Status, buffer: Option<Buffer>) -> Self {
-        Self {
-            status,
-            transferred_bytes: 0,
-            buffer,
-        }
+        Self { status, transferred_bytes: 0, buffer }
     }
 
     /// The buffer, cut to the bytes that were read, or the error.

@@ -24,11 +24,7 @@ enum State<T> {
 impl<T> Slab<T> {
     /// A slab that grows only when it holds more than `capacity` values.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self {
-            slots: Vec::with_capacity(capacity),
-            free: None,
-            len: 0,
-        }
+        Self { slots: Vec::with_capacity(capacity), free: None, len: 0 }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
@@ -36,18 +32,13 @@ impl<T> Slab<T> {
         let index = match self.free {
             Some(index) => {
                 let slot = &mut self.slots[index as usize];
-                let State::Free { next } = slot.state else {
-                    unreachable!("the free list holds free slots")
-                };
+                let State::Free { next } = slot.state else { unreachable!("the free list holds free slots") };
                 self.free = next;
                 slot.state = State::Used(value);
                 index
             }
             None => {
-                self.slots.push(Slot {
-                    generation: 0,
-                    state: State::Used(value),
-                });
+                self.slots.push(Slot { generation: 0, state: State::Used(value) });
                 (self.slots.len() - 1) as u32
             }
         };
@@ -56,10 +47,7 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         match self.slots.get(key.index()) {
-            Some(Slot {
-                generation,
-                state: State::Used(value),
-            }) if *generation == key.generation() => Some(value),
+            Some(Slot { generation, state: State::Used(value) }) if *generation == key.generation() => Some(value),
             _ => None,
         }
     }
@@ -67,9 +55,7 @@ impl<T> Slab<T> {
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index()];
-        let State::Used(value) =
-            std::mem::replace(&mut slot.state, State::Free { next: self.free })
-        else {
+        let State::Used(value) = std::mem::replace(&mut slot.state, State::Free { next: self.free }) else {
             unreachable!("found above")
         };
         slot.generation = slot.generation.wrapping_add(1);
@@ -125,10 +111,7 @@ mod tests {
         let third = slab.insert('c');
         assert_eq!(third.index(), first.index(), "the slot is used again");
         assert_eq!(slab.remove(first), None);
-        assert_eq!(
-            (slab.get(second), slab.get(third)),
-            (Some(&'b'), Some(&'c'))
-        );
+        assert_eq!((slab.get(second), slab.get(third)), (Some(&'b'), Some(&'c')));
         assert_eq!(slab.get(Key::from_bits(99)), None);
         assert_eq!(slab.len(), 2);
         assert_eq!(slab.drain().collect::<String>(), "cb");

@@ -4,9 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt};
 
 /// How a TCP socket is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,11 +20,7 @@ pub struct SocketOptions {
 
 /// A listening socket at `address` (port 0: any free port). Connections still waiting to be
 /// accepted are bounded by `backlog`.
-pub fn listen_at(
-    address: SocketAddr,
-    backlog: i32,
-    options: &SocketOptions,
-) -> io::Result<OwnedFd> {
+pub fn listen_at(address: SocketAddr, backlog: i32, options: &SocketOptions) -> io::Result<OwnedFd> {
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
@@ -85,15 +79,6 @@ pub fn peer_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
 }
 
 fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    Ok(socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        Some(ipproto::TCP),
-    )?)
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?)
 }

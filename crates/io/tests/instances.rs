@@ -8,49 +8,19 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::instance::{InstanceConfig, Instances, LocalFile, Threads};
-use diskside_io::request::{
-    AsyncIo, Cause, Outcome, Request, Status, block_on, block_on_all, block_on_any, poll,
-};
+use diskside_io::request::{AsyncIo, Cause, Outcome, Request, Status, block_on, block_on_all, block_on_any, poll};
 
 fn configs() -> Vec<InstanceConfig> {
-    let base = InstanceConfig {
-        in_flight_max: 8,
-        staging_max: 16,
-        ..InstanceConfig::default()
-    };
+    let base = InstanceConfig { in_flight_max: 8, staging_max: 16, ..InstanceConfig::default() };
     vec![
         base.clone(),
-        InstanceConfig {
-            spin: Duration::ZERO,
-            ..base.clone()
-        },
-        InstanceConfig {
-            instances: 3,
-            ..base.clone()
-        },
-        InstanceConfig {
-            in_flight_max: 1,
-            ..base.clone()
-        },
-        InstanceConfig {
-            threads: Threads::Two,
-            ..base.clone()
-        },
-        InstanceConfig {
-            threads: Threads::Two,
-            instances: 2,
-            in_flight_max: 1,
-            ..base.clone()
-        },
-        InstanceConfig {
-            sq_poll: Some(Duration::from_millis(20)),
-            ..base.clone()
-        },
-        InstanceConfig {
-            threads: Threads::Two,
-            sq_poll: Some(Duration::from_millis(20)),
-            ..base
-        },
+        InstanceConfig { spin: Duration::ZERO, ..base.clone() },
+        InstanceConfig { instances: 3, ..base.clone() },
+        InstanceConfig { in_flight_max: 1, ..base.clone() },
+        InstanceConfig { threads: Threads::Two, ..base.clone() },
+        InstanceConfig { threads: Threads::Two, instances: 2, in_flight_max: 1, ..base.clone() },
+        InstanceConfig { sq_poll: Some(Duration::from_millis(20)), ..base.clone() },
+        InstanceConfig { threads: Threads::Two, sq_poll: Some(Duration::from_millis(20)), ..base },
     ]
 }
 
@@ -59,18 +29,11 @@ fn scratch(instances: &Instances) -> LocalFile {
 }
 
 fn read(offset: u64, len: usize) -> Request {
-    Request::Read {
-        offset,
-        buffer: Buffer::zeroed(len),
-    }
+    Request::Read { offset, buffer: Buffer::zeroed(len) }
 }
 
 fn write(offset: u64, bytes: &[u8]) -> Request {
-    Request::Write {
-        offset,
-        buffer: Buffer::copy_of(bytes),
-        durable: false,
-    }
+    Request::Write { offset, buffer: Buffer::copy_of(bytes), durable: false }
 }
 
 fn errno(outcome: &Outcome) -> Option<Errno> {
@@ -91,29 +54,18 @@ fn many_threads_write_and_read_back_what_they_wrote() {
                 scope.spawn(move || {
                     let at = |block: u64| (block * 4 + thread) * 1000;
                     let content = |block: u64| vec![(block * 7 + thread) as u8; 1000];
-                    let writes: Vec<_> = (0..50)
-                        .map(|block| file.submit(write(at(block), &content(block))))
-                        .collect();
+                    let writes: Vec<_> = (0..50).map(|block| file.submit(write(at(block), &content(block)))).collect();
                     for outcome in block_on_all(writes) {
-                        assert_eq!(
-                            (outcome.status, outcome.transferred_bytes),
-                            (Status::Success, 1000),
-                            "{config:?}"
-                        );
+                        assert_eq!((outcome.status, outcome.transferred_bytes), (Status::Success, 1000), "{config:?}");
                     }
-                    let reads: Vec<_> = (0..50)
-                        .map(|block| file.submit(read(at(block), 1000)))
-                        .collect();
+                    let reads: Vec<_> = (0..50).map(|block| file.submit(read(at(block), 1000))).collect();
                     for (block, outcome) in block_on_all(reads).into_iter().enumerate() {
                         assert_eq!(&outcome.into_read().unwrap()[..], content(block as u64));
                     }
                 });
             }
         });
-        assert_eq!(
-            block_on(file.submit(Request::Flush)).status,
-            Status::Success
-        );
+        assert_eq!(block_on(file.submit(Request::Flush)).status, Status::Success);
         assert_eq!(file.len_bytes().unwrap(), 200_000);
     }
 }
@@ -122,13 +74,8 @@ fn many_threads_write_and_read_back_what_they_wrote() {
 fn the_end_of_the_file_is_a_success_with_fewer_bytes() {
     for config in configs() {
         let file = scratch(&Instances::start(&config).unwrap());
-        block_on(file.submit(write(0, &[9; 5000])))
-            .into_result()
-            .unwrap();
-        assert_eq!(
-            block_on(file.submit(read(4000, 4096))).transferred_bytes,
-            1000
-        );
+        block_on(file.submit(write(0, &[9; 5000]))).into_result().unwrap();
+        assert_eq!(block_on(file.submit(read(4000, 4096))).transferred_bytes, 1000);
         let past = block_on(file.submit(read(1 << 40, 10)));
         assert_eq!((past.status, past.transferred_bytes), (Status::Success, 0));
         assert_eq!(block_on(file.submit(read(0, 0))).status, Status::Success);
@@ -139,20 +86,12 @@ fn the_end_of_the_file_is_a_success_with_fewer_bytes() {
 fn each_errno_has_its_class_and_the_buffer_comes_back() {
     for config in configs() {
         let instances = Instances::start(&config).unwrap();
-        let read_only = instances
-            .file(File::open("/proc/self/exe").unwrap())
-            .unwrap();
-        let write_only = instances
-            .file(File::options().write(true).open("/dev/null").unwrap())
-            .unwrap();
-        let full = instances
-            .file(File::options().write(true).open("/dev/full").unwrap())
-            .unwrap();
+        let read_only = instances.file(File::open("/proc/self/exe").unwrap()).unwrap();
+        let write_only = instances.file(File::options().write(true).open("/dev/null").unwrap()).unwrap();
+        let full = instances.file(File::options().write(true).open("/dev/full").unwrap()).unwrap();
         let folder = instances.file(File::open("/proc").unwrap()).unwrap();
         // Nothing is mapped at its first page: the kernel answers EIO.
-        let memory = instances
-            .file(File::open("/proc/self/mem").unwrap())
-            .unwrap();
+        let memory = instances.file(File::open("/proc/self/mem").unwrap()).unwrap();
 
         let outcomes = block_on_all([
             read_only.submit(write(0, b"x")),
@@ -166,26 +105,9 @@ fn each_errno_has_its_class_and_the_buffer_comes_back() {
         assert!(matches!(outcomes[2].status, Status::OutOfSpace(_)));
         assert!(matches!(outcomes[3].status, Status::Other(_)));
         assert!(matches!(outcomes[4].status, Status::IoError(_)));
-        let errnos: Vec<_> = outcomes
-            .iter()
-            .map(|outcome| errno(outcome).unwrap())
-            .collect();
-        assert_eq!(
-            errnos,
-            [
-                Errno::BADF,
-                Errno::BADF,
-                Errno::NOSPC,
-                Errno::ISDIR,
-                Errno::IO
-            ]
-        );
-        assert!(outcomes.iter().all(|outcome| {
-            outcome
-                .buffer
-                .as_ref()
-                .is_some_and(|buffer| buffer.len() == 1)
-        }));
+        let errnos: Vec<_> = outcomes.iter().map(|outcome| errno(outcome).unwrap()).collect();
+        assert_eq!(errnos, [Errno::BADF, Errno::BADF, Errno::NOSPC, Errno::ISDIR, Errno::IO]);
+        assert!(outcomes.iter().all(|outcome| { outcome.buffer.as_ref().is_some_and(|buffer| buffer.len() == 1) }));
     }
 }
 
@@ -194,15 +116,7 @@ fn a_full_file_system_says_how_much_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let size = c"size=64k";
     // Mounting needs root; without it there is no small file system to fill.
-    if rustix::mount::mount(
-        "tmpfs",
-        folder.path(),
-        "tmpfs",
-        rustix::mount::MountFlags::empty(),
-        size,
-    )
-    .is_err()
-    {
+    if rustix::mount::mount("tmpfs", folder.path(), "tmpfs", rustix::mount::MountFlags::empty(), size).is_err() {
         return;
     }
     struct Mounted<'a>(&'a std::path::Path);
@@ -217,15 +131,8 @@ fn a_full_file_system_says_how_much_was_written() {
         let instances = Instances::start(&config).unwrap();
         let file = instances.file(File::create(&path).unwrap()).unwrap();
         let outcome = block_on(file.submit(write(0, &vec![1; 100_000])));
-        assert!(
-            matches!(outcome.status, Status::OutOfSpace(_)),
-            "{:?}",
-            outcome.status
-        );
-        assert_eq!(
-            (errno(&outcome), outcome.transferred_bytes),
-            (Some(Errno::NOSPC), 65_536)
-        );
+        assert!(matches!(outcome.status, Status::OutOfSpace(_)), "{:?}", outcome.status);
+        assert_eq!((errno(&outcome), outcome.transferred_bytes), (Some(Errno::NOSPC), 65_536));
         std::fs::remove_file(path).unwrap();
     }
 }
@@ -259,60 +166,33 @@ fn any_of_several_requests_ends_the_wait() {
     assert_eq!(poll(&requests), Some(1));
     assert_eq!(requests[0].status(), Status::InFlight);
     writer.write_all(b"!").unwrap();
-    assert!(
-        block_on_all(requests)
-            .iter()
-            .all(|outcome| outcome.status == Status::Success)
-    );
+    assert!(block_on_all(requests).iter().all(|outcome| outcome.status == Status::Success));
 }
 
 #[test]
 fn holes_and_zeroes_read_as_zeroes() {
     let file = scratch(&Instances::start(&InstanceConfig::default()).unwrap());
-    block_on(file.submit(write(0, &[1; 20_000])))
-        .into_result()
-        .unwrap();
+    block_on(file.submit(write(0, &[1; 20_000]))).into_result().unwrap();
     let outcomes = block_on_all([
-        file.submit(Request::Deallocate {
-            offset: 4096,
-            len: 4096,
-        }),
-        file.submit(Request::WriteZeroes {
-            offset: 10_000,
-            len: 5_000,
-        }),
+        file.submit(Request::Deallocate { offset: 4096, len: 4096 }),
+        file.submit(Request::WriteZeroes { offset: 10_000, len: 5_000 }),
     ]);
-    if outcomes
-        .iter()
-        .any(|outcome| errno(outcome) == Some(Errno::OPNOTSUPP))
-    {
+    if outcomes.iter().any(|outcome| errno(outcome) == Some(Errno::OPNOTSUPP)) {
         return; // a file system without holes
     }
     let bytes = block_on(file.submit(read(0, 20_000))).into_read().unwrap();
     let zeroed = |at: usize| (4096..8192).contains(&at) || (10_000..15_000).contains(&at);
-    assert!(
-        bytes
-            .iter()
-            .enumerate()
-            .all(|(at, &byte)| byte == u8::from(!zeroed(at)))
-    );
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == u8::from(!zeroed(at))));
 }
 
 #[test]
 fn direct_files_stop_at_the_end_of_the_file_and_refuse_what_is_not_aligned() {
     let path = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(&path, vec![3; 10_000]).unwrap();
-    let Ok(direct) = File::options()
-        .read(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path)
-    else {
+    let Ok(direct) = File::options().read(true).custom_flags(libc::O_DIRECT).open(&path) else {
         return;
     };
-    let polling = InstanceConfig {
-        io_poll: true,
-        ..InstanceConfig::default()
-    };
+    let polling = InstanceConfig { io_poll: true, ..InstanceConfig::default() };
     for config in configs().into_iter().chain([polling]) {
         let instances = Instances::start(&config).unwrap();
         let file = instances.file(direct.try_clone().unwrap()).unwrap();
@@ -321,17 +201,10 @@ fn direct_files_stop_at_the_end_of_the_file_and_refuse_what_is_not_aligned() {
         if config.io_poll && errno(&outcome) == Some(Errno::OPNOTSUPP) {
             continue; // a device without poll queues
         }
-        assert_eq!(
-            (outcome.status, outcome.transferred_bytes),
-            (Status::Success, 10_000),
-            "{config:?}"
-        );
+        assert_eq!((outcome.status, outcome.transferred_bytes), (Status::Success, 10_000), "{config:?}");
         let askew = block_on(file.submit(read(1, 4096)));
         assert_eq!(errno(&askew), Some(Errno::INVAL));
-        assert_eq!(
-            block_on(file.submit(Request::Flush)).status,
-            Status::Success
-        );
+        assert_eq!(block_on(file.submit(Request::Flush)).status, Status::Success);
     }
 }
 
@@ -341,16 +214,10 @@ fn what_was_submitted_completes_though_everyone_left() {
         let temp = tempfile::NamedTempFile::new().unwrap();
         let instances = Instances::start(&config).unwrap();
         let file = instances.file(temp.reopen().unwrap()).unwrap();
-        let futures: Vec<_> = (0..100)
-            .map(|at| file.submit(write(at * 100, &[7; 100])))
-            .collect();
+        let futures: Vec<_> = (0..100).map(|at| file.submit(write(at * 100, &[7; 100]))).collect();
         drop((instances, file));
         assert_eq!(std::fs::read(temp.path()).unwrap(), [7; 10_000]);
-        assert!(
-            futures
-                .iter()
-                .all(|future| future.status() == Status::Success)
-        );
+        assert!(futures.iter().all(|future| future.status() == Status::Success));
     }
 }
 
@@ -358,23 +225,10 @@ fn what_was_submitted_completes_though_everyone_left() {
 fn senseless_sizes_are_refused() {
     let base = InstanceConfig::default();
     for config in [
-        InstanceConfig {
-            instances: 0,
-            ..base.clone()
-        },
-        InstanceConfig {
-            in_flight_max: 0,
-            ..base.clone()
-        },
-        InstanceConfig {
-            staging_max: 0,
-            ..base.clone()
-        },
-        InstanceConfig {
-            io_poll: true,
-            threads: Threads::Two,
-            ..base
-        },
+        InstanceConfig { instances: 0, ..base.clone() },
+        InstanceConfig { in_flight_max: 0, ..base.clone() },
+        InstanceConfig { staging_max: 0, ..base.clone() },
+        InstanceConfig { io_poll: true, threads: Threads::Two, ..base },
     ] {
         let error = Instances::start(&config).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");

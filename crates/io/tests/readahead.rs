@@ -8,19 +8,11 @@ use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadError};
 use proptest::prelude::*;
 
 fn how(chunk_bytes: usize, depth: usize, headroom_bytes: usize, access: Access) -> ReadAhead {
-    ReadAhead {
-        chunk_bytes,
-        depth,
-        headroom_bytes,
-        access,
-        ..ReadAhead::default()
-    }
+    ReadAhead { chunk_bytes, depth, headroom_bytes, access, ..ReadAhead::default() }
 }
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect()
+    (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 /// A file in the build's directory, which is on a file system that takes `O_DIRECT` where any is.
@@ -69,12 +61,7 @@ proptest! {
 fn an_empty_file_has_no_chunks() {
     let file = file_with(b"");
     for access in [Access::Auto, Access::Buffered] {
-        assert_eq!(
-            ChunkReader::open(file.path(), .., &how(4096, 2, 0, access))
-                .unwrap()
-                .count(),
-            0
-        );
+        assert_eq!(ChunkReader::open(file.path(), .., &how(4096, 2, 0, access)).unwrap().count(), 0);
     }
 }
 
@@ -89,10 +76,7 @@ fn the_last_chunk_says_so_and_takes_what_came_before_it() {
     assert!(second.prepend(&first[5_900..5_950]));
     assert_eq!(&second[..], &pattern(10_000)[5_900..]);
     assert_eq!(second.offset(), 6_000);
-    assert!(
-        !second.prepend(&vec![0; second.headroom_bytes() + 1]),
-        "more than the headroom is refused"
-    );
+    assert!(!second.prepend(&vec![0; second.headroom_bytes() + 1]), "more than the headroom is refused");
     assert!(reader.next().is_none());
 }
 
@@ -107,21 +91,10 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error_that_says_where_it_ends() {
         let first = reader.next().unwrap().unwrap();
         file.as_file().set_len(25_000).unwrap();
         // One chunk may have been read ahead before the file was cut.
-        let error = reader
-            .by_ref()
-            .find_map(Result::err)
-            .expect("the end of the range cannot be reached");
-        let ReadError::Shrunk {
-            found, expected, ..
-        } = &error
-        else {
-            panic!("{error}")
-        };
+        let error = reader.by_ref().find_map(Result::err).expect("the end of the range cannot be reached");
+        let ReadError::Shrunk { found, expected, .. } = &error else { panic!("{error}") };
         assert_eq!((*found, *expected), (25_000, 100_000));
-        assert!(
-            error.to_string().contains("it ends at byte 25000"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("it ends at byte 25000"), "{error}");
         assert!(reader.next().is_none(), "after an error the reader ends");
         assert_eq!(&first[..], &pattern(10_000));
     }
@@ -132,48 +105,24 @@ fn what_is_not_a_file_is_refused_by_its_kind() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
-    for (path, kind) in [
-        (folder.path(), "directory"),
-        (&pipe, "pipe"),
-        (Path::new("/dev/full"), "character device"),
-    ] {
-        let error = ChunkReader::open(path, .., &ReadAhead::default())
-            .unwrap_err()
-            .to_string();
+    for (path, kind) in [(folder.path(), "directory"), (&pipe, "pipe"), (Path::new("/dev/full"), "character device")] {
+        let error = ChunkReader::open(path, .., &ReadAhead::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("is a {kind}")), "{error}");
     }
-    let error = ChunkReader::open("/nowhere/at/all", .., &ReadAhead::default())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("/nowhere/at/all") && error.contains("No such file"),
-        "{error}"
-    );
+    let error = ChunkReader::open("/nowhere/at/all", .., &ReadAhead::default()).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/at/all") && error.contains("No such file"), "{error}");
 }
 
 #[test]
 fn a_range_outside_the_file_and_senseless_sizes_are_refused() {
     let file = file_with(b"0123456789");
-    let error = ChunkReader::open(file.path(), 5..11, &ReadAhead::default())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("bytes 5..11") && error.contains("10 bytes"),
-        "{error}"
-    );
+    let error = ChunkReader::open(file.path(), 5..11, &ReadAhead::default()).unwrap_err().to_string();
+    assert!(error.contains("bytes 5..11") && error.contains("10 bytes"), "{error}");
     assert!(ChunkReader::open(file.path(), 11.., &ReadAhead::default()).is_err());
     assert!(ChunkReader::open(file.path(), .., &how(0, 1, 0, Access::Auto)).is_err());
     assert!(ChunkReader::open(file.path(), .., &how(1, 0, 0, Access::Auto)).is_err());
     assert_eq!(
-        read_all(
-            ChunkReader::open(
-                file.path(),
-                ..,
-                &how(usize::MAX, usize::MAX, 0, Access::Auto)
-            )
-            .unwrap()
-        )
-        .unwrap(),
+        read_all(ChunkReader::open(file.path(), .., &how(usize::MAX, usize::MAX, 0, Access::Auto)).unwrap()).unwrap(),
         b"0123456789"
     );
 }
@@ -182,14 +131,10 @@ fn a_range_outside_the_file_and_senseless_sizes_are_refused() {
 fn a_reader_that_is_dropped_early_ends_its_thread() {
     let file = file_with(&pattern(1 << 20));
     for taken in 0..5 {
-        let mut reader =
-            ChunkReader::open(file.path(), .., &how(4096, 3, 0, Access::Auto)).unwrap();
+        let mut reader = ChunkReader::open(file.path(), .., &how(4096, 3, 0, Access::Auto)).unwrap();
         let kept: Vec<_> = reader.by_ref().take(taken.min(3)).collect();
         drop(reader);
-        assert!(
-            kept.iter()
-                .all(|chunk| chunk.as_ref().is_ok_and(|chunk| chunk.len() == 4096))
-        );
+        assert!(kept.iter().all(|chunk| chunk.as_ref().is_ok_and(|chunk| chunk.len() == 4096)));
     }
 }
 
@@ -197,9 +142,7 @@ fn a_reader_that_is_dropped_early_ends_its_thread() {
 fn chunks_may_be_worked_on_by_several_threads() {
     let bytes = pattern(1 << 20);
     let file = file_with(&bytes);
-    let reader = std::sync::Mutex::new(
-        ChunkReader::open(file.path(), .., &how(10_000, 4, 0, Access::Auto)).unwrap(),
-    );
+    let reader = std::sync::Mutex::new(ChunkReader::open(file.path(), .., &how(10_000, 4, 0, Access::Auto)).unwrap());
     let sums: u64 = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|_| {
@@ -209,19 +152,12 @@ fn chunks_may_be_worked_on_by_several_threads() {
                         let Some(chunk) = reader.lock().unwrap().next() else {
                             return sum;
                         };
-                        sum += chunk
-                            .unwrap()
-                            .iter()
-                            .map(|&byte| u64::from(byte))
-                            .sum::<u64>();
+                        sum += chunk.unwrap().iter().map(|&byte| u64::from(byte)).sum::<u64>();
                     }
                 })
             })
             .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .sum()
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
     assert_eq!(sums, bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
 }
@@ -233,8 +169,6 @@ fn what_was_just_written_is_read_also_past_the_page_cache() {
         return;
     }
     file.as_file().write_all_at(b"fresh", 20_000).unwrap();
-    let bytes =
-        read_all(ChunkReader::open(file.path(), .., &how(8192, 2, 0, Access::Direct)).unwrap())
-            .unwrap();
+    let bytes = read_all(ChunkReader::open(file.path(), .., &how(8192, 2, 0, Access::Direct)).unwrap()).unwrap();
     assert_eq!(&bytes[20_000..20_005], b"fresh");
 }

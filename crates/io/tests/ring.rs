@@ -13,10 +13,7 @@ use diskside_io::ring::{Completion, Op, Payload, Ring, RingConfig, SendBatch, Wa
 use diskside_io::socket::{SocketOptions, listen_at, local_address, socket_for};
 
 fn sleepy() -> RingConfig {
-    RingConfig {
-        spin: Duration::ZERO,
-        ..RingConfig::default()
-    }
+    RingConfig { spin: Duration::ZERO, ..RingConfig::default() }
 }
 
 /// Waits until `wanted` completions have come, for at most ten seconds.
@@ -24,11 +21,7 @@ fn gather(ring: &mut Ring, wanted: usize) -> Vec<Completion> {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut found = Vec::new();
     while found.len() < wanted {
-        assert!(
-            Instant::now() < deadline,
-            "only {} of {wanted} completions came: {found:?}",
-            found.len()
-        );
+        assert!(Instant::now() < deadline, "only {} of {wanted} completions came: {found:?}", found.len());
         ring.wait(Some(Duration::from_millis(100))).unwrap();
         found.extend(std::iter::from_fn(|| ring.next_completion()));
     }
@@ -43,30 +36,14 @@ fn file_with(bytes: &[u8]) -> Arc<OwnedFd> {
 
 #[test]
 fn a_read_gives_the_buffer_back_with_the_bytes() {
-    for config in [
-        RingConfig::default(),
-        sleepy(),
-        RingConfig {
-            sq_poll: Some(Duration::from_millis(10)),
-            ..sleepy()
-        },
-    ] {
+    for config in [RingConfig::default(), sleepy(), RingConfig { sq_poll: Some(Duration::from_millis(10)), ..sleepy() }]
+    {
         let file = file_with(b"0123456789");
         let mut ring = Ring::new(&config).unwrap();
-        ring.push(
-            7,
-            Op::Read {
-                file,
-                offset: 2,
-                buffer: Buffer::zeroed(16),
-                range: 4..16,
-            },
-        );
+        ring.push(7, Op::Read { file, offset: 2, buffer: Buffer::zeroed(16), range: 4..16 });
         let done = gather(&mut ring, 1).pop().unwrap();
         assert_eq!((done.token, done.result, done.more), (7, Ok(8), false));
-        let Payload::Buffer(buffer) = done.payload else {
-            panic!("a read returns its buffer")
-        };
+        let Payload::Buffer(buffer) = done.payload else { panic!("a read returns its buffer") };
         assert_eq!(&buffer[..], b"\0\0\0\x0023456789\0\0\0\0");
         assert_eq!(ring.in_flight(), 0);
     }
@@ -77,34 +54,11 @@ fn what_was_written_and_synchronised_is_in_the_file() {
     let file = file_with(b"");
     let mut ring = Ring::new(&sleepy()).unwrap();
     let buffer = Buffer::copy_of(b"..durable..");
-    ring.push(
-        1,
-        Op::Write {
-            file: file.clone(),
-            offset: 3,
-            buffer,
-            range: 2..9,
-            durable: true,
-        },
-    );
+    ring.push(1, Op::Write { file: file.clone(), offset: 3, buffer, range: 2..9, durable: true });
     assert_eq!(gather(&mut ring, 1)[0].result, Ok(7));
-    ring.push(
-        2,
-        Op::Sync {
-            file: file.clone(),
-            data_only: true,
-        },
-    );
+    ring.push(2, Op::Sync { file: file.clone(), data_only: true });
     let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-    ring.push(
-        3,
-        Op::Allocate {
-            file: file.clone(),
-            flags,
-            offset: 3,
-            len: 2,
-        },
-    );
+    ring.push(3, Op::Allocate { file: file.clone(), flags, offset: 3, len: 2 });
     assert!(gather(&mut ring, 2).iter().all(|done| done.result == Ok(0)));
     let mut content = [0; 10];
     assert_eq!(rustix::io::pread(&file, &mut content, 0).unwrap(), 10);
@@ -114,60 +68,25 @@ fn what_was_written_and_synchronised_is_in_the_file() {
 #[test]
 fn an_error_carries_its_errno_and_the_buffer() {
     let read_only = Arc::new(std::fs::File::open("/proc/self/exe").unwrap().into());
-    let full: Arc<OwnedFd> = Arc::new(
-        std::fs::File::options()
-            .write(true)
-            .open("/dev/full")
-            .unwrap()
-            .into(),
-    );
+    let full: Arc<OwnedFd> = Arc::new(std::fs::File::options().write(true).open("/dev/full").unwrap().into());
     let mut ring = Ring::new(&sleepy()).unwrap();
     let buffer = || Buffer::zeroed(10);
-    ring.push(
-        0,
-        Op::Write {
-            file: read_only,
-            offset: 0,
-            buffer: buffer(),
-            range: 0..10,
-            durable: false,
-        },
-    );
-    ring.push(
-        1,
-        Op::Write {
-            file: full,
-            offset: 0,
-            buffer: buffer(),
-            range: 0..10,
-            durable: false,
-        },
-    );
+    ring.push(0, Op::Write { file: read_only, offset: 0, buffer: buffer(), range: 0..10, durable: false });
+    ring.push(1, Op::Write { file: full, offset: 0, buffer: buffer(), range: 0..10, durable: false });
     let mut found = gather(&mut ring, 2);
     found.sort_by_key(|done| done.token);
     assert_eq!(found[0].result, Err(Errno::BADF));
     assert_eq!(found[1].result, Err(Errno::NOSPC));
-    assert!(
-        found
-            .iter()
-            .all(|done| matches!(done.payload, Payload::Buffer(_)))
-    );
+    assert!(found.iter().all(|done| matches!(done.payload, Payload::Buffer(_))));
 }
 
 #[test]
 fn more_operations_than_the_queues_hold_wait_in_the_backlog() {
-    let mut ring = Ring::new(&RingConfig {
-        entries: 8,
-        ..sleepy()
-    })
-    .unwrap();
+    let mut ring = Ring::new(&RingConfig { entries: 8, ..sleepy() }).unwrap();
     for token in 0..10_000 {
         ring.push(token, Op::Nop);
     }
-    let mut tokens: Vec<u64> = gather(&mut ring, 10_000)
-        .iter()
-        .map(|done| done.token)
-        .collect();
+    let mut tokens: Vec<u64> = gather(&mut ring, 10_000).iter().map(|done| done.token).collect();
     tokens.sort_unstable();
     assert!(tokens.iter().copied().eq(0..10_000));
 }
@@ -176,28 +95,17 @@ fn more_operations_than_the_queues_hold_wait_in_the_backlog() {
 fn connections_are_accepted_and_carry_batches_whole() {
     let mut ring = Ring::new(&RingConfig::default()).unwrap();
     let group = ring.provide(4, 1000).unwrap();
-    let options = SocketOptions {
-        congestion_control: Some("reno".into()),
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions { congestion_control: Some("reno".into()), ..SocketOptions::default() };
     for text in ["127.0.0.1:0", "[::1]:0"] {
         let listener = Arc::new(listen_at(text.parse().unwrap(), 16, &options).unwrap());
         let address: SocketAddr = local_address(&listener).unwrap();
         let accept = ring.push(1, Op::Accept { listener });
         let client = Arc::new(socket_for(address, &options).unwrap());
-        ring.push(
-            2,
-            Op::Connect {
-                socket: client.clone(),
-                address,
-            },
-        );
+        ring.push(2, Op::Connect { socket: client.clone(), address });
         let mut found = gather(&mut ring, 2);
         found.sort_by_key(|done| done.token);
         assert_eq!(found[1].result, Ok(0));
-        let Payload::Accepted(server) = found.swap_remove(0).payload else {
-            panic!("an accept yields a socket")
-        };
+        let Payload::Accepted(server) = found.swap_remove(0).payload else { panic!("an accept yields a socket") };
 
         let shared = SharedMemory::zeroed(1 << 20, Hugepages::No);
         shared.write(0, &vec![b's'; 100_000]);
@@ -207,20 +115,8 @@ fn connections_are_accepted_and_carry_batches_whole() {
         batch.put_buffer(Buffer::copy_of(&vec![b'b'; 50_000]), 0..50_000);
         batch.put(b"tail");
         let expected = batch.to_vec();
-        ring.push(
-            3,
-            Op::Send {
-                socket: Arc::new(server),
-                batch,
-            },
-        );
-        ring.push(
-            4,
-            Op::Receive {
-                socket: client.clone(),
-                group,
-            },
-        );
+        ring.push(3, Op::Send { socket: Arc::new(server), batch });
+        ring.push(4, Op::Receive { socket: client.clone(), group });
 
         let mut received = Vec::new();
         let (mut sent, mut ended) = (false, false);
@@ -239,23 +135,14 @@ fn connections_are_accepted_and_carry_batches_whole() {
                     other => panic!("unexpected completion {other:?}"),
                 }
                 if done.token == 4 && !done.more && !ended {
-                    ring.push(
-                        4,
-                        Op::Receive {
-                            socket: client.clone(),
-                            group,
-                        },
-                    );
+                    ring.push(4, Op::Receive { socket: client.clone(), group });
                 }
             }
         }
         assert_eq!(received, expected);
         ring.cancel(accept);
         let end = gather(&mut ring, 1).pop().unwrap();
-        assert_eq!(
-            (end.token, end.result, end.more),
-            (1, Err(Errno::CANCELED), false)
-        );
+        assert_eq!((end.token, end.result, end.more), (1, Err(Errno::CANCELED), false));
     }
 }
 
@@ -265,30 +152,19 @@ fn held_buffers_stop_a_receive_and_given_back_they_let_it_go_on() {
     let group = ring.provide(2, 100).unwrap();
     let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
     let socket = Arc::new(OwnedFd::from(here));
-    ring.push(
-        1,
-        Op::Receive {
-            socket: socket.clone(),
-            group,
-        },
-    );
+    ring.push(1, Op::Receive { socket: socket.clone(), group });
     there.write_all(&[1; 300]).unwrap();
     let found = gather(&mut ring, 3);
     assert_eq!(found[0].result, Ok(100));
     assert_eq!(found[1].result, Ok(100));
-    assert_eq!(
-        (found[2].result, found[2].more),
-        (Err(Errno::NOBUFS), false)
-    );
+    assert_eq!((found[2].result, found[2].more), (Err(Errno::NOBUFS), false));
     drop(found);
     ring.push(2, Op::Receive { socket, group });
     let last = gather(&mut ring, 1).pop().unwrap();
     assert_eq!((last.token, last.result), (2, Ok(100)));
     // Bytes may outlive the ring that received them.
     drop(ring);
-    let Payload::Received(bytes) = last.payload else {
-        panic!("a receive yields bytes")
-    };
+    let Payload::Received(bytes) = last.payload else { panic!("a receive yields bytes") };
     assert_eq!(&bytes[..], &[1; 100]);
 }
 
@@ -338,35 +214,15 @@ fn a_dropped_ring_lets_go_of_everything_in_flight() {
     let (socket, pipe) = (Arc::new(OwnedFd::from(here)), Arc::new(pipe));
     let mut ring = Ring::new(&RingConfig::default()).unwrap();
     let group = ring.provide(2, 4096).unwrap();
-    ring.push(
-        1,
-        Op::Receive {
-            socket: socket.clone(),
-            group,
-        },
-    );
-    ring.push(
-        2,
-        Op::Read {
-            file: pipe.clone(),
-            offset: 0,
-            buffer: Buffer::zeroed(8),
-            range: 0..8,
-        },
-    );
+    ring.push(1, Op::Receive { socket: socket.clone(), group });
+    ring.push(2, Op::Read { file: pipe.clone(), offset: 0, buffer: Buffer::zeroed(8), range: 0..8 });
     ring.push(3, Op::Readable { file: pipe.clone() });
     ring.wait(Some(Duration::from_millis(5))).unwrap();
     assert_eq!(ring.in_flight(), 3);
     let started = Instant::now();
     drop(ring);
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "in-flight operations on pipes and sockets are cancelled"
-    );
-    assert_eq!(
-        (Arc::strong_count(&socket), Arc::strong_count(&pipe)),
-        (1, 1)
-    );
+    assert!(started.elapsed() < Duration::from_secs(2), "in-flight operations on pipes and sockets are cancelled");
+    assert_eq!((Arc::strong_count(&socket), Arc::strong_count(&pipe)), (1, 1));
 }
 
 #[test]

@@ -32,13 +32,8 @@ pub(crate) struct Memory {
 
 enum Origin {
     Heap(Layout),
-    Vec {
-        capacity: usize,
-    },
-    Mapping {
-        base: NonNull<u8>,
-        mapped_bytes: usize,
-    },
+    Vec { capacity: usize },
+    Mapping { base: NonNull<u8>, mapped_bytes: usize },
 }
 
 // SAFETY: `Memory` is the only owner of its block, which no thread-bound state refers to.
@@ -48,23 +43,13 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn zeroed(len: usize, hugepages: Hugepages) -> Self {
-        if len >= MAP_THRESHOLD_BYTES {
-            Self::map(len, hugepages)
-        } else {
-            Self::allocate(len)
-        }
+        if len >= MAP_THRESHOLD_BYTES { Self::map(len, hugepages) } else { Self::allocate(len) }
     }
 
     pub(crate) fn from_vec(vec: Vec<u8>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         let start = NonNull::new(vec.as_mut_ptr()).expect("a vector's pointer is never null");
-        Self {
-            start,
-            len: vec.len(),
-            origin: Origin::Vec {
-                capacity: vec.capacity(),
-            },
-        }
+        Self { start, len: vec.len(), origin: Origin::Vec { capacity: vec.capacity() } }
     }
 
     /// The vector it was made from, or itself where it was not made from one.
@@ -97,27 +82,16 @@ impl Memory {
 
     fn allocate(len: usize) -> Self {
         let rounded = len.max(1).next_multiple_of(ALIGNMENT_BYTES);
-        let layout =
-            Layout::from_size_align(rounded, ALIGNMENT_BYTES).expect("below the mapping threshold");
+        let layout = Layout::from_size_align(rounded, ALIGNMENT_BYTES).expect("below the mapping threshold");
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
-        };
-        Self {
-            start,
-            len: rounded,
-            origin: Origin::Heap(layout),
-        }
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Self { start, len: rounded, origin: Origin::Heap(layout) }
     }
 
     fn map(len: usize, hugepages: Hugepages) -> Self {
         let rounded = len.next_multiple_of(ALIGNMENT_BYTES);
-        let slack = if hugepages == Hugepages::Ask {
-            HUGEPAGE_BYTES
-        } else {
-            0
-        };
+        let slack = if hugepages == Hugepages::Ask { HUGEPAGE_BYTES } else { 0 };
         let mapped_bytes = rounded + slack;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses touches nothing else.
         let mapped = unsafe {
@@ -132,11 +106,7 @@ impl Memory {
         let Some(base) = mapped.ok().and_then(|at| NonNull::new(at.cast::<u8>())) else {
             handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
         };
-        let skip = if slack > 0 {
-            base.as_ptr().align_offset(HUGEPAGE_BYTES)
-        } else {
-            0
-        };
+        let skip = if slack > 0 { base.as_ptr().align_offset(HUGEPAGE_BYTES) } else { 0 };
         // SAFETY: `skip` is below HUGEPAGE_BYTES = `slack`, so `rounded` bytes remain behind it.
         let start = unsafe { base.add(skip) };
         if hugepages == Hugepages::Ask {
@@ -144,11 +114,7 @@ impl Memory {
             // An error (a kernel without huge pages) leaves ordinary pages: slower, not wrong.
             let _ = unsafe { madvise(start.as_ptr().cast(), rounded, Advice::LinuxHugepage) };
         }
-        Self {
-            start,
-            len: rounded,
-            origin: Origin::Mapping { base, mapped_bytes },
-        }
+        Self { start, len: rounded, origin: Origin::Mapping { base, mapped_bytes } }
     }
 }
 

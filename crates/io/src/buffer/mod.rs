@@ -38,11 +38,7 @@ impl Buffer {
 
     /// Like [`zeroed`](Self::zeroed), and asks the kernel for huge pages where `hugepages` says so.
     pub fn with_hugepages(len: usize, hugepages: Hugepages) -> Self {
-        Self {
-            memory: Some(Memory::zeroed(len, hugepages)),
-            len,
-            home: None,
-        }
+        Self { memory: Some(Memory::zeroed(len, hugepages)), len, home: None }
     }
 
     /// A new aligned buffer that holds a copy of `bytes`.
@@ -72,21 +68,13 @@ impl Buffer {
     /// # Panics
     /// If `len` is more than [`capacity`](Self::capacity).
     pub fn set_len(&mut self, len: usize) {
-        assert!(
-            len <= self.capacity(),
-            "length {len} exceeds the buffer's capacity {}",
-            self.capacity()
-        );
+        assert!(len <= self.capacity(), "length {len} exceeds the buffer's capacity {}", self.capacity());
         self.len = len;
     }
 
     /// Whether the buffer starts at a multiple of [`ALIGNMENT_BYTES`] (buffers made from a `Vec` may not).
     pub fn is_aligned(&self) -> bool {
-        self.memory()
-            .address()
-            .as_ptr()
-            .addr()
-            .is_multiple_of(ALIGNMENT_BYTES)
+        self.memory().address().as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES)
     }
 
     /// The bytes in use as a vector, without a copy where the buffer was made from one.
@@ -106,11 +94,7 @@ impl Buffer {
     }
 
     fn from_pool(memory: Memory, len: usize, home: Arc<Home>) -> Self {
-        Self {
-            memory: Some(memory),
-            len,
-            home: Some(home),
-        }
+        Self { memory: Some(memory), len, home: Some(home) }
     }
 
     fn memory(&self) -> &Memory {
@@ -129,11 +113,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        &mut self
-            .memory
-            .as_mut()
-            .expect("a live buffer has memory")
-            .as_mut_slice()[..len]
+        &mut self.memory.as_mut().expect("a live buffer has memory").as_mut_slice()[..len]
     }
 }
 
@@ -149,11 +129,7 @@ impl From<Vec<u8>> for Buffer {
     /// Takes the vector's bytes without a copy; the result may be unaligned.
     fn from(vec: Vec<u8>) -> Self {
         let len = vec.len();
-        Self {
-            memory: Some(Memory::from_vec(vec)),
-            len,
-            home: None,
-        }
+        Self { memory: Some(Memory::from_vec(vec)), len, home: None }
     }
 }
 

@@ -46,16 +46,8 @@ impl Pool {
     /// A pool of at most `buffers_max` buffers of `len_bytes` each (rounded up to [`ALIGNMENT_BYTES`]).
     pub fn new(buffers_max: usize, len_bytes: usize, hugepages: Hugepages) -> Self {
         let len_bytes = len_bytes.max(1).next_multiple_of(ALIGNMENT_BYTES);
-        let home = Home {
-            len_bytes,
-            buffers_max,
-            hugepages,
-            shelf: Mutex::default(),
-            returned: Condvar::new(),
-        };
-        Self {
-            home: Arc::new(home),
-        }
+        let home = Home { len_bytes, buffers_max, hugepages, shelf: Mutex::default(), returned: Condvar::new() };
+        Self { home: Arc::new(home) }
     }
 
     /// A buffer, or `None` when all are taken.
@@ -68,20 +60,13 @@ impl Pool {
     /// # Panics
     /// If the pool was made for no buffers at all.
     pub fn take_blocking(&self) -> Buffer {
-        assert!(
-            self.home.buffers_max > 0,
-            "a pool of no buffers can never give one"
-        );
+        assert!(self.home.buffers_max > 0, "a pool of no buffers can never give one");
         let mut shelf = self.home.lock();
         loop {
             if let Some(buffer) = self.take_from(&mut shelf) {
                 return buffer;
             }
-            shelf = self
-                .home
-                .returned
-                .wait(shelf)
-                .unwrap_or_else(PoisonError::into_inner);
+            shelf = self.home.returned.wait(shelf).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -115,11 +100,7 @@ impl Pool {
             }
             None => return None,
         };
-        Some(Buffer::from_pool(
-            memory,
-            self.home.len_bytes,
-            Arc::clone(&self.home),
-        ))
+        Some(Buffer::from_pool(memory, self.home.len_bytes, Arc::clone(&self.home)))
     }
 }
 
@@ -147,15 +128,7 @@ mod tests {
         assert!(first.is_aligned() && second.is_aligned());
         assert!(pool.take().is_none());
         drop(first);
-        assert_eq!(
-            pool.stats(),
-            PoolStats {
-                taken: 1,
-                allocated: 2,
-                buffers_max: 2,
-                len_bytes: 8192
-            }
-        );
+        assert_eq!(pool.stats(), PoolStats { taken: 1, allocated: 2, buffers_max: 2, len_bytes: 8192 });
         let again = pool.take().unwrap();
         assert!(pool.take().is_none());
         drop((again, second));

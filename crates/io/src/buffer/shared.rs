@@ -28,10 +28,7 @@ pub struct SharedSlice {
 impl SharedMemory {
     /// `len` zero bytes.
     pub fn zeroed(len: usize, hugepages: Hugepages) -> Self {
-        Self {
-            memory: Arc::new(Memory::zeroed(len, hugepages)),
-            len,
-        }
+        Self { memory: Arc::new(Memory::zeroed(len, hugepages)), len }
     }
 
     /// Length in bytes.
@@ -84,19 +81,12 @@ impl SharedMemory {
     /// If the range reaches past the end.
     pub fn slice(&self, range: Range<usize>) -> SharedSlice {
         self.at(range.start, range.len());
-        SharedSlice {
-            memory: self.clone(),
-            range,
-        }
+        SharedSlice { memory: self.clone(), range }
     }
 
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(
-            inside,
-            "{len} bytes at {offset} reach past the end of {} bytes of shared memory",
-            self.len
-        );
+        assert!(inside, "{len} bytes at {offset} reach past the end of {} bytes of shared memory", self.len);
         // SAFETY: `offset` is at most `len`, which lies inside the allocation.
         unsafe { self.memory.address().add(offset) }
     }
@@ -118,15 +108,9 @@ impl SharedSlice {
     /// # Panics
     /// If the part reaches past the end.
     pub fn part(&self, part: Range<usize>) -> SharedSlice {
-        assert!(
-            part.start <= part.end && part.end <= self.len(),
-            "a part lies inside its whole"
-        );
+        assert!(part.start <= part.end && part.end <= self.len(), "a part lies inside its whole");
         let range = self.range.start + part.start..self.range.start + part.end;
-        SharedSlice {
-            memory: self.memory.clone(),
-            range,
-        }
+        SharedSlice { memory: self.memory.clone(), range }
     }
 
     /// Copies the bytes as they are now into `into`, which has the same length.
@@ -134,11 +118,7 @@ impl SharedSlice {
     /// # Panics
     /// If the lengths differ.
     pub fn copy_to(&self, into: &mut [u8]) {
-        assert_eq!(
-            into.len(),
-            self.len(),
-            "the target of a copy has the slice's length"
-        );
+        assert_eq!(into.len(), self.len(), "the target of a copy has the slice's length");
         self.memory.read(self.range.start, into);
     }
 
@@ -149,17 +129,13 @@ impl SharedSlice {
 
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMemory")
-            .field("len", &self.len)
-            .finish()
+        f.debug_struct("SharedMemory").field("len", &self.len).finish()
     }
 }
 
 impl fmt::Debug for SharedSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedSlice")
-            .field("range", &self.range)
-            .finish()
+        f.debug_struct("SharedSlice").field("range", &self.range).finish()
     }
 }
 
@@ -216,10 +192,7 @@ mod tests {
         memory.slice(1_000_001..1_010_001).copy_to(&mut back);
         assert!(back[..9_000].iter().all(|&b| b == 0));
         assert_eq!(back[9_000..], bytes[9_000..]);
-        memory
-            .slice(1_000_001..1_010_001)
-            .part(9_500..10_000)
-            .copy_to(&mut back[..500]);
+        memory.slice(1_000_001..1_010_001).part(9_500..10_000).copy_to(&mut back[..500]);
         assert_eq!(back[..500], bytes[9_500..]);
     }
 

@@ -36,11 +36,7 @@ pub(super) struct Active {
 
 #[derive(Clone, Copy)]
 enum Work {
-    Transfer {
-        direction: Direction,
-        offset: u64,
-        done: usize,
-    },
+    Transfer { direction: Direction, offset: u64, done: usize },
     Whole,
 }
 
@@ -61,80 +57,33 @@ pub(super) enum Step {
 impl Staged {
     /// The request's first operation.
     pub(super) fn activate(self) -> (Active, Op) {
-        let Self {
-            file,
-            request,
-            promise,
-        } = self;
+        let Self { file, request, promise } = self;
         promise.set_in_flight();
         let fd = Arc::clone(&file.fd);
         let (work, op) = match request {
             Request::Read { offset, buffer } => {
-                let work = Work::Transfer {
-                    direction: Direction::Read,
-                    offset,
-                    done: 0,
-                };
+                let work = Work::Transfer { direction: Direction::Read, offset, done: 0 };
                 (work, transfer(fd, Direction::Read, offset, 0, buffer))
             }
-            Request::Write {
-                offset,
-                buffer,
-                durable,
-            } => {
+            Request::Write { offset, buffer, durable } => {
                 let direction = Direction::Write { durable };
-                (
-                    Work::Transfer {
-                        direction,
-                        offset,
-                        done: 0,
-                    },
-                    transfer(fd, direction, offset, 0, buffer),
-                )
+                (Work::Transfer { direction, offset, done: 0 }, transfer(fd, direction, offset, 0, buffer))
             }
-            Request::Flush => (
-                Work::Whole,
-                Op::Sync {
-                    file: fd,
-                    data_only: true,
-                },
-            ),
+            Request::Flush => (Work::Whole, Op::Sync { file: fd, data_only: true }),
             Request::Deallocate { offset, len } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                (
-                    Work::Whole,
-                    Op::Allocate {
-                        file: fd,
-                        flags,
-                        offset,
-                        len,
-                    },
-                )
+                (Work::Whole, Op::Allocate { file: fd, flags, offset, len })
             }
-            Request::WriteZeroes { offset, len } => (
-                Work::Whole,
-                Op::Allocate {
-                    file: fd,
-                    flags: FallocateFlags::ZERO_RANGE,
-                    offset,
-                    len,
-                },
-            ),
+            Request::WriteZeroes { offset, len } => {
+                (Work::Whole, Op::Allocate { file: fd, flags: FallocateFlags::ZERO_RANGE, offset, len })
+            }
         };
-        (
-            Active {
-                file,
-                promise,
-                work,
-            },
-            op,
-        )
+        (Active { file, promise, work }, op)
     }
 
     /// Ends a request that never reached the ring.
     pub(super) fn refuse(self, status: Status) {
-        self.promise
-            .complete(Outcome::failed(status, self.request.into_buffer()));
+        self.promise.complete(Outcome::failed(status, self.request.into_buffer()));
     }
 }
 
@@ -142,19 +91,10 @@ impl Active {
     /// What a completion of the request's operation means.
     pub(super) fn step(self, result: Result<u32, Errno>, payload: Payload) -> Step {
         match (self.work, payload) {
-            (
-                Work::Transfer {
-                    direction,
-                    offset,
-                    done,
-                },
-                Payload::Buffer(buffer),
-            ) => self.step_transfer(direction, offset, done, result, buffer),
-            _ => self.end(
-                result.map_or_else(Status::from_errno, |_| Status::Success),
-                0,
-                None,
-            ),
+            (Work::Transfer { direction, offset, done }, Payload::Buffer(buffer)) => {
+                self.step_transfer(direction, offset, done, result, buffer)
+            }
+            _ => self.end(result.map_or_else(Status::from_errno, |_| Status::Success), 0, None),
         }
     }
 
@@ -182,58 +122,31 @@ impl Active {
             _ if interrupted => None,
             // The end of the file: nothing more came, or (by whole blocks) less than a block.
             Direction::Read if moved == 0 => Some(Status::Success),
-            Direction::Read if self.file.direct && !done.is_multiple_of(DIRECT_BLOCK_BYTES) => {
-                Some(Status::Success)
-            }
+            Direction::Read if self.file.direct && !done.is_multiple_of(DIRECT_BLOCK_BYTES) => Some(Status::Success),
             Direction::Write { .. } if moved == 0 => Some(Status::from_errno(Errno::IO)),
             _ => None,
         };
         if let Some(status) = ended {
             return self.end(status, done, Some(buffer));
         }
-        self.work = Work::Transfer {
-            direction,
-            offset,
-            done,
-        };
+        self.work = Work::Transfer { direction, offset, done };
         let op = transfer(Arc::clone(&self.file.fd), direction, offset, done, buffer);
         Step::Again(self, op)
     }
 
     fn end(self, status: Status, transferred: usize, buffer: Option<Buffer>) -> Step {
-        self.promise.complete(Outcome {
-            status,
-            transferred_bytes: transferred as u64,
-            buffer,
-        });
+        self.promise.complete(Outcome { status, transferred_bytes: transferred as u64, buffer });
         Step::Done
     }
 }
 
 /// The operation that moves what is left of a transfer.
-fn transfer(
-    file: Arc<OwnedFd>,
-    direction: Direction,
-    offset: u64,
-    done: usize,
-    buffer: Buffer,
-) -> Op {
+fn transfer(file: Arc<OwnedFd>, direction: Direction, offset: u64, done: usize, buffer: Buffer) -> Op {
     let offset = offset + done as u64;
     let range = done..buffer.len();
     match direction {
-        Direction::Read => Op::Read {
-            file,
-            offset,
-            buffer,
-            range,
-        },
-        Direction::Write { durable } => Op::Write {
-            file,
-            offset,
-            buffer,
-            range,
-            durable,
-        },
+        Direction::Read => Op::Read { file, offset, buffer, range },
+        Direction::Write { durable } => Op::Write { file, offset, buffer, range, durable },
     }
 }
 
@@ -246,48 +159,21 @@ mod tests {
 
     fn state(direct: bool) -> Arc<FileState> {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
-        Arc::new(FileState {
-            fd: Arc::new(fd),
-            direct,
-        })
+        Arc::new(FileState { fd: Arc::new(fd), direct })
     }
 
     /// Plays a kernel that moves at most so many bytes at each call over a file of `file_len` bytes.
-    fn play(
-        request: Request,
-        direct: bool,
-        file_len: usize,
-        steps: &[usize],
-    ) -> (Outcome, Vec<(u64, usize)>) {
+    fn play(request: Request, direct: bool, file_len: usize, steps: &[usize]) -> (Outcome, Vec<(u64, usize)>) {
         let (promise, future) = promise();
-        let (mut active, mut op) = Staged {
-            file: state(direct),
-            request,
-            promise,
-        }
-        .activate();
+        let (mut active, mut op) = Staged { file: state(direct), request, promise }.activate();
         let mut moves = Vec::new();
         for step in steps.iter().copied().chain(std::iter::repeat(usize::MAX)) {
             let (offset, buffer, range, is_read) = match op {
-                Op::Read {
-                    offset,
-                    buffer,
-                    range,
-                    ..
-                } => (offset, buffer, range, true),
-                Op::Write {
-                    offset,
-                    buffer,
-                    range,
-                    ..
-                } => (offset, buffer, range, false),
+                Op::Read { offset, buffer, range, .. } => (offset, buffer, range, true),
+                Op::Write { offset, buffer, range, .. } => (offset, buffer, range, false),
                 other => panic!("not a transfer: {other:?}"),
             };
-            let there = if is_read {
-                file_len.saturating_sub(offset as usize)
-            } else {
-                usize::MAX
-            };
+            let there = if is_read { file_len.saturating_sub(offset as usize) } else { usize::MAX };
             let moved = range.len().min(step).min(there);
             moves.push((offset, range.start));
             match active.step(Ok(moved as u32), Payload::Buffer(buffer)) {
@@ -321,62 +207,30 @@ mod tests {
 
     #[test]
     fn a_direct_read_that_ends_inside_a_block_is_the_end_of_the_file() {
-        let request = Request::Read {
-            offset: 0,
-            buffer: Buffer::zeroed(8192),
-        };
+        let request = Request::Read { offset: 0, buffer: Buffer::zeroed(8192) };
         let (outcome, moves) = play(request, true, 5000, &[4096]);
-        assert_eq!(
-            (outcome.status, outcome.transferred_bytes),
-            (Status::Success, 5000)
-        );
-        assert_eq!(
-            moves,
-            [(0, 0), (4096, 4096)],
-            "an unaligned third read would fail with EINVAL"
-        );
+        assert_eq!((outcome.status, outcome.transferred_bytes), (Status::Success, 5000));
+        assert_eq!(moves, [(0, 0), (4096, 4096)], "an unaligned third read would fail with EINVAL");
     }
 
     #[test]
     fn a_device_that_takes_nothing_is_an_error() {
-        let request = Request::Write {
-            offset: 0,
-            buffer: Buffer::zeroed(8192),
-            durable: true,
-        };
+        let request = Request::Write { offset: 0, buffer: Buffer::zeroed(8192), durable: true };
         let (outcome, _) = play(request, false, 0, &[4096, 0]);
-        assert_eq!(
-            (outcome.status, outcome.transferred_bytes),
-            (Status::from_errno(Errno::IO), 4096)
-        );
+        assert_eq!((outcome.status, outcome.transferred_bytes), (Status::from_errno(Errno::IO), 4096));
     }
 
     #[test]
     fn an_interrupted_operation_is_repeated_and_an_error_keeps_what_was_done() {
         let (promise, future) = promise();
-        let request = Request::Read {
-            offset: 10,
-            buffer: Buffer::zeroed(100),
-        };
-        let (active, _) = Staged {
-            file: state(false),
-            request,
-            promise,
-        }
-        .activate();
+        let request = Request::Read { offset: 10, buffer: Buffer::zeroed(100) };
+        let (active, _) = Staged { file: state(false), request, promise }.activate();
         let buffer = || Payload::Buffer(Buffer::zeroed(100));
-        let Step::Again(active, _) = active.step(Err(Errno::INTR), buffer()) else {
-            panic!("repeated")
-        };
-        let Step::Again(active, Op::Read { offset: 40, .. }) = active.step(Ok(30), buffer()) else {
-            panic!("goes on")
-        };
+        let Step::Again(active, _) = active.step(Err(Errno::INTR), buffer()) else { panic!("repeated") };
+        let Step::Again(active, Op::Read { offset: 40, .. }) = active.step(Ok(30), buffer()) else { panic!("goes on") };
         assert!(matches!(active.step(Err(Errno::IO), buffer()), Step::Done));
         let outcome = future.try_take().unwrap();
-        assert_eq!(
-            (outcome.status, outcome.transferred_bytes),
-            (Status::from_errno(Errno::IO), 30)
-        );
+        assert_eq!((outcome.status, outcome.transferred_bytes), (Status::from_errno(Errno::IO), 30));
         assert_eq!(outcome.buffer.unwrap().len(), 100);
     }
 }

@@ -120,12 +120,7 @@ impl InstanceConfig {
     fn ring(&self) -> RingConfig {
         // One entry more than may be in flight: the read that listens for wake-ups.
         let entries = self.in_flight_max.saturating_add(1);
-        RingConfig {
-            entries,
-            spin: self.spin,
-            sq_poll: self.sq_poll,
-            io_poll: self.io_poll,
-        }
+        RingConfig { entries, spin: self.spin, sq_poll: self.sq_poll, io_poll: self.io_poll }
     }
 }
 
@@ -141,29 +136,16 @@ impl Instances {
                 ),
             ));
         }
-        let instances = (0..config.instances)
-            .map(|index| Instance::start(index, config))
-            .collect::<io::Result<_>>()?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                instances,
-                next: AtomicUsize::new(0),
-            }),
-        })
+        let instances = (0..config.instances).map(|index| Instance::start(index, config)).collect::<io::Result<_>>()?;
+        Ok(Self { shared: Arc::new(Shared { instances, next: AtomicUsize::new(0) }) })
     }
 
     /// Serves a file, block device or whatever else can be read and written by position.
     pub fn file(&self, file: impl Into<OwnedFd>) -> io::Result<LocalFile> {
         let fd = file.into();
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
-        let state = Arc::new(FileState {
-            fd: Arc::new(fd),
-            direct,
-        });
-        Ok(LocalFile {
-            state,
-            instances: self.clone(),
-        })
+        let state = Arc::new(FileState { fd: Arc::new(fd), direct });
+        Ok(LocalFile { state, instances: self.clone() })
     }
 }
 
@@ -184,11 +166,7 @@ impl AsyncIo for LocalFile {
         let (promise, future) = promise();
         let shared = &self.instances.shared;
         let turn = shared.next.fetch_add(1, Ordering::Relaxed) % shared.instances.len();
-        shared.instances[turn].stage(Staged {
-            file: Arc::clone(&self.state),
-            request,
-            promise,
-        });
+        shared.instances[turn].stage(Staged { file: Arc::clone(&self.state), request, promise });
         future
     }
 
@@ -197,11 +175,7 @@ impl AsyncIo for LocalFile {
     }
 
     fn alignment_bytes(&self) -> u32 {
-        if self.state.direct {
-            crate::buffer::ALIGNMENT_BYTES as u32
-        } else {
-            1
-        }
+        if self.state.direct { crate::buffer::ALIGNMENT_BYTES as u32 } else { 1 }
     }
 }
 
@@ -222,23 +196,14 @@ impl Instance {
             Threads::One => one_thread::start(index, config, staged)?,
             Threads::Two => two_threads::start(index, config, staged)?,
         };
-        Ok(Self {
-            staging: Some(staging),
-            bell,
-            threads,
-        })
+        Ok(Self { staging: Some(staging), bell, threads })
     }
 
     fn stage(&self, staged: Staged) {
-        let staging = self
-            .staging
-            .as_ref()
-            .expect("present until the last user is gone");
+        let staging = self.staging.as_ref().expect("present until the last user is gone");
         match staging.send(staged) {
             Ok(()) => self.bell.ring(),
-            Err(refused) => refused
-                .0
-                .refuse(Status::lost("the I/O instance's thread has ended")),
+            Err(refused) => refused.0.refuse(Status::lost("the I/O instance's thread has ended")),
         }
     }
 }
@@ -267,8 +232,6 @@ impl Drop for Instance {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("instances", &self.instances.len())
-            .finish()
+        f.debug_struct("Shared").field("instances", &self.instances.len()).finish()
     }
 }

@@ -20,32 +20,24 @@ pub(super) fn start(
 ) -> io::Result<(Bell, Vec<JoinHandle<()>>)> {
     let (answer, made) = sync_channel(1);
     let (ring_config, in_flight_max) = (config.ring(), config.in_flight_max as usize);
-    let thread = std::thread::Builder::new()
-        .name(format!("io-{index}"))
-        .spawn(move || {
-            let ring = match Ring::new(&ring_config) {
-                Ok(ring) => ring,
-                Err(error) => return drop(answer.send(Err(error))),
-            };
-            if answer.send(Ok(ring.waker())).is_ok() {
-                Server {
-                    ring,
-                    staged,
-                    active: Slab::with_capacity(in_flight_max),
-                    in_flight_max,
-                    polls: ring_config.io_poll,
-                }
-                .run();
+    let thread = std::thread::Builder::new().name(format!("io-{index}")).spawn(move || {
+        let ring = match Ring::new(&ring_config) {
+            Ok(ring) => ring,
+            Err(error) => return drop(answer.send(Err(error))),
+        };
+        if answer.send(Ok(ring.waker())).is_ok() {
+            Server {
+                ring,
+                staged,
+                active: Slab::with_capacity(in_flight_max),
+                in_flight_max,
+                polls: ring_config.io_poll,
             }
-        })?;
-    let waker = made
-        .recv()
-        .map_err(|_| io::Error::other("the I/O thread ended at its start"))??;
-    let bell = if config.io_poll {
-        Bell::Queue
-    } else {
-        Bell::Ring(waker)
-    };
+            .run();
+        }
+    })?;
+    let waker = made.recv().map_err(|_| io::Error::other("the I/O thread ended at its start"))??;
+    let bell = if config.io_poll { Bell::Queue } else { Bell::Ring(waker) };
     Ok((bell, vec![thread]))
 }
 
@@ -102,10 +94,7 @@ impl Server {
     }
 
     fn advance(&mut self, key: Key, result: Result<u32, Errno>, payload: Payload) {
-        let active = self
-            .active
-            .remove(key)
-            .expect("each completion belongs to a request");
+        let active = self.active.remove(key).expect("each completion belongs to a request");
         if let Step::Again(active, op) = active.step(result, payload) {
             let key = self.active.insert(active);
             self.push(key, op);
@@ -137,12 +126,9 @@ impl Server {
 fn run_now(op: &Op) -> Option<Result<u32, Errno>> {
     match op {
         Op::Sync { file, .. } => Some(rustix::fs::fdatasync(file).map(|()| 0)),
-        Op::Allocate {
-            file,
-            flags,
-            offset,
-            len,
-        } => Some(rustix::fs::fallocate(file, *flags, *offset, *len).map(|()| 0)),
+        Op::Allocate { file, flags, offset, len } => {
+            Some(rustix::fs::fallocate(file, *flags, *offset, *len).map(|()| 0))
+        }
         _ => None,
     }
 }

@@ -49,28 +49,18 @@ pub(super) fn start(
     }
     let in_flight_max = config.in_flight_max as usize;
     let (submission, completion) = split(&config.ring())?;
-    let state = State {
-        active: Slab::with_capacity(in_flight_max),
-        in_flight: 0,
-        failed: None,
-        again: VecDeque::new(),
-    };
-    let desk = Arc::new(Desk {
-        state: Mutex::new(state),
-    });
-    let submitter = std::thread::Builder::new()
-        .name(format!("io-{index}-submit"))
-        .spawn({
-            let desk = Arc::clone(&desk);
-            move || submit(submission, &staged, &desk, in_flight_max)
-        })?;
+    let state =
+        State { active: Slab::with_capacity(in_flight_max), in_flight: 0, failed: None, again: VecDeque::new() };
+    let desk = Arc::new(Desk { state: Mutex::new(state) });
+    let submitter = std::thread::Builder::new().name(format!("io-{index}-submit")).spawn({
+        let desk = Arc::clone(&desk);
+        move || submit(submission, &staged, &desk, in_flight_max)
+    })?;
     let bell = submitter.thread().clone();
-    let completer = std::thread::Builder::new()
-        .name(format!("io-{index}-complete"))
-        .spawn({
-            let bell = bell.clone();
-            move || complete(completion, &desk, &bell)
-        })?;
+    let completer = std::thread::Builder::new().name(format!("io-{index}-complete")).spawn({
+        let bell = bell.clone();
+        move || complete(completion, &desk, &bell)
+    })?;
     Ok((Bell::Thread(bell), vec![submitter, completer]))
 }
 

@@ -24,11 +24,7 @@ pub(super) struct Piece {
 
 impl Plan {
     pub(super) fn new(range: Range<u64>, chunk_bytes: usize, headroom_bytes: usize) -> Self {
-        Self {
-            range,
-            chunk_bytes: chunk_bytes as u64,
-            headroom: headroom_bytes.next_multiple_of(ALIGNMENT_BYTES),
-        }
+        Self { range, chunk_bytes: chunk_bytes as u64, headroom: headroom_bytes.next_multiple_of(ALIGNMENT_BYTES) }
     }
 
     pub(super) fn pieces(&self) -> u64 {
@@ -40,11 +36,7 @@ impl Plan {
         let start = self.range.start + index * self.chunk_bytes;
         let end = start.saturating_add(self.chunk_bytes).min(self.range.end);
         let window = start / align * align..end.next_multiple_of(align);
-        Piece {
-            wanted: start..end,
-            window,
-            last: end == self.range.end,
-        }
+        Piece { wanted: start..end, window, last: end == self.range.end }
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -65,18 +65,7 @@ impl Reader {
         deliver: Sender<Result<Chunk, ReadError>>,
     ) -> Self {
         let window = VecDeque::with_capacity(depth);
-        Self {
-            ring,
-            source,
-            plan,
-            pool,
-            depth,
-            control,
-            deliver,
-            next: 0,
-            window,
-            first: 0,
-        }
+        Self { ring, source, plan, pool, depth, control, deliver, next: 0, window, first: 0 }
     }
 
     pub(super) fn run(mut self) {
@@ -106,12 +95,7 @@ impl Reader {
             };
             let piece = self.plan.piece(self.next);
             let filled_to = piece.window.start;
-            self.window.push_back(Progress {
-                piece,
-                filled_to,
-                direct: false,
-                ready: None,
-            });
+            self.window.push_back(Progress { piece, filled_to, direct: false, ready: None });
             self.push_read(self.next, buffer);
             self.next += 1;
             // What is cached is read right here: deliver it before the next piece is begun.
@@ -131,46 +115,24 @@ impl Reader {
                 let from = progress.filled_to / ALIGNMENT_BYTES as u64 * ALIGNMENT_BYTES as u64;
                 (Arc::clone(direct), from, piece.window.end)
             }
-            None => (
-                Arc::clone(&self.source.buffered),
-                progress.filled_to.max(piece.wanted.start),
-                piece.wanted.end,
-            ),
+            None => (Arc::clone(&self.source.buffered), progress.filled_to.max(piece.wanted.start), piece.wanted.end),
         };
         progress.direct = self.source.direct.is_some();
         progress.filled_to = from;
         let range = self.plan.position(piece, from)..self.plan.position(piece, to);
-        self.ring.push(
-            index,
-            Op::Read {
-                file,
-                offset: from,
-                buffer,
-                range,
-            },
-        );
+        self.ring.push(index, Op::Read { file, offset: from, buffer, range });
     }
 
     fn take_completions(&mut self) -> Result<(), ReadError> {
         while let Some(done) = self.ring.next_completion() {
             self.take(done)?;
         }
-        while self
-            .window
-            .front()
-            .is_some_and(|progress| progress.ready.is_some())
-        {
-            let Some(Progress {
-                piece,
-                ready: Some(buffer),
-                ..
-            }) = self.window.pop_front()
-            else {
+        while self.window.front().is_some_and(|progress| progress.ready.is_some()) {
+            let Some(Progress { piece, ready: Some(buffer), .. }) = self.window.pop_front() else {
                 break;
             };
             self.first += 1;
-            let data = self.plan.position(&piece, piece.wanted.start)
-                ..self.plan.position(&piece, piece.wanted.end);
+            let data = self.plan.position(&piece, piece.wanted.start)..self.plan.position(&piece, piece.wanted.end);
             let chunk = Chunk {
                 buffer: Some(buffer),
                 data,
@@ -194,19 +156,13 @@ impl Reader {
         match done.result {
             Ok(moved) => progress.filled_to += u64::from(moved),
             Err(Errno::INTR) => {}
-            Err(Errno::INVAL | Errno::OPNOTSUPP)
-                if progress.direct && self.source.may_fall_back =>
-            {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) if progress.direct && self.source.may_fall_back => {
                 self.source.direct = None;
                 progress.filled_to = progress.piece.window.start;
             }
             Err(errno) => {
                 let path = self.source.path.clone();
-                return Err(ReadError::Read {
-                    path,
-                    offset: at,
-                    source: io::Error::from(errno),
-                });
+                return Err(ReadError::Read { path, offset: at, source: io::Error::from(errno) });
             }
         }
         if progress.filled_to >= progress.piece.wanted.end {
@@ -222,11 +178,7 @@ impl Reader {
         if ended {
             let len = file_len_bytes(&self.source.buffered)?;
             let found = len.min(progress.filled_to.max(progress.piece.wanted.start));
-            return Err(ReadError::Shrunk {
-                path: self.source.path.clone(),
-                found,
-                expected: self.plan.end(),
-            });
+            return Err(ReadError::Shrunk { path: self.source.path.clone(), found, expected: self.plan.end() });
         }
         self.push_read(index, buffer);
         Ok(())

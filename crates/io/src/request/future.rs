@@ -19,48 +19,56 @@ const DONE: u8 = 2;
 
 /// The outcome of a request, now or later. Dropping it gives the outcome up, not the request.
 #[derive(Debug)]
-pub struct RequestFuture {
-    shared: Arc<Shared>,
+pub struct RequestFuture<T = Outcome> {
+    shared: Arc<Shared<T>>,
 }
 
 /// The producer's side of a [`RequestFuture`]: for back ends.
 ///
 /// A promise that is dropped without an outcome completes its request as lost.
 #[derive(Debug)]
-pub struct Promise {
-    shared: Option<Arc<Shared>>,
+pub struct Promise<T: Lost = Outcome> {
+    shared: Option<Arc<Shared<T>>>,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
+/// Outcomes that can say that the request was lost.
+pub trait Lost {
+    /// The outcome of a request whose back end ended first.
+    fn lost(what: &'static str) -> Self;
+}
+
+impl Lost for Outcome {
+    fn lost(what: &'static str) -> Self {
+        Self::failed(Status::lost(what), None)
+    }
+}
+
+#[derive(Debug)]
+struct Shared<T> {
     phase: AtomicU8,
-    state: Mutex<State>,
+    state: Mutex<State<T>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    outcome: Option<Outcome>,
+#[derive(Debug)]
+struct State<T> {
+    outcome: Option<T>,
     waker: Option<Waker>,
 }
 
 /// A new pair: the back end keeps the promise, the caller gets the future.
-pub fn promise() -> (Promise, RequestFuture) {
-    let shared = Arc::new(Shared::default());
-    (
-        Promise {
-            shared: Some(Arc::clone(&shared)),
-        },
-        RequestFuture { shared },
-    )
+pub fn promise<T: Lost>() -> (Promise<T>, RequestFuture<T>) {
+    let state = State { outcome: None, waker: None };
+    let shared = Arc::new(Shared { phase: AtomicU8::new(PRE_SUBMISSION), state: Mutex::new(state) });
+    (Promise { shared: Some(Arc::clone(&shared)) }, RequestFuture { shared })
 }
 
 /// The index of a request that is done, if any is.
-pub fn poll(requests: &[RequestFuture]) -> Option<usize> {
+pub fn poll<T>(requests: &[RequestFuture<T>]) -> Option<usize> {
     requests.iter().position(RequestFuture::is_done)
 }
 
 /// Waits for one request.
-pub fn block_on(request: RequestFuture) -> Outcome {
+pub fn block_on<T>(request: RequestFuture<T>) -> T {
     block_on_any(std::slice::from_ref(&request));
     request.take()
 }
@@ -69,11 +77,8 @@ pub fn block_on(request: RequestFuture) -> Outcome {
 ///
 /// # Panics
 /// If there are no requests: none would ever be done.
-pub fn block_on_any(requests: &[RequestFuture]) -> usize {
-    assert!(
-        !requests.is_empty(),
-        "waiting for one of no requests would never end"
-    );
+pub fn block_on_any<T>(requests: &[RequestFuture<T>]) -> usize {
+    assert!(!requests.is_empty(), "waiting for one of no requests would never end");
     let started = Instant::now();
     while started.elapsed() < SPIN {
         if let Some(index) = poll(requests) {
@@ -97,54 +102,43 @@ pub fn block_on_any(requests: &[RequestFuture]) -> usize {
 }
 
 /// Waits for all requests and returns their outcomes in the order of the requests.
-pub fn block_on_all(requests: impl IntoIterator<Item = RequestFuture>) -> Vec<Outcome> {
+pub fn block_on_all<T>(requests: impl IntoIterator<Item = RequestFuture<T>>) -> Vec<T> {
     requests.into_iter().map(block_on).collect()
 }
 
-impl RequestFuture {
+impl<T> RequestFuture<T> {
     /// Whether the outcome is there.
     pub fn is_done(&self) -> bool {
         self.shared.phase.load(Ordering::Acquire) == DONE
     }
 
+    /// The outcome, if it is there; else the future again.
+    pub fn try_take(self) -> Result<T, Self> {
+        if self.is_done() { Ok(self.take()) } else { Err(self) }
+    }
+
+    fn take(self) -> T {
+        self.shared.lock().outcome.take().expect("a request that is done has an outcome, taken once")
+    }
+}
+
+impl RequestFuture {
     /// Where the request stands.
     pub fn status(&self) -> Status {
         match self.shared.phase.load(Ordering::Acquire) {
             PRE_SUBMISSION => Status::PreSubmission,
             IN_FLIGHT => Status::InFlight,
-            _ => self
-                .shared
-                .lock()
-                .outcome
-                .as_ref()
-                .map_or(Status::Success, |outcome| outcome.status),
+            _ => self.shared.lock().outcome.as_ref().map_or(Status::Success, |outcome| outcome.status),
         }
-    }
-
-    /// The outcome, if it is there; else the future again.
-    pub fn try_take(self) -> Result<Outcome, Self> {
-        if self.is_done() {
-            Ok(self.take())
-        } else {
-            Err(self)
-        }
-    }
-
-    fn take(self) -> Outcome {
-        self.shared
-            .lock()
-            .outcome
-            .take()
-            .expect("a request that is done has an outcome, taken once")
     }
 }
 
-impl Future for RequestFuture {
-    type Output = Outcome;
+impl<T> Future for RequestFuture<T> {
+    type Output = T;
 
     /// # Panics
     /// If it is polled again after it was ready.
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         if self.shared.register(context.waker()) {
             let outcome = self.shared.lock().outcome.take();
             return Poll::Ready(outcome.expect("a ready future is not polled again"));
@@ -153,7 +147,7 @@ impl Future for RequestFuture {
     }
 }
 
-impl Promise {
+impl<T: Lost> Promise<T> {
     /// The request has left the staging queue.
     pub fn set_in_flight(&self) {
         if let Some(shared) = &self.shared {
@@ -162,25 +156,23 @@ impl Promise {
     }
 
     /// The request has ended.
-    pub fn complete(mut self, outcome: Outcome) {
-        debug_assert!(outcome.status.is_done(), "an outcome is an end");
+    pub fn complete(mut self, outcome: T) {
         if let Some(shared) = self.shared.take() {
             shared.complete(outcome);
         }
     }
 }
 
-impl Drop for Promise {
+impl<T: Lost> Drop for Promise<T> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.take() {
-            let status = Status::lost("what served the request ended before the request did");
-            shared.complete(Outcome::failed(status, None));
+            shared.complete(T::lost("what served the request ended before the request did"));
         }
     }
 }
 
-impl Shared {
-    fn complete(&self, outcome: Outcome) {
+impl<T> Shared<T> {
+    fn complete(&self, outcome: T) {
         let waker = {
             let mut state = self.lock();
             state.outcome = Some(outcome);
@@ -205,7 +197,7 @@ impl Shared {
         false
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -228,11 +220,7 @@ mod tests {
     use crate::request::Cause;
 
     fn success(transferred_bytes: u64) -> Outcome {
-        Outcome {
-            status: Status::Success,
-            transferred_bytes,
-            buffer: None,
-        }
+        Outcome { status: Status::Success, transferred_bytes, buffer: None }
     }
 
     #[test]
@@ -259,44 +247,26 @@ mod tests {
             });
             let first = block_on_any(&futures);
             assert!(futures[first].is_done());
-            let bytes: Vec<u64> = block_on_all(futures)
-                .iter()
-                .map(|outcome| outcome.transferred_bytes)
-                .collect();
+            let bytes: Vec<u64> = block_on_all(futures).iter().map(|outcome| outcome.transferred_bytes).collect();
             assert!(bytes.into_iter().eq(0..10));
         });
     }
 
     #[test]
     fn a_promise_that_is_dropped_loses_its_request_and_says_so() {
-        let (promise, future) = promise();
+        let (promise, future) = promise::<Outcome>();
         drop(promise);
-        assert!(matches!(
-            block_on(future).status,
-            Status::IoError(Cause::Lost(_))
-        ));
+        assert!(matches!(block_on(future).status, Status::IoError(Cause::Lost(_))));
     }
 
     #[test]
     fn an_executor_is_woken_by_the_waker_of_its_last_poll() {
         let (promise, mut future) = promise();
         let here = Waker::from(Arc::new(Unpark(std::thread::current())));
-        assert!(
-            Pin::new(&mut future)
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
-        assert!(
-            Pin::new(&mut future)
-                .poll(&mut Context::from_waker(&here))
-                .is_pending()
-        );
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&here)).is_pending());
         std::thread::spawn(move || promise.complete(success(1)));
         std::thread::park_timeout(Duration::from_secs(10));
-        assert!(
-            Pin::new(&mut future)
-                .poll(&mut Context::from_waker(&here))
-                .is_ready()
-        );
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&here)).is_ready());
     }
 }

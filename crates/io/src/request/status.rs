@@ -40,6 +40,8 @@ pub enum Cause {
     },
     /// The back end ended, or the path to it was lost; the text says which.
     Lost(&'static str),
+    /// The back end does not take such a request; the text says why.
+    Refused(&'static str),
 }
 
 impl Status {
@@ -58,6 +60,11 @@ impl Status {
     /// The back end ended, or the path to it was lost.
     pub fn lost(what: &'static str) -> Self {
         Self::IoError(Cause::Lost(what))
+    }
+
+    /// The back end does not take such a request.
+    pub fn refused(why: &'static str) -> Self {
+        Self::Other(Cause::Refused(why))
     }
 
     /// Whether the request has ended.
@@ -83,6 +90,7 @@ impl Status {
             None => Ok(()),
             Some(Cause::Errno(errno)) => Err(errno.into()),
             Some(Cause::Lost(what)) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, what)),
+            Some(Cause::Refused(why)) => Err(io::Error::new(io::ErrorKind::InvalidInput, why)),
             Some(Cause::Remote { .. }) => {
                 let kind = match self {
                     Self::AccessDenied(_) => io::ErrorKind::PermissionDenied,
@@ -119,7 +127,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Errno(errno) => errno.fmt(f),
             Self::Remote { code, name } => write!(f, "{name} (status {code:#x})"),
-            Self::Lost(what) => f.write_str(what),
+            Self::Lost(text) | Self::Refused(text) => f.write_str(text),
         }
     }
 }
@@ -140,27 +148,15 @@ mod tests {
             let status = Status::from_errno(errno);
             assert!(status.to_string().starts_with(class), "{status}");
             assert_eq!(status.cause(), Some(Cause::Errno(errno)));
-            assert_eq!(
-                status.to_result().unwrap_err().raw_os_error(),
-                Some(errno.raw_os_error())
-            );
+            assert_eq!(status.to_result().unwrap_err().raw_os_error(), Some(errno.raw_os_error()));
             assert!(status.is_done());
         }
     }
 
     #[test]
     fn a_remote_status_keeps_its_name() {
-        let status = Status::OutOfSpace(Cause::Remote {
-            code: 0x81,
-            name: "Capacity Exceeded",
-        });
-        assert_eq!(
-            status.to_string(),
-            "out of space: Capacity Exceeded (status 0x81)"
-        );
-        assert_eq!(
-            status.to_result().unwrap_err().kind(),
-            io::ErrorKind::StorageFull
-        );
+        let status = Status::OutOfSpace(Cause::Remote { code: 0x81, name: "Capacity Exceeded" });
+        assert_eq!(status.to_string(), "out of space: Capacity Exceeded (status 0x81)");
+        assert_eq!(status.to_result().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 }

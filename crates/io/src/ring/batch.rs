@@ -144,15 +144,8 @@ impl SendBatch {
 
     /// The kernel's form of the batch, valid until the batch is changed or dropped.
     pub(super) fn message(&mut self) -> *const libc::msghdr {
-        let Self {
-            segments,
-            arena,
-            wire,
-            ..
-        } = self;
-        let wire = wire
-            .get_or_insert_with(|| Stable::new(Wire::new()))
-            .as_ptr();
+        let Self { segments, arena, wire, .. } = self;
+        let wire = wire.get_or_insert_with(|| Stable::new(Wire::new())).as_ptr();
         // SAFETY: `wire` is ours alone: the kernel's use of it ended when the batch came back.
         let wire = unsafe { &mut *wire };
         wire.pieces.clear();
@@ -164,10 +157,7 @@ impl SendBatch {
                 Segment::Vec(vec) => (vec.as_ptr(), vec.len()),
                 Segment::Shared(slice) => (slice.address().as_ptr().cast_const(), slice.len()),
             };
-            libc::iovec {
-                iov_base: start.cast_mut().cast(),
-                iov_len: len,
-            }
+            libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
         }));
         wire.header.msg_iov = wire.pieces.as_mut_ptr();
         wire.header.msg_iovlen = wire.pieces.len() as _;
@@ -179,19 +169,13 @@ impl Wire {
     fn new() -> Self {
         // SAFETY: `msghdr` is plain data for which all-zero bytes mean "no address, no control data, no pieces".
         let header = unsafe { std::mem::zeroed() };
-        Self {
-            header,
-            pieces: Vec::new(),
-        }
+        Self { header, pieces: Vec::new() }
     }
 }
 
 impl fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendBatch")
-            .field("segments", &self.segments.len())
-            .field("len_bytes", &self.len_bytes)
-            .finish()
+        f.debug_struct("SendBatch").field("segments", &self.segments.len()).field("len_bytes", &self.len_bytes).finish()
     }
 }
 

@@ -87,12 +87,7 @@ pub struct RingConfig {
 
 impl Default for RingConfig {
     fn default() -> Self {
-        Self {
-            entries: 256,
-            spin: Duration::from_micros(50),
-            sq_poll: None,
-            io_poll: false,
-        }
+        Self { entries: 256, spin: Duration::from_micros(50), sq_poll: None, io_poll: false }
     }
 }
 
@@ -167,11 +162,7 @@ impl Ring {
     /// Asks the kernel to cancel an operation. It still completes: with `ECANCELED`, or as if it had not been cancelled.
     pub fn cancel(&mut self, id: OpId) {
         if self.slots.get(id.0).is_some() {
-            self.enqueue(
-                opcode::AsyncCancel::new(id.0.to_bits())
-                    .build()
-                    .user_data(NOBODY),
-            );
+            self.enqueue(opcode::AsyncCancel::new(id.0.to_bits()).build().user_data(NOBODY));
         }
     }
 
@@ -255,10 +246,7 @@ impl Ring {
         let key = Key::from_bits(entry.user_data());
         let more = cqueue::more(entry.flags());
         let result = outcome(entry);
-        let InFlight { token, held } = self
-            .slots
-            .get(key)
-            .expect("a completion belongs to an operation in flight");
+        let InFlight { token, held } = self.slots.get(key).expect("a completion belongs to an operation in flight");
         let token = *token;
         let produced = match held {
             Held::Counter(..) => {
@@ -276,21 +264,12 @@ impl Ring {
             },
             _ => Payload::None,
         };
-        let held = if more {
-            None
-        } else {
-            self.slots.remove(key).map(|ended| ended.held)
-        };
+        let held = if more { None } else { self.slots.remove(key).map(|ended| ended.held) };
         let payload = match (produced, held) {
             (Payload::None, Some(held)) => held.into_payload(),
             (produced, _) => produced,
         };
-        Some(Completion {
-            token,
-            result,
-            more,
-            payload,
-        })
+        Some(Completion { token, result, more, payload })
     }
 
     fn enqueue(&mut self, entry: squeue::Entry) {
@@ -326,10 +305,7 @@ impl Ring {
         }
         if !self.listening {
             let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
-            let key = self.slots.insert(InFlight {
-                token: NOBODY,
-                held,
-            });
+            let key = self.slots.insert(InFlight { token: NOBODY, held });
             self.listening = true;
             self.enqueue(entry.user_data(key.to_bits()));
         }
@@ -348,11 +324,7 @@ impl Ring {
             self.reap();
             self.fill();
             // What is already reaped, or does not fit yet, must not wait for what comes.
-            let want = if self.ready.is_empty() && self.backlog.is_empty() {
-                want
-            } else {
-                0
-            };
+            let want = if self.ready.is_empty() && self.backlog.is_empty() { want } else { 0 };
             self.stats.enters += 1;
             let entered = enter(&self.uring, want, timeout);
             self.reap();
@@ -379,10 +351,7 @@ impl Ring {
 
     fn outcome(&mut self) -> Wait {
         self.reap();
-        Wait {
-            woken: self.waker.take_pending(),
-            completions: !self.ready.is_empty(),
-        }
+        Wait { woken: self.waker.take_pending(), completions: !self.ready.is_empty() }
     }
 
     /// Cancels everything and waits until the kernel has let go of all memory; false if it did not in time.
@@ -390,11 +359,7 @@ impl Ring {
         let deadline = Instant::now() + DROP_WAIT_MAX;
         let mut cancelled = false;
         while self.slots.len() > 0 && Instant::now() < deadline {
-            let step = if cancelled {
-                Duration::from_millis(20)
-            } else {
-                Duration::ZERO
-            };
+            let step = if cancelled { Duration::from_millis(20) } else { Duration::ZERO };
             let want = usize::from(cancelled);
             if self.enter(want, Some(step)).is_err() {
                 return false;
@@ -402,10 +367,7 @@ impl Ring {
             while self.next_completion().is_some() {}
             // `ENOENT` (nothing to cancel) and rings that cannot cancel leave it to the loop.
             let now = Timespec::new();
-            let _ = self
-                .uring
-                .submitter()
-                .register_sync_cancel(Some(now), CancelBuilder::any().all());
+            let _ = self.uring.submitter().register_sync_cancel(Some(now), CancelBuilder::any().all());
             cancelled = true;
         }
         self.slots.len() == 0
@@ -430,18 +392,11 @@ impl Drop for Ring {
 /// Sets up an io_uring; `one_thread` when the calling thread alone will submit and reap.
 fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder
-        .setup_cqsize(config.entries.next_power_of_two().saturating_mul(4))
-        .setup_clamp()
-        .dontfork();
+    builder.setup_cqsize(config.entries.next_power_of_two().saturating_mul(4)).setup_clamp().dontfork();
     if let Some(idle) = config.sq_poll {
         builder.setup_sqpoll(idle.as_millis().clamp(1, u128::from(u32::MAX)) as u32);
     } else if one_thread {
-        builder
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
     }
     if config.io_poll {
         builder.setup_iopoll();
@@ -455,10 +410,7 @@ fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
             Some(libc::EINVAL) => "; Linux 6.1 or newer is needed",
             _ => "",
         };
-        io::Error::new(
-            error.kind(),
-            format!("io_uring with {} entries: {error}{hint}", config.entries),
-        )
+        io::Error::new(error.kind(), format!("io_uring with {} entries: {error}{hint}", config.entries))
     })
 }
 
@@ -467,9 +419,7 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
     let entered = if uring.params().is_setup_sqpoll() {
         match timeout.filter(|_| want > 0) {
             None => submitter.submit_and_wait(want),
-            Some(timeout) => {
-                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timespec(timeout)))
-            }
+            Some(timeout) => submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timespec(timeout))),
         }
     } else {
         // SAFETY: only this thread moves the tail, so the count is exact; a shared reference to the
@@ -480,9 +430,7 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
         match timeout.filter(|_| want > 0) {
             None => {
                 // SAFETY: no argument is passed; the count is that of the entries in the queue.
-                unsafe {
-                    submitter.enter::<libc::sigset_t>(queued, want as u32, flags.bits(), None)
-                }
+                unsafe { submitter.enter::<libc::sigset_t>(queued, want as u32, flags.bits(), None) }
             }
             Some(timeout) => {
                 let timespec = timespec(timeout);
@@ -493,9 +441,7 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
             }
         }
     };
-    entered
-        .map(drop)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    entered.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 fn timespec(timeout: Duration) -> Timespec {

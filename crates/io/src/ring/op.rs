@@ -131,10 +131,7 @@ pub enum Payload {
 }
 
 /// What the ring keeps while an operation is in flight. Everything the kernel points to is here, on the heap.
-#[expect(
-    dead_code,
-    reason = "descriptors and memory are kept alive here, not read"
-)]
+#[expect(dead_code, reason = "descriptors and memory are kept alive here, not read")]
 pub(super) enum Held {
     Buffer(Arc<OwnedFd>, Buffer),
     Batch(Arc<OwnedFd>, Box<SendBatch>),
@@ -156,26 +153,12 @@ impl Op {
     /// The kernel's form of the operation, and what must outlive it.
     pub(super) fn prepare(self) -> (squeue::Entry, Held) {
         match self {
-            Self::Read {
-                file,
-                offset,
-                mut buffer,
-                range,
-            } => {
+            Self::Read { file, offset, mut buffer, range } => {
                 let part = &mut buffer[range];
                 let (at, len) = (part.as_mut_ptr(), transfer_len(part.len()));
-                (
-                    opcode::Read::new(fd(&file), at, len).offset(offset).build(),
-                    Held::Buffer(file, buffer),
-                )
+                (opcode::Read::new(fd(&file), at, len).offset(offset).build(), Held::Buffer(file, buffer))
             }
-            Self::Write {
-                file,
-                offset,
-                buffer,
-                range,
-                durable,
-            } => {
+            Self::Write { file, offset, buffer, range, durable } => {
                 let part = &buffer[range];
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
                 let entry = opcode::Write::new(fd(&file), part.as_ptr(), transfer_len(part.len()))
@@ -185,44 +168,24 @@ impl Op {
                 (entry, Held::Buffer(file, buffer))
             }
             Self::Sync { file, data_only } => {
-                let flags = if data_only {
-                    FsyncFlags::DATASYNC
-                } else {
-                    FsyncFlags::empty()
-                };
-                (
-                    opcode::Fsync::new(fd(&file)).flags(flags).build(),
-                    Held::File(file),
-                )
+                let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+                (opcode::Fsync::new(fd(&file)).flags(flags).build(), Held::File(file))
             }
-            Self::Allocate {
-                file,
-                flags,
-                offset,
-                len,
-            } => {
+            Self::Allocate { file, flags, offset, len } => {
                 let mode = flags.bits().cast_signed();
-                let entry = opcode::Fallocate::new(fd(&file), len)
-                    .offset(offset)
-                    .mode(mode)
-                    .build();
+                let entry = opcode::Fallocate::new(fd(&file), len).offset(offset).mode(mode).build();
                 (entry, Held::File(file))
             }
             Self::Accept { listener } => {
-                let entry = opcode::AcceptMulti::new(fd(&listener))
-                    .flags(libc::SOCK_CLOEXEC)
-                    .build();
+                let entry = opcode::AcceptMulti::new(fd(&listener)).flags(libc::SOCK_CLOEXEC).build();
                 (entry, Held::Accept(listener))
             }
-            Self::Receive { socket, group } => (
-                opcode::RecvMulti::new(fd(&socket), group.0).build(),
-                Held::Receive(socket, group),
-            ),
+            Self::Receive { socket, group } => {
+                (opcode::RecvMulti::new(fd(&socket), group.0).build(), Held::Receive(socket, group))
+            }
             Self::Send { socket, mut batch } => {
                 let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL).cast_unsigned();
-                let entry = opcode::SendMsg::new(fd(&socket), batch.message())
-                    .flags(flags)
-                    .build();
+                let entry = opcode::SendMsg::new(fd(&socket), batch.message()).flags(flags).build();
                 (entry, Held::Batch(socket, batch))
             }
             Self::Connect { socket, address } => {
@@ -230,17 +193,11 @@ impl Op {
                 let at = address.as_ptr();
                 // SAFETY: `at` points into `address`, which is alive; only field addresses and a copied length are taken.
                 let (storage, len) = unsafe { ((&raw const (*at).storage).cast(), (*at).len) };
-                (
-                    opcode::Connect::new(fd(&socket), storage, len).build(),
-                    Held::Address(socket, address),
-                )
+                (opcode::Connect::new(fd(&socket), storage, len).build(), Held::Address(socket, address))
             }
             Self::Readable { file } => {
                 let events = libc::POLLIN.cast_unsigned().into();
-                (
-                    opcode::PollAdd::new(fd(&file), events).build(),
-                    Held::File(file),
-                )
+                (opcode::PollAdd::new(fd(&file), events).build(), Held::File(file))
             }
             Self::Nop => (opcode::Nop::new().build(), Held::None),
         }
@@ -287,9 +244,7 @@ impl Address {
                 let wire = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from(*v4.ip()).to_be(),
-                    },
+                    sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
                     sin_zero: [0; 8],
                 };
                 // SAFETY: `sockaddr_storage` is large and aligned enough for every address family.
@@ -301,25 +256,17 @@ impl Address {
                     sin6_family: libc::AF_INET6 as libc::sa_family_t,
                     sin6_port: v6.port().to_be(),
                     sin6_flowinfo: v6.flowinfo().to_be(),
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: v6.ip().octets(),
-                    },
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                     sin6_scope_id: v6.scope_id(),
                 };
                 // SAFETY: as above.
                 unsafe {
-                    storage
-                        .as_mut_ptr()
-                        .cast::<libc::sockaddr_in6>()
-                        .write(wire);
+                    storage.as_mut_ptr().cast::<libc::sockaddr_in6>().write(wire);
                 };
                 size_of::<libc::sockaddr_in6>()
             }
         };
-        Self {
-            storage,
-            len: len as libc::socklen_t,
-        }
+        Self { storage, len: len as libc::socklen_t }
     }
 }
 

@@ -39,12 +39,7 @@ pub(super) struct Group {
 
 impl Group {
     /// Registers `entries` buffers (a power of two) of `len_bytes` each under `id`.
-    pub(super) fn register(
-        uring: &IoUring,
-        id: GroupId,
-        entries: u16,
-        len_bytes: usize,
-    ) -> io::Result<Rc<Self>> {
+    pub(super) fn register(uring: &IoUring, id: GroupId, entries: u16, len_bytes: usize) -> io::Result<Rc<Self>> {
         if !entries.is_power_of_two() || entries > GROUP_BUFFERS_MAX || len_bytes == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -55,10 +50,7 @@ impl Group {
             ));
         }
         let group = Rc::new(Self {
-            ring: Memory::zeroed(
-                usize::from(entries) * size_of::<BufRingEntry>(),
-                Hugepages::No,
-            ),
+            ring: Memory::zeroed(usize::from(entries) * size_of::<BufRingEntry>(), Hugepages::No),
             data: Memory::zeroed(usize::from(entries) * len_bytes, Hugepages::Ask),
             entries,
             len_bytes,
@@ -68,9 +60,7 @@ impl Group {
         // SAFETY: the memory is page-aligned, zeroed and as long as `entries` descriptors; the ring keeps
         // its `Rc` until every operation is over and the io_uring is closed.
         unsafe {
-            uring
-                .submitter()
-                .register_buf_ring_with_flags(address, entries, id.0, 0)?;
+            uring.submitter().register_buf_ring_with_flags(address, entries, id.0, 0)?;
         };
         (0..entries).for_each(|index| group.give_back(index));
         Ok(group)
@@ -78,15 +68,8 @@ impl Group {
 
     /// The first `len` bytes of the buffer that the kernel picked.
     pub(super) fn received(self: &Rc<Self>, index: u16, len: usize) -> Received {
-        assert!(
-            index < self.entries && len <= self.len_bytes,
-            "the kernel picks from what it was given"
-        );
-        Received {
-            group: Rc::clone(self),
-            index,
-            len,
-        }
+        assert!(index < self.entries && len <= self.len_bytes, "the kernel picks from what it was given");
+        Received { group: Rc::clone(self), index, len }
     }
 
     fn give_back(&self, index: u16) {
@@ -116,9 +99,7 @@ impl Deref for Received {
         let start = usize::from(self.index) * self.group.len_bytes;
         // SAFETY: the buffer lies in `data`, the kernel filled `len` bytes of it and will not touch it
         // again before `drop` gives it back.
-        unsafe {
-            std::slice::from_raw_parts(self.group.data.address().as_ptr().add(start), self.len)
-        }
+        unsafe { std::slice::from_raw_parts(self.group.data.address().as_ptr().add(start), self.len) }
     }
 }
 
@@ -130,9 +111,6 @@ impl Drop for Received {
 
 impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received")
-            .field("buffer", &self.index)
-            .field("len", &self.len)
-            .finish()
+        f.debug_struct("Received").field("buffer", &self.index).field("len", &self.len).finish()
     }
 }

@@ -36,10 +36,7 @@ pub(crate) fn split(config: &RingConfig) -> io::Result<(SubmissionHalf, Completi
         uring: ManuallyDrop::new(build(config, false)?),
         slots: ManuallyDrop::new(Mutex::new(Slab::with_capacity(config.entries as usize))),
     });
-    let completion = CompletionHalf {
-        shared: Arc::clone(&shared),
-        ready: VecDeque::new(),
-    };
+    let completion = CompletionHalf { shared: Arc::clone(&shared), ready: VecDeque::new() };
     Ok((SubmissionHalf { shared }, completion))
 }
 
@@ -47,10 +44,7 @@ impl SubmissionHalf {
     /// Adds an operation and submits first where the queue is full.
     pub(crate) fn push(&mut self, token: u64, op: Op) -> io::Result<()> {
         let (entry, held) = op.prepare();
-        assert!(
-            !matches!(held, Held::Accept(_) | Held::Receive(..)),
-            "a split ring takes single completions only"
-        );
+        assert!(!matches!(held, Held::Accept(_) | Held::Receive(..)), "a split ring takes single completions only");
         let key = self.shared.slots().insert(InFlight { token, held });
         let entry = entry.user_data(key.to_bits());
         loop {
@@ -87,12 +81,7 @@ impl CompletionHalf {
             let args = SubmitArgs::new().timespec(&timespec);
             let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
             // SAFETY: nothing is submitted, and EXT_ARG goes with `SubmitArgs`, which lives through the call.
-            let entered = unsafe {
-                self.shared
-                    .uring
-                    .submitter()
-                    .enter(0, 1, flags, Some(&args))
-            };
+            let entered = unsafe { self.shared.uring.submitter().enter(0, 1, flags, Some(&args)) };
             match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
                 Ok(_) | Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => {}
                 Err((_, error)) => return Err(error),
@@ -105,24 +94,14 @@ impl CompletionHalf {
     /// The next completion that was found.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         let entry = self.ready.pop_front()?;
-        let removed = self
-            .shared
-            .slots()
-            .remove(Key::from_bits(entry.user_data()));
-        let InFlight { token, held } =
-            removed.expect("a completion belongs to an operation in flight");
-        Some(Completion {
-            token,
-            result: outcome(&entry),
-            more: false,
-            payload: held.into_payload(),
-        })
+        let removed = self.shared.slots().remove(Key::from_bits(entry.user_data()));
+        let InFlight { token, held } = removed.expect("a completion belongs to an operation in flight");
+        Some(Completion { token, result: outcome(&entry), more: false, payload: held.into_payload() })
     }
 
     fn reap(&mut self) {
         // SAFETY: only this half touches the completion queue.
-        self.ready
-            .extend(unsafe { self.shared.uring.completion_shared() });
+        self.ready.extend(unsafe { self.shared.uring.completion_shared() });
     }
 }
 

@@ -25,14 +25,8 @@ struct Shared {
 impl Waker {
     pub(super) fn new() -> io::Result<Self> {
         let eventfd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let shared = Shared {
-            pending: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            eventfd,
-        };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        let shared = Shared { pending: AtomicBool::new(false), sleeping: AtomicBool::new(false), eventfd };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Makes the current or next [`wait`](super::Ring::wait) return with
@@ -52,8 +46,7 @@ impl Waker {
 
     /// Whether someone called `wake` since the last call.
     pub(super) fn take_pending(&self) -> bool {
-        self.shared.pending.load(Ordering::Relaxed)
-            && self.shared.pending.swap(false, Ordering::SeqCst)
+        self.shared.pending.load(Ordering::Relaxed) && self.shared.pending.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn is_pending(&self) -> bool {
