@@ -33,24 +33,13 @@ pub struct BufferSlice {
 impl BufferSlice {
     /// The range of `len` bytes at the start of `buffer`.
     pub const fn new(buffer: BufferId, len: u32) -> Self {
-        Self {
-            buffer,
-            offset: 0,
-            len,
-        }
+        Self { buffer, offset: 0, len }
     }
 
     /// The part of this range that starts `offset` bytes into it and is `len` bytes long.
     pub(crate) const fn part(self, offset: u32, len: u32) -> Self {
-        debug_assert!(
-            offset as u64 + len as u64 <= self.len as u64,
-            "a part lies inside its whole"
-        );
-        Self {
-            buffer: self.buffer,
-            offset: self.offset + offset,
-            len,
-        }
+        debug_assert!(offset as u64 + len as u64 <= self.len as u64, "a part lies inside its whole");
+        Self { buffer: self.buffer, offset: self.offset + offset, len }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod controller;
 mod digest;
 pub mod host;
 mod nqn;
+pub mod pdu;
 pub mod status;
 mod transmit;
 pub mod wire;

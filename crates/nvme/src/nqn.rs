@@ -64,10 +64,7 @@ impl Nqn {
 
     /// Reads a NUL-terminated field of a structure.
     pub fn from_field(field: &[u8; 256]) -> Result<Self, NqnError> {
-        let end = field
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or(NqnError::Unterminated)?;
+        let end = field.iter().position(|&byte| byte == 0).ok_or(NqnError::Unterminated)?;
         let name = std::str::from_utf8(&field[..end]).map_err(|_| NqnError::Characters)?;
         Self::new(name)
     }
@@ -107,11 +104,7 @@ mod tests {
     #[test]
     fn names_survive_their_field() {
         let longest = format!("nqn.{}", "x".repeat(NQN_LEN_MAX - 4));
-        for name in [
-            DISCOVERY_NQN,
-            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
-            &longest,
-        ] {
+        for name in [DISCOVERY_NQN, "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6", &longest] {
             let nqn = Nqn::new(name).unwrap();
             assert_eq!(Nqn::from_field(&nqn.to_field()).unwrap(), nqn);
         }
@@ -119,14 +112,8 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused_with_the_reason() {
-        assert_eq!(
-            Nqn::new(&format!("nqn.{}", "x".repeat(220))),
-            Err(NqnError::TooLong(224))
-        );
-        assert_eq!(
-            Nqn::new("iqn.2014"),
-            Err(NqnError::Prefix("iqn.2014".into()))
-        );
+        assert_eq!(Nqn::new(&format!("nqn.{}", "x".repeat(220))), Err(NqnError::TooLong(224)));
+        assert_eq!(Nqn::new("iqn.2014"), Err(NqnError::Prefix("iqn.2014".into())));
         assert_eq!(Nqn::new("nqn."), Err(NqnError::Prefix("nqn.".into())));
         assert_eq!(Nqn::new("nqn.a b"), Err(NqnError::Characters));
         assert_eq!(Nqn::from_field(&[b'n'; 256]), Err(NqnError::Unterminated));

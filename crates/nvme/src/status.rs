@@ -114,21 +114,14 @@ impl Status {
     /// Fabrics, NVM and Computational Programs commands; see [`name_for`](Self::name_for) where a code has two names.
     pub fn name(self) -> Option<&'static str> {
         let key = self.0 & 0x7ff;
-        NAMES
-            .binary_search_by_key(&key, |&(bits, _)| bits)
-            .ok()
-            .map(|index| NAMES[index].1)
+        NAMES.binary_search_by_key(&key, |&(bits, _)| bits).ok().map(|index| NAMES[index].1)
     }
 
     /// The name that this status has as the answer to a Fabrics command (`fabrics`), whose codes from 80h on differ.
     pub fn name_for(self, fabrics: bool) -> Option<&'static str> {
         if fabrics && self.sct() == 1 {
             let code = self.code();
-            return FABRICS_NAMES
-                .iter()
-                .find(|(c, _)| *c == code)
-                .map(|(_, name)| *name)
-                .or_else(|| self.name());
+            return FABRICS_NAMES.iter().find(|(c, _)| *c == code).map(|(_, name)| *name).or_else(|| self.name());
         }
         self.name()
     }
@@ -359,22 +352,10 @@ mod tests {
 
     #[test]
     fn a_status_says_its_name_and_its_numbers() {
-        assert_eq!(
-            Status::COMPARE_FAILURE.to_string(),
-            "Compare Failure (SCT 2h, SC 85h)"
-        );
-        assert_eq!(
-            Status::vendor(1).to_string(),
-            "Vendor Specific (SCT 7h, SC 01h)"
-        );
-        assert_eq!(
-            Status::new(4, 9).to_string(),
-            "Unknown status (SCT 4h, SC 09h)"
-        );
-        assert_eq!(
-            Status::CONNECT_INVALID_HOST.name_for(true),
-            Some("Connect Invalid Host")
-        );
+        assert_eq!(Status::COMPARE_FAILURE.to_string(), "Compare Failure (SCT 2h, SC 85h)");
+        assert_eq!(Status::vendor(1).to_string(), "Vendor Specific (SCT 7h, SC 01h)");
+        assert_eq!(Status::new(4, 9).to_string(), "Unknown status (SCT 4h, SC 09h)");
+        assert_eq!(Status::CONNECT_INVALID_HOST.name_for(true), Some("Connect Invalid Host"));
         assert_eq!(Status::NO_PROGRAM.name_for(false), Some("No Program"));
     }
 }

@@ -94,20 +94,13 @@ impl Transmit {
     /// What is left to send, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let skip = self.sent_of_next;
-        self.parts[self.next..]
-            .iter()
-            .enumerate()
-            .map(move |(index, part)| {
-                let skip = if index == 0 { skip } else { 0 };
-                match part {
-                    Part::Arena(range) => {
-                        Segment::Bytes(&self.arena[range.start + skip..range.end])
-                    }
-                    Part::Buffer { slice, .. } => {
-                        Segment::Buffer(slice.part(skip as u32, slice.len - skip as u32))
-                    }
-                }
-            })
+        self.parts[self.next..].iter().enumerate().map(move |(index, part)| {
+            let skip = if index == 0 { skip } else { 0 };
+            match part {
+                Part::Arena(range) => Segment::Bytes(&self.arena[range.start + skip..range.end]),
+                Part::Buffer { slice, .. } => Segment::Buffer(slice.part(skip as u32, slice.len - skip as u32)),
+            }
+        })
     }
 
     /// Notes that the next `len` bytes were sent, and calls `release` for each buffer that the machine owned and that
@@ -116,11 +109,7 @@ impl Transmit {
     /// # Panics
     /// If `len` exceeds [`remaining`](Self::remaining): that is a bug of the caller.
     pub fn advance(&mut self, len: usize, mut release: impl FnMut(BufferId)) {
-        assert!(
-            len <= self.remaining,
-            "{len} bytes reported as sent, {} were left",
-            self.remaining
-        );
+        assert!(len <= self.remaining, "{len} bytes reported as sent, {} were left", self.remaining);
         self.remaining -= len;
         let mut left = len;
         while self.next < self.parts.len() {
@@ -131,11 +120,7 @@ impl Transmit {
                 return;
             }
             left -= unsent;
-            if let Part::Buffer {
-                slice,
-                after: After::Release,
-            } = part
-            {
+            if let Part::Buffer { slice, after: After::Release } = part {
                 release(slice.buffer);
             }
             self.next += 1;
@@ -147,11 +132,7 @@ impl Transmit {
     /// For connections that are closed in the middle of a send, once the kernel has let go of the memory.
     pub fn abandon(&mut self, mut release: impl FnMut(BufferId)) {
         for part in &self.parts[self.next..] {
-            if let Part::Buffer {
-                slice,
-                after: After::Release,
-            } = part
-            {
+            if let Part::Buffer { slice, after: After::Release } = part {
                 release(slice.buffer);
             }
         }
@@ -191,10 +172,7 @@ impl Transmit {
     /// The host's slots whose buffers this batch borrowed, one entry per segment.
     pub(crate) fn borrowed_slots(&self) -> impl Iterator<Item = u32> + '_ {
         self.parts.iter().filter_map(|part| match part {
-            Part::Buffer {
-                after: After::Keep { slot },
-                ..
-            } => Some(*slot),
+            Part::Buffer { after: After::Keep { slot }, .. } => Some(*slot),
             _ => None,
         })
     }
@@ -231,14 +209,7 @@ mod tests {
         transmit.push_buffer(BufferSlice::new(BufferId(7), 10), After::Release);
         transmit.push_bytes(b"more");
         transmit.push_bytes(b"head");
-        transmit.push_buffer(
-            BufferSlice {
-                buffer: BufferId(8),
-                offset: 4,
-                len: 6,
-            },
-            After::Keep { slot: 3 },
-        );
+        transmit.push_buffer(BufferSlice { buffer: BufferId(8), offset: 4, len: 6 }, After::Keep { slot: 3 });
         transmit
     }
 
@@ -262,15 +233,8 @@ mod tests {
                 let len = step.min(transmit.remaining());
                 transmit.advance(len, |buffer| released.push(buffer));
                 sent += len;
-                assert_eq!(
-                    released.contains(&BufferId(7)),
-                    sent >= 14,
-                    "after {sent} bytes"
-                );
-                assert_eq!(
-                    transmit.segments().map(|s| s.len()).sum::<usize>(),
-                    28 - sent
-                );
+                assert_eq!(released.contains(&BufferId(7)), sent >= 14, "after {sent} bytes");
+                assert_eq!(transmit.segments().map(|s| s.len()).sum::<usize>(), 28 - sent);
             }
             assert_eq!(released, [BufferId(7)]);
         }

@@ -1,22 +1,39 @@
 //! One TCP connection of a controller, which is one queue pair.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{BufferPool, BufferSlice, Buffers};
 use crate::nqn::Nqn;
+use crate::pdu::{Decoder, Encoder, Role, Step};
 use crate::transmit::Transmit;
+use crate::wire::{FatalError, PduKind, Sqe};
 
-use super::request::{Completion, Request, Tag};
-use super::subsystem::Subsystems;
+use super::command::QueueKind;
+use super::request::{Request, Tag};
+use super::shared::{Controller, Counters};
+use super::slots::{Sink, Slots};
+use super::subsystem::{Namespaces, Subsystems};
+
+/// Bytes of write data that a command capsule may carry. I/O controllers say so in IOCCSZ; on admin queues it is what the
+/// transport allows (TCP 3.3.2.2).
+pub(super) const IN_CAPSULE_LEN: u32 = 8192;
+/// The most Asynchronous Event Requests outstanding.
+pub(super) const ASYNC_EVENTS_MAX: u8 = 4;
+/// The most Aborts outstanding.
+pub(super) const ABORTS_MAX: u8 = 4;
+/// The most bytes of answers that a connection keeps in memory before it stops reading commands.
+const UNSENT_BYTES_MAX: usize = 256 << 10;
 
 /// What a connection is told when it is made.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
     /// The most data bytes of one H2CData PDU (MAXH2CDATA); a multiple of 4, at least 4,096.
     pub h2c_data_len_max: u32,
-    /// The most bytes that one R2T asks for.
+    /// The most bytes that one R2T asks for; a multiple of 4.
     pub r2t_len_max: u32,
     /// How long a peer may take to send ICReq and Connect.
     pub connect_timeout: Duration,
@@ -60,26 +77,118 @@ pub enum ConnectionError {
     /// The peer closed the socket.
     #[error("the host closed the connection")]
     PeerClosed,
+    /// The peer did not say ICReq and Connect in time.
+    #[error("the host did not send ICReq and Connect in time")]
+    ConnectTimeout,
+    /// The peer broke the protocol.
+    #[error("the host broke the protocol: {0}")]
+    Protocol(FatalError),
+    /// The peer says that we broke the protocol.
+    #[error("the host terminated the connection: {0}")]
+    Terminated(FatalError),
+    /// No Keep Alive came in time.
+    #[error("the host sent no Keep Alive for {0:?}")]
+    KeepAliveExpired(Duration),
+    /// The controller was reset or shut down, its admin connection ended, or its subsystem was removed.
+    #[error("the controller is gone")]
+    ControllerGone,
+    /// The target is shutting down.
+    #[error("the target is shutting down")]
+    Shutdown,
 }
 
 /// One connection. See the [module of the controller](super) for how to drive it.
 #[derive(Debug)]
 pub struct Connection {
-    state: State,
+    pub(super) subsystems: Arc<Subsystems>,
+    pub(super) config: ConnectionConfig,
+    pub(super) waker: Waker,
+    pub(super) state: State,
+    pub(super) error: Option<ConnectionError>,
+    pub(super) decoder: Decoder,
+    pub(super) encoder: Encoder,
+    /// What is to be sent next.
+    pub(super) out: Transmit,
+    /// Answers in `out`: their commands' places are taken until they are handed over.
+    pub(super) unsent_answers: u32,
+    /// Bytes of data in `out` itself.
+    pub(super) unsent_bytes: usize,
+    /// A batch was handed over and not yet reported as sent.
+    sending: bool,
+    pub(super) slots: Slots,
+    pub(super) requests: VecDeque<Request>,
+    /// Where the data of the current PDU goes.
+    pub(super) inbound: Inbound,
+    /// Bytes of the current input are in their place already.
+    pub(super) placed: bool,
+    /// A command in front of whose data reading stopped, because there was no buffer.
+    pub(super) held: Option<(Sqe, u32)>,
+    /// Commands that wait for a buffer.
+    pub(super) waiting: VecDeque<Tag>,
+    /// R2Ts whose data has not come completely.
+    pub(super) r2ts: u32,
+    pub(super) link: Option<Link>,
+    pub(super) deadline: Option<Instant>,
+    /// Requests for events, oldest first.
+    pub(super) events: VecDeque<Tag>,
+    /// The target shuts down: nothing is read, what the embedder has is still answered.
+    pub(super) finishing: bool,
+}
+
+/// Where the data of the current PDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inbound {
+    /// Its command was refused.
+    Discard,
+    /// To a command; `at` is the place of the next byte.
+    Slot { slot: u32, at: u32 },
+}
+
+/// A queue of a controller, from Connect on.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) controller: Arc<Controller>,
+    pub(super) queue_id: u16,
+    pub(super) entries: u16,
+    pub(super) flow_control: bool,
+    pub(super) sqhd: u16,
+    pub(super) namespaces: Arc<Namespaces>,
+    /// The host enabled all command sets, not only NVM. Of I/O queues: it cannot change while they live.
+    pub(super) all_command_sets: bool,
+    pub(super) counters: Arc<Counters>,
+    /// Set when this queue must end.
+    pub(super) close: Arc<AtomicBool>,
 }
 
 impl Connection {
     /// A connection that was just accepted. `waker` is woken, from any thread, when something outside this connection
-    /// concerns it: then call [`handle_wake`](Self::handle_wake).
-    pub fn new(
-        subsystems: Arc<Subsystems>,
-        config: ConnectionConfig,
-        waker: Waker,
-        now: Instant,
-    ) -> Self {
-        let _ = (subsystems, config, waker, now);
+    /// concerns it: then call [`handle_wake`](Self::handle_wake). It is woken with locks held, and must not call back.
+    pub fn new(subsystems: Arc<Subsystems>, config: ConnectionConfig, waker: Waker, now: Instant) -> Self {
+        let deadline = Some(now + config.connect_timeout);
+        let decoder = Decoder::new(Role::Controller, IN_CAPSULE_LEN, config.h2c_data_len_max);
         Self {
+            subsystems,
+            config,
+            waker,
             state: State::Negotiating,
+            error: None,
+            decoder,
+            encoder: Encoder::plain(),
+            out: Transmit::new(),
+            unsent_answers: 0,
+            unsent_bytes: 0,
+            sending: false,
+            slots: Slots::new(),
+            requests: VecDeque::new(),
+            inbound: Inbound::Discard,
+            placed: false,
+            held: None,
+            waiting: VecDeque::new(),
+            r2ts: 0,
+            link: None,
+            deadline,
+            events: VecDeque::new(),
+            finishing: false,
         }
     }
 
@@ -87,125 +196,285 @@ impl Connection {
 
     /// Where the connection stands.
     pub fn state(&self) -> State {
-        self.state
+        match self.state {
+            State::Draining if self.out.is_empty() && !self.sending => State::Closed,
+            state => state,
+        }
     }
 
     /// Why it ended, if it was not the host's Disconnect.
     pub fn error(&self) -> Option<&ConnectionError> {
-        None
+        self.error.as_ref()
     }
 
     /// Whether more input is welcome. If not, leave it in the socket (back-pressure) until a completion, a send or
     /// [`handle_buffers`](Self::handle_buffers) made room.
     pub fn wants_input(&self) -> bool {
-        true
+        self.is_open() && self.held.is_none() && self.unsent_bytes < UNSENT_BYTES_MAX
+    }
+
+    /// Whether the pool had no buffer for this connection: call [`handle_buffers`](Self::handle_buffers) when it has.
+    pub fn awaits_buffers(&self) -> bool {
+        self.held.is_some() || !self.waiting.is_empty()
     }
 
     /// If the next bytes of the stream are write data: where they belong. A shell may receive right into it and then call
     /// [`handle_received`](Self::handle_received) instead of `handle_bytes`.
     pub fn receive_target(&self) -> Option<BufferSlice> {
-        None
+        let Inbound::Slot { slot, at } = self.inbound else { return None };
+        if !self.wants_input() || !self.decoder.at_data() {
+            return None;
+        }
+        let mut target = self.slots.checked(slot)?.target(at)?;
+        target.len = target.len.min(self.decoder.data_left());
+        (target.len > 0).then_some(target)
     }
 
     /// Queue identifier: 0 for an admin queue; `None` before Connect.
     pub fn queue_id(&self) -> Option<u16> {
-        None
+        self.link.as_ref().map(|link| link.queue_id)
     }
 
     /// Controller identifier; `None` before Connect.
     pub fn controller_id(&self) -> Option<u16> {
-        None
+        self.link.as_ref().map(|link| link.controller.cntlid)
     }
 
     /// The host's name; `None` before Connect.
     pub fn host_nqn(&self) -> Option<&Nqn> {
-        None
+        self.link.as_ref().map(|link| &link.controller.host)
+    }
+
+    /// The subsystem's name; `None` before Connect.
+    pub fn subsystem_nqn(&self) -> Option<&Nqn> {
+        self.link.as_ref().map(|link| link.controller.subsystem.nqn())
     }
 
     /// Commands that arrived and whose answer was not yet handed to `poll_transmit`.
     pub fn commands_outstanding(&self) -> u32 {
-        0
+        self.slots.len() + self.unsent_answers
     }
 
     // -- B: what happened ---------------------------------------------------------------------------------------------
 
     /// Bytes came from the socket. Returns how many were consumed: fewer than given means that
-    /// [`wants_input`](Self::wants_input) became false; keep the rest and offer it again later.
-    pub fn handle_bytes(
-        &mut self,
-        now: Instant,
-        bytes: &[u8],
-        pool: &mut impl BufferPool,
-    ) -> usize {
-        let _ = (now, pool);
-        bytes.len()
+    /// [`wants_input`](Self::wants_input) became false; keep the rest and offer it again later. Bytes that come after the
+    /// end are consumed and dropped.
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], pool: &mut impl BufferPool) -> usize {
+        self.look_around(now);
+        let mut input = bytes;
+        while self.wants_input() {
+            match self.decoder.step(&mut input) {
+                Ok(Step::Starved) => break,
+                Ok(Step::Header(header)) => self.on_header(now, header, pool),
+                Ok(Step::Data(data)) => self.on_data(data, pool),
+                Ok(Step::End { intact }) => self.on_end(now, intact, pool),
+                Err(error) => self.terminate(error),
+            }
+        }
+        if self.is_open() { bytes.len() - input.len() } else { bytes.len() }
     }
 
-    /// Bytes came from the socket and already are in the [`receive_target`](Self::receive_target), from its start on.
+    /// Bytes came from the socket and already are in the [`receive_target`](Self::receive_target), from its start on, and
+    /// not beyond its end. Data digests are checked from `bytes`.
     pub fn handle_received(&mut self, now: Instant, bytes: &[u8], pool: &mut impl BufferPool) {
-        let _ = (now, bytes, pool);
+        debug_assert!(
+            self.receive_target().is_some_and(|target| bytes.len() <= target.len as usize),
+            "bytes were received into the target"
+        );
+        self.placed = true;
+        self.handle_bytes(now, bytes, pool);
+        self.placed = false;
     }
 
-    /// The socket is gone (end of stream, reset, an error). Buffers that the connection owns are released. Requests that
+    /// The socket is gone or was closed; call it once at the end of every connection. Buffers that the connection owns
+    /// are released; those of a batch that is being sent are in the `Transmit`, see [`Transmit::abandon`]. Requests that
     /// the embedder has may still be completed (that only releases), or forgotten with the connection.
     pub fn handle_close(&mut self, buffers: &mut impl Buffers) {
-        let _ = buffers;
+        self.end(Some(ConnectionError::PeerClosed), State::Closed);
+        self.out.abandon(|buffer| buffers.release(buffer));
+        self.sending = false;
+        self.held = None;
+        let slots: Vec<u32> = self.slots.indices().collect();
+        for slot in slots {
+            if let Sink::Buffer(buffer) = self.slots.remove(slot) {
+                buffers.release(buffer);
+            }
+        }
+        for request in self.requests.drain(..) {
+            if let Some(slice) = request.operation.data() {
+                buffers.release(slice.buffer);
+            }
+        }
     }
 
     /// [`poll_timeout`](Self::poll_timeout) has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
+        if !self.is_open() || self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let error = match &self.link {
+            None => ConnectionError::ConnectTimeout,
+            Some(link) => ConnectionError::KeepAliveExpired(self.keep_alive(link).unwrap_or_default()),
+        };
+        self.end(Some(error), State::Closed);
     }
 
     /// The waker was woken.
     pub fn handle_wake(&mut self, now: Instant) {
-        let _ = now;
+        self.look_around(now);
+        if !self.is_open() {
+            return;
+        }
+        match self.link.as_ref().map(|link| link.queue_id) {
+            Some(0) => self.tell_events(),
+            Some(_) => self.obey_aborts(),
+            None => {}
+        }
+        if self.queue_kind() == Some(QueueKind::Admin) {
+            self.finish_aborts();
+        }
     }
 
-    /// The pool has buffers again after it had none. Returns whether the connection still waits for more.
+    /// The pool has buffers again after it had none. Returns whether the connection still waits for more; if not, offer
+    /// input that was not consumed again.
     pub fn handle_buffers(&mut self, now: Instant, pool: &mut impl BufferPool) -> bool {
-        let _ = (now, pool);
-        false
+        if self.is_open() {
+            self.serve_waiting(now, pool);
+            if let Some((sqe, data_len)) = self.held.take() {
+                self.on_command(now, sqe, data_len, pool);
+            }
+        }
+        self.awaits_buffers()
     }
 
     /// The batch was sent completely; the `Transmit` is empty and can be used again.
     pub fn handle_transmitted(&mut self, transmit: &mut Transmit) {
+        debug_assert!(transmit.is_empty(), "only a batch that was sent completely is done");
         transmit.clear();
+        self.sending = false;
     }
 
-    // -- C: the embedder's answers ------------------------------------------------------------------------------------
-
-    /// More data for the host, in order, before the completion: lets a long read leave in several buffers.
-    pub fn push_data(&mut self, tag: Tag, slice: BufferSlice, buffers: &mut impl Buffers) {
-        let _ = (tag, slice, buffers);
-    }
-
-    /// The answer to a request. Of a command that ended meanwhile only the buffer is released.
-    pub fn complete(
-        &mut self,
-        now: Instant,
-        tag: Tag,
-        completion: Completion,
-        buffers: &mut impl Buffers,
-    ) {
-        let _ = (now, tag, completion, buffers);
-    }
-
-    // -- D: what to do ------------------------------------------------------------------------------------------------
+    // -- D: what to do (C, the embedder's answers, is in `reply`) -----------------------------------------------------
 
     /// The next request for the media.
     pub fn poll_request(&mut self) -> Option<Request> {
-        None
+        self.requests.pop_front()
     }
 
     /// Moves what there is to send into `transmit`, which must be empty. Returns whether there is anything.
     pub fn poll_transmit(&mut self, transmit: &mut Transmit) -> bool {
-        let _ = transmit;
-        false
+        debug_assert!(transmit.is_clear(), "one batch at a time");
+        if self.out.is_empty() || self.state == State::Closed {
+            return false;
+        }
+        std::mem::swap(&mut self.out, transmit);
+        self.unsent_answers = 0;
+        self.unsent_bytes = 0;
+        self.sending = true;
+        true
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        if self.is_open() { self.deadline } else { None }
+    }
+
+    // -- life ---------------------------------------------------------------------------------------------------------
+
+    /// Whether commands are taken, or may be once the host connects.
+    pub(super) fn is_open(&self) -> bool {
+        !self.finishing && !matches!(self.state, State::Draining | State::Closed)
+    }
+
+    pub(super) fn queue_kind(&self) -> Option<QueueKind> {
+        self.link.as_ref().map(|link| if link.queue_id == 0 { QueueKind::Admin } else { QueueKind::Io })
+    }
+
+    /// Notices what others changed: the end of the controller or the target, and the namespaces.
+    fn look_around(&mut self, now: Instant) {
+        let Some(link) = &mut self.link else {
+            if self.subsystems.is_shutting_down() {
+                self.end(Some(ConnectionError::Shutdown), State::Closed);
+            }
+            return;
+        };
+        if link.close.load(Ordering::Acquire) || link.controller.is_closed() {
+            self.end(Some(ConnectionError::ControllerGone), State::Closed);
+            return;
+        }
+        if link.controller.subsystem.epoch() != link.namespaces.epoch {
+            link.namespaces = link.controller.subsystem.snapshot();
+        }
+        if self.subsystems.is_shutting_down() && self.is_open() {
+            self.finishing = true;
+            self.error = Some(ConnectionError::Shutdown);
+            self.finish_if_idle();
+        }
+        let _ = now;
+    }
+
+    /// While finishing: ends once the embedder owes no answer.
+    pub(super) fn finish_if_idle(&mut self) {
+        let owed = |slot| self.slots.get(slot).stage == super::slots::Stage::WithEmbedder;
+        if self.finishing && !self.slots.indices().any(owed) {
+            self.end(None, State::Draining);
+        }
+    }
+
+    /// The peer broke the protocol: tell it, and end.
+    pub(super) fn terminate(&mut self, error: FatalError) {
+        let encoder = Encoder::plain();
+        encoder.terminate(&mut self.out, PduKind::C2hTermReq, error, self.decoder.offending_header());
+        self.end(Some(ConnectionError::Protocol(error)), State::Draining);
+    }
+
+    /// Ends the connection, and with an admin queue its controller.
+    pub(super) fn end(&mut self, error: Option<ConnectionError>, state: State) {
+        if matches!(self.state, State::Draining | State::Closed) {
+            if state == State::Closed {
+                self.state = state;
+            }
+            return;
+        }
+        self.state = state;
+        self.deadline = None;
+        if self.error.is_none() {
+            self.error = error;
+        }
+        self.unlink();
+    }
+
+    fn unlink(&mut self) {
+        let Some(link) = &self.link else { return };
+        if link.queue_id == 0 {
+            link.controller.subsystem.detach(link.controller.cntlid);
+            link.controller.close();
+        } else {
+            link.controller.remove_queue(link.queue_id, &link.close);
+        }
+    }
+
+    /// How long the host may be silent; `None`: for ever.
+    pub(super) fn keep_alive(&self, link: &Link) -> Option<Duration> {
+        let timeout_ms = link.controller.features().keep_alive_ms;
+        match (timeout_ms, link.controller.subsystem.is_discovery()) {
+            (0, false) => None,
+            // Discovery controllers without a timeout end after two minutes without a command (Base 3.1.3.3.1).
+            (0, true) => Some(Duration::from_secs(120)),
+            (timeout_ms, _) => {
+                let granularity_ms = u64::from(super::identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
+                Some(Duration::from_millis(u64::from(timeout_ms).next_multiple_of(granularity_ms)))
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// A connection that is dropped without [`handle_close`](Self::handle_close) must not leave its controller behind.
+    fn drop(&mut self) {
+        if !matches!(self.state, State::Draining | State::Closed) {
+            self.unlink();
+        }
     }
 }

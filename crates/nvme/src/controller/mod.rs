@@ -2,15 +2,25 @@
 //!
 //! One [`Connection`] per TCP connection, which over TCP is one queue pair. All connections share one [`Subsystems`].
 
+mod command;
+mod config;
 mod connection;
+mod execute;
+mod features;
+mod identify;
+mod io;
+mod logs;
+mod receive;
+mod reply;
 mod request;
+mod shared;
+mod slots;
 mod subsystem;
 
+pub use config::{
+    AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX, Namespace,
+    SubsystemConfig,
+};
 pub use connection::{Connection, ConnectionConfig, ConnectionError, State};
-pub use request::{
-    ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag,
-};
-pub use subsystem::{
-    AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX,
-    Namespace, Subsystem, SubsystemConfig, Subsystems,
-};
+pub use request::{ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag};
+pub use subsystem::{Subsystem, Subsystems};

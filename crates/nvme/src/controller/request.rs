@@ -20,10 +20,7 @@ impl Tag {
 
     /// The tag that [`to_bits`](Self::to_bits) made.
     pub const fn from_bits(bits: u64) -> Self {
-        Self {
-            slot: bits as u32,
-            generation: (bits >> 32) as u32,
-        }
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
@@ -134,6 +131,17 @@ pub enum Operation {
     Cancel,
 }
 
+impl Operation {
+    /// Data from the host that it carries.
+    pub(super) fn data(&self) -> Option<BufferSlice> {
+        match self {
+            Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
+            Operation::Other(other) => other.data,
+            _ => None,
+        }
+    }
+}
+
 /// A command whose meaning is the embedder's: a further I/O command set, a vendor's opcode, a log page or an Identify
 /// structure of such a set.
 #[derive(Debug)]
@@ -167,40 +175,24 @@ pub(super) enum Answer {
 impl Completion {
     /// Done, nothing to say.
     pub const fn success() -> Self {
-        Self {
-            status: Status::SUCCESS,
-            result: 0,
-            data: Answer::None,
-        }
+        Self { status: Status::SUCCESS, result: 0, data: Answer::None }
     }
 
     /// Done, with the last (or only) bytes for the host. The buffer is the controller's until it is released. For a Read
     /// the chunks before it (see [`push_data`](super::Connection::push_data)) and this one must add up to its length;
     /// for another command they may be fewer.
     pub const fn data(slice: BufferSlice) -> Self {
-        Self {
-            status: Status::SUCCESS,
-            result: 0,
-            data: Answer::Buffer(slice),
-        }
+        Self { status: Status::SUCCESS, result: 0, data: Answer::Buffer(slice) }
     }
 
     /// Done, with a few bytes for the host that the controller keeps itself.
     pub const fn bytes(bytes: Vec<u8>) -> Self {
-        Self {
-            status: Status::SUCCESS,
-            result: 0,
-            data: Answer::Bytes(bytes),
-        }
+        Self { status: Status::SUCCESS, result: 0, data: Answer::Bytes(bytes) }
     }
 
     /// Failed. No more data is sent.
     pub const fn failed(status: Status) -> Self {
-        Self {
-            status,
-            result: 0,
-            data: Answer::None,
-        }
+        Self { status, result: 0, data: Answer::None }
     }
 
     /// Sets dwords 0 (low half) and 1 (high half) of the completion queue entry.
@@ -213,10 +205,6 @@ impl Completion {
 
 impl From<Status> for Completion {
     fn from(status: Status) -> Self {
-        Self {
-            status,
-            result: 0,
-            data: Answer::None,
-        }
+        Self { status, result: 0, data: Answer::None }
     }
 }

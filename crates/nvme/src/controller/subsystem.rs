@@ -1,283 +1,350 @@
-//! What a target serves: subsystems, their namespaces, who may connect, and where they are found.
+//! What a target serves, shared by all its connections.
 //!
-//! [`Subsystems`] is shared by all connections of a target, on any number of threads. Its methods may be called at any
-//! time; connections that a change concerns are woken through the [`Waker`](std::task::Waker) they were made with. The
-//! hot path of a connection takes no lock: it works on a snapshot of the namespaces and notices a newer one by one
-//! atomic load per batch of input.
+//! The methods of [`Subsystems`] and [`Subsystem`] may be called at any time, on any thread; connections that a change
+//! concerns are woken through the [`Waker`](std::task::Waker) they were made with. The hot path of a connection takes no
+//! lock: it works on a snapshot of the namespaces and notices a newer one by one atomic load per batch of input.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::nqn::Nqn;
+use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
-use super::request::MediumId;
-
-/// What is fixed about a subsystem for its whole life.
-#[derive(Clone, Debug)]
-pub struct SubsystemConfig {
-    /// Its name.
-    pub nqn: Nqn,
-    /// Serial number, at most 20 printable ASCII characters.
-    pub serial: String,
-    /// Model number, at most 40 printable ASCII characters.
-    pub model: String,
-    /// Firmware revision, at most 8 printable ASCII characters.
-    pub firmware: String,
-    /// Who may connect.
-    pub allowed_hosts: AllowedHosts,
-    /// The largest NSID; at most [`NAMESPACES_MAX`].
-    pub namespaces_max: u32,
-    /// The most I/O queue pairs of one controller.
-    pub io_queues_max: u16,
-    /// The most entries of one I/O queue.
-    pub queue_entries_max: u16,
-    /// The most bytes of one data transfer; a power of two, at least 4096 (MDTS).
-    pub transfer_len_max: u32,
-    /// Whether the media have a volatile write cache that Flush empties.
-    pub write_cache: bool,
-    /// Further I/O command sets and vendor's commands that the embedder answers.
-    pub command_sets: Vec<CommandSet>,
-}
-
-/// The most namespaces of a subsystem.
-pub const NAMESPACES_MAX: u32 = 1024;
-
-impl SubsystemConfig {
-    /// A subsystem that anyone may connect to, with the limits that suit most: 1,024 namespaces, 128 I/O queues of 128
-    /// entries, transfers of up to 1 MiB, and a write cache.
-    pub fn new(nqn: Nqn, serial: impl Into<String>) -> Self {
-        Self {
-            nqn,
-            serial: serial.into(),
-            model: "Diskside".into(),
-            firmware: env!("CARGO_PKG_VERSION").into(),
-            allowed_hosts: AllowedHosts::Any,
-            namespaces_max: NAMESPACES_MAX,
-            io_queues_max: 128,
-            queue_entries_max: 128,
-            transfer_len_max: 1 << 20,
-            write_cache: true,
-            command_sets: Vec::new(),
-        }
-    }
-}
-
-/// Hosts that may connect to a subsystem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AllowedHosts {
-    /// Every host.
-    Any,
-    /// The hosts with these names; the subsystem is hidden from others in the discovery log.
-    Only(BTreeSet<Nqn>),
-}
-
-impl AllowedHosts {
-    /// Whether `host` may connect.
-    pub fn contains(&self, host: &Nqn) -> bool {
-        match self {
-            AllowedHosts::Any => true,
-            AllowedHosts::Only(names) => names.contains(host),
-        }
-    }
-}
-
-/// Size of a logical block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockSize {
-    /// 512 bytes.
-    B512,
-    /// 4,096 bytes.
-    B4096,
-}
-
-impl BlockSize {
-    /// As a power of two (LBADS).
-    pub const fn shift(self) -> u32 {
-        match self {
-            BlockSize::B512 => 9,
-            BlockSize::B4096 => 12,
-        }
-    }
-
-    /// In bytes.
-    pub const fn bytes(self) -> u32 {
-        1 << self.shift()
-    }
-}
-
-/// A namespace of a subsystem, attached to all its controllers.
-#[derive(Clone, Debug)]
-pub struct Namespace {
-    /// Its identifier, 1 up to the subsystem's `namespaces_max`.
-    pub nsid: u32,
-    /// The embedder's name of its medium, handed back in every [`Request`](super::Request).
-    pub medium: MediumId,
-    /// Its I/O command set: [`CSI_NVM`](crate::wire::CSI_NVM) for a volume, or that of a declared [`CommandSet`].
-    pub csi: u8,
-    /// Size in blocks.
-    pub blocks: u64,
-    /// Size of a block.
-    pub block_size: BlockSize,
-    /// Whether writes are refused.
-    pub read_only: bool,
-    /// Whether blocks can be deallocated, and then read as zeroes.
-    pub deallocate: bool,
-    /// Globally unique, and the same after a restart of the target: hosts tell volumes apart by it.
-    pub uuid: [u8; 16],
-}
-
-/// A command set beyond NVM, or a vendor's additions: what the embedder answers as
-/// [`Operation::Other`](super::Operation::Other).
-#[derive(Clone, Debug, Default)]
-pub struct CommandSet {
-    /// Command set identifier of the namespaces that take these commands.
-    pub csi: u8,
-    /// I/O commands: opcode and its entry of the effects log. An opcode's low two bits say its data's direction.
-    pub io_commands: Vec<(u8, u32)>,
-    /// Admin commands: opcode and its entry of the effects log.
-    pub admin_commands: Vec<(u8, u32)>,
-    /// Log pages that the embedder answers (its Get Log Page commands arrive as `Other`).
-    pub log_pages: Vec<u8>,
-    /// Whether Identify with CNS 05h and 06h of this command set is the embedder's to answer; else the answer is zeroes.
-    pub identify: bool,
-}
-
-/// An address where the subsystems are found, as the discovery log tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// IP address.
-    pub address: std::net::IpAddr,
-    /// TCP port.
-    pub port: u16,
-}
-
-/// A controller, as [`Subsystem::controllers`] lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControllerInfo {
-    /// Controller identifier.
-    pub cntlid: u16,
-    /// The host it belongs to.
-    pub host: Nqn,
-    /// Queue identifiers of its I/O queue pairs that are connected.
-    pub io_queues: Vec<u16>,
-}
-
-/// Why a subsystem or a namespace was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The name is taken, or it is the discovery subsystem's.
-    #[error("a subsystem named {0} exists already")]
-    NameTaken(Nqn),
-    /// The NSID is 0 or above the subsystem's maximum.
-    #[error("namespace id {nsid} is outside 1..={max}")]
-    NsidOutOfRange {
-        /// The id.
-        nsid: u32,
-        /// The largest allowed.
-        max: u32,
-    },
-    /// The NSID is in use.
-    #[error("namespace {0} exists already")]
-    NsidTaken(u32),
-    /// There is no such namespace.
-    #[error("there is no namespace {0}")]
-    NoSuchNamespace(u32),
-    /// A volume without blocks, or larger than 2^63 bytes.
-    #[error("namespace {nsid} cannot have {blocks} blocks of {block_len} bytes")]
-    Size {
-        /// The id.
-        nsid: u32,
-        /// Blocks asked for.
-        blocks: u64,
-        /// Bytes of a block.
-        block_len: u32,
-    },
-    /// The namespace's command set was not declared.
-    #[error("namespace {nsid} has command set {csi:#04x}, which the subsystem does not declare")]
-    UnknownCommandSet {
-        /// The id.
-        nsid: u32,
-        /// Command set identifier.
-        csi: u8,
-    },
-    /// A field of [`SubsystemConfig`] is out of its limits.
-    #[error("subsystem: {0}")]
-    Invalid(&'static str),
-}
+use super::config::{AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, SubsystemConfig};
+use super::shared::{Controller, Notice};
 
 /// All that a target serves. See the [module](self).
 #[derive(Debug)]
-pub struct Subsystems {}
+pub struct Subsystems {
+    state: Mutex<Served>,
+    discovery: Arc<Subsystem>,
+    shutting_down: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Served {
+    subsystems: BTreeMap<Nqn, Arc<Subsystem>>,
+    listeners: Vec<Listener>,
+    /// GENCTR of the discovery log.
+    generation: u64,
+}
+
+/// The most entries of a queue of the discovery controller, and of any admin queue.
+pub(super) const ADMIN_ENTRIES_MAX: u16 = 128;
 
 impl Subsystems {
     /// Serves nothing yet, besides discovery.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {})
+        let config = SubsystemConfig {
+            queue_entries_max: ADMIN_ENTRIES_MAX,
+            write_cache: false,
+            ..SubsystemConfig::new(Nqn::discovery(), "discovery")
+        };
+        Arc::new(Self {
+            state: Mutex::default(),
+            discovery: Arc::new(Subsystem::new(config)),
+            shutting_down: AtomicBool::new(false),
+        })
     }
 
     /// Adds a subsystem; hosts of the discovery service that may use it are told.
     pub fn add(&self, config: SubsystemConfig) -> Result<Arc<Subsystem>, ConfigError> {
-        let _ = config;
-        Ok(Arc::new(Subsystem {}))
+        config.check()?;
+        let nqn = config.nqn.clone();
+        let mut state = lock(&self.state);
+        if nqn.is_discovery() || state.subsystems.contains_key(&nqn) {
+            return Err(ConfigError::NameTaken(nqn));
+        }
+        let subsystem = Arc::new(Subsystem::new(config));
+        state.subsystems.insert(nqn, subsystem.clone());
+        self.discovery_changed(state);
+        Ok(subsystem)
     }
 
     /// Removes a subsystem. Its connections close. Returns whether it existed.
     pub fn remove(&self, nqn: &Nqn) -> bool {
-        let _ = nqn;
-        false
+        let mut state = lock(&self.state);
+        let Some(subsystem) = state.subsystems.remove(nqn) else { return false };
+        self.discovery_changed(state);
+        subsystem.close_controllers(|_| true);
+        true
     }
 
     /// The subsystem of this name.
     pub fn get(&self, nqn: &Nqn) -> Option<Arc<Subsystem>> {
-        let _ = nqn;
-        None
+        if nqn.is_discovery() {
+            return Some(self.discovery.clone());
+        }
+        lock(&self.state).subsystems.get(nqn).cloned()
+    }
+
+    /// Changes who may connect to a subsystem; controllers of hosts that no longer may are closed, and hosts of the
+    /// discovery service are told. Returns whether the subsystem exists.
+    pub fn set_allowed_hosts(&self, nqn: &Nqn, hosts: AllowedHosts) -> bool {
+        let state = lock(&self.state);
+        let Some(subsystem) = state.subsystems.get(nqn).cloned() else { return false };
+        subsystem.set_allowed_hosts(hosts);
+        self.discovery_changed(state);
+        true
     }
 
     /// Sets the addresses that the discovery log tells.
     pub fn set_listeners(&self, listeners: Vec<Listener>) {
-        let _ = listeners;
+        let mut state = lock(&self.state);
+        state.listeners = listeners;
+        self.discovery_changed(state);
     }
 
-    /// Closes every connection, after what was answered is sent: for a graceful stop.
-    pub fn shutdown(&self) {}
+    /// Ends every connection once the commands that the embedder has are answered, for a graceful stop: woken
+    /// connections finish; a connection that no Connect has reached yet closes at its next
+    /// [`handle_wake`](super::Connection::handle_wake).
+    pub fn shutdown(&self) {
+        self.shutting_down.store(true, Ordering::Release);
+        let state = lock(&self.state);
+        for subsystem in state.subsystems.values().chain([&self.discovery]) {
+            subsystem.wake_all();
+        }
+    }
+
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Acquire)
+    }
+
+    /// What the discovery log tells `host`: its generation and entries.
+    pub(super) fn discovery_log(&self, host: &Nqn) -> (u64, Vec<DiscoveryEntry>) {
+        let state = lock(&self.state);
+        let mut entries = Vec::new();
+        for subsystem in state.subsystems.values().filter(|subsystem| subsystem.allows(host)) {
+            for (index, listener) in state.listeners.iter().enumerate() {
+                entries.push(discovery_entry(subsystem, index, listener));
+            }
+        }
+        (state.generation, entries)
+    }
+
+    fn discovery_changed(&self, mut state: MutexGuard<'_, Served>) {
+        state.generation += 1;
+        drop(state);
+        for controller in self.discovery.controllers_now() {
+            controller.notify(Notice::DiscoveryLog);
+        }
+    }
+}
+
+fn discovery_entry(subsystem: &Subsystem, port: usize, listener: &Listener) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::zeroed();
+    entry.transport = transport_type::TCP;
+    entry.address_family = if listener.address.is_ipv4() { DiscoveryEntry::IPV4 } else { DiscoveryEntry::IPV6 };
+    entry.kind = subsystem_type::NVM;
+    entry.requirements = DiscoveryEntry::FLOW_CONTROL_OPTIONAL;
+    entry.port_id.set(port as u16);
+    entry.controller_id.set(crate::wire::CONTROLLER_ID_DYNAMIC);
+    entry.admin_entries.set(ADMIN_ENTRIES_MAX);
+    pad(&mut entry.service, &listener.port.to_string());
+    pad(&mut entry.address, &listener.address.to_string());
+    entry.nqn = subsystem.config.nqn.to_field();
+    entry
+}
+
+/// Fills a field with `text` and spaces.
+pub(super) fn pad(field: &mut [u8], text: &str) {
+    field.fill(b' ');
+    let len = text.len().min(field.len());
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
 }
 
 /// One subsystem.
 #[derive(Debug)]
-pub struct Subsystem {}
+pub struct Subsystem {
+    pub(super) config: SubsystemConfig,
+    state: Mutex<SubsystemState>,
+    /// Changes with the namespaces.
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct SubsystemState {
+    namespaces: Arc<Namespaces>,
+    allowed_hosts: AllowedHosts,
+    controllers: BTreeMap<u16, Arc<Controller>>,
+    /// Controller identifiers are given in turn, so that a late connection of a controller that is gone finds none.
+    last_cntlid: u16,
+}
+
+/// A snapshot of the namespaces, by NSID.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces {
+    pub(super) epoch: u64,
+    by_nsid: Vec<Option<Namespace>>,
+}
+
+impl Namespaces {
+    pub(super) fn get(&self, nsid: u32) -> Option<&Namespace> {
+        self.by_nsid.get(nsid.checked_sub(1)? as usize)?.as_ref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Namespace> {
+        self.by_nsid.iter().flatten()
+    }
+}
+
+/// The largest controller identifier that may be given (Base 4.6: FFF0h and above are reserved).
+const CNTLID_MAX: u16 = 0xffef;
 
 impl Subsystem {
+    fn new(config: SubsystemConfig) -> Self {
+        let state = SubsystemState {
+            namespaces: Arc::default(),
+            allowed_hosts: config.allowed_hosts.clone(),
+            controllers: BTreeMap::new(),
+            last_cntlid: 0,
+        };
+        Self { config, state: Mutex::new(state), epoch: AtomicU64::new(0) }
+    }
+
+    /// Its name.
+    pub fn nqn(&self) -> &Nqn {
+        &self.config.nqn
+    }
+
     /// Adds a namespace; hosts are told.
     pub fn add_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
-        let _ = namespace;
-        Ok(())
+        self.config.check_namespace(&namespace)?;
+        let nsid = namespace.nsid;
+        self.change_namespaces(nsid, |slot| match slot {
+            Some(_) => Err(ConfigError::NsidTaken(nsid)),
+            None => {
+                *slot = Some(namespace);
+                Ok(())
+            }
+        })
     }
 
     /// Replaces a namespace (its size or whether it is read-only changed); hosts are told.
     pub fn update_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
-        let _ = namespace;
-        Ok(())
+        self.config.check_namespace(&namespace)?;
+        let nsid = namespace.nsid;
+        self.change_namespaces(nsid, |slot| match slot {
+            None => Err(ConfigError::NoSuchNamespace(nsid)),
+            Some(old) => {
+                *old = namespace;
+                Ok(())
+            }
+        })
     }
 
     /// Removes a namespace; hosts are told. Commands that the embedder already has must still be completed.
     pub fn remove_namespace(&self, nsid: u32) -> Option<Namespace> {
-        let _ = nsid;
-        None
+        self.change_namespaces(nsid, |slot| slot.take().ok_or(ConfigError::NoSuchNamespace(nsid))).ok()
     }
 
     /// The namespaces, by NSID.
     pub fn namespaces(&self) -> Vec<Namespace> {
-        Vec::new()
-    }
-
-    /// Changes who may connect; controllers of hosts that no longer may are closed.
-    pub fn set_allowed_hosts(&self, hosts: AllowedHosts) {
-        let _ = hosts;
+        self.snapshot().iter().cloned().collect()
     }
 
     /// The controllers that hosts have made.
     pub fn controllers(&self) -> Vec<ControllerInfo> {
-        Vec::new()
+        self.controllers_now().iter().map(|controller| controller.info()).collect()
     }
+
+    fn set_allowed_hosts(&self, hosts: AllowedHosts) {
+        let mut state = lock(&self.state);
+        state.allowed_hosts = hosts.clone();
+        drop(state);
+        self.close_controllers(|controller| !hosts.contains(&controller.host));
+    }
+
+    fn change_namespaces<T>(
+        &self,
+        nsid: u32,
+        change: impl FnOnce(&mut Option<Namespace>) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let mut state = lock(&self.state);
+        let mut by_nsid = state.namespaces.by_nsid.clone();
+        let index = nsid.checked_sub(1).ok_or(ConfigError::NoSuchNamespace(nsid))? as usize;
+        if index >= self.config.namespaces_max as usize {
+            return Err(ConfigError::NoSuchNamespace(nsid));
+        }
+        if by_nsid.len() <= index {
+            by_nsid.resize(index + 1, None);
+        }
+        let done = change(&mut by_nsid[index])?;
+        let epoch = state.namespaces.epoch + 1;
+        state.namespaces = Arc::new(Namespaces { epoch, by_nsid });
+        self.epoch.store(epoch, Ordering::Release);
+        drop(state);
+        for controller in self.controllers_now() {
+            controller.notify(Notice::Namespace(nsid));
+        }
+        Ok(done)
+    }
+
+    // -- for connections ----------------------------------------------------------------------------------------------
+
+    /// The namespaces as they are now.
+    pub(super) fn snapshot(&self) -> Arc<Namespaces> {
+        lock(&self.state).namespaces.clone()
+    }
+
+    /// Changes when a new snapshot differs.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_discovery(&self) -> bool {
+        self.config.nqn.is_discovery()
+    }
+
+    pub(super) fn allows(&self, host: &Nqn) -> bool {
+        lock(&self.state).allowed_hosts.contains(host)
+    }
+
+    /// Makes a controller with an identifier that is free. `None` if all 65,519 are in use.
+    pub(super) fn attach(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
+        let mut state = lock(&self.state);
+        let after = (state.last_cntlid..CNTLID_MAX).map(|id| id + 1);
+        let before = 1..=state.last_cntlid;
+        let cntlid = after.chain(before).find(|id| !state.controllers.contains_key(id))?;
+        let controller = Arc::new(make(cntlid));
+        state.controllers.insert(cntlid, controller.clone());
+        state.last_cntlid = cntlid;
+        Some(controller)
+    }
+
+    /// The admin queue of a controller is gone.
+    pub(super) fn detach(&self, cntlid: u16) {
+        lock(&self.state).controllers.remove(&cntlid);
+    }
+
+    pub(super) fn controller(&self, cntlid: u16) -> Option<Arc<Controller>> {
+        lock(&self.state).controllers.get(&cntlid).cloned()
+    }
+
+    /// Identifiers of controllers, ascending.
+    pub(super) fn controller_ids(&self) -> BTreeSet<u16> {
+        lock(&self.state).controllers.keys().copied().collect()
+    }
+
+    fn controllers_now(&self) -> Vec<Arc<Controller>> {
+        lock(&self.state).controllers.values().cloned().collect()
+    }
+
+    fn close_controllers(&self, which: impl Fn(&Controller) -> bool) {
+        for controller in self.controllers_now().into_iter().filter(|controller| which(controller)) {
+            controller.close();
+        }
+    }
+
+    fn wake_all(&self) {
+        for controller in self.controllers_now() {
+            controller.wake_all();
+        }
+    }
+}
+
+/// Locks. A thread that panicked while it held the lock left no half-made change behind: each is one assignment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

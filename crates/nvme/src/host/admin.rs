@@ -146,9 +146,7 @@ impl Admin {
     /// A connection whose socket is connected.
     pub fn new(config: AdminConfig, now: Instant) -> Self {
         let _ = (config, now);
-        Self {
-            state: State::Negotiating,
-        }
+        Self { state: State::Negotiating }
     }
 
     /// Where the connection stands.

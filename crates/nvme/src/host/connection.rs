@@ -111,9 +111,7 @@ impl Connection {
     /// A connection whose socket is connected. ICReq is ready to be sent.
     pub fn new(config: ConnectionConfig, now: Instant) -> Self {
         let _ = (config, now);
-        Self {
-            state: State::Negotiating,
-        }
+        Self { state: State::Negotiating }
     }
 
     // -- A: what is known ---------------------------------------------------------------------------------------------

@@ -6,8 +6,6 @@ mod admin;
 mod connection;
 mod submission;
 
-pub use admin::{
-    Admin, AdminConfig, AdminEvent, ControllerInfo, DiscoveredSubsystem, NamespaceInfo,
-};
+pub use admin::{Admin, AdminConfig, AdminEvent, ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
 pub use connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
 pub use submission::{Answer, CommandError, Completed, Data, Submission, SubmitError};

@@ -11,9 +11,5 @@ pub(super) const fn with_field(word: u64, low: u32, width: u32, value: u64) -> u
 }
 
 const fn mask(width: u32) -> u64 {
-    if width == 64 {
-        u64::MAX
-    } else {
-        (1 << width) - 1
-    }
+    if width == 64 { u64::MAX } else { (1 << width) - 1 }
 }

@@ -174,8 +174,7 @@ impl Sqe {
     /// Sets dwords `n` (low half) and `n + 1`.
     #[must_use]
     pub const fn with_qword(self, n: usize, value: u64) -> Self {
-        self.with_dword(n, value as u32)
-            .with_dword(n + 1, (value >> 32) as u32)
+        self.with_dword(n, value as u32).with_dword(n + 1, (value >> 32) as u32)
     }
 
     /// `width` bits of dword `n`, from bit `low` on.
@@ -193,13 +192,7 @@ impl Sqe {
 
 impl std::fmt::Debug for Sqe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Sqe {{ opcode {:02X}h, flags {:02X}h, cid {:#06x}",
-            self.opcode,
-            self.flags,
-            self.cid.get()
-        )?;
+        write!(f, "Sqe {{ opcode {:02X}h, flags {:02X}h, cid {:#06x}", self.opcode, self.flags, self.cid.get())?;
         write!(f, ", nsid {:#x}, {:?}, dwords", self.nsid.get(), self.sgl)?;
         for n in [2, 3, 10, 11, 12, 13, 14, 15] {
             write!(f, " {n}: {:#x}", self.dword(n))?;
@@ -243,12 +236,7 @@ impl Sgl {
 
     /// Any descriptor: for tests of what peers may send.
     pub const fn raw(address: u64, len: u32, identifier: u8) -> Self {
-        Self {
-            address: U64::new(address),
-            len: U32::new(len),
-            reserved: [0; 3],
-            identifier,
-        }
+        Self { address: U64::new(address), len: U32::new(len), reserved: [0; 3], identifier }
     }
 
     /// Type and subtype.
@@ -278,13 +266,7 @@ impl Sgl {
 
 impl std::fmt::Debug for Sgl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Sgl {:02X}h {:#x}+{}",
-            self.identifier,
-            self.address.get(),
-            self.len.get()
-        )
+        write!(f, "Sgl {:02X}h {:#x}+{}", self.identifier, self.address.get(), self.len.get())
     }
 }
 

@@ -99,10 +99,7 @@ impl DiscoveryEntry {
 
     /// Text of a space- or NUL-padded field.
     pub fn text(field: &[u8]) -> String {
-        let end = field
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(field.len());
+        let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
         String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
     }
 

@@ -28,12 +28,7 @@ pub enum FabricsType {
 
 impl Sqe {
     /// Fabrics Connect (Base 6.3). `entries` is the queue's size; `keep_alive_ms` is for admin queues.
-    pub fn connect(
-        queue_id: u16,
-        entries: u16,
-        disable_flow_control: bool,
-        keep_alive_ms: u32,
-    ) -> Self {
+    pub fn connect(queue_id: u16, entries: u16, disable_flow_control: bool, keep_alive_ms: u32) -> Self {
         debug_assert!(entries >= 2, "a queue has at least two entries");
         Self::fabrics(FabricsType::Connect)
             .with_bits(10, 16, 16, queue_id.into())
@@ -44,9 +39,7 @@ impl Sqe {
 
     /// Fabrics Property Get (Base 6.4) of a property of 4 or 8 bytes.
     pub fn property_get(offset: u32, eight_bytes: bool) -> Self {
-        Self::fabrics(FabricsType::PropertyGet)
-            .with_bits(10, 0, 3, eight_bytes as u32)
-            .with_dword(11, offset)
+        Self::fabrics(FabricsType::PropertyGet).with_bits(10, 0, 3, eight_bytes as u32).with_dword(11, offset)
     }
 
     /// Fabrics Property Set (Base 6.5) of a property of 4 or 8 bytes.
@@ -131,12 +124,7 @@ const _: () = assert!(size_of::<ConnectData>() == 1024);
 
 impl ConnectData {
     /// Data with the given fields.
-    pub const fn new(
-        host_id: [u8; 16],
-        controller_id: u16,
-        subsystem_nqn: [u8; 256],
-        host_nqn: [u8; 256],
-    ) -> Self {
+    pub const fn new(host_id: [u8; 16], controller_id: u16, subsystem_nqn: [u8; 256], host_nqn: [u8; 256]) -> Self {
         Self {
             host_id,
             controller_id: U16::new(controller_id),
@@ -169,10 +157,6 @@ impl ConnectError {
     /// Reads dword 0.
     pub const fn from_result(result: u64) -> Self {
         let offset = result as u16;
-        if result & 1 << 16 == 0 {
-            Self::InCommand(offset)
-        } else {
-            Self::InData(offset)
-        }
+        if result & 1 << 16 == 0 { Self::InCommand(offset) } else { Self::InData(offset) }
     }
 }

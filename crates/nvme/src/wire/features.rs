@@ -26,16 +26,12 @@ pub mod feature {
 impl Sqe {
     /// Set Features with one dword of value.
     pub fn set_features(fid: u8, value: u32) -> Self {
-        Self::new(admin_opcode::SET_FEATURES, 0)
-            .with_bits(10, 0, 8, fid.into())
-            .with_dword(11, value)
+        Self::new(admin_opcode::SET_FEATURES, 0).with_bits(10, 0, 8, fid.into()).with_dword(11, value)
     }
 
     /// Get Features; `select` is 0 for the current value, 1 default, 2 saved, 3 capabilities.
     pub fn get_features(fid: u8, select: u8) -> Self {
-        Self::new(admin_opcode::GET_FEATURES, 0)
-            .with_bits(10, 0, 8, fid.into())
-            .with_bits(10, 8, 3, select.into())
+        Self::new(admin_opcode::GET_FEATURES, 0).with_bits(10, 0, 8, fid.into()).with_bits(10, 8, 3, select.into())
     }
 
     /// FID of Get and Set Features (dword 10 bits 7:0).

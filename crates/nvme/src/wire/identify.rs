@@ -40,9 +40,7 @@ pub mod descriptor_type {
 impl Sqe {
     /// Identify.
     pub fn identify(cns: u8, nsid: u32, csi: u8) -> Self {
-        Self::new(admin_opcode::IDENTIFY, nsid)
-            .with_bits(10, 0, 8, cns.into())
-            .with_bits(11, 24, 8, csi.into())
+        Self::new(admin_opcode::IDENTIFY, nsid).with_bits(10, 0, 8, cns.into()).with_bits(11, 24, 8, csi.into())
     }
 
     /// CNS of Identify (dword 10 bits 7:0).
@@ -219,9 +217,7 @@ impl IdentifyController {
 
     /// Text of a space-padded field.
     pub fn text(field: &[u8]) -> String {
-        String::from_utf8_lossy(field)
-            .trim_end_matches([' ', '\0'])
-            .to_owned()
+        String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned()
     }
 }
 
@@ -237,19 +233,7 @@ impl CopyFormats {
 }
 
 /// A logical block format (NVM 4.1.5.1).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LbaFormat {
     /// MS: bytes of metadata of a block.
@@ -263,11 +247,7 @@ const _: () = assert!(size_of::<LbaFormat>() == 4);
 impl LbaFormat {
     /// A format without metadata.
     pub const fn new(block_shift: u8) -> Self {
-        Self {
-            metadata_len: U16::ZERO,
-            block_shift,
-            performance: 0,
-        }
+        Self { metadata_len: U16::ZERO, block_shift, performance: 0 }
     }
 }
 

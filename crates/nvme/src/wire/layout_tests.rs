@@ -25,26 +25,12 @@ fn pdu_headers() {
         C2hData { common: 0, cccid: 8, offset: 12, len: 16 }
         R2t { common: 0, cccid: 8, ttag: 10, offset: 12, len: 16 }
     }
-    for (header, data, byte) in [
-        (false, false, 0),
-        (true, false, 1),
-        (false, true, 2),
-        (true, true, 3),
-    ] {
+    for (header, data, byte) in [(false, false, 0), (true, false, 1), (false, true, 2), (true, true, 3)] {
         assert_eq!(IcReq::new(header, data).as_bytes()[11], byte);
         assert_eq!(IcResp::new(header, data, 4096).as_bytes()[11], byte);
-        assert_eq!(
-            (
-                IcReq::new(header, data).header_digest(),
-                IcReq::new(header, data).data_digest()
-            ),
-            (header, data)
-        );
+        assert_eq!((IcReq::new(header, data).header_digest(), IcReq::new(header, data).data_digest()), (header, data));
         let response = IcResp::new(header, data, 4096);
-        assert_eq!(
-            (response.header_digest(), response.data_digest()),
-            (header, data)
-        );
+        assert_eq!((response.header_digest(), response.data_digest()), (header, data));
     }
     let kinds = [
         (PduKind::IcReq, 0, 128),
@@ -110,16 +96,8 @@ fn identify_structures() {
     let mut namespace = IdentifyNamespace::zeroed();
     namespace.lba_formats[0x21] = LbaFormat::new(12);
     namespace.format_in_use = 0x41;
-    assert_eq!(
-        namespace.lba_format(),
-        LbaFormat::new(12),
-        "bits 6:5 are the high bits of the format"
-    );
-    assert!(
-        CopyFormats(0b101).contains(2)
-            && !CopyFormats(0b101).contains(1)
-            && !CopyFormats(0xffff).contains(16)
-    );
+    assert_eq!(namespace.lba_format(), LbaFormat::new(12), "bits 6:5 are the high bits of the format");
+    assert!(CopyFormats(0b101).contains(2) && !CopyFormats(0b101).contains(1) && !CopyFormats(0xffff).contains(16));
 }
 
 #[test]
@@ -151,23 +129,13 @@ fn logs_features_and_fabrics() {
             snsid: 0, slba: 8, options: 22, reference_tag: 24, application_tag: 28, application_tag_mask: 30,
         }
     }
-    assert_eq!(
-        CopySourceEntry::new(1, 2, 0x304).as_bytes()[16..18],
-        [0x03, 0x03],
-        "NLB is 0's based, at byte 16"
-    );
-    assert_eq!(
-        ErrorEntry::new(1, 2, 3, Status::INVALID_FIELD).as_bytes()[12..14],
-        [0x04, 0x00]
-    );
+    assert_eq!(CopySourceEntry::new(1, 2, 0x304).as_bytes()[16..18], [0x03, 0x03], "NLB is 0's based, at byte 16");
+    assert_eq!(ErrorEntry::new(1, 2, 3, Status::INVALID_FIELD).as_bytes()[12..14], [0x04, 0x00]);
     let mut bytes = [0; 512];
     bytes[4] = 0b100;
     let behavior = HostBehavior::read_from_bytes(&bytes).unwrap();
     assert!(
-        behavior.copy_format(0)
-            && behavior.copy_format(2)
-            && !behavior.copy_format(3)
-            && !behavior.copy_format(16)
+        behavior.copy_format(0) && behavior.copy_format(2) && !behavior.copy_format(3) && !behavior.copy_format(16)
     );
 }
 
@@ -175,10 +143,7 @@ fn logs_features_and_fabrics() {
 fn changed(sqe: Sqe) -> Vec<(usize, u8)> {
     let blank = Sqe::new(sqe.opcode(), 0);
     let pairs = blank.as_bytes().iter().zip(sqe.as_bytes()).enumerate();
-    pairs
-        .filter(|(_, (a, b))| a != b)
-        .map(|(at, (_, byte))| (at, *byte))
-        .collect()
+    pairs.filter(|(_, (a, b))| a != b).map(|(at, (_, byte))| (at, *byte)).collect()
 }
 
 #[test]
@@ -190,39 +155,18 @@ fn submission_queue_entries() {
     want[0] = 0x7e;
     want[1] = 0x40;
     want[2..8].copy_from_slice(&[0xaa, 0xbb, 1, 2, 3, 4]);
-    want[24..36].copy_from_slice(&[
-        0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24,
-    ]);
+    want[24..36].copy_from_slice(&[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24]);
     want[39] = 0x5a;
     assert_eq!(sqe.as_bytes(), want);
-    assert_eq!(
-        (sqe.opcode(), sqe.cid(), sqe.nsid(), sqe.psdt(), sqe.fuse()),
-        (0x7e, 0xbbaa, 0x0403_0201, 1, 0)
-    );
+    assert_eq!((sqe.opcode(), sqe.cid(), sqe.nsid(), sqe.psdt(), sqe.fuse()), (0x7e, 0xbbaa, 0x0403_0201, 1, 0));
     assert_eq!(sqe.with_flags(0x82).psdt(), 2);
     assert_eq!(sqe.with_flags(0x82).fuse(), 2);
-    for (n, at) in [
-        (2, 8),
-        (3, 12),
-        (10, 40),
-        (11, 44),
-        (12, 48),
-        (13, 52),
-        (14, 56),
-        (15, 60),
-    ] {
+    for (n, at) in [(2, 8), (3, 12), (10, 40), (11, 44), (12, 48), (13, 52), (14, 56), (15, 60)] {
         let bytes = Sqe::new(0, 0).with_dword(n, 0x8421_1248);
-        assert_eq!(
-            bytes.as_bytes()[at..at + 4],
-            [0x48, 0x12, 0x21, 0x84],
-            "dword {n}"
-        );
+        assert_eq!(bytes.as_bytes()[at..at + 4], [0x48, 0x12, 0x21, 0x84], "dword {n}");
         assert_eq!(bytes.dword(n), 0x8421_1248);
     }
-    assert_eq!(
-        (Sgl::in_capsule(7).kind(), Sgl::transport(7).kind()),
-        (SglKind::InCapsule, SglKind::Transport)
-    );
+    assert_eq!((Sgl::in_capsule(7).kind(), Sgl::transport(7).kind()), (SglKind::InCapsule, SglKind::Transport));
     assert_eq!(Sgl::raw(0, 0, 0x40).kind(), SglKind::Other(0x40));
 }
 
@@ -232,88 +176,29 @@ fn fields_of_commands() {
         (
             "SLBA, NLB",
             Sqe::read(0, 0x0807_0605_0403_0201, 0x0b0a + 1),
-            &[
-                (40, 1),
-                (41, 2),
-                (42, 3),
-                (43, 4),
-                (44, 5),
-                (45, 6),
-                (46, 7),
-                (47, 8),
-                (48, 0x0a),
-                (49, 0x0b),
-            ],
+            &[(40, 1), (41, 2), (42, 3), (43, 4), (44, 5), (45, 6), (46, 7), (47, 8), (48, 0x0a), (49, 0x0b)],
         ),
-        (
-            "65,536 blocks",
-            Sqe::write(0, 0, 65_536),
-            &[(48, 0xff), (49, 0xff)],
-        ),
+        ("65,536 blocks", Sqe::write(0, 0, 65_536), &[(48, 0xff), (49, 0xff)]),
         ("FUA", Sqe::write(0, 0, 1).with_fua(), &[(51, 0x40)]),
         ("DEAC", Sqe::write_zeroes(0, 0, 1, true), &[(51, 0x02)]),
         ("NR, AD", Sqe::deallocate(0, 256), &[(40, 0xff), (44, 0x04)]),
-        (
-            "NR, DESFMT",
-            Sqe::copy(0, 0, 256, 2),
-            &[(48, 0xff), (49, 0x02)],
-        ),
-        (
-            "CNS, CSI",
-            Sqe::identify(0x1c, 0, 0x04),
-            &[(40, 0x1c), (47, 0x04)],
-        ),
+        ("NR, DESFMT", Sqe::copy(0, 0, 256, 2), &[(48, 0xff), (49, 0x02)]),
+        ("CNS, CSI", Sqe::identify(0x1c, 0, 0x04), &[(40, 0x1c), (47, 0x04)]),
         (
             "LID, RAE, NUMD, LPO, CSI",
             Sqe::get_log_page(0x70, 0x0102, (0x0003_0201 + 1) * 4, 4, true),
-            &[
-                (40, 0x70),
-                (41, 0x80),
-                (42, 0x01),
-                (43, 0x02),
-                (44, 0x03),
-                (48, 0x02),
-                (49, 0x01),
-                (59, 0x04),
-            ],
+            &[(40, 0x70), (41, 0x80), (42, 0x01), (43, 0x02), (44, 0x03), (48, 0x02), (49, 0x01), (59, 0x04)],
         ),
-        (
-            "SQID, CID",
-            Sqe::abort(0x0201, 0x0403),
-            &[(40, 1), (41, 2), (42, 3), (43, 4)],
-        ),
-        (
-            "FID, value",
-            Sqe::set_features(7, 0x0403_0201),
-            &[(40, 7), (44, 1), (45, 2), (46, 3), (47, 4)],
-        ),
+        ("SQID, CID", Sqe::abort(0x0201, 0x0403), &[(40, 1), (41, 2), (42, 3), (43, 4)]),
+        ("FID, value", Sqe::set_features(7, 0x0403_0201), &[(40, 7), (44, 1), (45, 2), (46, 3), (47, 4)]),
         ("FID, SEL", Sqe::get_features(7, 3), &[(40, 7), (41, 3)]),
         (
             "QID, SQSIZE, CATTR, KATO",
             Sqe::connect(0x0201, 0x0403 + 1, true, 0x0807_0605),
-            &[
-                (4, 1),
-                (42, 1),
-                (43, 2),
-                (44, 3),
-                (45, 4),
-                (46, 0x04),
-                (48, 5),
-                (49, 6),
-                (50, 7),
-                (51, 8),
-            ],
+            &[(4, 1), (42, 1), (43, 2), (44, 3), (45, 4), (46, 0x04), (48, 5), (49, 6), (50, 7), (51, 8)],
         ),
-        (
-            "Property Get",
-            Sqe::property_get(0x14, true),
-            &[(4, 4), (40, 1), (44, 0x14)],
-        ),
-        (
-            "Property Set",
-            Sqe::property_set(0x14, false, 0x0201),
-            &[(44, 0x14), (48, 1), (49, 2)],
-        ),
+        ("Property Get", Sqe::property_get(0x14, true), &[(4, 4), (40, 1), (44, 0x14)]),
+        ("Property Set", Sqe::property_set(0x14, false, 0x0201), &[(44, 0x14), (48, 1), (49, 2)]),
         ("Disconnect", Sqe::disconnect(), &[(4, 8)]),
     ];
     for (name, sqe, want) in cases {
@@ -322,93 +207,29 @@ fn fields_of_commands() {
     let read = Sqe::read(0, 5, 9).with_fua();
     assert_eq!((read.slba(), read.blocks(), read.fua()), (5, 9, true));
     assert!(Sqe::write_zeroes(0, 0, 1, true).write_zeroes_deallocate());
-    assert_eq!(
-        (
-            Sqe::deallocate(0, 3).dsm_ranges(),
-            Sqe::deallocate(0, 3).dsm_deallocate()
-        ),
-        (3, true)
-    );
-    assert_eq!(
-        (
-            Sqe::copy(0, 0, 3, 2).copy_ranges(),
-            Sqe::copy(0, 0, 3, 2).copy_format()
-        ),
-        (3, 2)
-    );
+    assert_eq!((Sqe::deallocate(0, 3).dsm_ranges(), Sqe::deallocate(0, 3).dsm_deallocate()), (3, true));
+    assert_eq!((Sqe::copy(0, 0, 3, 2).copy_ranges(), Sqe::copy(0, 0, 3, 2).copy_format()), (3, 2));
     let log = Sqe::get_log_page(0x70, 1 << 33, 0x0030_0000, 4, true);
-    assert_eq!(
-        (
-            log.log_page(),
-            log.log_len(),
-            log.log_offset(),
-            log.log_csi()
-        ),
-        (0x70, 0x30_0000, 1 << 33, 4)
-    );
+    assert_eq!((log.log_page(), log.log_len(), log.log_offset(), log.log_csi()), (0x70, 0x30_0000, 1 << 33, 4));
     assert!(log.log_retains_event() && !log.log_offset_is_index());
     assert!(log.with_bits(14, 23, 1, 1).log_offset_is_index());
     let identify = Sqe::identify(0x12, 1, 4).with_bits(10, 16, 16, 0x0506);
-    assert_eq!(
-        (
-            identify.identify_cns(),
-            identify.identify_csi(),
-            identify.identify_controller()
-        ),
-        (0x12, 4, 0x0506)
-    );
+    assert_eq!((identify.identify_cns(), identify.identify_csi(), identify.identify_controller()), (0x12, 4, 0x0506));
     let connect = Sqe::connect(3, 32, true, 5000).with_bits(10, 0, 16, 1);
-    assert_eq!(
-        (
-            connect.connect_queue_id(),
-            connect.connect_sqsize(),
-            connect.connect_record_format()
-        ),
-        (3, 31, 1)
-    );
-    assert_eq!(
-        (
-            connect.connect_disables_flow_control(),
-            connect.connect_keep_alive_ms()
-        ),
-        (true, 5000)
-    );
+    assert_eq!((connect.connect_queue_id(), connect.connect_sqsize(), connect.connect_record_format()), (3, 31, 1));
+    assert_eq!((connect.connect_disables_flow_control(), connect.connect_keep_alive_ms()), (true, 5000));
     let set = Sqe::property_set(0x14, true, 1 << 40);
-    assert_eq!(
-        (
-            set.property_offset(),
-            set.property_size(),
-            set.property_value()
-        ),
-        (0x14, 1, 1 << 40)
-    );
-    assert_eq!(
-        (Sqe::abort(1, 2).abort_queue(), Sqe::abort(1, 2).abort_cid()),
-        (1, 2)
-    );
+    assert_eq!((set.property_offset(), set.property_size(), set.property_value()), (0x14, 1, 1 << 40));
+    assert_eq!((Sqe::abort(1, 2).abort_queue(), Sqe::abort(1, 2).abort_cid()), (1, 2));
     let features = Sqe::get_features(7, 3).with_bits(10, 31, 1, 1);
-    assert_eq!(
-        (
-            features.feature_id(),
-            features.feature_select(),
-            features.feature_save()
-        ),
-        (7, 3, true)
-    );
+    assert_eq!((features.feature_id(), features.feature_select(), features.feature_save()), (7, 3, true));
 }
 
 #[test]
 fn completion_queue_entries() {
-    let cqe =
-        Cqe::new(0x0807, Status::INVALID_FIELD.dnr(), 0x0807_0605_0403_0201).with_sqhd(0x0a09);
-    assert_eq!(
-        cqe.as_bytes(),
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 0x0a, 0, 0, 7, 8, 0x04, 0x80]
-    );
-    assert_eq!(
-        (cqe.cid(), cqe.sqhd(), cqe.result()),
-        (0x0807, 0x0a09, 0x0807_0605_0403_0201)
-    );
+    let cqe = Cqe::new(0x0807, Status::INVALID_FIELD.dnr(), 0x0807_0605_0403_0201).with_sqhd(0x0a09);
+    assert_eq!(cqe.as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 0x0a, 0, 0, 7, 8, 0x04, 0x80]);
+    assert_eq!((cqe.cid(), cqe.sqhd(), cqe.result()), (0x0807, 0x0a09, 0x0807_0605_0403_0201));
     assert_eq!(cqe.status(), Status::INVALID_FIELD.dnr());
 }
 

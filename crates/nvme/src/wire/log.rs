@@ -74,9 +74,7 @@ impl Sqe {
 
     /// Abort of a command.
     pub fn abort(queue_id: u16, cid: u16) -> Self {
-        Self::new(admin_opcode::ABORT, 0)
-            .with_bits(10, 0, 16, queue_id.into())
-            .with_bits(10, 16, 16, cid.into())
+        Self::new(admin_opcode::ABORT, 0).with_bits(10, 0, 16, queue_id.into()).with_bits(10, 16, 16, cid.into())
     }
 
     /// SQID of Abort (dword 10 bits 15:0).
@@ -91,7 +89,7 @@ impl Sqe {
 }
 
 /// Entry of the error log, LID 01h (Base 5.1.12.1.2).
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ErrorEntry {
     /// Counts errors; 0: no entry.

@@ -16,24 +16,20 @@ mod nvm;
 mod pdu;
 mod properties;
 
-pub use command::{
-    CSI_NVM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode,
-};
+pub use command::{CSI_NVM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode};
 pub use discovery::{DiscoveryEntry, DiscoveryHeader, subsystem_type, transport_type};
 pub use fabrics::{CONTROLLER_ID_DYNAMIC, ConnectData, ConnectError, FabricsType};
 pub use features::{AsyncEventConfig, HostBehavior, feature};
 pub use identify::{
-    ControllerList, CopyFormats, IdentifyController, IdentifyNamespace, IndependentNamespace,
-    LbaFormat, NvmControllerLimits, cns, descriptor_type,
+    ControllerList, CopyFormats, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
+    NvmControllerLimits, cns, descriptor_type,
 };
 pub use log::{
-    CommandEffects, EffectsLog, ErrorEntry, FirmwareSlotLog, LID_FEATURES, LID_MI_COMMANDS,
-    SmartLog, log_page,
+    CommandEffects, EffectsLog, ErrorEntry, FirmwareSlotLog, LID_FEATURES, LID_MI_COMMANDS, SmartLog, log_page,
 };
 pub use nvm::{CopySourceEntry, DsmRange};
 pub use pdu::{
-    C2hData, CommonHeader, FatalError, H2cData, IcReq, IcResp, PduKind, R2t, TERM_REQ_DATA_MAX,
-    TermReq, pdu_flags,
+    C2hData, CommonHeader, FatalError, H2cData, IcReq, IcResp, PduKind, R2t, TERM_REQ_DATA_MAX, TermReq, pdu_flags,
 };
 pub use properties::{Cap, Cc, Csts, Version, property};
 

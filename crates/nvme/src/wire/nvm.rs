@@ -8,38 +8,32 @@ use super::command::{Sqe, nvm_opcode};
 impl Sqe {
     /// Read of `blocks` (1 to 65,536) blocks.
     pub fn read(nsid: u32, slba: u64, blocks: u32) -> Self {
-        Self::new(nvm_opcode::READ, nsid)
-            .with_slba(slba)
-            .with_blocks(blocks)
+        Self::new(nvm_opcode::READ, nsid).with_slba(slba).with_blocks(blocks)
     }
 
     /// Write of `blocks` (1 to 65,536) blocks.
     pub fn write(nsid: u32, slba: u64, blocks: u32) -> Self {
-        Self::new(nvm_opcode::WRITE, nsid)
-            .with_slba(slba)
-            .with_blocks(blocks)
+        Self::new(nvm_opcode::WRITE, nsid).with_slba(slba).with_blocks(blocks)
     }
 
     /// Compare of `blocks` (1 to 65,536) blocks.
     pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Self {
-        Self::new(nvm_opcode::COMPARE, nsid)
-            .with_slba(slba)
-            .with_blocks(blocks)
+        Self::new(nvm_opcode::COMPARE, nsid).with_slba(slba).with_blocks(blocks)
     }
 
     /// Verify of `blocks` (1 to 65,536) blocks.
     pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Self {
-        Self::new(nvm_opcode::VERIFY, nsid)
-            .with_slba(slba)
-            .with_blocks(blocks)
+        Self::new(nvm_opcode::VERIFY, nsid).with_slba(slba).with_blocks(blocks)
     }
 
     /// Write Zeroes to `blocks` (1 to 65,536) blocks, which may be deallocated if `deallocate`.
     pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Self {
-        Self::new(nvm_opcode::WRITE_ZEROES, nsid)
-            .with_slba(slba)
-            .with_blocks(blocks)
-            .with_bits(12, 25, 1, deallocate as u32)
+        Self::new(nvm_opcode::WRITE_ZEROES, nsid).with_slba(slba).with_blocks(blocks).with_bits(
+            12,
+            25,
+            1,
+            deallocate as u32,
+        )
     }
 
     /// Flush.
@@ -58,10 +52,12 @@ impl Sqe {
     /// Copy to `slba`; `ranges` (1 to 256) [`CopySourceEntry`]s of descriptor format `format` are its data.
     pub fn copy(nsid: u32, slba: u64, ranges: u32, format: u8) -> Self {
         debug_assert!((1..=256).contains(&ranges), "1 to 256 ranges");
-        Self::new(nvm_opcode::COPY, nsid)
-            .with_slba(slba)
-            .with_bits(12, 0, 8, ranges.wrapping_sub(1))
-            .with_bits(12, 8, 4, format.into())
+        Self::new(nvm_opcode::COPY, nsid).with_slba(slba).with_bits(12, 0, 8, ranges.wrapping_sub(1)).with_bits(
+            12,
+            8,
+            4,
+            format.into(),
+        )
     }
 
     /// Sets Force Unit Access (dword 12 bit 30).
@@ -121,9 +117,7 @@ impl Sqe {
 }
 
 /// A range of a Dataset Management command (NVM 3.2.3).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DsmRange {
     /// Context attributes: hints.
@@ -138,18 +132,12 @@ const _: () = assert!(size_of::<DsmRange>() == 16);
 impl DsmRange {
     /// A range without hints.
     pub const fn new(slba: u64, blocks: u32) -> Self {
-        Self {
-            attributes: U32::ZERO,
-            blocks: U32::new(blocks),
-            slba: U64::new(slba),
-        }
+        Self { attributes: U32::ZERO, blocks: U32::new(blocks), slba: U64::new(slba) }
     }
 }
 
 /// A source of a Copy command, descriptor formats 0h and 2h (NVM 3.2.2). Protection information is not used here.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CopySourceEntry {
     /// Source namespace; format 2h only.

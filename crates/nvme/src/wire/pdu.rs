@@ -69,9 +69,7 @@ impl PduKind {
 }
 
 /// The first 8 bytes of every PDU (TCP 3.6.1).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CommonHeader {
     /// PDU type, see [`PduKind`].
@@ -91,20 +89,12 @@ impl CommonHeader {
     /// A header without data, digests or flags.
     pub const fn new(kind: PduKind) -> Self {
         let header_len = kind.header_len();
-        Self {
-            kind: kind as u8,
-            flags: 0,
-            header_len,
-            data_offset: 0,
-            len: U32::new(header_len as u32),
-        }
+        Self { kind: kind as u8, flags: 0, header_len, data_offset: 0, len: U32::new(header_len as u32) }
     }
 }
 
 /// Initialize Connection Request (TCP 3.6.2.2).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IcReq {
     /// Common header.
@@ -121,9 +111,7 @@ pub struct IcReq {
 const _: () = assert!(size_of::<IcReq>() == 128);
 
 /// Initialize Connection Response (TCP 3.6.2.3).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IcResp {
     /// Common header.
@@ -191,9 +179,7 @@ impl IcResp {
 }
 
 /// Host or Controller to the other: terminate (TCP 3.6.2.4, 3.6.2.5). The header of the offending PDU follows as data.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TermReq {
     /// Common header.
@@ -212,19 +198,11 @@ pub const TERM_REQ_DATA_MAX: usize = 128;
 impl TermReq {
     /// A request of the given direction for `error`, with `data_len` bytes of the offending header behind it.
     pub fn new(kind: PduKind, error: FatalError, data_len: usize) -> Self {
-        debug_assert!(
-            data_len <= TERM_REQ_DATA_MAX,
-            "at most {TERM_REQ_DATA_MAX} bytes are shown"
-        );
+        debug_assert!(data_len <= TERM_REQ_DATA_MAX, "at most {TERM_REQ_DATA_MAX} bytes are shown");
         let mut common = CommonHeader::new(kind);
         common.len.set(common.header_len as u32 + data_len as u32);
         let (fes, fei) = error.to_fields();
-        Self {
-            common,
-            fes: U16::new(fes),
-            fei: U32::new(fei),
-            reserved: [0; 10],
-        }
+        Self { common, fes: U16::new(fes), fei: U32::new(fei), reserved: [0; 10] }
     }
 
     /// What the peer objects to.
@@ -299,9 +277,7 @@ impl fmt::Display for FatalError {
 }
 
 /// Data from the host (TCP 3.6.2.8).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct H2cData {
     /// Common header.
@@ -333,9 +309,7 @@ impl H2cData {
 }
 
 /// Data from the controller (TCP 3.6.2.9).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct C2hData {
     /// Common header.
@@ -366,9 +340,7 @@ impl C2hData {
 }
 
 /// Ready to Transfer (TCP 3.6.2.10).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct R2t {
     /// Common header.

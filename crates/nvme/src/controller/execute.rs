@@ -1,0 +1,426 @@
+//! What commands do once their data is there.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use zerocopy::FromBytes;
+
+use crate::buffer::{BufferSlice, Buffers};
+use crate::nqn::Nqn;
+use crate::status::Status;
+use crate::wire::{CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe, log_page, property};
+
+use super::command::{Admin, Command, Io, PropertySet};
+use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, Connection, Link, State};
+use super::identify::{self, Question, VERSION};
+use super::io::{self, Context};
+use super::request::{MediumId, Operation, OtherCommand, Request};
+use super::shared::{AbortOrder, Controller};
+use super::slots::{Sink, Stage};
+use super::subsystem::ADMIN_ENTRIES_MAX;
+use super::{features, logs};
+
+/// The longest wait for ready, in units of 500 ms: it takes no time at all, and 10 s are what hosts are used to.
+const READY_TIMEOUT_500MS: u16 = 20;
+
+/// CC.CSS: all command sets that are supported.
+const CSS_ALL: u32 = 0b110;
+
+/// Byte offsets that Connect Invalid Parameters points at.
+mod at {
+    pub(super) const QUEUE_ID: u16 = 42;
+    pub(super) const SQSIZE: u16 = 44;
+    pub(super) const HOST_ID: u16 = 0;
+    pub(super) const CONTROLLER_ID: u16 = 16;
+    pub(super) const SUBSYSTEM_NQN: u16 = 256;
+    pub(super) const HOST_NQN: u16 = 512;
+}
+
+/// What an admin command leads to.
+enum Outcome {
+    /// An answer: dword 0 and 1, and data.
+    Answer(u64, Vec<u8>),
+    /// The embedder answers.
+    Embedder,
+    /// The answer comes later.
+    Later(Stage),
+}
+
+impl Connection {
+    /// Carries out a command whose data is complete.
+    pub(super) fn execute(&mut self, now: Instant, slot: u32, buffers: &mut impl Buffers) {
+        self.slots.get_mut(slot).stage = Stage::WithEmbedder;
+        match &self.slots.get(slot).command {
+            Command::Io(_) => self.execute_io(slot, buffers),
+            Command::Admin(admin) => {
+                let admin = admin.clone();
+                self.execute_admin(now, slot, &admin);
+            }
+            Command::Other { nsid, medium, admin } => {
+                let (nsid, medium, admin) = (*nsid, *medium, *admin);
+                self.hand_over(slot, nsid, medium, admin);
+            }
+            Command::Connect => self.execute_connect(now, slot),
+            Command::PropertyGet { offset, eight_bytes } => {
+                let (offset, eight_bytes) = (*offset, *eight_bytes);
+                match self.property(offset, eight_bytes) {
+                    Ok(value) => self.answer(slot, Status::SUCCESS, value),
+                    Err(status) => self.answer(slot, status, 0),
+                }
+            }
+            Command::PropertySet(PropertySet::Configuration(cc)) => {
+                let cc = *cc;
+                if let Some(link) = &self.link {
+                    link.controller.set_cc(cc);
+                }
+                if cc.enable() == 0 {
+                    self.drop_events();
+                }
+                self.answer(slot, Status::SUCCESS, 0);
+            }
+            Command::Disconnect => {
+                self.answer(slot, Status::SUCCESS, 0);
+                self.end(None, State::Draining);
+            }
+        }
+    }
+
+    fn execute_io(&mut self, slot: u32, buffers: &mut impl Buffers) {
+        let Some(link) = &self.link else { return };
+        let command = self.slots.get_mut(slot);
+        let sink = std::mem::take(&mut command.sink);
+        let data = match &sink {
+            Sink::Buffer(buffer) => Some(BufferSlice::new(*buffer, command.len)),
+            Sink::None | Sink::Memory(_) => None,
+        };
+        let parameters = match &sink {
+            Sink::Memory(memory) => memory.as_slice(),
+            Sink::None | Sink::Buffer(_) => &[],
+        };
+        let Command::Io(io) = &command.command else { return };
+        let host_behavior = matches!(io, Io::Copy { .. }).then(|| link.controller.host_behavior());
+        let write_cache = link.controller.write_cache();
+        let context = Context { namespaces: &link.namespaces, write_cache, host_behavior };
+        match io::request(&command.sqe, io, command.len, data, parameters, &context) {
+            Ok(Some((medium, operation))) => {
+                let nsid = command.sqe.nsid();
+                let tag = self.slots.tag(slot);
+                self.requests.push_back(Request { tag, nsid, medium, operation });
+            }
+            Ok(None) => self.answer(slot, Status::SUCCESS, 0),
+            Err(status) => {
+                Self::release(sink, buffers);
+                self.answer(slot, status, 0);
+            }
+        }
+    }
+
+    /// A command whose meaning is the embedder's.
+    fn hand_over(&mut self, slot: u32, nsid: u32, medium: MediumId, admin: bool) {
+        let command = self.slots.get_mut(slot);
+        let data = match std::mem::take(&mut command.sink) {
+            Sink::Buffer(buffer) => Some(BufferSlice::new(buffer, command.len)),
+            Sink::None | Sink::Memory(_) => None,
+        };
+        if data.is_some() {
+            command.len = 0;
+        }
+        let answer_len_max = command.len;
+        let other = OtherCommand { sqe: Box::new(command.sqe), admin, data, answer_len_max };
+        let tag = self.slots.tag(slot);
+        self.requests.push_back(Request { tag, nsid, medium, operation: Operation::Other(other) });
+    }
+
+    // -- admin --------------------------------------------------------------------------------------------------------
+
+    fn execute_admin(&mut self, now: Instant, slot: u32, admin: &Admin) {
+        let parameters = match std::mem::take(&mut self.slots.get_mut(slot).sink) {
+            Sink::Memory(memory) => memory,
+            Sink::None | Sink::Buffer(_) => Vec::new(),
+        };
+        match self.admin_outcome(now, slot, admin, &parameters) {
+            Ok(Outcome::Answer(result, data)) => self.answer_bytes(slot, &data, result),
+            Ok(Outcome::Embedder) => {
+                let nsid = self.slots.get(slot).sqe.nsid();
+                let namespace = self.link.as_ref().and_then(|link| link.namespaces.get(nsid));
+                let medium = namespace.map_or(MediumId(u64::MAX), |namespace| namespace.medium);
+                self.slots.get_mut(slot).command = Command::Other { nsid, medium, admin: true };
+                self.hand_over(slot, nsid, medium, true);
+            }
+            Ok(Outcome::Later(stage)) => self.slots.get_mut(slot).stage = stage,
+            Err(status) => self.answer(slot, status, 0),
+        }
+        if matches!(admin, Admin::AsyncEventRequest | Admin::GetLogPage { .. } | Admin::SetFeatures { .. }) {
+            self.tell_events();
+        }
+        self.note_activity(now, matches!(admin, Admin::KeepAlive | Admin::SetFeatures { .. }));
+    }
+
+    fn admin_outcome(&mut self, now: Instant, slot: u32, admin: &Admin, parameters: &[u8]) -> Result<Outcome, Status> {
+        let Some(link) = &self.link else { return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()) };
+        let controller = &link.controller;
+        let all_command_sets = controller.cc().css() == CSS_ALL;
+        match *admin {
+            Admin::Identify { cns, nsid, controller: first, csi } => {
+                let question = Question { cns, nsid, controller: first, csi };
+                Ok(match identify::answer(controller, &link.namespaces, all_command_sets, question)? {
+                    identify::Answer::Ours(bytes) => Outcome::Answer(0, bytes),
+                    identify::Answer::Embedder => Outcome::Embedder,
+                })
+            }
+            Admin::GetLogPage { lid, offset, len, csi, retain_event } => {
+                let by_index = self.slots.get(slot).sqe.log_offset_is_index();
+                if len > u64::from(controller.subsystem.config.transfer_len_max) || by_index {
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
+                let clear = !retain_event;
+                match logs::page(&self.subsystems, controller, lid, csi, clear)? {
+                    logs::Answer::Embedder => Ok(Outcome::Embedder),
+                    logs::Answer::Ours(page) => {
+                        let bytes = logs::part(&page, offset, len as usize)?;
+                        if clear && matches!(lid, log_page::CHANGED_NAMESPACES | log_page::DISCOVERY) {
+                            controller.unmask(lid);
+                        }
+                        Ok(Outcome::Answer(0, bytes))
+                    }
+                }
+            }
+            Admin::GetFeatures { fid, select, value } => {
+                let answer = features::get(controller, now, fid, select, value)?;
+                Ok(Outcome::Answer(answer.value.into(), answer.data))
+            }
+            Admin::SetFeatures { fid, value } => {
+                let save = self.slots.get(slot).sqe.feature_save();
+                let answer = features::set(controller, now, fid, value, save, parameters)?;
+                Ok(Outcome::Answer(answer.value.into(), Vec::new()))
+            }
+            Admin::Abort { queue_id, cid } => self.abort(slot, queue_id, cid),
+            Admin::AsyncEventRequest => {
+                if self.events.len() >= ASYNC_EVENTS_MAX.into() {
+                    return Err(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED.dnr());
+                }
+                self.events.push_back(self.slots.tag(slot));
+                Ok(Outcome::Later(Stage::AwaitsEvent))
+            }
+            Admin::KeepAlive => Ok(Outcome::Answer(0, Vec::new())),
+        }
+    }
+
+    /// Restarts the timer of Keep Alive. Discovery controllers without a timeout count every command.
+    fn note_activity(&mut self, now: Instant, restarts: bool) {
+        let Some(link) = &self.link else { return };
+        if restarts || link.controller.subsystem.is_discovery() && link.controller.features().keep_alive_ms == 0 {
+            self.deadline = self.keep_alive(link).map(|timeout| now + timeout);
+        }
+    }
+
+    // -- events -------------------------------------------------------------------------------------------------------
+
+    /// Answers requests for events with what there is to tell.
+    pub(super) fn tell_events(&mut self) {
+        while let Some(tag) = self.events.front().copied() {
+            let Some(slot) = self.slots.tagged(tag) else {
+                self.events.pop_front();
+                continue;
+            };
+            let Some(result) = self.link.as_ref().and_then(|link| link.controller.next_event()) else { return };
+            self.events.pop_front();
+            self.answer(slot, Status::SUCCESS, result);
+        }
+    }
+
+    /// A reset ends the requests for events without an answer (Base 5.1.2).
+    fn drop_events(&mut self) {
+        for tag in std::mem::take(&mut self.events) {
+            if let Some(slot) = self.slots.tagged(tag) {
+                self.slots.remove(slot);
+            }
+        }
+    }
+
+    // -- abort --------------------------------------------------------------------------------------------------------
+
+    fn abort(&mut self, slot: u32, queue_id: u16, cid: u16) -> Result<Outcome, Status> {
+        let outstanding = self.slots.indices().filter(|slot| self.slots.get(*slot).stage == Stage::AwaitsAbort);
+        if outstanding.count() >= ABORTS_MAX.into() {
+            return Err(Status::ABORT_COMMAND_LIMIT_EXCEEDED.dnr());
+        }
+        if queue_id == 0 {
+            let own = self.slots.get(slot).sqe.cid() == cid;
+            let aborted = !own && self.abort_here(cid);
+            return Ok(Outcome::Answer(abort_result(aborted), Vec::new()));
+        }
+        let order = AbortOrder { cid, abort: self.slots.tag(slot) };
+        let ordered = self.link.as_ref().is_some_and(|link| link.controller.order_abort(queue_id, order));
+        if ordered {
+            Ok(Outcome::Later(Stage::AwaitsAbort))
+        } else {
+            Ok(Outcome::Answer(abort_result(false), Vec::new()))
+        }
+    }
+
+    /// Ends a command of this queue if it has not begun; asks the embedder to, if it has. Returns whether it ended.
+    fn abort_here(&mut self, cid: u16) -> bool {
+        let Some(slot) = self.slots.find(cid) else { return false };
+        match self.slots.get(slot).stage {
+            // Before its data was asked for: afterwards the data that is on its way would find no command.
+            Stage::AwaitsBuffer | Stage::AwaitsEvent => {
+                self.answer(slot, Status::COMMAND_ABORT_REQUESTED, 0);
+                true
+            }
+            Stage::WithEmbedder => {
+                let tag = self.slots.tag(slot);
+                let sqe: Sqe = self.slots.get(slot).sqe;
+                let request =
+                    Request { tag, nsid: sqe.nsid(), medium: MediumId(u64::MAX), operation: Operation::Cancel };
+                self.requests.push_back(request);
+                false
+            }
+            Stage::InCapsule | Stage::AwaitsData | Stage::AwaitsAbort | Stage::Free => false,
+        }
+    }
+
+    /// An I/O queue does what the admin queue asked for.
+    pub(super) fn obey_aborts(&mut self) {
+        let Some(link) = &self.link else { return };
+        let controller = link.controller.clone();
+        for order in controller.take_abort_orders(link.queue_id) {
+            let aborted = self.abort_here(order.cid);
+            controller.answer_abort(order.abort, aborted);
+        }
+    }
+
+    /// The admin queue passes on what I/O queues said.
+    pub(super) fn finish_aborts(&mut self) {
+        let Some(link) = &self.link else { return };
+        for (tag, aborted) in link.controller.take_abort_answers() {
+            let waits = |slot: &u32| self.slots.get(*slot).stage == Stage::AwaitsAbort;
+            if let Some(slot) = self.slots.tagged(tag).filter(waits) {
+                self.answer(slot, Status::SUCCESS, abort_result(aborted));
+            }
+        }
+    }
+
+    // -- fabrics ------------------------------------------------------------------------------------------------------
+
+    fn property(&self, offset: u32, eight_bytes: bool) -> Result<u64, Status> {
+        let link = self.link.as_ref().ok_or(Status::COMMAND_SEQUENCE_ERROR.dnr())?;
+        let controller = &link.controller;
+        match (offset, eight_bytes) {
+            (property::CAP, true) => Ok(capabilities(controller).0),
+            (property::VS, false) => Ok(VERSION.0.into()),
+            (property::CC, false) => Ok(controller.cc().0.into()),
+            (property::CSTS, false) => Ok(controller.csts().0.into()),
+            (property::CRTO, false) => Ok(READY_TIMEOUT_500MS.into()),
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    fn execute_connect(&mut self, now: Instant, slot: u32) {
+        let Sink::Memory(data) = std::mem::take(&mut self.slots.get_mut(slot).sink) else { return };
+        let sqe = self.slots.get(slot).sqe;
+        match self.connect(&sqe, &data) {
+            Err((status, error)) => self.answer(slot, status.dnr(), error.map_or(0, ConnectError::to_result)),
+            Ok(link) => {
+                let controller_id = link.controller.cntlid;
+                self.slots.expect(link.entries);
+                self.deadline =
+                    if link.queue_id == 0 { self.keep_alive(&link).map(|timeout| now + timeout) } else { None };
+                let flow_control = link.flow_control;
+                self.link = Some(link);
+                self.state = State::Live;
+                if flow_control {
+                    self.answer(slot, Status::SUCCESS, controller_id.into());
+                } else {
+                    // A queue head of FFFFh says that flow control is off (Base 6.3).
+                    self.slots.remove(slot);
+                    let cqe = Cqe::new(sqe.cid(), Status::SUCCESS, controller_id.into());
+                    self.respond_raw(cqe.with_sqhd(0xffff));
+                }
+            }
+        }
+    }
+
+    fn connect(&self, sqe: &Sqe, data: &[u8]) -> Result<Link, (Status, Option<ConnectError>)> {
+        let in_command = |offset| (Status::CONNECT_INVALID_PARAMETERS, Some(ConnectError::InCommand(offset)));
+        let in_data = |offset| (Status::CONNECT_INVALID_PARAMETERS, Some(ConnectError::InData(offset)));
+        if sqe.connect_record_format() != 0 {
+            return Err((Status::CONNECT_INCOMPATIBLE_FORMAT, None));
+        }
+        let data = ConnectData::ref_from_bytes(data).map_err(|_| (Status::INTERNAL_ERROR, None))?;
+        let subsystem_nqn = Nqn::from_field(&data.subsystem_nqn).map_err(|_| in_data(at::SUBSYSTEM_NQN))?;
+        let host = Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?;
+        let subsystem = self.subsystems.get(&subsystem_nqn).ok_or(in_data(at::SUBSYSTEM_NQN))?;
+        if !subsystem.allows(&host) {
+            return Err((Status::CONNECT_INVALID_HOST, None));
+        }
+        let queue_id = sqe.connect_queue_id();
+        let most = if queue_id == 0 { ADMIN_ENTRIES_MAX } else { subsystem.config.queue_entries_max };
+        let sqsize = sqe.connect_sqsize();
+        if sqsize == 0 || sqsize >= most {
+            return Err(in_command(at::SQSIZE));
+        }
+        let close = Arc::new(AtomicBool::new(false));
+        let (controller, all_command_sets) = if queue_id == 0 {
+            if data.controller_id.get() != CONTROLLER_ID_DYNAMIC {
+                return Err(in_data(at::CONTROLLER_ID));
+            }
+            if self.subsystems.is_shutting_down() {
+                return Err((Status::CONNECT_CONTROLLER_BUSY, None));
+            }
+            let keep_alive_ms = sqe.connect_keep_alive_ms();
+            let (of, waker) = (subsystem.clone(), self.waker.clone());
+            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker);
+            (subsystem.attach(make).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?, false)
+        } else {
+            if subsystem.is_discovery() || queue_id > subsystem.config.io_queues_max {
+                return Err(in_command(at::QUEUE_ID));
+            }
+            let found = subsystem.controller(data.controller_id.get()).filter(|found| !found.is_closed());
+            let controller = found.ok_or(in_data(at::CONTROLLER_ID))?;
+            if controller.host != host {
+                return Err(in_data(at::HOST_NQN));
+            }
+            if controller.host_id != data.host_id {
+                return Err(in_data(at::HOST_ID));
+            }
+            if !controller.is_ready() {
+                return Err((Status::COMMAND_SEQUENCE_ERROR, None));
+            }
+            if !controller.add_queue(queue_id, self.waker.clone(), close.clone()) {
+                return Err((Status::INVALID_QUEUE_IDENTIFIER, None));
+            }
+            let all_command_sets = controller.cc().css() == CSS_ALL;
+            (controller, all_command_sets)
+        };
+        Ok(Link {
+            queue_id,
+            entries: sqsize + 1,
+            flow_control: !sqe.connect_disables_flow_control(),
+            sqhd: 0,
+            namespaces: subsystem.snapshot(),
+            all_command_sets,
+            counters: controller.add_counters(),
+            controller,
+            close,
+        })
+    }
+}
+
+/// Dword 0 of the answer to Abort: bit 0 is set if the command was not aborted (Base 5.1.1).
+fn abort_result(aborted: bool) -> u64 {
+    u64::from(!aborted)
+}
+
+fn capabilities(controller: &Controller) -> Cap {
+    let subsystem = &controller.subsystem;
+    let most = if subsystem.is_discovery() { ADMIN_ENTRIES_MAX } else { subsystem.config.queue_entries_max };
+    Cap::default()
+        .with_mqes(u64::from(most) - 1)
+        .with_cqr(1)
+        .with_to(READY_TIMEOUT_500MS.into())
+        .with_css_nvm(1)
+        .with_css_multiple(u64::from(!subsystem.is_discovery()))
+        .with_crms_with_media(1)
+}

@@ -1,0 +1,184 @@
+//! Answers to Get Log Page (Base 5.1.12).
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use crate::status::Status;
+use crate::wire::{
+    CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, SmartLog, admin_opcode, log_page, nvm_opcode,
+};
+
+use super::features;
+use super::shared::{Controller, ERROR_LOG_ENTRIES};
+use super::subsystem::{Subsystems, pad};
+
+/// A composite temperature of 25 °C: there is no sensor.
+const TEMPERATURE_K: u16 = 298;
+
+/// Who answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// We, with the whole page.
+    Ours(Vec<u8>),
+    /// The embedder.
+    Embedder,
+}
+
+/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over.
+pub(super) fn page(
+    subsystems: &Subsystems,
+    controller: &Controller,
+    lid: u8,
+    csi: u8,
+    clear: bool,
+) -> Result<Answer, Status> {
+    let subsystem = &controller.subsystem;
+    if subsystem.is_discovery() {
+        return match lid {
+            log_page::DISCOVERY => Ok(Answer::Ours(discovery(subsystems, controller))),
+            log_page::ERROR => Ok(Answer::Ours(errors(controller))),
+            log_page::SUPPORTED_PAGES => Ok(Answer::Ours(supported_pages(controller))),
+            _ => Err(Status::INVALID_LOG_PAGE.dnr()),
+        };
+    }
+    let bytes = match lid {
+        log_page::SUPPORTED_PAGES => supported_pages(controller),
+        log_page::ERROR => errors(controller),
+        log_page::SMART => smart(controller).as_bytes().to_vec(),
+        log_page::FIRMWARE_SLOT => {
+            let mut revision = [0; 8];
+            pad(&mut revision, &subsystem.config.firmware);
+            FirmwareSlotLog::new(revision).as_bytes().to_vec()
+        }
+        log_page::CHANGED_NAMESPACES => changed(controller, clear),
+        log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
+        log_page::FEATURES => supported_features(),
+        log_page::MI_COMMANDS => vec![0; 4096],
+        _ if subsystem.config.command_sets.iter().any(|set| set.log_pages.contains(&lid)) => {
+            return Ok(Answer::Embedder);
+        }
+        _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
+    };
+    Ok(Answer::Ours(bytes))
+}
+
+/// The bytes that were asked for. What lies behind the page's end reads as zeroes (Base 5.1.12), a start behind it is an
+/// error.
+pub(super) fn part(page: &[u8], offset: u64, len: usize) -> Result<Vec<u8>, Status> {
+    let from = usize::try_from(offset).ok().filter(|from| *from <= page.len() && from.is_multiple_of(4));
+    let from = from.ok_or(Status::INVALID_FIELD.dnr())?;
+    let to = page.len().min(from + len);
+    let mut bytes = page[from..to].to_vec();
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+fn discovery(subsystems: &Subsystems, controller: &Controller) -> Vec<u8> {
+    let (generation, entries) = subsystems.discovery_log(&controller.host);
+    let mut page = DiscoveryHeader::new(generation, entries.len() as u64).as_bytes().to_vec();
+    for entry in &entries {
+        page.extend_from_slice(entry.as_bytes());
+    }
+    page
+}
+
+fn errors(controller: &Controller) -> Vec<u8> {
+    let mut page: Vec<u8> = controller.errors().iter().flat_map(|entry| entry.as_bytes().to_vec()).collect();
+    page.resize(ERROR_LOG_ENTRIES * 64, 0);
+    page
+}
+
+fn smart(controller: &Controller) -> SmartLog {
+    // A data unit is a thousand units of 512 bytes, rounded up (Base 5.1.12.1.3).
+    let units = |bytes: u64| u128::from(bytes.div_ceil(512_000)).to_le_bytes();
+    let totals = controller.totals();
+    let mut log = SmartLog::zeroed();
+    log.temperature_k.set(TEMPERATURE_K);
+    log.spare_percent = 100;
+    log.spare_threshold_percent = 10;
+    log.data_units_read = units(totals.read_bytes);
+    log.data_units_written = units(totals.written_bytes);
+    log.read_commands = u128::from(totals.reads).to_le_bytes();
+    log.write_commands = u128::from(totals.writes).to_le_bytes();
+    log.error_entries = u128::from(totals.errors).to_le_bytes();
+    log
+}
+
+fn changed(controller: &Controller, clear: bool) -> Vec<u8> {
+    let mut page: Vec<u8> = controller.changed_namespaces(clear).iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
+    page.resize(4096, 0);
+    page
+}
+
+/// What the commands of a command set do. The admin part is the same for all.
+fn effects(controller: &Controller, csi: u8) -> Result<EffectsLog, Status> {
+    use CommandEffects as E;
+    let config = &controller.subsystem.config;
+    let set = config.command_set(csi);
+    if csi != CSI_NVM && set.is_none() {
+        return Err(Status::INVALID_IO_COMMAND_SET.dnr());
+    }
+    let mut log = EffectsLog::zeroed();
+    for opcode in [
+        admin_opcode::GET_LOG_PAGE,
+        admin_opcode::IDENTIFY,
+        admin_opcode::ABORT,
+        admin_opcode::GET_FEATURES,
+        admin_opcode::ASYNC_EVENT_REQUEST,
+        admin_opcode::KEEP_ALIVE,
+    ] {
+        log.admin[usize::from(opcode)].set(E::SUPPORTED);
+    }
+    log.admin[usize::from(admin_opcode::SET_FEATURES)].set(E::SUPPORTED | E::CHANGES_CONTROLLER);
+    for (opcode, entry) in config.command_sets.iter().flat_map(|set| &set.admin_commands) {
+        log.admin[usize::from(*opcode)].set(entry | E::SUPPORTED);
+    }
+    if csi == CSI_NVM {
+        for opcode in [nvm_opcode::FLUSH, nvm_opcode::READ, nvm_opcode::COMPARE, nvm_opcode::VERIFY] {
+            log.io[usize::from(opcode)].set(E::SUPPORTED);
+        }
+        for opcode in [nvm_opcode::WRITE, nvm_opcode::WRITE_ZEROES, nvm_opcode::DATASET_MANAGEMENT, nvm_opcode::COPY] {
+            log.io[usize::from(opcode)].set(E::SUPPORTED | E::CHANGES_BLOCKS);
+        }
+    }
+    for (opcode, entry) in set.into_iter().flat_map(|set| &set.io_commands) {
+        log.io[usize::from(*opcode)].set(entry | E::SUPPORTED);
+    }
+    Ok(log)
+}
+
+/// LID 00h: a dword per page, bit 0 supported.
+fn supported_pages(controller: &Controller) -> Vec<u8> {
+    let mut pages = [U32::ZERO; 256];
+    let ours: &[u8] = if controller.subsystem.is_discovery() {
+        &[log_page::SUPPORTED_PAGES, log_page::ERROR, log_page::DISCOVERY]
+    } else {
+        &[
+            log_page::SUPPORTED_PAGES,
+            log_page::ERROR,
+            log_page::SMART,
+            log_page::FIRMWARE_SLOT,
+            log_page::CHANGED_NAMESPACES,
+            log_page::EFFECTS,
+            log_page::FEATURES,
+            log_page::MI_COMMANDS,
+        ]
+    };
+    let declared = controller.subsystem.config.command_sets.iter().flat_map(|set| &set.log_pages);
+    for lid in ours.iter().chain(declared) {
+        pages[usize::from(*lid)].set(1);
+    }
+    pages.as_bytes().to_vec()
+}
+
+/// LID 12h: a dword per feature, bit 0 supported, bit 1 changeable, bit 21 it belongs to the controller.
+fn supported_features() -> Vec<u8> {
+    let mut page = [U32::ZERO; 256];
+    for (fid, entry) in page.iter_mut().enumerate() {
+        if let Some(changeable) = features::supported(fid as u8, false) {
+            let change = if changeable == features::Changeable::Yes { 1 << 1 } else { 0 };
+            entry.set(1 | change | 1 << 21);
+        }
+    }
+    page.as_bytes().to_vec()
+}
