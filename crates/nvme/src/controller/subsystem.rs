@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
@@ -17,6 +17,8 @@ use super::shared::{Controller, Notice};
 /// All that a target serves. See the [module](self).
 #[derive(Debug)]
 pub struct Subsystems {
+    /// For the subsystems, whose changes the discovery log tells.
+    me: Weak<Subsystems>,
     state: Mutex<Served>,
     discovery: Arc<Subsystem>,
     shutting_down: AtomicBool,
@@ -41,9 +43,10 @@ impl Subsystems {
             write_cache: false,
             ..SubsystemConfig::new(Nqn::discovery(), "discovery")
         };
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             state: Mutex::default(),
-            discovery: Arc::new(Subsystem::new(config)),
+            discovery: Arc::new(Subsystem::new(config, me.clone())),
             shutting_down: AtomicBool::new(false),
         })
     }
@@ -56,9 +59,9 @@ impl Subsystems {
         if nqn.is_discovery() || state.subsystems.contains_key(&nqn) {
             return Err(ConfigError::NameTaken(nqn));
         }
-        let subsystem = Arc::new(Subsystem::new(config));
+        let subsystem = Arc::new(Subsystem::new(config, self.me.clone()));
         state.subsystems.insert(nqn, subsystem.clone());
-        self.discovery_changed(state);
+        self.change_discovery(state);
         Ok(subsystem)
     }
 
@@ -66,7 +69,7 @@ impl Subsystems {
     pub fn remove(&self, nqn: &Nqn) -> bool {
         let mut state = lock(&self.state);
         let Some(subsystem) = state.subsystems.remove(nqn) else { return false };
-        self.discovery_changed(state);
+        self.change_discovery(state);
         subsystem.close_controllers(|_| true);
         true
     }
@@ -79,21 +82,11 @@ impl Subsystems {
         lock(&self.state).subsystems.get(nqn).cloned()
     }
 
-    /// Changes who may connect to a subsystem; controllers of hosts that no longer may are closed, and hosts of the
-    /// discovery service are told. Returns whether the subsystem exists.
-    pub fn set_allowed_hosts(&self, nqn: &Nqn, hosts: AllowedHosts) -> bool {
-        let state = lock(&self.state);
-        let Some(subsystem) = state.subsystems.get(nqn).cloned() else { return false };
-        subsystem.set_allowed_hosts(hosts);
-        self.discovery_changed(state);
-        true
-    }
-
     /// Sets the addresses that the discovery log tells.
     pub fn set_listeners(&self, listeners: Vec<Listener>) {
         let mut state = lock(&self.state);
         state.listeners = listeners;
-        self.discovery_changed(state);
+        self.change_discovery(state);
     }
 
     /// Ends every connection once the commands that the embedder has are answered, for a graceful stop: woken
@@ -123,7 +116,8 @@ impl Subsystems {
         (state.generation, entries)
     }
 
-    fn discovery_changed(&self, mut state: MutexGuard<'_, Served>) {
+    /// Ends a change of what the discovery log tells.
+    fn change_discovery(&self, mut state: MutexGuard<'_, Served>) {
         state.generation += 1;
         drop(state);
         for controller in self.discovery.controllers_now() {
@@ -158,6 +152,7 @@ pub(super) fn pad(field: &mut [u8], text: &str) {
 #[derive(Debug)]
 pub struct Subsystem {
     pub(super) config: SubsystemConfig,
+    parent: Weak<Subsystems>,
     state: Mutex<SubsystemState>,
     /// Changes with the namespaces.
     epoch: AtomicU64,
@@ -193,14 +188,14 @@ impl Namespaces {
 const CNTLID_MAX: u16 = 0xffef;
 
 impl Subsystem {
-    fn new(config: SubsystemConfig) -> Self {
+    fn new(config: SubsystemConfig, parent: Weak<Subsystems>) -> Self {
         let state = SubsystemState {
             namespaces: Arc::default(),
             allowed_hosts: config.allowed_hosts.clone(),
             controllers: BTreeMap::new(),
             last_cntlid: 0,
         };
-        Self { config, state: Mutex::new(state), epoch: AtomicU64::new(0) }
+        Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0) }
     }
 
     /// Its name.
@@ -249,11 +244,14 @@ impl Subsystem {
         self.controllers_now().iter().map(|controller| controller.info()).collect()
     }
 
-    fn set_allowed_hosts(&self, hosts: AllowedHosts) {
-        let mut state = lock(&self.state);
-        state.allowed_hosts = hosts.clone();
-        drop(state);
+    /// Changes who may connect; controllers of hosts that no longer may are closed, and hosts of the discovery service
+    /// are told.
+    pub fn set_allowed_hosts(&self, hosts: AllowedHosts) {
+        lock(&self.state).allowed_hosts = hosts.clone();
         self.close_controllers(|controller| !hosts.contains(&controller.host));
+        if let Some(parent) = self.parent.upgrade() {
+            parent.change_discovery(lock(&parent.state));
+        }
     }
 
     fn change_namespaces<T>(
