@@ -215,7 +215,7 @@ pub enum CallError {
     },
     /// The function returned more bytes than its output holds.
     #[error(
-        "{place}: {function} returned {returned}, but its output holds {cap} bytes; ask for more with DS_OUTPUT_RATIO in its source"
+        "{place}: {function} returned {returned}, but its output holds {cap} bytes; ask for more with DS_OUTPUT in its source"
     )]
     OutputFull {
         /// Which program.

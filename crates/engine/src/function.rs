@@ -163,7 +163,7 @@ impl Function {
 fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
     Program::new(image, program, helpers).map(Arc::new).map_err(|findings| LoadError::Refused {
         program: image.programs[program].section.clone(),
-        report: findings.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"),
+        report: findings.iter().map(|d| d.render(image)).collect::<Vec<_>>().join("\n"),
         findings,
     })
 }

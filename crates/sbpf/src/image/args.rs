@@ -6,8 +6,10 @@ use super::error::ImageError;
 use super::{ArgField, ArgSchema, ArgType};
 use crate::helpers::{Helper, Param, Return};
 
-/// Index of the parameter whose type is the schema.
-const ARGS_PARAM: usize = 3;
+/// Index of the parameter whose type describes the result.
+pub(super) const RESULT_PARAM: usize = 0;
+/// Index of the parameter whose type describes the arguments.
+pub(super) const ARGS_PARAM: usize = 3;
 /// Most fields of a schema.
 const FIELDS_MAX: usize = 256;
 /// Deepest nesting of structures.
@@ -15,10 +17,14 @@ const DEPTH_MAX: usize = 8;
 const SIGNED: u32 = 1;
 const BOOL: u32 = 4;
 
-/// The schema of a program's arguments: the structure that its fourth parameter points to. `None`
-/// when that is no pointer to a structure.
-pub(super) fn schema(btf: &Btf<'_>, program: &str, function: u32) -> Result<Option<ArgSchema>, ImageError> {
-    let Some(id) = btf.prototype(function).and_then(|p| p.params.get(ARGS_PARAM).copied()) else {
+/// The structure that a parameter of a program points to. `None` when it points to something else.
+pub(super) fn schema(
+    btf: &Btf<'_>,
+    program: &str,
+    function: u32,
+    param: usize,
+) -> Result<Option<ArgSchema>, ImageError> {
+    let Some(id) = btf.prototype(function).and_then(|p| p.params.get(param).copied()) else {
         return Ok(None);
     };
     let pointee = btf.strip(id).filter(|(_, t)| t.kind == kind::PTR).and_then(|(_, t)| btf.strip(t.size_or_type));

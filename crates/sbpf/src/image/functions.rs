@@ -189,6 +189,7 @@ impl<'a> Functions<'a> {
             flags: head.flags.iter().map(|&f| f.to_owned()).collect(),
             function: self.list.partition_point(|f| f.start < slot),
             args: None,
+            result: None,
         }
     }
 }

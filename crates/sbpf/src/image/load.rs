@@ -72,7 +72,9 @@ impl Image {
             };
             functions.add_params(&btf, type_of);
             for p in &mut programs {
-                p.args = args_of(&btf, p, type_of(&functions.list[p.function]))?;
+                let ty = type_of(&functions.list[p.function]);
+                p.args = args_of(&btf, p, ty)?;
+                p.result = result_of(&btf, p, ty);
             }
             check_declarations(&object, &btf, helpers)?;
             if let Some(ext) = ext {
@@ -161,8 +163,16 @@ fn function_types(map: &CodeMap<'_, '_>, ext: Option<&Ext<'_>>) -> HashMap<usize
 
 fn args_of(btf: &Btf<'_>, program: &Program, function: Option<u32>) -> Result<Option<super::ArgSchema>, ImageError> {
     match (program.kind, function) {
-        (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id),
+        (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id, args::ARGS_PARAM),
         _ => Ok(None),
+    }
+}
+
+/// A result that cannot be described is shown as bytes; that is no error.
+fn result_of(btf: &Btf<'_>, program: &Program, function: Option<u32>) -> Option<super::ArgSchema> {
+    match (program.kind, function) {
+        (Kind::Read, Some(id)) => args::schema(btf, &program.name, id, args::RESULT_PARAM).ok().flatten(),
+        _ => None,
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Program {
     pub function: usize,
     /// The schema of its arguments, from the BTF type of parameter 4.
     pub args: Option<ArgSchema>,
+    /// What its output is rows of, from the BTF type of parameter 1.
+    pub result: Option<ArgSchema>,
 }
 
 /// Program kinds, chosen by section name.
@@ -310,6 +312,7 @@ impl Image {
                 flags: Vec::new(),
                 function: 0,
                 args: None,
+                result: None,
             }],
             imports,
             ..Self::default()
