@@ -1,3 +1,40 @@
 //! Run a function at the disk's side: the public crate.
+//!
+//! ```no_run
+//! use diskside::{Call, Engine, Sink, Source, args};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::new(diskside::helpers());
+//! let stats = diskside::resolve(&engine, "stats64")?;
+//! let call = Call::new(&stats, vec![Source::file("data.bin")], Vec::new());
+//! let outcome = engine.run(&call, &mut Sink::Memory)?;
+//! println!("{} bytes in, {} bytes out", outcome.stats.input_bytes, outcome.result.len());
+//! # Ok(()) }
+//! ```
+//!
+//! | Module | What it is for |
+//! |---|---|
+//! | [`library`] | finding a function: shipped, an object, or C source to compile |
+//! | [`compile`] | compiling C source with clang |
+//! | [`result`] | reading a result by the structure that describes it |
+//! | [`args`] | arguments by name |
+//! | [`sandbox`] | the sandbox itself: images, the verifier, the checked IR |
 
 #![forbid(unsafe_code)]
+
+pub mod compile;
+pub mod library;
+pub mod result;
+
+pub use diskside_engine::{
+    Call, CallError, CallLimits, CallStats, Engine, Function, LoadError, Outcome, Place, Sink, Source, State,
+    TierChoice, args, split,
+};
+pub use diskside_sbpf as sandbox;
+pub use library::{ResolveError, resolve};
+
+/// The helpers that every host offers.
+#[must_use]
+pub fn helpers() -> sandbox::helpers::HelperSet {
+    sandbox::helpers::standard()
+}

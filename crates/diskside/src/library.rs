@@ -1,0 +1,99 @@
+//! Finding a function by what a user writes: a shipped name, an object, or C source.
+
+use crate::compile::{CompileError, compile};
+use diskside_engine::{Engine, Function, LoadError};
+use std::path::{Path, PathBuf};
+
+/// Why a function was not found or not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// Neither a shipped function nor a path.
+    #[error("no function is called `{name}`{}; `diskside functions` lists them; a path to an object ends in .o, one to C source in .c", near(.near))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Names like it.
+        near: Vec<&'static str>,
+    },
+    /// The file could not be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The source does not compile.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The object cannot be loaded.
+    #[error("{what}: {source}")]
+    Load {
+        /// Name or path.
+        what: String,
+        /// Why.
+        source: LoadError,
+    },
+}
+
+/// The bytes of an object, and where they come from.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Name or path, for messages.
+    pub what: String,
+    /// The ELF object.
+    pub bytes: Vec<u8>,
+    /// Which function of it is meant, when that was said.
+    pub function: Option<String>,
+}
+
+/// Finds and loads `NAME`, `FILE.o[:NAME]` or `FILE.c[:NAME]`.
+///
+/// # Errors
+/// Why there is no such function, or why it cannot be loaded.
+pub fn resolve(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
+    let object = object(what)?;
+    engine
+        .load(&object.bytes, object.function.as_deref())
+        .map_err(|source| ResolveError::Load { what: object.what, source })
+}
+
+/// Finds the object that `what` names, without loading it.
+///
+/// # Errors
+/// Why there is none.
+pub fn object(what: &str) -> Result<Object, ResolveError> {
+    if let Some(shipped) = diskside_functions::shipped().iter().find(|f| f.name == what) {
+        let (bytes, function) = (shipped.object.to_vec(), Some(what.to_owned()));
+        return Ok(Object { what: what.to_owned(), bytes, function });
+    }
+    let (path, function) = split_path(what);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("c") => Ok(Object { what: what.to_owned(), bytes: compile(path)?, function }),
+        Some(_) => {
+            let bytes =
+                std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
+            Ok(Object { what: what.to_owned(), bytes, function })
+        }
+        None => Err(ResolveError::Unknown { name: what.to_owned(), near: near_names(what) }),
+    }
+}
+
+/// `FILE:NAME` when the file exists and the whole does not.
+fn split_path(what: &str) -> (&Path, Option<String>) {
+    match what.rsplit_once(':') {
+        Some((path, name)) if !name.contains('/') && !Path::new(what).exists() => {
+            (Path::new(path), Some(name.to_owned()))
+        }
+        _ => (Path::new(what), None),
+    }
+}
+
+fn near_names(name: &str) -> Vec<&'static str> {
+    let shares = |f: &&str| f.contains(name) || name.contains(*f) || f.chars().take(3).eq(name.chars().take(3));
+    diskside_functions::shipped().iter().map(|f| f.name).filter(shares).take(3).collect()
+}
+
+fn near(names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
+}

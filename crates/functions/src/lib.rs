@@ -1,0 +1,21 @@
+//! The shipped functions, compiled from source and embedded.
+
+#![forbid(unsafe_code)]
+
+/// A function that every target has.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// Its name, also the name of its main program.
+    pub name: &'static str,
+    /// The eBPF object.
+    pub object: &'static [u8],
+    /// Its source, relative to the repository's root.
+    pub source: &'static str,
+}
+
+/// All shipped functions, by name.
+#[must_use]
+pub fn shipped() -> &'static [Shipped] {
+    static SHIPPED: &[Shipped] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
+    SHIPPED
+}
