@@ -1,0 +1,75 @@
+//! A volume in memory: fast, empty at every start, gone at every stop.
+
+use std::io;
+
+use diskside_io::Errno;
+use diskside_io::buffer::{Hugepages, SharedMemory};
+
+use crate::medium::{Access, Action, Medium, Properties, Step};
+
+/// Anonymous memory, in huge pages where the kernel has them.
+///
+/// Reads are sent from where the bytes are. A page takes memory when it is first written.
+#[derive(Debug)]
+pub struct MemoryMedium {
+    memory: SharedMemory,
+    properties: Properties,
+}
+
+impl MemoryMedium {
+    /// `len_bytes` zero bytes.
+    pub fn new(len_bytes: u64, read_only: bool) -> io::Result<Self> {
+        let available = system_memory_bytes();
+        if len_bytes > available {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!("a volume of {len_bytes} bytes in memory, on a machine with {available} bytes"),
+            ));
+        }
+        let properties = Properties { len_bytes, read_only, volatile_write_cache: false, thin: false, direct: true };
+        let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
+        Ok(Self { memory: SharedMemory::zeroed(len, Hugepages::Ask), properties })
+    }
+
+    /// The bytes, for an embedder that fills or checks them.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+}
+
+impl Medium for MemoryMedium {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn start(&self, access: &Access<'_>) -> Step {
+        if self.properties.read_only && access.is_write() {
+            return Action::Failed(Errno::ROFS).into();
+        }
+        let action = match *access {
+            Access::Read { offset, len } => {
+                let start = offset as usize;
+                Action::Bytes(self.memory.slice(start..start + len))
+            }
+            Access::Write { offset, data, .. } => {
+                self.memory.write(offset as usize, data);
+                Action::Done(data.len() as u64)
+            }
+            Access::Flush => Action::Done(0),
+            Access::Zero { offset, len, .. } => {
+                // In steps, so that a request for gigabytes does not hold up the reactor's other connections.
+                let step = len.min(ZERO_STEP_BYTES);
+                self.memory.zero(offset as usize..(offset + step) as usize);
+                Action::Done(step)
+            }
+        };
+        action.into()
+    }
+}
+
+fn system_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
+}
+
+const ZERO_STEP_BYTES: u64 = 1 << 20;

@@ -1,0 +1,478 @@
+//! One connection: its machine, its link, and what it has in flight.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
+use diskside_nvme::controller::{self, ConnectionConfig, State};
+use diskside_nvme::{Buffers, Segment, Transmit};
+use rustix::net::{Shutdown, shutdown};
+
+use super::memory::{Account, AccountMemory, Memory, Piece};
+use super::{Core, Token};
+use crate::link::{LoopEnd, LoopRead, LoopWriteError};
+use crate::stats::IoCounters;
+
+/// A connection of a reactor.
+pub(super) struct Connection {
+    pub(super) id: usize,
+    pub(super) machine: controller::Connection,
+    pub(super) account: Account,
+    pub(super) counters: Option<Arc<IoCounters>>,
+    /// Tasks that have not ended.
+    pub(super) tasks: usize,
+    /// The peer reads too slowly for blocks to be held until it has.
+    pub(super) copy_reads: bool,
+    link: Link,
+    peer: String,
+    phase: Phase,
+    /// Bytes that came and that the machine did not take yet.
+    carry: Vec<u8>,
+    sending: Option<Sending>,
+    timer: Option<Instant>,
+    dirty: bool,
+    starved: bool,
+}
+
+/// Where a connection's bytes go.
+pub(super) enum Link {
+    /// A TCP socket.
+    Socket {
+        /// The socket.
+        socket: Arc<OwnedFd>,
+        /// The receive under way.
+        receive: Option<OpId>,
+        /// That receive was asked to end.
+        cancelling: bool,
+    },
+    /// Memory.
+    Loop(LoopEnd),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Bytes go both ways.
+    Open,
+    /// Everything was said; the peer has until then to close, so that it reads our last words before a reset.
+    Lingering(Instant),
+    /// Nothing goes either way; waiting for the kernel to let go of what is in flight.
+    Closed,
+}
+
+/// A batch on its way.
+struct Sending {
+    transmit: Transmit,
+    /// The send under way; a loop that is full has none.
+    op: Option<OpId>,
+    /// When that was begun.
+    begun: Instant,
+    /// When the peer last took a byte, as far as is known.
+    progressed: Instant,
+    /// It takes long, and was asked to end and say how far it came.
+    asked: bool,
+}
+
+impl Connection {
+    pub(super) fn new(core: &mut Core, id: usize, link: Link, peer: String) -> Self {
+        let limits = &core.shared.config.limits;
+        let config = ConnectionConfig {
+            connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
+            r2t_len_max: limits.transfer.bytes() as u32,
+            ..ConnectionConfig::default()
+        };
+        let waker = core.mailbox.connection_waker(id);
+        let machine = controller::Connection::new(Arc::clone(&core.shared.subsystems), config, waker, core.now);
+        tracing::debug!(peer, "connection accepted");
+        let account = Account { owner: id, charged: 0, bound: limits.connection_memory.bytes() };
+        let mut connection = Self {
+            id,
+            machine,
+            account,
+            counters: None,
+            tasks: 0,
+            copy_reads: false,
+            link,
+            peer,
+            phase: Phase::Open,
+            carry: Vec::new(),
+            sending: None,
+            timer: None,
+            dirty: false,
+            starved: false,
+        };
+        connection.mark_dirty(core);
+        connection
+    }
+
+    /// Bytes came, or the receive ended.
+    pub(super) fn received(&mut self, core: &mut Core, completion: Completion) {
+        if let Link::Socket { receive, cancelling, .. } = &mut self.link
+            && !completion.more
+        {
+            (*receive, *cancelling) = (None, false);
+        }
+        self.mark_dirty(core);
+        match (completion.result, completion.payload) {
+            (Ok(0), _) => self.close(core, "the host closed the connection"),
+            (Ok(_), Payload::Received(bytes)) => self.take_bytes(core, &bytes),
+            (Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN), _) => {}
+            (Err(errno), _) => self.close(core, &errno.to_string()),
+            (Ok(_), _) => unreachable!("a receive comes with its bytes"),
+        }
+    }
+
+    /// A send ended.
+    pub(super) fn sent(&mut self, core: &mut Core, completion: Completion) {
+        if let Payload::Batch(mut batch) = completion.payload {
+            batch.clear();
+            core.spare_batches.push(batch);
+        }
+        self.mark_dirty(core);
+        let Some(mut sending) = self.sending.take() else { unreachable!("a send ended that was never begun") };
+        sending.op = None;
+        if self.phase == Phase::Closed {
+            self.abandon(core, sending.transmit);
+            return;
+        }
+        match completion.result {
+            Ok(len) => self.advance(core, sending, len as usize),
+            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => self.advance(core, sending, 0),
+            Err(errno) => {
+                self.abandon(core, sending.transmit);
+                self.close(core, &errno.to_string());
+            }
+        }
+    }
+
+    /// Another thread has news for the machine, or a loop's other end moved.
+    pub(super) fn woken(&mut self, core: &mut Core) {
+        if self.phase == Phase::Open {
+            self.machine.handle_wake(core.now);
+        }
+        self.mark_dirty(core);
+    }
+
+    /// There may be memory for what the machine waits for.
+    pub(super) fn fed(&mut self, core: &mut Core) {
+        self.starved = false;
+        if self.phase != Phase::Open {
+            return;
+        }
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        self.machine.handle_buffers(core.now, &mut pool);
+        if pool.refused {
+            self.wait_for_memory(core);
+        }
+        self.mark_dirty(core);
+    }
+
+    /// The timer of `at` went off.
+    pub(super) fn timed_out(&mut self, core: &mut Core, at: Instant) {
+        if self.timer != Some(at) {
+            return;
+        }
+        self.timer = None;
+        match self.phase {
+            Phase::Open if self.machine.poll_timeout().is_some_and(|at| at <= core.now) => {
+                self.machine.handle_timeout(core.now);
+            }
+            Phase::Lingering(until) if until <= core.now => self.close(core, "the host did not close the connection"),
+            _ => {}
+        }
+        self.mark_dirty(core);
+    }
+
+    /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
+    /// takes nothing at all is given up.
+    pub(super) fn check_stall(&mut self, core: &mut Core) {
+        let patience = if self.copy_reads { LOOK } else { super::STALL };
+        let Some(sending) = &mut self.sending else { return };
+        if self.phase != Phase::Open || sending.asked || core.now < sending.begun + patience {
+            return;
+        }
+        if core.now >= sending.progressed + SEND_TIMEOUT {
+            self.close(core, "the host does not read");
+        } else if let Some(op) = sending.op {
+            sending.asked = true;
+            core.ring.cancel(op);
+        }
+    }
+
+    /// Sees to it that the connection is settled at the end of the turn.
+    pub(super) fn mark_dirty(&mut self, core: &mut Core) {
+        if !self.dirty {
+            self.dirty = true;
+            core.dirty.push(self.id);
+        }
+    }
+
+    /// Lets the machine go as far as it gets. True when the connection is over and holds nothing any more.
+    pub(super) fn settle(&mut self, core: &mut Core) -> bool {
+        self.dirty = false;
+        if self.phase == Phase::Open {
+            while self.phase == Phase::Open {
+                let fed = self.feed(core);
+                if !self.start_requests(core) && !fed {
+                    break;
+                }
+            }
+            self.transmit(core);
+            self.follow_state(core);
+        }
+        self.arm_receive(core);
+        self.arm_timer(core);
+        let receiving = matches!(self.link, Link::Socket { receive: Some(_), .. });
+        self.phase == Phase::Closed && self.tasks == 0 && self.sending.is_none() && !receiving
+    }
+
+    /// Ends the connection at once. What the kernel still has ends by itself.
+    pub(super) fn close(&mut self, core: &mut Core, why: &str) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let (host, error) = (self.machine.host_nqn().map(ToString::to_string), self.machine.error());
+        match error {
+            Some(error) => tracing::warn!(peer = self.peer, host, %error, "connection closed"),
+            None => tracing::debug!(peer = self.peer, host, why, "connection closed"),
+        }
+        self.phase = Phase::Closed;
+        self.carry = Vec::new();
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        self.machine.handle_close(&mut pool);
+        match &self.link {
+            Link::Socket { socket, .. } => {
+                // Ends the receive and the send under way. An error means that the socket is gone already.
+                let _ = shutdown(socket, Shutdown::Both);
+                self.cancel_receive(core);
+            }
+            Link::Loop(_) => {
+                if let Some(sending) = self.sending.take() {
+                    self.abandon(core, sending.transmit);
+                }
+            }
+        }
+        self.mark_dirty(core);
+    }
+
+    /// Offers the machine what came and was not taken. True if it took something.
+    fn feed(&mut self, core: &mut Core) -> bool {
+        if core.is_stopping() {
+            return false;
+        }
+        let mut took = false;
+        if !self.carry.is_empty() && self.machine.wants_input() {
+            let carry = std::mem::take(&mut self.carry);
+            let taken = self.offer(core, &carry);
+            took = taken > 0;
+            self.carry = carry;
+            self.carry.drain(..taken);
+            if self.carry.is_empty() {
+                self.carry = Vec::new();
+            }
+        }
+        while let Link::Loop(end) = &self.link
+            && self.carry.is_empty()
+            && self.machine.wants_input()
+        {
+            match end.read() {
+                LoopRead::Empty => break,
+                LoopRead::Bytes(bytes) => self.take_bytes(core, &bytes),
+                LoopRead::Closed => {
+                    self.close(core, "the host closed the connection");
+                    return false;
+                }
+            }
+            took = true;
+        }
+        took
+    }
+
+    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8]) {
+        if self.phase != Phase::Open || core.is_stopping() {
+            return;
+        }
+        let taken = if self.carry.is_empty() { self.offer(core, bytes) } else { 0 };
+        if taken < bytes.len() {
+            self.carry.extend_from_slice(&bytes[taken..]);
+            self.cancel_receive(core);
+        }
+    }
+
+    fn offer(&mut self, core: &mut Core, bytes: &[u8]) -> usize {
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let taken = self.machine.handle_bytes(core.now, bytes, &mut pool);
+        if pool.refused {
+            self.wait_for_memory(core);
+        }
+        taken
+    }
+
+    fn wait_for_memory(&mut self, core: &mut Core) {
+        if !self.starved {
+            self.starved = true;
+            core.counters().memory_waits.add(1);
+            core.starved.push(self.id);
+        }
+    }
+
+    /// Sends what the machine has to say, unless a send is under way.
+    fn transmit(&mut self, core: &mut Core) {
+        if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
+            self.send(core, sending);
+        }
+        while self.sending.is_none() && self.phase == Phase::Open {
+            let mut transmit = core.spare_transmits.pop().unwrap_or_default();
+            if !self.machine.poll_transmit(&mut transmit) {
+                core.spare_transmits.push(transmit);
+                return;
+            }
+            self.send(core, Sending { transmit, op: None, begun: core.now, progressed: core.now, asked: false });
+        }
+    }
+
+    fn send(&mut self, core: &mut Core, mut sending: Sending) {
+        let mut batch = core.spare_batches.pop().unwrap_or_default();
+        fill(&mut batch, &sending.transmit, &core.memory);
+        sending.begun = core.now;
+        match &self.link {
+            Link::Socket { socket, .. } => {
+                let op = Op::Send { socket: Arc::clone(socket), batch };
+                sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
+                core.sends_in_flight += 1;
+                self.sending = Some(sending);
+            }
+            Link::Loop(end) => {
+                let (len, written) = (batch.len_bytes(), end.write(batch.to_vec()));
+                batch.clear();
+                core.spare_batches.push(batch);
+                match written {
+                    Ok(()) => self.advance(core, sending, len),
+                    Err(LoopWriteError::Full(_)) => {
+                        self.sending = Some(sending);
+                        self.detach(core);
+                    }
+                    Err(LoopWriteError::Closed(_)) => {
+                        self.abandon(core, sending.transmit);
+                        self.close(core, "the host closed the connection");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that `len` bytes of a batch have left; what remains is sent next.
+    fn advance(&mut self, core: &mut Core, mut sending: Sending, len: usize) {
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        sending.transmit.advance(len, |buffer| pool.release(buffer));
+        if sending.transmit.is_empty() {
+            self.machine.handle_transmitted(&mut sending.transmit);
+            core.spare_transmits.push(sending.transmit);
+            self.copy_reads = false;
+            return;
+        }
+        if len > 0 {
+            sending.progressed = core.now;
+        }
+        if std::mem::take(&mut sending.asked) {
+            self.detach(core);
+        }
+        self.send(core, sending);
+    }
+
+    /// The peer is slow: its reads shall not hold blocks of a volume.
+    fn detach(&mut self, core: &mut Core) {
+        self.copy_reads = true;
+        let detached = core.memory.detach(self.id);
+        core.counters().stalled_reads.add(detached);
+    }
+
+    fn abandon(&mut self, core: &mut Core, mut transmit: Transmit) {
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        transmit.abandon(|buffer| pool.release(buffer));
+    }
+
+    /// Goes along when the machine, or a stop of the target, ends the connection.
+    fn follow_state(&mut self, core: &mut Core) {
+        if self.phase != Phase::Open || self.sending.is_some() {
+            return;
+        }
+        match self.machine.state() {
+            State::Closed => self.close(core, "the controller closed the connection"),
+            State::Draining if self.tasks == 0 => match &self.link {
+                Link::Socket { socket, .. } => {
+                    // If it fails, the peer is gone, and the receive tells.
+                    let _ = shutdown(socket, Shutdown::Write);
+                    self.phase = Phase::Lingering(core.now + LINGER);
+                }
+                Link::Loop(_) => self.close(core, "the controller closed the connection"),
+            },
+            _ if core.is_stopping() && self.tasks == 0 => self.close(core, "the target stops"),
+            _ => {}
+        }
+    }
+
+    fn arm_receive(&mut self, core: &mut Core) {
+        let wanted = match self.phase {
+            Phase::Open => self.carry.is_empty() && self.machine.wants_input() && !core.is_stopping(),
+            Phase::Lingering(_) => true,
+            Phase::Closed => false,
+        };
+        let Link::Socket { socket, receive: receive @ None, .. } = &mut self.link else { return };
+        if wanted {
+            let op = Op::Receive { socket: Arc::clone(socket), group: core.group };
+            *receive = Some(core.ring.push(Token::Receive(self.id).bits(), op));
+        }
+    }
+
+    fn cancel_receive(&mut self, core: &mut Core) {
+        if let Link::Socket { receive: Some(receive), cancelling, .. } = &mut self.link
+            && !std::mem::replace(cancelling, true)
+        {
+            core.ring.cancel(*receive);
+        }
+    }
+
+    /// Keeps one timer, at or before what is due next: deadlines that only move on cost nothing.
+    fn arm_timer(&mut self, core: &mut Core) {
+        let due = match self.phase {
+            Phase::Open => self.machine.poll_timeout(),
+            Phase::Lingering(until) => Some(until),
+            Phase::Closed => None,
+        };
+        if let Some(due) = due
+            && self.timer.is_none_or(|timer| due < timer)
+        {
+            self.timer = Some(due);
+            core.timers.push(std::cmp::Reverse((due, super::Timer::Connection(self.id))));
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}
+
+/// Turns what the machine says into what the ring sends; what does not fit goes with the next send.
+fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory) {
+    for segment in transmit.segments().take(SEGMENTS_MAX) {
+        match segment {
+            Segment::Bytes(bytes) => batch.put(bytes),
+            Segment::Buffer(slice) => match memory.piece(slice) {
+                Piece::Shared(slice) => batch.put_shared(slice),
+                Piece::Buffer(buffer) => {
+                    let start = slice.offset as usize;
+                    batch.put_arc(buffer, start..start + slice.len as usize);
+                }
+            },
+        }
+    }
+}
+
+/// How often a slow peer is looked after.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long a peer may take no byte at all while there is something for it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a peer may take to close after our last words.
+const LINGER: Duration = Duration::from_secs(1);

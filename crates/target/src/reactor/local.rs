@@ -1,0 +1,53 @@
+//! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_nvme::controller::MediumId;
+
+use crate::stats::{IoCounters, Registry};
+use crate::volume::{Volume, VolumeTable};
+
+/// A volume and this reactor's counters of it.
+#[derive(Debug)]
+pub(crate) struct LocalVolume {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) counters: Arc<IoCounters>,
+}
+
+/// The volumes that this reactor has used, by [`MediumId`].
+#[derive(Debug, Default)]
+pub(crate) struct LocalVolumes {
+    volumes: Vec<Option<Rc<LocalVolume>>>,
+    version: u64,
+}
+
+impl LocalVolumes {
+    /// The volume, if it still exists.
+    pub(crate) fn get(&self, medium: MediumId) -> Option<&Rc<LocalVolume>> {
+        self.volumes.get(usize::try_from(medium.0).ok()?)?.as_ref()
+    }
+
+    /// Takes over what was added and removed since the last call; one atomic load when nothing was.
+    pub(crate) fn refresh(&mut self, table: &VolumeTable, registry: &Registry) {
+        let version = table.version();
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        let known = std::mem::take(&mut self.volumes);
+        let mut known = known.into_iter();
+        self.volumes = table
+            .snapshot()
+            .into_iter()
+            .map(|volume| {
+                let known = known.next().flatten();
+                let volume = volume?;
+                Some(known.unwrap_or_else(|| {
+                    let counters = registry.register(&volume.name);
+                    Rc::new(LocalVolume { volume, counters })
+                }))
+            })
+            .collect();
+    }
+}

@@ -1,0 +1,361 @@
+//! The memory of one reactor: what arrives, what is read, and what bounds it.
+//!
+//! Memory is taken when data arrives or is read, never per queue slot, in classes of powers of two from 4 KiB.
+//! Two bounds hold, and where one is reached commands wait and the socket is not read:
+//!
+//! * a reactor holds at most its share of `limits.memory`, in flight and kept for the next command together;
+//! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold.
+//!   So peers that take all they can and never let go leave a share for the next one: with the defaults (16 of
+//!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one.
+//!
+//! A read of a memory volume is charged like any other, although its bytes are sent from where they are.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_io::buffer::{Buffer, SharedSlice};
+use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
+use slab::Slab;
+
+use super::local::LocalVolume;
+use crate::guard::Mode;
+
+/// All buffers that a reactor's connections and their commands use.
+pub(crate) struct Memory {
+    entries: Slab<Entry>,
+    /// Buffers without a user, by class.
+    spare: [Vec<Buffer>; CLASSES],
+    bound: u64,
+    /// Bytes that commands hold.
+    charged: u64,
+    /// Bytes of spare buffers.
+    spared: u64,
+    /// Whether something was released since the last look.
+    released: bool,
+}
+
+/// What one connection holds.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// The connection's own name, to find its entries.
+    pub(crate) owner: usize,
+    pub(crate) charged: u64,
+    pub(crate) bound: u64,
+}
+
+/// One buffer that a machine knows by its [`BufferId`].
+struct Entry {
+    owner: usize,
+    charge: u64,
+    data: Data,
+}
+
+enum Data {
+    /// Being filled by the peer, or waiting for its command.
+    Filling(Buffer),
+    /// Being sent.
+    Sending(Arc<Buffer>),
+    /// Being sent from a volume's own memory, whose range is held until then.
+    Volume { slice: SharedSlice, volume: Rc<LocalVolume>, offset: u64 },
+}
+
+/// A charge of memory with a buffer to match, or without one.
+#[derive(Debug)]
+pub(crate) struct Charge(u64);
+
+/// What a send needs of a buffer.
+pub(crate) enum Piece {
+    Buffer(Arc<Buffer>),
+    Shared(SharedSlice),
+}
+
+impl Memory {
+    pub(crate) fn new(bound: u64) -> Self {
+        Self { entries: Slab::new(), spare: Default::default(), bound, charged: 0, spared: 0, released: false }
+    }
+
+    /// Bytes that commands hold.
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.charged
+    }
+
+    /// Bytes of memory, used or spare.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.charged + self.spared
+    }
+
+    /// Whether memory was released since the last call: then somebody who waited may get some.
+    pub(crate) fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Gives spare buffers back to the system.
+    pub(crate) fn shrink(&mut self) {
+        self.spare.iter_mut().for_each(|class| *class = Vec::new());
+        self.spared = 0;
+    }
+
+    /// Charges `len` bytes to `account`, or `None` where a bound is reached.
+    pub(crate) fn charge(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
+        let bytes = class_bytes(class_of(len));
+        let others_leave = self.bound - (self.charged - account.charged);
+        let share = u128::from(account.bound) * u128::from(others_leave) / u128::from(self.bound);
+        let fits = self.charged + bytes <= self.bound;
+        if !fits || (account.charged > 0 && u128::from(account.charged + bytes) > share) {
+            return None;
+        }
+        self.charged += bytes;
+        account.charged += bytes;
+        while self.charged + self.spared > self.bound {
+            self.drop_one_spare();
+        }
+        Some(Charge(bytes))
+    }
+
+    /// Gives a charge back.
+    pub(crate) fn uncharge(&mut self, account: &mut Account, charge: Charge) {
+        self.charged -= charge.0;
+        account.charged -= charge.0;
+        self.released = true;
+    }
+
+    /// A buffer of `len` bytes for a charge of as many.
+    pub(crate) fn buffer(&mut self, len: usize) -> Buffer {
+        let class = class_of(len);
+        let mut buffer = match self.spare[class].pop() {
+            Some(buffer) => {
+                self.spared -= class_bytes(class);
+                buffer
+            }
+            None => Buffer::zeroed(class_bytes(class) as usize),
+        };
+        buffer.set_len(len);
+        buffer
+    }
+
+    /// Keeps a buffer for the next user, or frees it.
+    pub(crate) fn give_back(&mut self, buffer: Buffer) {
+        let bytes = buffer.capacity() as u64;
+        let class = class_of(buffer.capacity());
+        if bytes == class_bytes(class) && self.charged + self.spared + bytes <= self.bound {
+            self.spared += bytes;
+            self.spare[class].push(buffer);
+        }
+    }
+
+    /// Names a filled buffer for the machine to send.
+    pub(crate) fn insert_filled(&mut self, account: &Account, charge: Charge, buffer: Buffer) -> BufferId {
+        self.insert(account, charge, Data::Sending(Arc::new(buffer)))
+    }
+
+    /// Names a range of a volume's memory for the machine to send. The range is held, and released with the buffer.
+    pub(crate) fn insert_volume(
+        &mut self,
+        account: &Account,
+        charge: Charge,
+        slice: SharedSlice,
+        volume: Rc<LocalVolume>,
+        offset: u64,
+    ) -> BufferId {
+        self.insert(account, charge, Data::Volume { slice, volume, offset })
+    }
+
+    /// Takes out a buffer that the peer filled.
+    pub(crate) fn take(&mut self, id: BufferId) -> (Buffer, Charge) {
+        let entry = self.entries.remove(id.0 as usize);
+        let Data::Filling(buffer) = entry.data else { unreachable!("only buffers that a peer filled are taken out") };
+        (buffer, Charge(entry.charge))
+    }
+
+    /// What to send for `slice`.
+    pub(crate) fn piece(&self, slice: BufferSlice) -> Piece {
+        let range = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.entries[slice.buffer.0 as usize].data {
+            Data::Sending(buffer) => Piece::Buffer(Arc::clone(buffer)),
+            Data::Volume { slice, .. } => Piece::Shared(slice.part(range)),
+            Data::Filling(_) => unreachable!("what a peer still fills is not sent"),
+        }
+    }
+
+    /// Copies what `owner` sends from volumes, and lets go of the volumes' ranges. Returns how many reads it were.
+    pub(crate) fn detach(&mut self, owner: usize) -> u64 {
+        let mut detached = 0;
+        for index in 0..self.entries.capacity() {
+            if self.entries.get(index).is_some_and(|entry| entry.owner == owner) {
+                detached += u64::from(self.detach_one(index));
+            }
+        }
+        detached
+    }
+
+    fn detach_one(&mut self, index: usize) -> bool {
+        let Data::Volume { slice, volume, offset } = &self.entries[index].data else { return false };
+        let (slice, volume, offset) = (slice.clone(), Rc::clone(volume), *offset);
+        let mut buffer = self.buffer(slice.len());
+        slice.copy_to(&mut buffer);
+        self.entries[index].data = Data::Sending(Arc::new(buffer));
+        volume.volume.guards.release(offset..offset + slice.len() as u64, Mode::Shared);
+        true
+    }
+
+    fn insert(&mut self, account: &Account, charge: Charge, data: Data) -> BufferId {
+        let entry = Entry { owner: account.owner, charge: charge.0, data };
+        BufferId(self.entries.insert(entry) as u64)
+    }
+
+    fn release(&mut self, account: &mut Account, id: BufferId) {
+        let entry = self.entries.remove(id.0 as usize);
+        self.uncharge(account, Charge(entry.charge));
+        match entry.data {
+            Data::Filling(buffer) => self.give_back(buffer),
+            Data::Sending(buffer) => {
+                if let Ok(buffer) = Arc::try_unwrap(buffer) {
+                    self.give_back(buffer);
+                }
+            }
+            Data::Volume { slice, volume, offset } => {
+                volume.volume.guards.release(offset..offset + slice.len() as u64, Mode::Shared);
+            }
+        }
+    }
+
+    fn drop_one_spare(&mut self) {
+        let largest = self.spare.iter_mut().enumerate().rev().find_map(|(class, spare)| Some((class, spare.pop()?)));
+        match largest {
+            Some((class, _)) => self.spared -= class_bytes(class),
+            None => unreachable!("what is charged alone is within the bound"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Buffer(buffer) => buffer.fmt(f),
+            Self::Shared(slice) => slice.fmt(f),
+        }
+    }
+}
+
+/// A reactor's memory as one connection's machine sees it.
+pub(crate) struct AccountMemory<'a> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) account: &'a mut Account,
+    /// A buffer was asked for and there was none.
+    pub(crate) refused: bool,
+}
+
+impl Buffers for AccountMemory<'_> {
+    fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
+        let Data::Filling(data) = &mut self.memory.entries[buffer.0 as usize].data else {
+            unreachable!("only buffers that were acquired are written")
+        };
+        data[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn digest(&mut self, slice: BufferSlice) -> u32 {
+        // The checksum and the bytes that are sent must be of the same moment: a volume's bytes are copied first.
+        self.memory.detach_one(slice.buffer.0 as usize);
+        let range = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.memory.entries[slice.buffer.0 as usize].data {
+            Data::Filling(buffer) => crc32c(&buffer[range]),
+            Data::Sending(buffer) => crc32c(&buffer[range]),
+            Data::Volume { .. } => unreachable!("copied above"),
+        }
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        self.memory.release(self.account, buffer);
+    }
+}
+
+impl BufferPool for AccountMemory<'_> {
+    fn acquire(&mut self, len: u32) -> Option<BufferId> {
+        let Some(charge) = self.memory.charge(self.account, len as usize) else {
+            self.refused = true;
+            return None;
+        };
+        let buffer = self.memory.buffer(len as usize);
+        Some(self.memory.insert(self.account, charge, Data::Filling(buffer)))
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    let log = len.max(CLASS_BYTES_MIN).next_power_of_two().trailing_zeros();
+    (log - CLASS_BYTES_MIN.trailing_zeros()) as usize
+}
+
+const fn class_bytes(class: usize) -> u64 {
+    (CLASS_BYTES_MIN as u64) << class
+}
+
+const CLASS_BYTES_MIN: usize = 4096;
+/// 4 KiB to 16 MiB, the largest `limits.transfer`.
+const CLASSES: usize = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(owner: usize) -> Account {
+        Account { owner, charged: 0, bound: 128 << 10 }
+    }
+
+    fn take_all(memory: &mut Memory, account: &mut Account, len: u32) -> Vec<BufferId> {
+        let mut pool = AccountMemory { memory, account, refused: false };
+        std::iter::from_fn(|| pool.acquire(len)).collect()
+    }
+
+    #[test]
+    fn greedy_connections_leave_room_for_the_next() {
+        let mut memory = Memory::new(1 << 20);
+        let mut taken = Vec::new();
+        for owner in 0..10 {
+            let mut account = account(owner);
+            let buffers = take_all(&mut memory, &mut account, 4096);
+            assert!(buffers.len() >= 8, "connection {owner} got {} buffers", buffers.len());
+            taken.push((account, buffers));
+        }
+        assert_eq!(taken[0].1.len(), 32, "the first got all it may have");
+        assert!(memory.held_bytes() <= 1 << 20);
+        for (mut account, buffers) in taken {
+            let mut pool = AccountMemory { memory: &mut memory, account: &mut account, refused: false };
+            buffers.into_iter().for_each(|buffer| pool.release(buffer));
+            assert_eq!(account.charged, 0);
+        }
+        assert_eq!(memory.in_flight_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_holds_nothing_gets_one_buffer_if_it_fits_at_all() {
+        let mut memory = Memory::new(64 << 10);
+        let (mut first, mut second) = (account(0), account(1));
+        (first.bound, second.bound) = (32 << 10, 32 << 10);
+        assert_eq!(take_all(&mut memory, &mut first, 32 << 10).len(), 1);
+        assert_eq!(take_all(&mut memory, &mut second, 32 << 10).len(), 1);
+        assert_eq!(take_all(&mut memory, &mut second, 4096).len(), 0);
+        assert_eq!(memory.in_flight_bytes(), 64 << 10);
+    }
+
+    #[test]
+    fn spare_memory_makes_way_and_counts_towards_the_bound() {
+        let mut memory = Memory::new(64 << 10);
+        let mut account = account(0);
+        account.bound = 64 << 10;
+        let small = take_all(&mut memory, &mut account, 4096);
+        let mut pool = AccountMemory { memory: &mut memory, account: &mut account, refused: false };
+        small.into_iter().for_each(|buffer| pool.release(buffer));
+        assert!(memory.held_bytes() > 0);
+        assert_eq!(take_all(&mut memory, &mut account, 64 << 10).len(), 1);
+        assert_eq!(memory.held_bytes(), 64 << 10);
+        assert!(memory.take_released());
+    }
+
+    #[test]
+    fn classes_cover_every_transfer() {
+        for (len, bytes) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (16 << 20, 16 << 20)] {
+            assert_eq!(class_bytes(class_of(len)), bytes);
+        }
+        assert_eq!(class_of(16 << 20), CLASSES - 1);
+    }
+}

@@ -1,0 +1,164 @@
+//! From a request of the machine to a task, and from its end to an answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
+use diskside_nvme::{BufferSlice, Buffers, Status};
+
+use super::Core;
+use super::connection::Connection;
+use super::memory::AccountMemory;
+use super::task::{Bench, Ended, Kind, Next, Source, Task, Work};
+use crate::stats::IoCounters;
+
+impl Connection {
+    /// Starts what the machine asks for. True if it asked for anything.
+    pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
+        let mut started = false;
+        while let Some(request) = self.machine.poll_request() {
+            started = true;
+            self.start(core, request);
+        }
+        started
+    }
+
+    /// Goes on with a task that waited.
+    pub(super) fn resume_task(&mut self, core: &mut Core, key: usize) {
+        let is_closed = self.is_closed();
+        let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
+        if is_closed {
+            self.tasks -= 1;
+            core.tasks.remove(key).abandon(&mut bench);
+            self.mark_dirty(core);
+            return;
+        }
+        match core.tasks[key].advance(&mut bench) {
+            Next::End(ended) => {
+                self.tasks -= 1;
+                let task = core.tasks.remove(key);
+                self.finish(core, &task, ended);
+            }
+            next => core.park(key, next),
+        }
+    }
+
+    fn start(&mut self, core: &mut Core, request: Request) {
+        let Request { tag, medium, operation, .. } = request;
+        if let Operation::Cancel = operation {
+            let own = |task: &&mut Task| task.connection == self.id && task.tag == tag;
+            if let Some(task) = core.tasks.iter_mut().map(|(_, task)| task).find(own) {
+                task.cancel();
+            }
+            return;
+        }
+        match self.task(core, tag, medium, operation) {
+            Ok(task) => self.run(core, task),
+            Err(status) => self.answer(core, tag, status.into()),
+        }
+    }
+
+    /// Runs a new task as far as it gets; only one that has to wait is kept.
+    fn run(&mut self, core: &mut Core, mut task: Task) {
+        let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
+        match task.advance(&mut bench) {
+            Next::End(ended) => self.finish(core, &task, ended),
+            next => {
+                self.tasks += 1;
+                let key = core.tasks.insert(task);
+                core.park(key, next);
+            }
+        }
+    }
+
+    fn task(&mut self, core: &mut Core, tag: Tag, medium: MediumId, operation: Operation) -> Result<Task, Status> {
+        let data = match &operation {
+            Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
+            Operation::Other(other) => other.data,
+            _ => None,
+        };
+        if core.volumes.get(medium).is_none() {
+            // It may have been added after this turn began.
+            core.refresh_volumes();
+        }
+        let volume = match (core.volumes.get(medium), &operation) {
+            (_, Operation::Other(_)) => Err(Status::INVALID_OPCODE.dnr()),
+            (None, _) => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
+            (Some(volume), _) => Ok(Rc::clone(volume)),
+        };
+        let volume = volume.inspect_err(|_| self.release(core, data))?;
+        let new = |work| Task::new(self.id, tag, Rc::clone(&volume), work);
+        Ok(match operation {
+            Operation::Read { offset, len, .. } => new(Work::Read { offset, len: len as usize }),
+            Operation::Write { offset, data, fua } => {
+                let (at, len) = (data.offset as usize, data.len as usize);
+                new(Work::Write { offset, at, len, durable: fua }).with_data(core.memory.take(data.buffer))
+            }
+            Operation::Compare { offset, data } => {
+                let (theirs, charge) = core.memory.take(data.buffer);
+                let (at, len) = (data.offset as usize, data.len as usize);
+                new(Work::Compare { offset, theirs, at, len, charge: Some(charge) })
+            }
+            Operation::Flush => new(Work::Flush { submitted: false }),
+            Operation::WriteZeroes { range, fua, deallocate } => {
+                new(Work::Zero { ranges: vec![range], index: 0, at: 0, deallocate, by_writing: false, durable: fua })
+            }
+            Operation::Deallocate { ranges } => {
+                new(Work::Zero { ranges, index: 0, at: 0, deallocate: true, by_writing: false, durable: false })
+            }
+            Operation::Verify { range } => new(Work::Verify { range, at: 0 }),
+            Operation::Copy { sources, offset, fua } => {
+                let sources = sources
+                    .into_iter()
+                    .map(|source| {
+                        let volume = core.volumes.get(source.medium).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+                        Ok(Source { volume: Rc::clone(volume), range: source.range })
+                    })
+                    .collect::<Result<_, Status>>()?;
+                new(Work::Copy { sources, index: 0, at: 0, to: offset, writing: false, durable: fua })
+            }
+            _ => return Err(Status::INVALID_OPCODE.dnr()),
+        })
+    }
+
+    fn finish(&mut self, core: &mut Core, task: &Task, ended: Ended) {
+        count(&task.volume.counters, task, &ended);
+        if self.counters.is_none()
+            && let Some(host) = self.machine.host_nqn().map(ToString::to_string)
+        {
+            self.counters = Some(core.host_counters(&host));
+        }
+        if let Some(counters) = &self.counters {
+            count(counters, task, &ended);
+        }
+        self.answer(core, task.tag, ended.completion);
+    }
+
+    fn answer(&mut self, core: &mut Core, tag: Tag, completion: Completion) {
+        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        self.machine.complete(core.now, tag, completion, &mut pool);
+        self.mark_dirty(core);
+    }
+
+    fn release(&mut self, core: &mut Core, data: Option<BufferSlice>) {
+        if let Some(data) = data {
+            let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+            pool.release(data.buffer);
+        }
+    }
+}
+
+fn count(counters: &Arc<IoCounters>, task: &Task, ended: &Ended) {
+    let (number, bytes) = match task.kind {
+        Kind::Read => (&counters.reads, Some(&counters.read_bytes)),
+        Kind::Write => (&counters.writes, Some(&counters.written_bytes)),
+        Kind::Zero => (&counters.zeroes, None),
+        Kind::Flush => (&counters.flushes, None),
+    };
+    number.add(1);
+    if ended.failed {
+        counters.errors.add(1);
+    } else if let Some(bytes) = bytes {
+        bytes.add(task.len_bytes);
+    }
+}

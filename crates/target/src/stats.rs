@@ -1,0 +1,166 @@
+//! Counters: per volume, per host and per reactor.
+//!
+//! Each counter has one writer, a reactor's thread, so that counting takes no locked instruction; readers add the
+//! reactors' parts up and may see a command a moment before or after.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// Commands, bytes and errors of a volume or of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IoStats {
+    /// Read, Verify and Compare commands that ended.
+    pub reads: u64,
+    /// Bytes that reads gave to hosts.
+    pub read_bytes: u64,
+    /// Write and Copy commands that ended.
+    pub writes: u64,
+    /// Bytes that writes took from hosts.
+    pub written_bytes: u64,
+    /// Flush commands that ended.
+    pub flushes: u64,
+    /// Write Zeroes and Deallocate commands that ended.
+    pub zeroes: u64,
+    /// Commands that ended with an error of the medium.
+    pub errors: u64,
+}
+
+/// What a reactor has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReactorStats {
+    /// Connections that it has.
+    pub connections: u64,
+    /// Connections that it ever had.
+    pub connections_total: u64,
+    /// Rounds of its loop.
+    pub turns: u64,
+    /// Times it slept.
+    pub sleeps: u64,
+    /// System calls into its ring.
+    pub enters: u64,
+    /// Bytes of command data in flight.
+    pub memory_in_flight_bytes: u64,
+    /// Bytes of memory for command data, in flight or kept for the next command.
+    pub memory_held_bytes: u64,
+    /// Commands that waited for memory.
+    pub memory_waits: u64,
+    /// Commands that waited because a block was being written.
+    pub block_waits: u64,
+    /// Reads whose peer took too long, so that their blocks were copied and given free.
+    pub stalled_reads: u64,
+}
+
+/// All counters of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// By volume name.
+    pub volumes: BTreeMap<String, IoStats>,
+    /// By host NQN.
+    pub hosts: BTreeMap<String, IoStats>,
+    /// In order.
+    pub reactors: Vec<ReactorStats>,
+    /// Connections that were closed because there were too many.
+    pub connections_refused: u64,
+}
+
+/// A number that one thread changes and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; for the one thread that owns the counter.
+    pub(crate) fn add(&self, n: u64) {
+        self.set(self.get() + n);
+    }
+
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One reactor's part of an [`IoStats`].
+#[derive(Debug, Default)]
+pub(crate) struct IoCounters {
+    pub(crate) reads: Counter,
+    pub(crate) read_bytes: Counter,
+    pub(crate) writes: Counter,
+    pub(crate) written_bytes: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) zeroes: Counter,
+    pub(crate) errors: Counter,
+}
+
+/// One reactor's [`ReactorStats`].
+#[derive(Debug, Default)]
+pub(crate) struct ReactorCounters {
+    pub(crate) connections: Counter,
+    pub(crate) connections_total: Counter,
+    pub(crate) turns: Counter,
+    pub(crate) sleeps: Counter,
+    pub(crate) enters: Counter,
+    pub(crate) memory_in_flight_bytes: Counter,
+    pub(crate) memory_held_bytes: Counter,
+    pub(crate) memory_waits: Counter,
+    pub(crate) block_waits: Counter,
+    pub(crate) stalled_reads: Counter,
+}
+
+impl ReactorCounters {
+    pub(crate) fn stats(&self) -> ReactorStats {
+        ReactorStats {
+            connections: self.connections.get(),
+            connections_total: self.connections_total.get(),
+            turns: self.turns.get(),
+            sleeps: self.sleeps.get(),
+            enters: self.enters.get(),
+            memory_in_flight_bytes: self.memory_in_flight_bytes.get(),
+            memory_held_bytes: self.memory_held_bytes.get(),
+            memory_waits: self.memory_waits.get(),
+            block_waits: self.block_waits.get(),
+            stalled_reads: self.stalled_reads.get(),
+        }
+    }
+}
+
+/// The reactors' counters by name. Locked only when a reactor meets a name for the first time, and to read.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    by_name: Mutex<BTreeMap<String, Vec<Arc<IoCounters>>>>,
+}
+
+impl Registry {
+    /// New counters for one reactor under `name`.
+    pub(crate) fn register(&self, name: &str) -> Arc<IoCounters> {
+        let counters = Arc::new(IoCounters::default());
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        by_name.entry(name.to_owned()).or_default().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// The sums by name.
+    pub(crate) fn stats(&self) -> BTreeMap<String, IoStats> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        by_name.iter().map(|(name, parts)| (name.clone(), sum(parts))).collect()
+    }
+}
+
+fn sum(parts: &[Arc<IoCounters>]) -> IoStats {
+    let mut total = IoStats::default();
+    for part in parts {
+        total.reads += part.reads.get();
+        total.read_bytes += part.read_bytes.get();
+        total.writes += part.writes.get();
+        total.written_bytes += part.written_bytes.get();
+        total.flushes += part.flushes.get();
+        total.zeroes += part.zeroes.get();
+        total.errors += part.errors.get();
+    }
+    total
+}
