@@ -1,0 +1,7 @@
+# A read-only volume refuses writes, at the block layer and on the wire.
+connect -i 1
+disk=$(volume 3)
+same "the block device is read-only" 1 "$(blockdev --getro "$disk")"
+same "its content is there" "read only" "$(dd if="$disk" bs=512 count=1 2>/dev/null | head -c 9)"
+refuse "a write command is refused" 'read.only\|write protected' \
+    nvme write "$CTRL" -n 3 -s 0 -c 0 -z 512 -d /bin/busybox

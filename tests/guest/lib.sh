@@ -1,0 +1,116 @@
+# What cases in the guest may use. A case is a shell script under `set -eu`: it passes when its last
+# command succeeds, and what it connected or mounted is undone after it.
+#
+# From the boot: $ADDR and $PORT of the target, $NQN of its subsystem.
+
+# fail MESSAGE: ends the case.
+fail() {
+    echo "  not so: $*"
+    exit 1
+}
+
+# expect WHAT COMMAND...: the command succeeds; otherwise says what it printed.
+expect() {
+    local what=$1 status=0
+    shift
+    "$@" >/tmp/said 2>&1 || status=$?
+    if [ $status -ne 0 ]; then
+        sed 's/^/    /' /tmp/said
+        fail "$what: $* ended with $status"
+    fi
+    echo "  so: $what"
+}
+
+# refuse WHAT TEXT COMMAND...: the command fails, and what it prints has TEXT (a basic pattern).
+refuse() {
+    local what=$1 text=$2
+    shift 2
+    if "$@" >/tmp/said 2>&1; then
+        fail "$what: $* succeeded"
+    fi
+    grep -qi -e "$text" /tmp/said || {
+        sed 's/^/    /' /tmp/said
+        fail "$what: no '$text' in what $1 said"
+    }
+    echo "  so: $what"
+}
+
+# same WHAT WANTED GOT
+same() {
+    [ "$2" = "$3" ] || fail "$1: wanted '$2', got '$3'"
+    echo "  so: $1"
+}
+
+# connect [OPTION...]: connects to $NQN with nvme-cli's options; sets $CTRL (/dev/nvmeN).
+connect() {
+    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" "$@" >/tmp/said 2>&1 || {
+        cat /tmp/said
+        fail "nvme connect $*"
+    }
+    CTRL=
+    local name
+    for name in /sys/class/nvme/nvme*; do
+        [ "$(cat "$name/subsysnqn")" = "$NQN" ] && CTRL=/dev/$(basename "$name")
+    done
+    [ -n "$CTRL" ] || fail "no controller for $NQN after connect"
+}
+
+# volume NSID: the block device of a namespace of the connected subsystem.
+volume() {
+    local tries=0 name
+    while [ $tries -lt 50 ]; do
+        for name in /sys/block/nvme*n*; do
+            [ -e "$name/nsid" ] && [ "$(cat "$name/nsid")" = "$1" ] && [ -b "/dev/${name##*/}" ] &&
+                echo "/dev/${name##*/}" && return
+        done
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    fail "no block device for namespace $1"
+}
+
+disconnect() {
+    nvme disconnect -n "$NQN" >/dev/null || fail "nvme disconnect"
+}
+
+# host ACTION...: asks the machine outside to do something; prints what it answers.
+host() {
+    local answer
+    echo "@host $*" >/dev/console
+    read -r answer </dev/console
+    case $answer in
+    ok*) echo "${answer#ok}" | sed 's/^ //' ;;
+    *)
+        echo "  the host says: $answer" >&2
+        return 1
+        ;;
+    esac
+}
+
+# allocated_kib NAME: what the file behind a volume takes on its disk. The file is outside, unless
+# $VOLUMES says where in the guest.
+allocated_kib() {
+    if [ -n "${VOLUMES:-}" ]; then
+        sync
+        echo $(($(stat -c %b "$VOLUMES/$1") / 2))
+    else
+        host allocated-kib "$1"
+    fi
+}
+
+# json FILE KEY: the value of a key in nvme-cli's JSON, wherever it is; flat is enough here.
+json() {
+    sed -n "s/.*\"$2\" *: *\"\{0,1\}\([^\",]*\)\"\{0,1\}.*/\1/p" "$1" | head -n 1
+}
+
+# pattern SEED MIB: bytes that only that seed makes.
+pattern() {
+    yes "$1 Diskside guest test pattern" | head -c $(($2 << 20))
+}
+
+tidy_up() {
+    local point
+    for point in $(awk '$2 ~ /^\/mnt/ { print $2 }' /proc/mounts); do umount "$point"; done
+    nvme disconnect-all
+    rm -rf /tmp/*
+}
