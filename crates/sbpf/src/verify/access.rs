@@ -229,7 +229,7 @@ impl Flow<'_> {
                         kind.name()
                     )
                 },
-                "include the header of this version; newer fields exist only where `size` says so",
+                "compile against the header of this version, and stay inside the arrays of the context",
             );
             return Target::Refused;
         }
@@ -262,7 +262,7 @@ impl Flow<'_> {
                 here,
                 "V0506",
                 || "write to the context at an offset that is not constant".to_owned(),
-                "use constant indices, for instance by unrolling the loop (`#pragma unroll`)",
+                "select the element with a `switch` over constant indices",
             );
             return Target::Refused;
         }

@@ -46,7 +46,7 @@ impl Flow<'_> {
             if !import.weak {
                 let near = setting.helpers.near(&import.name);
                 let suggestion = if near.is_empty() {
-                    "see `diskside functions --helpers` for what this host offers".to_owned()
+                    "use a helper that this host lists, or declare it weak and test its address".to_owned()
                 } else {
                     format!("did you mean {}?", near.join(", "))
                 };

@@ -11,6 +11,7 @@ use super::value::{State, Value};
 use super::{Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_BLOCK, STEPS_PER_SLOT};
 use crate::helpers::HelperSet;
 use crate::image::{Image, Kind};
+use crate::insn::{Cond, Insn, Operand, Width};
 use crate::region::RegionId;
 use std::collections::BTreeSet;
 
@@ -71,8 +72,8 @@ pub(super) struct Report<'a> {
     pub(super) findings: Findings<'a>,
     pub(super) learnt: Vec<Learnt>,
     pub(super) effects: Effects,
-    /// The address of `.data` is taken somewhere.
-    pub(super) names_data: bool,
+    /// The address of a global is taken somewhere; constants may hold the addresses of others.
+    pub(super) names_globals: bool,
     /// Something is stored through a pointer of unknown origin.
     pub(super) wild_store: bool,
     /// Something is accessed through a pointer of unknown origin.
@@ -135,7 +136,7 @@ impl<'a> Flow<'a> {
             findings,
             learnt,
             effects: Effects::default(),
-            names_data: false,
+            names_globals: false,
             wild_store: false,
             wild_access: false,
         });
@@ -149,8 +150,9 @@ impl<'a> Flow<'a> {
         }
         let report = self.report.expect("set above");
         let mut effects = report.effects;
+        let has_globals = !self.setting.image.data.is_empty();
         // A pointer of unknown origin may be any that the program ever had.
-        effects.writes_globals |= report.names_data && report.wild_store;
+        effects.writes_globals |= has_globals && report.names_globals && report.wild_store;
         let state = Entry::Region(RegionId::STATE);
         effects.uses_state |= self.setting.contract.params.contains(&state) && report.wild_access;
         Ok(Outcome { found: report.findings.into_vec(), learnt: report.learnt, effects })
@@ -189,8 +191,13 @@ impl<'a> Flow<'a> {
             if !self.block(f, block, &mut state, round)? {
                 continue;
             }
-            let successors = &self.setting.codes[f].cfg.blocks[block].successors;
-            for &next in successors {
+            let code = &self.setting.codes[f];
+            let only = decided(code, block, &state);
+            let successors = &code.cfg.blocks[block].successors;
+            for (edge, &next) in successors.iter().enumerate() {
+                if only.is_some_and(|only| only != edge) {
+                    continue;
+                }
                 let changed = match &mut states[next] {
                     Some(head) => {
                         let (changed, lost) = head.join(&state);
@@ -304,5 +311,46 @@ impl<'a> Flow<'a> {
             path_to(&function.cfg, here.block).into_iter().map(|b| start + function.cfg.blocks[b].start).collect();
         let insn = Some(start + here.at);
         report.findings.add_with_path(code, class, insn, reason(), suggestion, path);
+    }
+}
+
+/// The only edge that a branch on constants takes.
+fn decided(code: &Code<'_>, block: usize, state: &State) -> Option<usize> {
+    let last = code.cfg.blocks[block].end.checked_sub(1)?;
+    let Some(Insn::Jmp { width, cond, dst, src, .. }) = code.insns[last] else {
+        return None;
+    };
+    let constant = |value| match value {
+        Value::Scalar(n) => n,
+        _ => None,
+    };
+    let a = constant(state.reg(dst.0))?;
+    let b = match src {
+        Operand::Reg(r) => constant(state.reg(r.0))?,
+        Operand::Imm(n) => i64::from(n),
+    };
+    // Fall-through first.
+    Some(usize::from(holds(width, cond, a, b)))
+}
+
+fn holds(width: Width, cond: Cond, a: i64, b: i64) -> bool {
+    let (a, b) = match width {
+        Width::W64 => (a, b),
+        // Sign extension keeps both orders of the low halves.
+        Width::W32 => (i64::from(a as i32), i64::from(b as i32)),
+    };
+    let (ua, ub) = (a as u64, b as u64);
+    match cond {
+        Cond::Eq => a == b,
+        Cond::Ne => a != b,
+        Cond::Gt => ua > ub,
+        Cond::Ge => ua >= ub,
+        Cond::Lt => ua < ub,
+        Cond::Le => ua <= ub,
+        Cond::Set => ua & ub != 0,
+        Cond::SGt => a > b,
+        Cond::SGe => a >= b,
+        Cond::SLt => a < b,
+        Cond::SLe => a <= b,
     }
 }

@@ -149,14 +149,14 @@ impl Flow<'_> {
         let image = self.setting.image;
         let within = |region: RegionId, len: u64| imm.checked_sub(region.base()).is_some_and(|o| o <= len);
         // One past the end is a pointer too, but not where there is nothing.
-        let linked = |region, len: usize| len > 0 && within(region, len as u64);
-        if linked(RegionId::DATA, image.data.len()) {
+        let global = [(RegionId::DATA, image.data.len()), (RegionId::RODATA, image.rodata.len())]
+            .into_iter()
+            .find(|g| g.1 > 0 && within(g.0, g.1 as u64));
+        if let Some((region, _)) = global {
             if let Some(report) = &mut self.report {
-                report.names_data = true;
+                report.names_globals = true;
             }
-            Value::Region(RegionId::DATA)
-        } else if linked(RegionId::RODATA, image.rodata.len()) {
-            Value::Region(RegionId::RODATA)
+            Value::Region(region)
         } else if within(RegionId::STATE, REGION_LEN_MAX) {
             if let Some(report) = &mut self.report {
                 report.effects.uses_state = true;

@@ -103,7 +103,7 @@ fn decode_all(image: &Image, symbol: &Function, findings: &mut Findings<'_>) -> 
                 at += insn.slots();
             }
             Err(e) => {
-                undecodable(e, code[at], symbol.start + at, findings);
+                undecodable(e, symbol.start + at, findings);
                 // The second half belongs to a malformed immediate that has one.
                 at += 1 + usize::from(code[at].opcode == 0x18 && second_half(code.get(at + 1)));
             }
@@ -133,7 +133,7 @@ fn second_half(slot: Option<&Slot>) -> bool {
     slot.is_some_and(|s| s.opcode == 0)
 }
 
-fn undecodable(e: DecodeError, slot: Slot, at: usize, findings: &mut Findings<'_>) {
+fn undecodable(e: DecodeError, at: usize, findings: &mut Findings<'_>) {
     let class = if e.is_unsupported() { Class::Unsupported } else { Class::Unsafe };
     let (code, suggestion) = match e {
         DecodeError::UnknownOpcode(_) => {
@@ -150,11 +150,7 @@ fn undecodable(e: DecodeError, slot: Slot, at: usize, findings: &mut Findings<'_
         }
         DecodeError::IndirectCall => ("V0107", "call functions by name; replace function pointers by a `switch`"),
     };
-    let reason = match e {
-        DecodeError::BadField { opcode, .. } if opcode != slot.opcode => e.to_string(),
-        _ => e.to_string(),
-    };
-    findings.add(code, class, Some(at), reason, suggestion);
+    findings.add(code, class, Some(at), e.to_string(), suggestion);
 }
 
 /// Well-formed instructions that have no meaning here.
@@ -169,7 +165,7 @@ fn check_form(insn: Insn, at: usize, findings: &mut Findings<'_>) {
             };
             let suggestion = match src {
                 1 | 2 | 5 | 6 => "keep data in globals, in `ds_alloc` memory or in the state region",
-                3 => "use the helpers that `diskside functions` lists",
+                3 => "call a helper that gives the value",
                 _ => "call functions by name; replace function pointers by a `switch`",
             };
             findings.add(

@@ -54,7 +54,7 @@ impl Flow<'_> {
                 format!("{r} is read, but not every caller of `{name}` sets it"),
                 "pass every argument that the function reads",
             ),
-            Origin::Entry if (1..=5).contains(&r.0) => (
+            Origin::Entry if (1..=5).contains(&r.0) && !self.is_set_anywhere(code, r) => (
                 "V0301",
                 format!("{r} is read before it is set; kind `{}` does not pass it", self.setting.kind.name()),
                 "declare only the parameters that the kind has",
@@ -170,6 +170,10 @@ impl Flow<'_> {
             Insn::Store { .. } | Insn::Ja { .. } | Insn::Jmp { .. } | Insn::Exit => false,
         };
         if sets { Event::Sets } else { Event::Nothing }
+    }
+
+    fn is_set_anywhere(&self, code: &Code<'_>, r: Reg) -> bool {
+        (0..code.insns.len()).any(|at| code.insns[at].is_some_and(|insn| self.effect(code, at, insn, r) == Event::Sets))
     }
 
     fn callee_name(&self, code: &Code<'_>, at: usize) -> &str {

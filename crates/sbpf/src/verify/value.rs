@@ -199,6 +199,12 @@ impl State {
             !overlaps
         });
         if follow {
+            if slots.len() >= SLOTS_MAX && !matches!(value, Value::Scalar(_)) {
+                // A pointer is worth more than a constant.
+                if let Some(constant) = slots.iter().position(|s| matches!(s.value, Value::Scalar(_))) {
+                    slots.remove(constant);
+                }
+            }
             if slots.len() < SLOTS_MAX {
                 let at = slots.partition_point(|s| s.off < off);
                 slots.insert(at, SlotValue { off, len, value });
@@ -259,8 +265,9 @@ fn join_slots(a: &[SlotValue], b: &[SlotValue]) -> (Vec<SlotValue>, bool) {
             lost |= value.may_be_stack();
         }
     };
-    while i < a.len() || j < b.len() {
+    loop {
         match (a.get(i), b.get(j)) {
+            (None, None) => break,
             (Some(x), Some(y)) if x.off == y.off && x.len == y.len => {
                 match x.value.join(y.value) {
                     Value::Unknown { stack: false } | Value::Scalar(None) => {}
@@ -275,13 +282,12 @@ fn join_slots(a: &[SlotValue], b: &[SlotValue]) -> (Vec<SlotValue>, bool) {
                 }
                 i += 1;
             }
-            (_, Some(y)) => {
-                if y.value.may_be_stack() {
+            (_, y) => {
+                if let Some(y) = y.filter(|y| y.value.may_be_stack()) {
                     keep(*y, Value::Unknown { stack: true });
                 }
                 j += 1;
             }
-            _ => unreachable!("one side has a slot"),
         }
     }
     (joined, lost)

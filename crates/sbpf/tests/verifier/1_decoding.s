@@ -124,7 +124,7 @@ exit
 ;= V0108 unsupported
 ;=   reason:     64-bit immediate of type 3 loads the address of a kernel variable, which is not supported
 ;=   at:         instruction 0 of `main`: lddw %r1, 0x3, 3
-;=   suggestion: use the helpers that `diskside functions` lists
+;=   suggestion: call a helper that gives the value
 
 ;;; the address of a function
 lddw %r1, 3, 4

@@ -103,3 +103,43 @@ exit
 ;= verify: ok
 ;= stack: 0
 ;= main: frame 0
+
+;;; a branch on constants goes one way
+mov %r6, 0
+mov %r0, 0
+jeq %r6, 0, exit
+ldxb %r0, [%r6+0]
+exit
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+;=   3: unknown
+
+;;; a 32-bit branch on constants looks at the low half
+lddw %r6, 0x100000000
+mov %r0, 0
+jne32 %r6, 0, dead
+exit
+dead:
+mov %r0, %r9
+exit
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+
+;;; a branch on a constant that a loop changes goes both ways
+mov %r6, 0
+mov %r0, 0
+again:
+jgt %r6, 9, end
+add %r6, 1
+ja again
+end:
+mov %r0, %r9
+exit
+;= verify: rejected
+;= V0301 unsafe
+;=   reason:     r9 is read before it is set
+;=   at:         instruction 5 of `main`: mov %r0, %r9
+;=   path:       0 -> 2 -> 5
+;=   suggestion: set the register on every path; in C, initialise the variable

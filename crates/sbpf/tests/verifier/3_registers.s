@@ -20,10 +20,10 @@ add %r0, %r3
 exit
 ;= verify: rejected
 ;= V0301 unsafe
-;=   reason:     r3 is read before it is set; kind `raw` does not pass it
+;=   reason:     r3 is read before it is set
 ;=   at:         instruction 3 of `main`: add %r0, %r3
 ;=   path:       0 -> 3
-;=   suggestion: declare only the parameters that the kind has
+;=   suggestion: set the register on every path; in C, initialise the variable
 
 ;;; set on both paths
 mov %r0, 0
@@ -182,3 +182,12 @@ exit
 ;=   at:         instruction 12 of `main`: add %r0, %r9
 ;=   path:       0 -> 2 -> 3 -> 4 -> (4 blocks) -> 9 -> 10 -> 11 -> 12
 ;=   suggestion: set the register on every path; in C, initialise the variable
+
+;;; a register that is never set and no parameter
+mov %r0, %r3
+exit
+;= verify: rejected
+;= V0301 unsafe
+;=   reason:     r3 is read before it is set; kind `raw` does not pass it
+;=   at:         instruction 0 of `main`: mov %r0, %r3
+;=   suggestion: declare only the parameters that the kind has

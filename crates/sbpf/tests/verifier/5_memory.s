@@ -276,7 +276,7 @@ exit
 ;= V0503 unsafe
 ;=   reason:     read of 8 bytes at offset 56 of the context, which is 56 bytes long for kind `read`
 ;=   at:         instruction 0 of `main`: ldxdw %r0, [%r5+56]
-;=   suggestion: include the header of this version; newer fields exist only where `size` says so
+;=   suggestion: compile against the header of this version, and stay inside the arrays of the context
 
 ;;; across the end of the context
 ;; kind: read
@@ -286,7 +286,7 @@ exit
 ;= V0503 unsafe
 ;=   reason:     read of 8 bytes at offset 52 of the context, which is 56 bytes long for kind `read`
 ;=   at:         instruction 0 of `main`: ldxdw %r0, [%r5+52]
-;=   suggestion: include the header of this version; newer fields exist only where `size` says so
+;=   suggestion: compile against the header of this version, and stay inside the arrays of the context
 
 ;;; before the context
 ;; kind: traverse
@@ -296,7 +296,7 @@ exit
 ;= V0503 unsafe
 ;=   reason:     read of 8 bytes at offset -8 of the context, which is 464 bytes long for kind `traverse`
 ;=   at:         instruction 0 of `main`: ldxdw %r0, [%r1-8]
-;=   suggestion: include the header of this version; newer fields exist only where `size` says so
+;=   suggestion: compile against the header of this version, and stay inside the arrays of the context
 
 ;;; a traversal writes its results
 ;; kind: traverse
@@ -381,7 +381,7 @@ exit
 ;= V0506 unsafe
 ;=   reason:     write to the context at an offset that is not constant
 ;=   at:         instruction 3 of `main`: stdw [%r1+80], 0
-;=   suggestion: use constant indices, for instance by unrolling the loop (`#pragma unroll`)
+;=   suggestion: select the element with a `switch` over constant indices
 
 ;;; a read at a variable offset
 ;; kind: traverse
@@ -451,7 +451,7 @@ exit
 ;= V0503 unsafe
 ;=   reason:     write of 8 bytes at offset 48 of the context, which is 40 bytes long for kind `exec`
 ;=   at:         instruction 0 of `main`: stdw [%r1+48], 1
-;=   suggestion: include the header of this version; newer fields exist only where `size` says so
+;=   suggestion: compile against the header of this version, and stay inside the arrays of the context
 
 ;;; the buffers of lambda-IO's context
 ;; kind: lambda_io

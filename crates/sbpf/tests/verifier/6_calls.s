@@ -322,11 +322,10 @@ jeq %r1, 0, end
 mov %r0, 1
 end:
 exit
-;= verify: rejected
-;= V0305 unsafe
-;=   reason:     r0 is read after the call of `f4`, which does not set it on every path
-;=   at:         instruction 2 of `main`: add %r0, 1
-;=   suggestion: return a value on every path of the called function
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+;= f4: frame 0
 
 ;;; a missing helper
 ;; source: 0 typo.bpf.c:8: return ds_fnd(in, len, "x", 1);
@@ -346,7 +345,7 @@ exit
 ;= V0605 missing
 ;=   reason:     this host has no helper `entirely_different`
 ;=   at:         instruction 0 of `main`: call helper entirely_different
-;=   suggestion: see `diskside functions --helpers` for what this host offers
+;=   suggestion: use a helper that this host lists, or declare it weak and test its address
 
 ;;; an absent weak helper
 ;; weak: ds_future

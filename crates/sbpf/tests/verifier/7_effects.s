@@ -141,3 +141,19 @@ exit
 ;= main: frame 0
 ;=   0: range 0
 ;=   1: unknown
+
+;;; a store through a pointer that a constant holds
+;; kind: read
+;; data: 8
+;; rodata: 8
+lddw %r6, 0x20000000000
+ldxdw %r7, [%r6+0]
+stdw [%r7+0], 1
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 0
+;= effects: writes_globals
+;= main: frame 0
+;=   2: rodata
+;=   3: unknown
