@@ -14,8 +14,8 @@ SEC(".diskside") const struct pair_record split = {4, 8, 2, '\n'};
 
 SEC("read/note")
 s64 note(u64 *out, const u64 *in, u64 in_len) {
-    volatile u64 frame[256];
-    for (int i = 0; i < 256; i++)
+    volatile u64 frame[32];
+    for (int i = 0; i < 32; i++)
         frame[i] = i;
-    return frame[in_len & 255];
+    return frame[in_len & 31];
 }

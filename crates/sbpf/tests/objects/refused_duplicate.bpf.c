@@ -1,4 +1,4 @@
 #include "types.h"
 
 SEC("read/same") s64 first(u64 *out) { return 1; }
-SEC("read.x/same") s64 second(u64 *out) { return 2; }
+SEC("read") s64 same(u64 *out) { return 2; }

@@ -9,7 +9,7 @@ struct bpf_xrp {
 };
 
 SEC("oliver_agg")
-u32 oliver_agg(struct bpf_xrp *context) {
+u32 aggregate(struct bpf_xrp *context) {
     context->done = 1;
     return context->data[0] == 'x';
 }
