@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     /// Neither a shipped function nor a path.
-    #[error("no function is called `{name}`{}; `diskside functions` lists them; a path to an object ends in .o, one to C source in .c", near(.near))]
+    #[error("no function is called `{name}`{}; `diskside functions` lists them; a path to an object ends in .o, one to C source in .c", did_you_mean(.near))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -71,8 +71,7 @@ pub fn object(what: &str) -> Result<Object, ResolveError> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("c") => Ok(Object { what: what.to_owned(), bytes: compile(path)?, function }),
         Some(_) => {
-            let bytes =
-                std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
+            let bytes = std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
             Ok(Object { what: what.to_owned(), bytes, function })
         }
         None => Err(ResolveError::Unknown { name: what.to_owned(), near: near_names(what) }),
@@ -94,6 +93,11 @@ fn near_names(name: &str) -> Vec<&'static str> {
     diskside_functions::shipped().iter().map(|f| f.name).filter(shares).take(3).collect()
 }
 
-fn near(names: &[&str]) -> String {
+fn did_you_mean(names: &[&str]) -> String {
     if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
+}
+
+/// The shipped functions, by name.
+pub fn shipped() -> impl Iterator<Item = &'static diskside_functions::Shipped> {
+    diskside_functions::shipped().iter()
 }

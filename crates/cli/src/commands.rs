@@ -1,0 +1,27 @@
+//! One module a subcommand.
+
+pub(crate) mod explain;
+pub(crate) mod functions;
+pub(crate) mod inspect;
+pub(crate) mod run;
+pub(crate) mod verify;
+
+use crate::error::Failure;
+use diskside::sandbox::image::{Image, Kind, LoadOptions};
+use std::sync::Arc;
+
+/// Loads the image of an object that `what` names, without verifying it.
+fn load_image(what: &str, kind: Option<Kind>) -> Result<Arc<Image>, Failure> {
+    let object = diskside::library::object(what)?;
+    let options = LoadOptions { kind, ..LoadOptions::default() };
+    let image = Image::load(&object.bytes, &diskside::helpers(), options)
+        .map_err(|e| Failure::Load(format!("{}: {e}", object.what)))?;
+    Ok(Arc::new(image))
+}
+
+/// The kind that `--kind` names.
+fn parse_kind(text: &str) -> Result<Kind, String> {
+    Kind::from_section_prefix(text).ok_or_else(|| {
+        format!("`{text}` is no kind; kinds are read, write, combine, traverse, kernel, exec, lambda, lambda_io, xrp, delilah")
+    })
+}

@@ -1,0 +1,120 @@
+//! `diskside functions`.
+
+use crate::error::Failure;
+use crate::output::{self, Table};
+use clap::Args;
+use diskside::sandbox::verify::Effects;
+use diskside::{Engine, Function};
+use serde_json::json;
+
+/// Arguments of `functions`.
+#[derive(Args)]
+pub(crate) struct Functions {
+    /// Show one function with its arguments and result
+    name: Option<String>,
+    /// List the helpers that functions can call
+    #[arg(long, conflicts_with = "name")]
+    helpers: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Functions {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        if self.helpers {
+            return self.list_helpers();
+        }
+        let engine = Engine::new(diskside::helpers());
+        let names: Vec<String> = match &self.name {
+            Some(name) => vec![name.clone()],
+            None => diskside::library::shipped().map(|f| f.name.to_owned()).collect(),
+        };
+        let mut functions = Vec::new();
+        for name in &names {
+            functions.push(diskside::resolve(&engine, name)?);
+        }
+        if self.json {
+            let list: Vec<_> = functions.iter().map(document).collect();
+            output::print_json(json!({ "functions": list }))?;
+        } else if self.name.is_some() {
+            functions.iter().for_each(|f| print!("{}", describe(f)));
+        } else {
+            let mut table = Table::new(&["function", "kind", "folds", "arguments"]);
+            for f in &functions {
+                let args = f.args().map_or_else(String::new, |s| {
+                    s.fields.iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join(", ")
+                });
+                let folds = if f.combine().is_some() { "yes" } else { "no" };
+                table.row(vec![f.name().into(), f.kind().name().into(), folds.into(), args]);
+            }
+            print!("{table}");
+        }
+        Ok(())
+    }
+
+    fn list_helpers(&self) -> Result<(), Failure> {
+        let helpers = diskside::helpers();
+        if self.json {
+            let list: Vec<_> = helpers
+                .iter()
+                .map(|h| json!({ "name": h.name, "prototype": h.prototype, "doc": h.doc, "inline": h.float.is_some() }))
+                .collect();
+            return Ok(output::print_json(json!({ "helpers": list }))?);
+        }
+        for helper in helpers.iter() {
+            println!("{};\n    {}", helper.prototype.trim_end_matches(';'), helper.doc);
+        }
+        Ok(())
+    }
+}
+
+/// The effects by name; empty for a pure function.
+pub(super) fn effect_names(e: Effects) -> Vec<&'static str> {
+    [
+        (e.writes_globals, "writes globals"),
+        (e.uses_clock, "uses the clock"),
+        (e.does_io, "does I/O"),
+        (e.uses_state, "uses state"),
+    ]
+    .into_iter()
+    .filter_map(|(has, name)| has.then_some(name))
+    .collect()
+}
+
+fn describe(f: &Function) -> String {
+    let mut text = format!("{} ({})\n", f.name(), f.kind().name());
+    if let Some(schema) = f.args() {
+        text += "arguments:\n";
+        for a in &schema.fields {
+            let default = a.default.as_ref().map_or_else(String::new, |d| format!(" [default: {d}]"));
+            let doc = a.doc.as_ref().map_or_else(String::new, |d| format!(": {d}"));
+            text += &format!("  {}  {}{default}{doc}\n", a.name, diskside::args::describe(a));
+        }
+    }
+    if let Some(schema) = &f.main().entry().result {
+        text += &format!("result: rows of {}\n", schema.name);
+        for r in &schema.fields {
+            text += &format!("  {}  {}\n", r.name, diskside::args::describe(r));
+        }
+    }
+    text
+}
+
+fn document(f: &Function) -> serde_json::Value {
+    let args = f.args().map(|s| {
+        let one = |a: &diskside::sandbox::image::ArgField| {
+            json!({ "name": a.name, "type": diskside::args::describe(a), "default": a.default, "doc": a.doc })
+        };
+        s.fields.iter().map(one).collect::<Vec<_>>()
+    });
+    let result = f.main().entry().result.as_ref().map(|s| s.fields.iter().map(|r| r.name.clone()).collect::<Vec<_>>());
+    json!({
+        "name": f.name(),
+        "kind": f.kind().name(),
+        "folds": f.combine().is_some(),
+        "effects": effect_names(f.main().verified().effects),
+        "arguments": args,
+        "result": result,
+    })
+}

@@ -1,0 +1,132 @@
+//! `diskside inspect`.
+
+use super::functions::effect_names;
+use super::{load_image, parse_kind};
+use crate::error::Failure;
+use crate::output::{self, Table, bytes};
+use clap::Args;
+use diskside::sandbox::activation::Program;
+use diskside::sandbox::disasm;
+use diskside::sandbox::image::{Image, Kind};
+use diskside::sandbox::ir::LoopReport;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Arguments of `inspect`.
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// An object, C source, or a shipped function
+    object: String,
+    /// Take every program as of this kind
+    #[arg(long, value_parser = parse_kind)]
+    kind: Option<Kind>,
+    /// Show the instructions, with source lines
+    #[arg(long)]
+    code: bool,
+    /// Show the checked IR after checks were hoisted
+    #[arg(long)]
+    ir: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let image = load_image(&self.object, self.kind)?;
+        let helpers = Arc::new(diskside::helpers());
+        let programs: Vec<_> = (0..image.programs.len()).map(|i| Program::new(&image, i, &helpers)).collect();
+        if self.json {
+            let list: Vec<_> = programs.iter().enumerate().map(|(i, p)| document(&image, i, p.as_ref().ok())).collect();
+            let imports: Vec<_> = image.imports.iter().map(|i| json!({ "name": i.name, "weak": i.weak })).collect();
+            return Ok(output::print_json(json!({ "object": self.object, "programs": list, "helpers": imports }))?);
+        }
+        print!("{}", summary(&image, &programs));
+        for (i, program) in programs.iter().enumerate() {
+            println!("\n{}", image.programs[i].section);
+            match program {
+                Ok(program) => {
+                    print!("{}", loops(&image, program));
+                    if self.ir {
+                        print!("{}", program.optimised());
+                    }
+                }
+                Err(findings) => findings.iter().for_each(|d| println!("{}", d.render(&image))),
+            }
+        }
+        if self.code {
+            for f in 0..image.functions.len() {
+                println!("\n{}:\n{}", image.functions[f].name, disasm::listing(&image, f).trim_end());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn summary<E>(image: &Image, programs: &[Result<Program, E>]) -> String {
+    let mut table = Table::new(&["program", "kind", ">instructions", ">stack", "effects"]);
+    for (entry, program) in image.programs.iter().zip(programs) {
+        let f = &image.functions[entry.function];
+        let (stack, effects) = match program {
+            Ok(p) => (p.verified().stack_len.to_string(), effects_text(p)),
+            Err(_) => ("-".into(), "refused".into()),
+        };
+        table.row(vec![entry.section.clone(), entry.kind.name().into(), (f.end - f.start).to_string(), stack, effects]);
+    }
+    let needs: Vec<_> =
+        image.imports.iter().map(|i| if i.weak { format!("{} (weak)", i.name) } else { i.name.clone() }).collect();
+    let needs = if needs.is_empty() { "none".into() } else { needs.join(", ") };
+    format!(
+        "{table}helpers: {needs}\nrodata {}, data {}\n",
+        bytes(image.rodata.len() as u64),
+        bytes(image.data.len() as u64)
+    )
+}
+
+fn effects_text(program: &Program) -> String {
+    let names = effect_names(program.verified().effects);
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// Loop by loop: whether checks were hoisted, and if not, why.
+fn loops(image: &Image, program: &Program) -> String {
+    let all: Vec<&LoopReport> = program.optimised().functions.iter().flat_map(|f| &f.loops).collect();
+    if all.is_empty() {
+        return "  no loops\n".into();
+    }
+    let mut text = String::new();
+    for l in all {
+        let place = image.line_of(l.insn as usize).map_or_else(String::new, |s| format!(" ({}:{})", s.file, s.line));
+        let what = match (l.accesses, l.hoisted) {
+            (0, _) => "no accesses of its own".to_owned(),
+            (n, true) => format!("{} of {n} accesses run unchecked under a guard", l.unchecked),
+            (n, false) => format!("all {n} accesses are checked one by one"),
+        };
+        text += &format!("  loop at instruction {}{place}: {what}\n", l.insn);
+        l.why.iter().for_each(|w| text += &format!("    {w}\n"));
+    }
+    text
+}
+
+fn document(image: &Image, index: usize, program: Option<&Program>) -> serde_json::Value {
+    let entry = &image.programs[index];
+    let f = &image.functions[entry.function];
+    let mut document = json!({
+        "program": entry.section,
+        "kind": entry.kind.name(),
+        "instructions": f.end - f.start,
+        "ok": program.is_some(),
+    });
+    if let Some(p) = program {
+        document["effects"] = json!(effect_names(p.verified().effects));
+        document["stack_bytes"] = json!(p.verified().stack_len);
+        let one = |l: &LoopReport| {
+            json!({
+                "insn": l.insn, "accesses": l.accesses, "unchecked": l.unchecked, "hoisted": l.hoisted, "why": l.why,
+                "line": image.line_of(l.insn as usize).map(|s| s.line),
+            })
+        };
+        document["loops"] = p.optimised().functions.iter().flat_map(|f| &f.loops).map(one).collect();
+    }
+    document
+}

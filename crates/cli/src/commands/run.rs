@@ -1,0 +1,196 @@
+//! `diskside run`.
+
+mod report;
+
+use crate::error::Failure;
+use crate::output::parse_bytes;
+use clap::Args;
+use diskside::sandbox::activation::Tier;
+use diskside::split::Split;
+use diskside::{Call, Engine, Function, Outcome, Sink, Source, TierChoice};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Arguments of `run`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  diskside run stats64 data.bin
+  diskside run grep log.txt --arg pattern=ERROR
+  diskside run ./mine.bpf.c data.bin --stats")]
+pub(crate) struct Run {
+    /// A shipped function, an object (FILE.o[:NAME]) or C source (FILE.c[:NAME])
+    function: String,
+    /// Files to run over
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// An argument of the function
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    args: Vec<String>,
+    /// Bytes of a chunk
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
+    chunk: u64,
+    /// Threads that run the function
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// How records end: lines, records:N or none [default: what the function asks for]
+    #[arg(long, value_parser = parse_split)]
+    split: Option<Split>,
+    /// How the function runs: interp or cranelift [default: the best]
+    #[arg(long, value_parser = parse_tier)]
+    tier: Option<Tier>,
+    /// Do not fold the results of the chunks
+    #[arg(long)]
+    no_combine: bool,
+    /// Write the result to this file, as it is
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Loop iterations that one chunk may take [default: 4 a byte, at least 16 Mi]
+    #[arg(long, value_name = "N")]
+    budget: Option<u64>,
+    /// Stop after this many milliseconds
+    #[arg(long, value_name = "MS")]
+    deadline_ms: Option<u64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print what the call took
+    #[arg(long)]
+    stats: bool,
+}
+
+impl Run {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let engine = Engine::new(diskside::helpers());
+        let function = diskside::resolve(&engine, &self.function)?;
+        let args = self.encode_args(&function)?;
+        let sources: Vec<Source> = self.files.iter().map(Source::file).collect();
+        let progress = Progress::start(self.input_len());
+        let mut call = Call::new(&function, sources, args);
+        call.chunk_len = usize::try_from(self.chunk).map_err(|_| Failure::Usage("--chunk is too large".into()))?;
+        call.threads = self.threads.into();
+        call.split = self.split;
+        call.tier = self.tier.map_or(TierChoice::Best, TierChoice::Only);
+        call.fold = !self.no_combine;
+        call.limits.budget = self.budget;
+        call.limits.deadline = self.deadline_ms.map(Duration::from_millis);
+        call.progress = Some(Arc::clone(&progress.done));
+        let result = self.run(&engine, &call);
+        progress.finish();
+        let outcome = result?;
+        report::print(&self, &function, &outcome)?;
+        Ok(())
+    }
+
+    fn run(&self, engine: &Engine, call: &Call<'_>) -> Result<Outcome, Failure> {
+        let Some(path) = &self.out else { return Ok(engine.run(call, &mut Sink::Memory)?) };
+        let failed = |e: std::io::Error| Failure::Environment(format!("cannot write {}: {e}", path.display()));
+        // A result appears whole or not at all.
+        let partial = path.with_added_extension("partial");
+        let mut file = std::fs::File::create(&partial).map_err(failed)?;
+        let written = engine
+            .run(call, &mut Sink::Writer(&mut file))
+            .map_err(Failure::from)
+            .and_then(|outcome| file.flush().and_then(|()| file.sync_all()).map(|()| outcome).map_err(failed))
+            .and_then(|outcome| std::fs::rename(&partial, path).map(|()| outcome).map_err(failed));
+        if written.is_err() {
+            // The error that matters is the first one.
+            let _ = std::fs::remove_file(&partial);
+        }
+        written
+    }
+
+    fn encode_args(&self, function: &Function) -> Result<Vec<u8>, Failure> {
+        let mut given = Vec::new();
+        for arg in &self.args {
+            let Some((name, value)) = arg.split_once('=') else {
+                return Err(Failure::Usage(format!("--arg {arg}: write NAME=VALUE")));
+            };
+            given.push((name.to_owned(), value.to_owned()));
+        }
+        match function.args() {
+            Some(schema) => {
+                diskside::args::encode(schema, &given).map_err(|e| Failure::Usage(format!("{}: {e}", function.name())))
+            }
+            None if given.is_empty() => Ok(Vec::new()),
+            None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
+        }
+    }
+
+    fn input_len(&self) -> u64 {
+        self.files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum()
+    }
+}
+
+/// A bar on standard error for calls that take long; nothing when that is no terminal.
+struct Progress {
+    done: Arc<AtomicU64>,
+    bar: ProgressBar,
+    ticker: Option<std::thread::JoinHandle<()>>,
+    stop: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Calls shorter than this show no bar.
+    const DELAY: Duration = Duration::from_millis(500);
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    fn start(len: u64) -> Self {
+        let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::hidden());
+        let mut this = Self { done, bar, ticker: None, stop };
+        if std::io::stderr().is_terminal() {
+            let (bar, done, stop) = (this.bar.clone(), Arc::clone(&this.done), Arc::clone(&this.stop));
+            this.ticker = Some(std::thread::spawn(move || Self::tick(&bar, &done, &stop)));
+        }
+        this
+    }
+
+    fn tick(bar: &ProgressBar, done: &AtomicU64, stop: &AtomicU64) {
+        let started = std::time::Instant::now();
+        let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        while stop.load(Ordering::Relaxed) == 0 {
+            std::thread::park_timeout(Self::PERIOD);
+            if started.elapsed() >= Self::DELAY {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.set_position(done.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn finish(self) {
+        self.stop.store(1, Ordering::Relaxed);
+        if let Some(ticker) = self.ticker {
+            ticker.thread().unpark();
+            // The bar is decoration; a panic in it has printed itself.
+            let _ = ticker.join();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+fn parse_split(text: &str) -> Result<Split, String> {
+    match text {
+        "lines" => Ok(Split::Delimiter(b'\n')),
+        "none" => Ok(Split::None),
+        _ => {
+            let n = text.strip_prefix("records:").and_then(|n| parse_bytes(n).ok()).and_then(|n| u32::try_from(n).ok());
+            n.filter(|n| *n > 0)
+                .map(Split::Fixed)
+                .ok_or_else(|| "use lines, records:N (N bytes a record) or none".into())
+        }
+    }
+}
+
+fn parse_tier(text: &str) -> Result<Tier, String> {
+    match text {
+        "interp" => Ok(Tier::Interpreter),
+        "cranelift" => Ok(Tier::Cranelift),
+        _ => Err("tiers are interp and cranelift".into()),
+    }
+}

@@ -1,0 +1,66 @@
+//! How a command fails, and with which exit code.
+
+use diskside::{CallError, ResolveError};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    /// The function cannot be loaded.
+    Load(String),
+    /// The function failed on the data.
+    Function(String),
+    /// The environment failed.
+    Environment(String),
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Function(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Load(_) => 3,
+            Self::Environment(_) | Self::Output(_) => 4,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m) => f.write_str(m),
+            Self::Output(e) => write!(f, "writing the output: {e}"),
+        }
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(e: ResolveError) -> Self {
+        match e {
+            ResolveError::Unknown { .. } => Self::Usage(e.to_string()),
+            ResolveError::Read { .. } => Self::Environment(e.to_string()),
+            ResolveError::Compile(_) | ResolveError::Load { .. } => Self::Load(e.to_string()),
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(e: CallError) -> Self {
+        let message = e.to_string();
+        match e {
+            CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) => Self::Environment(message),
+            CallError::Tier(_) => Self::Load(message),
+            CallError::BadArgs { .. } | CallError::BadRecordLen(_) => Self::Usage(message),
+            _ => Self::Function(message),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Self::Output(e)
+    }
+}
