@@ -3,6 +3,7 @@
 //! One [`Admin`] per controller brings it up; one [`Connection`] per I/O queue pair carries reads and writes.
 
 mod admin;
+mod commands;
 mod connection;
 mod submission;
 

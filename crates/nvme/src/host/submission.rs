@@ -34,6 +34,23 @@ pub enum Data {
     ReceiveBytes(u32),
 }
 
+impl Data {
+    /// Bytes of data, in whichever direction.
+    pub fn len(&self) -> u32 {
+        match self {
+            Data::None => 0,
+            Data::Send(slice) | Data::Receive(slice) => slice.len,
+            Data::SendBytes(bytes) => bytes.len() as u32,
+            Data::ReceiveBytes(len) => *len,
+        }
+    }
+
+    /// Whether there is no data to move.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A command has ended.
 #[derive(Debug)]
 pub struct Completed {
