@@ -322,8 +322,12 @@ impl Reactor {
     }
 
     fn accepted(&mut self, listener: usize, completion: Completion) {
+        let Some(listening) = self.listeners.get_mut(listener) else {
+            // The target stops: who came last is not let in.
+            return;
+        };
         if !completion.more {
-            self.listeners[listener].accept = None;
+            listening.accept = None;
         }
         match (completion.result, completion.payload) {
             (Ok(_), Payload::Accepted(socket)) => {

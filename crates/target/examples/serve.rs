@@ -1,0 +1,24 @@
+//! Serves volumes until SIGTERM: `serve [LISTEN] NAME=PATH[,option…]…`, such as
+//! `cargo run --release -p diskside-target --example serve -- 127.0.0.1:4420 data=mem:512MiB`.
+
+use std::error::Error;
+
+use diskside_target::Target;
+use diskside_target::config::{ServeConfig, Settings};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut settings = Settings::default();
+    for argument in std::env::args().skip(1) {
+        match argument.parse() {
+            Ok(address) => settings.listen.get_or_insert_default().push(address),
+            Err(_) => settings.volumes.push(argument.parse()?),
+        }
+    }
+    settings.congestion_control = Some("reno".into());
+    let target = Target::builder().config(ServeConfig::resolve(settings)?).build()?;
+    let handle = target.handle();
+    println!("{} at {:?}", handle.nqn(), handle.local_addresses());
+    target.serve_until_signal()?;
+    println!("{:#?}", handle.stats());
+    Ok(())
+}
