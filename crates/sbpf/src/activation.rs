@@ -222,7 +222,7 @@ impl<'a> Mappings<'a> {
         self
     }
 
-    fn iter(&self) -> impl Iterator<Item = &(RegionId, RegionEntry)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RegionId, RegionEntry)> {
         self.entries[..self.len].iter()
     }
 }

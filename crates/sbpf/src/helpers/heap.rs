@@ -111,7 +111,11 @@ impl Heap {
 
     /// From memory that was not in the region yet.
     fn extend(&mut self, len: u64, align: u64) -> Option<u64> {
-        let offset = self.top.next_multiple_of(align);
+        // A hole at the end grows into the new memory.
+        let tail = self.free_by_offset.last_key_value().map(|(&o, &n)| (o, n));
+        let tail = tail.filter(|&(o, n)| o + n == self.top);
+        let start = tail.map_or(self.top, |(o, _)| o);
+        let offset = start.next_multiple_of(align);
         let end = offset.checked_add(len).filter(|&end| end <= self.quota_bytes)?;
         if self.base.is_none() {
             let lead = GRANULE_BYTES as usize;
@@ -120,8 +124,12 @@ impl Heap {
             let start = self.backing.as_mut_ptr();
             self.base = Some(HostBase(start.wrapping_add(start.align_offset(lead))));
         }
-        self.add_hole(self.top, offset - self.top);
-        self.top = end;
+        if let Some((hole, hole_len)) = tail {
+            self.remove_hole(hole, hole_len);
+        }
+        self.add_hole(start, offset - start);
+        self.add_hole(end, self.top.saturating_sub(end));
+        self.top = self.top.max(end);
         Some(offset)
     }
 

@@ -6,13 +6,19 @@ use std::cmp::Ordering;
 
 /// `ds_memcpy(to, from, len)` and `ds_memmove`: the same, so that an overlap has one answer.
 pub(super) fn ds_memmove(machine: &mut Machine, [to, from, len, ..]: [u64; 5]) -> Result<u64, Fault> {
+    machine.charge(1)?;
     machine.copy(to, from, len)?;
     Ok(to)
 }
 
 /// `ds_memset(to, value, len)`.
 pub(super) fn ds_memset(machine: &mut Machine, [to, value, len, ..]: [u64; 5]) -> Result<u64, Fault> {
-    fill(machine, to, value as u8, len)?;
+    machine.check_write(to, len)?;
+    machine.charge(1)?;
+    for (offset, n) in steps(len) {
+        machine.charge(cost(n))?;
+        machine.bytes_mut(to + offset, n)?.fill(value as u8);
+    }
     Ok(to)
 }
 
@@ -20,6 +26,7 @@ pub(super) fn ds_memset(machine: &mut Machine, [to, value, len, ..]: [u64; 5]) -
 pub(super) fn ds_memcmp(machine: &mut Machine, [a, b, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     machine.check_read(a, len)?;
     machine.check_read(b, len)?;
+    machine.charge(1)?;
     for (offset, n) in steps(len) {
         machine.charge(cost(n))?;
         let (x, y) = machine.bytes_pair((a + offset, n), (b + offset, n))?;
@@ -30,13 +37,4 @@ pub(super) fn ds_memcmp(machine: &mut Machine, [a, b, len, ..]: [u64; 5]) -> Res
         }
     }
     Ok(0)
-}
-
-pub(super) fn fill(machine: &mut Machine, to: u64, value: u8, len: u64) -> Result<(), Fault> {
-    machine.check_write(to, len)?;
-    for (offset, n) in steps(len) {
-        machine.charge(cost(n))?;
-        machine.bytes_mut(to + offset, n)?.fill(value);
-    }
-    Ok(())
 }

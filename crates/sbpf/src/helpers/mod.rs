@@ -11,6 +11,8 @@ mod hash;
 pub mod heap;
 mod memory;
 mod table;
+#[cfg(test)]
+mod tests;
 mod world;
 
 pub use table::standard;

@@ -1,0 +1,57 @@
+//! `ds_log` and `ds_now`.
+
+use super::*;
+use crate::helpers::{LOG_LINES_PER_CALL_MAX, LogLimit};
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Default)]
+struct Recorder {
+    lines: Arc<Mutex<Vec<Vec<u8>>>>,
+    now: u64,
+}
+
+impl Environment for Recorder {
+    fn log(&mut self, message: &[u8]) {
+        self.lines.lock().unwrap().push(message.to_vec());
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.now += 5;
+        self.now
+    }
+}
+
+#[test]
+fn lines_reach_the_environment_cut_to_their_limit() {
+    let recorder = Recorder::default();
+    let mut host = Host::with(0, Box::new(recorder.clone()));
+    let text = vec![b'x'; 3000];
+    host.over("ds_log", &text, &[INPUT, 5]).unwrap();
+    host.over("ds_log", &text, &[INPUT, 3000]).unwrap();
+    host.over("ds_log", &text, &[INPUT, 0]).unwrap();
+    assert_eq!(recorder.lines.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [5, 1024, 0]);
+}
+
+#[test]
+fn the_clock_is_the_environments() {
+    let mut host = Host::with(0, Box::new(Recorder::default()));
+    assert_eq!([host.call("ds_now", &[]), host.call("ds_now", &[])], [Ok(5), Ok(10)]);
+}
+
+#[test]
+fn effects_are_declared() {
+    for helper in standard().iter() {
+        assert_eq!(helper.effects.does_io, helper.name == "ds_log", "{}", helper.name);
+        assert_eq!(helper.effects.uses_clock, helper.name == "ds_now", "{}", helper.name);
+    }
+}
+
+#[test]
+fn a_call_passes_some_lines_and_counts_the_rest() {
+    let mut limit = LogLimit::default();
+    let passed = (0..100).filter(|_| limit.admit()).count();
+    assert_eq!(passed, LOG_LINES_PER_CALL_MAX as usize);
+    assert_eq!(limit.end_call(), 84);
+    assert!(limit.admit(), "the next call starts afresh");
+    assert_eq!(limit.end_call(), 0);
+}
