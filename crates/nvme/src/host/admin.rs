@@ -1,13 +1,21 @@
 //! The admin queue of a host: brings a controller up, keeps it alive, learns its namespaces, and tells what changed.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::buffer::{BufferSlice, Buffers};
+use zerocopy::FromBytes;
+
+use crate::buffer::{BufferId, BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::transmit::Transmit;
+use crate::wire::{
+    AsyncEventConfig, CONTROLLER_ID_DYNAMIC, CSI_NVM, Cap, Cc, Csts, DiscoveryEntry, DiscoveryHeader,
+    IdentifyController, NSID_ALL, Sqe, admin_opcode, cns, feature, log_page, property,
+};
 
-use super::connection::{ConnectionConfig, ConnectionError, HostIdentity, State};
-use super::submission::{Completed, Submission, SubmitError};
+use super::connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
+use super::info::{ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
+use super::submission::{Answer, CommandError, Completed, Data, Submission, SubmitError};
 
 /// What an admin connection is told when it is made.
 #[derive(Clone, Debug)]
@@ -32,71 +40,6 @@ pub struct AdminConfig {
     pub command_timeout: Duration,
 }
 
-/// What is known of a controller that came up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControllerInfo {
-    /// Controller identifier.
-    pub controller_id: u16,
-    /// Subsystem's name.
-    pub subsystem: Nqn,
-    /// Serial number.
-    pub serial: String,
-    /// Model number.
-    pub model: String,
-    /// Firmware revision.
-    pub firmware: String,
-    /// Version: major, minor, tertiary.
-    pub version: (u16, u8, u8),
-    /// I/O queue pairs granted.
-    pub io_queues: u16,
-    /// Entries of an I/O queue: what was wanted, or the controller's most.
-    pub io_queue_entries: u16,
-    /// Bytes of write data that may travel with a command on an I/O queue.
-    pub in_capsule_len: u32,
-    /// The most bytes of data of one command.
-    pub transfer_len_max: u32,
-    /// Whether there is a volatile write cache, so that Flush matters.
-    pub write_cache: bool,
-    /// Optional NVM commands (ONCS).
-    pub optional_commands: u16,
-    /// Active namespaces, ascending.
-    pub namespaces: Vec<u32>,
-}
-
-/// What is known of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceInfo {
-    /// Its identifier.
-    pub nsid: u32,
-    /// I/O command set.
-    pub csi: u8,
-    /// Size in blocks.
-    pub blocks: u64,
-    /// Bytes of a block.
-    pub block_len: u32,
-    /// Whether writes are refused.
-    pub read_only: bool,
-    /// Whether deallocated blocks are known to read as zeroes.
-    pub deallocate_zeroes: bool,
-    /// Its UUID, if it has one.
-    pub uuid: Option<[u8; 16]>,
-}
-
-/// An entry of a discovery log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiscoveredSubsystem {
-    /// Its name.
-    pub nqn: Nqn,
-    /// Address, as text.
-    pub address: String,
-    /// Port (TRSVCID), as text.
-    pub service: String,
-    /// Transport type: 3 = TCP.
-    pub transport: u8,
-    /// Subsystem type: 1 = referral to a discovery service, 2 = NVM subsystem, 3 = this discovery service.
-    pub kind: u8,
-}
-
 /// Something that the embedder wants to know.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -108,7 +51,7 @@ pub enum AdminEvent {
         /// The namespace asked for.
         nsid: u32,
         /// What is known, or why nothing is.
-        info: Result<NamespaceInfo, super::CommandError>,
+        info: Result<NamespaceInfo, CommandError>,
     },
     /// Namespaces came, went or changed; these are the active ones now, and those that the controller names as changed.
     NamespacesChanged {
@@ -118,7 +61,7 @@ pub enum AdminEvent {
         changed: Vec<u32>,
     },
     /// The answer to [`Admin::discover`].
-    Discovered(Result<Vec<DiscoveredSubsystem>, super::CommandError>),
+    Discovered(Result<Vec<DiscoveredSubsystem>, CommandError>),
     /// The discovery log has changed: ask again.
     DiscoveryChanged,
     /// A command of [`Admin::submit`] has ended.
@@ -139,105 +82,678 @@ pub enum AdminEvent {
 /// The admin queue's connection and the sequence that brings a controller up.
 #[derive(Debug)]
 pub struct Admin {
-    state: State,
+    config: AdminConfig,
+    connection: Connection,
+    info: Option<ControllerInfo>,
+    /// Whether [`AdminEvent::Ready`] was told.
+    ready: bool,
+    /// CC as it was set last.
+    cc: Cc,
+    /// Until when RDY, or the end of a shutdown, is waited for.
+    ready_deadline: Option<Instant>,
+    /// When CSTS is read again.
+    next_poll: Option<Instant>,
+    next_keep_alive: Option<Instant>,
+    /// What the answers to commands in flight are for, by user data.
+    purposes: BTreeMap<u64, Purpose>,
+    next_ticket: u64,
+    /// Commands of our own that wait for a place in the queue.
+    backlog: VecDeque<(Purpose, Sqe, Data)>,
+    discovery: Option<Discovery>,
+    shutting_down: bool,
+    /// When something was last said to have happened: time for calls that have none.
+    now: Instant,
+    events: VecDeque<AdminEvent>,
 }
+
+/// What the answer to a command is for.
+#[derive(Debug)]
+enum Purpose {
+    Capabilities,
+    Enable,
+    PollStatus,
+    IdentifyController,
+    Queues,
+    EventConfig,
+    /// The next 1,024 active namespaces; those before, and which ones had changed if this is not the first time.
+    ActiveNamespaces {
+        so_far: Vec<u32>,
+        changed: Option<Vec<u32>>,
+    },
+    ChangedNamespaces,
+    EventRequest,
+    /// A log page that is read only to be told of its next event.
+    Acknowledge,
+    KeepAlive,
+    Descriptors(NamespaceInfo),
+    Namespace(NamespaceInfo),
+    DiscoveryHeader,
+    DiscoveryPart,
+    DiscoveryCheck,
+    Abort {
+        queue_id: u16,
+        command_id: u16,
+    },
+    Shutdown,
+    PollShutdown,
+    User(u64),
+}
+
+/// A discovery log that is being read.
+#[derive(Debug)]
+struct Discovery {
+    generation: u64,
+    records: u64,
+    bytes: Vec<u8>,
+    tries: u32,
+}
+
+/// Entries of the admin queue.
+const ENTRIES: u16 = 32;
+/// Bytes of data that an admin command capsule may carry (TCP 3.3.2.2).
+const IN_CAPSULE_LEN: u32 = 8192;
+/// The longest transfer that is asked for where a controller has no limit.
+const TRANSFER_LEN_MAX: u32 = 1 << 20;
+/// How often CSTS is read while it is not ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest part of a discovery log that is read at a time: a multiple of an entry's length.
+const DISCOVERY_PART_MAX: u32 = 64 << 10;
+/// The most entries of a discovery log that are read.
+const DISCOVERY_RECORDS_MAX: u64 = 16_384;
+/// How often a discovery log is read again because it changed meanwhile.
+const DISCOVERY_TRIES: u32 = 8;
+/// The most namespaces that are listed.
+const NAMESPACES_MAX: usize = 1 << 20;
 
 impl Admin {
     /// A connection whose socket is connected.
     pub fn new(config: AdminConfig, now: Instant) -> Self {
-        let _ = (config, now);
-        Self { state: State::Negotiating }
+        let connection = ConnectionConfig {
+            host: config.host.clone(),
+            subsystem: config.subsystem.clone(),
+            queue_id: 0,
+            controller_id: CONTROLLER_ID_DYNAMIC,
+            entries: ENTRIES,
+            keep_alive_ms: config.keep_alive_ms,
+            header_digest: config.header_digest,
+            data_digest: config.data_digest,
+            in_capsule_len: IN_CAPSULE_LEN,
+            transfer_len_max: TRANSFER_LEN_MAX,
+            connect_timeout: config.connect_timeout,
+        };
+        Self {
+            config,
+            connection: Connection::new(connection, now),
+            info: None,
+            ready: false,
+            cc: Cc::default(),
+            ready_deadline: None,
+            next_poll: None,
+            next_keep_alive: None,
+            purposes: BTreeMap::new(),
+            next_ticket: 0,
+            backlog: VecDeque::new(),
+            discovery: None,
+            shutting_down: false,
+            now,
+            events: VecDeque::new(),
+        }
     }
+
+    // -- A: what is known ---------------------------------------------------------------------------------------------
 
     /// Where the connection stands.
     pub fn state(&self) -> State {
-        self.state
+        self.connection.state()
     }
 
     /// What is known of the controller; `None` until it is up.
     pub fn controller(&self) -> Option<&ControllerInfo> {
-        None
+        self.info.as_ref().filter(|_| self.ready)
     }
 
     /// The configuration of the connection for I/O queue `queue_id`, 1 up to the number granted; `None` until the
     /// controller is up, or beyond that number.
     pub fn io_queue_config(&self, queue_id: u16) -> Option<ConnectionConfig> {
-        let _ = queue_id;
-        None
+        let info = self.controller()?;
+        if queue_id == 0 || queue_id > info.io_queues {
+            return None;
+        }
+        Some(ConnectionConfig {
+            host: self.config.host.clone(),
+            subsystem: self.config.subsystem.clone(),
+            queue_id,
+            controller_id: info.controller_id,
+            entries: info.io_queue_entries,
+            keep_alive_ms: 0,
+            header_digest: self.config.header_digest,
+            data_digest: self.config.data_digest,
+            in_capsule_len: info.in_capsule_len,
+            transfer_len_max: info.transfer_len_max,
+            connect_timeout: self.config.connect_timeout,
+        })
     }
 
     /// As [`Connection::receive_target`](super::Connection::receive_target).
     pub fn receive_target(&self) -> Option<BufferSlice> {
-        None
+        self.connection.receive_target()
     }
+
+    // -- B: what happened ---------------------------------------------------------------------------------------------
 
     /// Bytes came from the socket; all are consumed.
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], buffers: &mut impl Buffers) {
-        let _ = (now, bytes, buffers);
+        self.connection.handle_bytes(now, bytes, buffers);
+        self.advance(now);
     }
 
     /// As [`Connection::handle_received`](super::Connection::handle_received).
     pub fn handle_received(&mut self, now: Instant, bytes: &[u8], buffers: &mut impl Buffers) {
-        let _ = (now, bytes, buffers);
+        self.connection.handle_received(now, bytes, buffers);
+        self.advance(now);
     }
 
-    /// The socket is gone.
-    pub fn handle_close(&mut self) {}
+    /// As [`Connection::handle_close`](super::Connection::handle_close).
+    pub fn handle_close(&mut self) {
+        self.connection.handle_close();
+        self.advance(self.now);
+    }
 
     /// [`poll_timeout`](Self::poll_timeout) has passed.
-    pub fn handle_timeout(&mut self, now: Instant, buffers: &mut impl Buffers) {
-        let _ = (now, buffers);
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.connection.handle_timeout(now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        if due(self.ready_deadline) {
+            self.ready_deadline = None;
+            let what = if self.shutting_down { "it did not shut down in time" } else { "CSTS.RDY stayed 0" };
+            self.connection.fail(ConnectionError::NotReady(what));
+        }
+        if due(self.next_poll) {
+            self.next_poll = None;
+            let purpose = if self.shutting_down { Purpose::PollShutdown } else { Purpose::PollStatus };
+            self.send(purpose, Sqe::property_get(property::CSTS, false), Data::None);
+        }
+        if due(self.next_keep_alive) {
+            self.next_keep_alive = self.keep_alive_interval().map(|interval| now + interval);
+            self.send(Purpose::KeepAlive, Sqe::new(admin_opcode::KEEP_ALIVE, 0), Data::None);
+        }
+        self.advance(now);
     }
 
     /// The batch was sent completely; the `Transmit` is empty and can be used again.
     pub fn handle_transmitted(&mut self, transmit: &mut Transmit) {
-        transmit.clear();
+        self.connection.handle_transmitted(transmit);
+        self.advance(self.now);
     }
+
+    // -- C: commands --------------------------------------------------------------------------------------------------
 
     /// Asks for a namespace's size and format; answered by [`AdminEvent::Namespace`].
     pub fn identify_namespace(&mut self, now: Instant, nsid: u32) {
-        let _ = (now, nsid);
+        let sqe = Sqe::identify(cns::NAMESPACE_DESCRIPTORS, nsid, 0);
+        self.send(Purpose::Descriptors(NamespaceInfo::unknown(nsid)), sqe, Data::ReceiveBytes(4096));
+        self.advance(now);
     }
 
-    /// Reads the discovery log; answered by [`AdminEvent::Discovered`].
+    /// Reads the discovery log; answered by [`AdminEvent::Discovered`]. If it is being read already, one answer is for
+    /// both.
     pub fn discover(&mut self, now: Instant) {
-        let _ = now;
+        if self.discovery.is_none() {
+            self.discovery = Some(Discovery { generation: 0, records: 0, bytes: Vec::new(), tries: 0 });
+            self.read_discovery_header(Purpose::DiscoveryHeader, true);
+            self.advance(now);
+        }
     }
 
     /// Asks for the end of a command; answered by [`AdminEvent::Aborted`].
     pub fn abort(&mut self, now: Instant, queue_id: u16, command_id: u16) {
-        let _ = (now, queue_id, command_id);
+        self.send(Purpose::Abort { queue_id, command_id }, Sqe::abort(queue_id, command_id), Data::None);
+        self.advance(now);
     }
 
-    /// Sends any other admin command.
+    /// Sends any other admin command; answered by [`AdminEvent::Completed`]. Taken once the controller is up.
     pub fn submit(
         &mut self,
         now: Instant,
         submission: Submission,
         buffers: &mut impl Buffers,
     ) -> Result<u16, SubmitError> {
-        let _ = (now, submission, buffers);
-        Err(SubmitError::NotReady)
+        if !self.ready {
+            return Err(SubmitError::NotReady);
+        }
+        let ticket = self.next_ticket;
+        let purpose = Purpose::User(submission.user_data);
+        let cid = self.connection.submit(now, Submission { user_data: ticket, ..submission }, buffers)?;
+        self.next_ticket += 1;
+        self.purposes.insert(ticket, purpose);
+        Ok(cid)
     }
 
     /// Shuts the controller down in good order (CC.SHN); the connection closes when that is done.
     pub fn shutdown(&mut self, now: Instant) {
-        let _ = now;
+        if self.connection.state() != State::Live {
+            return self.connection.disconnect(now);
+        }
+        if !std::mem::replace(&mut self.shutting_down, true) {
+            self.next_poll = None;
+            self.next_keep_alive = None;
+            self.ready_deadline = Some(now + self.config.connect_timeout);
+            self.cc = self.cc.with_shutdown(0b01);
+            self.send(Purpose::Shutdown, Sqe::property_set(property::CC, false, self.cc.0.into()), Data::None);
+            self.advance(now);
+        }
     }
+
+    /// Ends the connection at once.
+    pub fn disconnect(&mut self, now: Instant) {
+        self.connection.disconnect(now);
+    }
+
+    // -- D: what to do ------------------------------------------------------------------------------------------------
 
     /// What happened.
     pub fn poll_event(&mut self) -> Option<AdminEvent> {
-        None
+        self.events.pop_front()
     }
 
     /// Moves what there is to send into `transmit`, which must be empty. Returns whether there is anything.
     pub fn poll_transmit(&mut self, transmit: &mut Transmit) -> bool {
-        let _ = transmit;
-        false
+        self.connection.poll_transmit(transmit)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        if matches!(self.connection.state(), State::Draining | State::Closed) {
+            return None;
+        }
+        let ours = [self.ready_deadline, self.next_poll, self.next_keep_alive];
+        ours.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
+    }
+
+    // -- the sequence -------------------------------------------------------------------------------------------------
+
+    /// Sends what waits, and takes what the connection has to tell, until there is nothing more.
+    fn advance(&mut self, now: Instant) {
+        self.now = now;
+        loop {
+            self.send_backlog(now);
+            let Some(event) = self.connection.poll_event() else { return };
+            match event {
+                Event::Connected { .. } => {
+                    self.next_keep_alive = self.keep_alive_interval().map(|interval| now + interval);
+                    self.send(Purpose::Capabilities, Sqe::property_get(property::CAP, true), Data::None);
+                }
+                Event::Completed(Completed { user_data, outcome }) => {
+                    if let Some(purpose) = self.purposes.remove(&user_data) {
+                        self.on_answer(now, purpose, outcome);
+                    }
+                }
+                // An admin command that is late is waited for once more; then the connection ends.
+                Event::Late { .. } => {}
+                Event::Closed(error) => self.on_closed(error),
+            }
+        }
+    }
+
+    fn send_backlog(&mut self, now: Instant) {
+        while self.connection.can_submit()
+            && let Some((purpose, sqe, data)) = self.backlog.pop_front()
+        {
+            let timeout = match purpose {
+                Purpose::EventRequest => None,
+                _ => Some(self.config.command_timeout),
+            };
+            let ticket = self.next_ticket;
+            let submission = Submission { sqe, data, user_data: ticket, timeout };
+            match self.connection.submit(now, submission, &mut NoBuffers) {
+                Ok(_) => {
+                    self.next_ticket += 1;
+                    self.purposes.insert(ticket, purpose);
+                }
+                Err(_) => debug_assert!(false, "the connection said that it can take a command"),
+            }
+        }
+    }
+
+    fn send(&mut self, purpose: Purpose, sqe: Sqe, data: Data) {
+        self.backlog.push_back((purpose, sqe, data));
+    }
+
+    fn on_answer(&mut self, now: Instant, purpose: Purpose, outcome: Result<Answer, CommandError>) {
+        let setup = |step, error| ConnectionError::Setup { step, error };
+        match (purpose, outcome) {
+            (Purpose::User(user_data), outcome) => {
+                self.events.push_back(AdminEvent::Completed(Completed { user_data, outcome }));
+            }
+            // Nothing is to be said about commands of our own when the connection has ended.
+            (Purpose::Abort { queue_id, command_id }, outcome) => {
+                let aborted = outcome.is_ok_and(|answer| answer.result & 1 == 0);
+                self.events.push_back(AdminEvent::Aborted { queue_id, command_id, aborted });
+            }
+            (Purpose::Descriptors(info), outcome) => self.on_descriptors(info, outcome),
+            (Purpose::Namespace(info), outcome) => self.on_namespace(info, outcome),
+            (Purpose::DiscoveryHeader | Purpose::DiscoveryPart | Purpose::DiscoveryCheck, Err(error)) => {
+                self.discovery = None;
+                self.events.push_back(AdminEvent::Discovered(Err(error)));
+            }
+            (Purpose::DiscoveryHeader, Ok(answer)) => self.on_discovery_header(&answer.bytes),
+            (Purpose::DiscoveryPart, Ok(answer)) => self.on_discovery_part(&answer.bytes),
+            (Purpose::DiscoveryCheck, Ok(answer)) => self.on_discovery_check(&answer.bytes),
+            (_, Err(CommandError::ConnectionLost)) => {}
+            (Purpose::Capabilities, Ok(answer)) => self.enable(now, Cap(answer.result)),
+            (Purpose::Capabilities, Err(error)) => self.connection.fail(setup("reading CAP", error)),
+            (Purpose::Enable, Ok(_)) => {
+                self.send(Purpose::PollStatus, Sqe::property_get(property::CSTS, false), Data::None);
+            }
+            (Purpose::Enable, Err(error)) => self.connection.fail(setup("setting CC.EN", error)),
+            (Purpose::PollStatus, Ok(answer)) => self.on_status(now, Csts(answer.result as u32)),
+            (Purpose::PollStatus, Err(error)) => self.connection.fail(setup("reading CSTS", error)),
+            (Purpose::IdentifyController, Ok(answer)) => self.on_identify(&answer.bytes),
+            (Purpose::IdentifyController, Err(error)) => self.connection.fail(setup("Identify Controller", error)),
+            (Purpose::Queues, Ok(answer)) => self.on_queues(answer.result as u32),
+            (Purpose::Queues, Err(error)) => self.connection.fail(setup("asking for I/O queues", error)),
+            // A controller without events can still be used.
+            (Purpose::EventConfig, _) => self.list_namespaces(None),
+            (Purpose::ActiveNamespaces { so_far, changed }, Ok(answer)) => {
+                self.on_active_namespaces(so_far, changed, &answer.bytes);
+            }
+            (Purpose::ActiveNamespaces { .. }, Err(error)) => {
+                self.connection.fail(setup("listing namespaces", error));
+            }
+            (Purpose::ChangedNamespaces, outcome) => {
+                let bytes = outcome.map(|answer| answer.bytes).unwrap_or_default();
+                let changed = nsids(&bytes).take_while(|nsid| *nsid != 0 && *nsid != NSID_ALL).collect();
+                self.list_namespaces(Some(changed));
+            }
+            (Purpose::EventRequest, Ok(answer)) => self.on_event(answer.result as u32),
+            (Purpose::EventRequest | Purpose::Acknowledge, _) => {}
+            (Purpose::KeepAlive, Ok(_)) => {}
+            (Purpose::KeepAlive, Err(error)) => self.connection.fail(setup("Keep Alive", error)),
+            (Purpose::Shutdown, Ok(_)) => {
+                self.send(Purpose::PollShutdown, Sqe::property_get(property::CSTS, false), Data::None);
+            }
+            (Purpose::PollShutdown, Ok(answer)) => {
+                if Csts(answer.result as u32).shutdown() == 0b10 {
+                    self.connection.disconnect(now);
+                } else {
+                    self.next_poll = Some(now + POLL_INTERVAL);
+                }
+            }
+            (Purpose::Shutdown | Purpose::PollShutdown, Err(error)) => {
+                self.connection.fail(setup("shutting down", error));
+            }
+        }
+    }
+
+    /// Enables the controller with all its command sets (Base 3.5.1).
+    fn enable(&mut self, now: Instant, cap: Cap) {
+        let wait = Duration::from_millis(500 * cap.to().max(1));
+        self.ready_deadline = Some(now + wait.max(self.config.connect_timeout));
+        let css = if cap.css_multiple() == 1 { 0b110 } else { 0 };
+        self.cc = Cc::default().with_enable(1).with_css(css).with_iosqes(6).with_iocqes(4);
+        self.send(Purpose::Enable, Sqe::property_set(property::CC, false, self.cc.0.into()), Data::None);
+    }
+
+    fn on_status(&mut self, now: Instant, csts: Csts) {
+        if csts.fatal() == 1 {
+            self.connection.fail(ConnectionError::NotReady("CSTS.CFS says that it has failed"));
+        } else if csts.ready() == 1 {
+            self.ready_deadline = None;
+            self.send(Purpose::IdentifyController, Sqe::identify(cns::CONTROLLER, 0, 0), Data::ReceiveBytes(4096));
+        } else {
+            self.next_poll = Some(now + POLL_INTERVAL);
+        }
+    }
+
+    fn on_identify(&mut self, bytes: &[u8]) {
+        let Ok(id) = IdentifyController::ref_from_bytes(bytes) else {
+            return self.connection.fail(ConnectionError::Unsupported("Identify Controller is too short"));
+        };
+        let wants_io = self.config.io_queues > 0;
+        let lacks = if id.sgl_support.get() & 3 == 0 {
+            Some("it does not support SGLs")
+        } else if id.in_capsule_offset_16.get() != 0 {
+            Some("it wants in-capsule data at an offset (ICDOFF)")
+        } else if wants_io && (id.io_command_capsule_16.get() < 4 || id.io_response_capsule_16.get() < 1) {
+            Some("its I/O capsules are too small (IOCCSZ, IORCSZ)")
+        } else {
+            None
+        };
+        if let Some(lacks) = lacks {
+            return self.connection.fail(ConnectionError::Unsupported(lacks));
+        }
+        let mut info = ControllerInfo::parse(id, TRANSFER_LEN_MAX);
+        let most = if id.commands_max.get() == 0 { u16::MAX } else { id.commands_max.get() };
+        info.io_queue_entries = self.config.io_queue_entries.clamp(2, most.max(2));
+        let events = id.async_events.get();
+        self.info = Some(info);
+        let wanted = events & (AsyncEventConfig::NAMESPACE_ATTRIBUTE | AsyncEventConfig::DISCOVERY_LOG);
+        if wants_io {
+            let count = u32::from(self.config.io_queues) - 1;
+            self.send(Purpose::Queues, Sqe::set_features(feature::NUMBER_OF_QUEUES, count << 16 | count), Data::None);
+        }
+        self.send(Purpose::EventConfig, Sqe::set_features(feature::ASYNC_EVENT_CONFIG, wanted), Data::None);
+        self.request_event();
+    }
+
+    fn on_queues(&mut self, granted: u32) {
+        if let Some(info) = &mut self.info {
+            let count = (granted & 0xffff).min(granted >> 16) + 1;
+            info.io_queues = self.config.io_queues.min(count as u16);
+        }
+    }
+
+    fn request_event(&mut self) {
+        self.send(Purpose::EventRequest, Sqe::new(admin_opcode::ASYNC_EVENT_REQUEST, 0), Data::None);
+    }
+
+    fn on_event(&mut self, result: u32) {
+        let (kind, info, lid) = (result & 7, result >> 8 & 0xff, (result >> 16) as u8);
+        const NOTICE: u32 = 2;
+        match (kind, info) {
+            (NOTICE, 0x00) => {
+                let sqe = Sqe::get_log_page(log_page::CHANGED_NAMESPACES, 0, 4096, 0, false);
+                self.send(Purpose::ChangedNamespaces, sqe, Data::ReceiveBytes(4096));
+            }
+            (NOTICE, 0xf0) => {
+                self.read_discovery_header(Purpose::Acknowledge, false);
+                self.events.push_back(AdminEvent::DiscoveryChanged);
+            }
+            _ => {
+                let sqe = Sqe::get_log_page(lid, 0, 512, 0, false);
+                self.send(Purpose::Acknowledge, sqe, Data::ReceiveBytes(512));
+            }
+        }
+        self.request_event();
+    }
+
+    // -- namespaces ---------------------------------------------------------------------------------------------------
+
+    /// Lists the active namespaces: for the first time, or because some have `changed`.
+    fn list_namespaces(&mut self, changed: Option<Vec<u32>>) {
+        if self.config.subsystem.is_discovery() {
+            return self.become_ready(Vec::new());
+        }
+        self.list_more(Vec::new(), changed);
+    }
+
+    fn list_more(&mut self, so_far: Vec<u32>, changed: Option<Vec<u32>>) {
+        let after = so_far.last().copied().unwrap_or(0);
+        let sqe = Sqe::identify(cns::ACTIVE_NAMESPACES, after, 0);
+        self.send(Purpose::ActiveNamespaces { so_far, changed }, sqe, Data::ReceiveBytes(4096));
+    }
+
+    fn on_active_namespaces(&mut self, mut so_far: Vec<u32>, changed: Option<Vec<u32>>, bytes: &[u8]) {
+        let before = so_far.len();
+        for nsid in nsids(bytes).take_while(|nsid| *nsid != 0) {
+            if so_far.last().is_some_and(|last| nsid <= *last) {
+                return self.connection.fail(ConnectionError::Unsupported("its list of namespaces does not ascend"));
+            }
+            so_far.push(nsid);
+        }
+        if so_far.len() - before == 1024 && so_far.len() < NAMESPACES_MAX {
+            return self.list_more(so_far, changed);
+        }
+        match changed {
+            None => self.become_ready(so_far),
+            Some(changed) => {
+                if let Some(info) = &mut self.info {
+                    info.namespaces.clone_from(&so_far);
+                }
+                self.events.push_back(AdminEvent::NamespacesChanged { active: so_far, changed });
+            }
+        }
+    }
+
+    fn become_ready(&mut self, namespaces: Vec<u32>) {
+        if let Some(info) = &mut self.info {
+            info.namespaces = namespaces;
+            self.ready = true;
+            self.events.push_back(AdminEvent::Ready(Box::new(info.clone())));
+        }
+    }
+
+    fn on_descriptors(&mut self, mut info: NamespaceInfo, outcome: Result<Answer, CommandError>) {
+        match outcome {
+            Ok(answer) => info.read_descriptors(&answer.bytes),
+            // Controllers of before version 1.3 do not know the list.
+            Err(CommandError::Status { .. }) => {}
+            Err(error) => return self.tell_namespace(info.nsid, Err(error)),
+        }
+        let cns = if info.csi == CSI_NVM { cns::NAMESPACE } else { cns::INDEPENDENT_NAMESPACE };
+        let sqe = Sqe::identify(cns, info.nsid, 0);
+        self.send(Purpose::Namespace(info), sqe, Data::ReceiveBytes(4096));
+    }
+
+    fn on_namespace(&mut self, mut info: NamespaceInfo, outcome: Result<Answer, CommandError>) {
+        let nsid = info.nsid;
+        let result = match outcome {
+            Err(error) => Err(error),
+            Ok(answer) if info.csi != CSI_NVM => {
+                info.read_independent(&answer.bytes);
+                Ok(info)
+            }
+            Ok(answer) if info.read_identify(&answer.bytes) => Ok(info),
+            Ok(_) if info.blocks == 0 => Err(CommandError::NoSuchNamespace),
+            Ok(_) => Err(CommandError::UnsupportedFormat),
+        };
+        self.tell_namespace(nsid, result);
+    }
+
+    fn tell_namespace(&mut self, nsid: u32, info: Result<NamespaceInfo, CommandError>) {
+        self.events.push_back(AdminEvent::Namespace { nsid, info });
+    }
+
+    // -- discovery ----------------------------------------------------------------------------------------------------
+
+    fn read_discovery_header(&mut self, purpose: Purpose, retain: bool) {
+        let sqe = Sqe::get_log_page(log_page::DISCOVERY, 0, DiscoveryEntry::LEN, 0, retain);
+        self.send(purpose, sqe, Data::ReceiveBytes(DiscoveryEntry::LEN));
+    }
+
+    fn on_discovery_header(&mut self, bytes: &[u8]) {
+        let (Some(discovery), Ok(header)) = (&mut self.discovery, DiscoveryHeader::ref_from_bytes(bytes)) else {
+            return;
+        };
+        discovery.generation = header.generation.get();
+        discovery.records = header.records.get().min(DISCOVERY_RECORDS_MAX);
+        discovery.bytes.clear();
+        self.read_discovery_part();
+    }
+
+    fn read_discovery_part(&mut self) {
+        let Some(discovery) = &self.discovery else { return };
+        let have = discovery.bytes.len() as u64;
+        let left = discovery.records * u64::from(DiscoveryEntry::LEN) - have;
+        if left == 0 {
+            // Read the header again: it tells whether the log changed meanwhile.
+            return self.read_discovery_header(Purpose::DiscoveryCheck, false);
+        }
+        let limit = self.info.as_ref().map_or(DISCOVERY_PART_MAX, |info| info.transfer_len_max);
+        let len = left.min(limit.min(DISCOVERY_PART_MAX).into()) as u32;
+        let offset = u64::from(DiscoveryEntry::LEN) + have;
+        let sqe = Sqe::get_log_page(log_page::DISCOVERY, offset, len, 0, true);
+        self.send(Purpose::DiscoveryPart, sqe, Data::ReceiveBytes(len));
+    }
+
+    fn on_discovery_part(&mut self, bytes: &[u8]) {
+        let Some(discovery) = &mut self.discovery else { return };
+        if bytes.is_empty() {
+            let error = CommandError::ShortTransfer { got: 0, want: DiscoveryEntry::LEN };
+            self.discovery = None;
+            return self.events.push_back(AdminEvent::Discovered(Err(error)));
+        }
+        discovery.bytes.extend_from_slice(bytes);
+        self.read_discovery_part();
+    }
+
+    fn on_discovery_check(&mut self, bytes: &[u8]) {
+        let (Some(discovery), Ok(header)) = (&mut self.discovery, DiscoveryHeader::ref_from_bytes(bytes)) else {
+            return;
+        };
+        discovery.tries += 1;
+        if header.generation.get() != discovery.generation && discovery.tries < DISCOVERY_TRIES {
+            return self.on_discovery_header(bytes);
+        }
+        let entries = discovery.bytes.chunks_exact(DiscoveryEntry::LEN as usize);
+        let list = entries
+            .filter_map(|entry| DiscoveryEntry::ref_from_bytes(entry).ok())
+            .filter_map(DiscoveredSubsystem::parse)
+            .collect();
+        self.discovery = None;
+        self.events.push_back(AdminEvent::Discovered(Ok(list)));
+    }
+
+    // -- the end ------------------------------------------------------------------------------------------------------
+
+    fn on_closed(&mut self, error: ConnectionError) {
+        self.ready = false;
+        for (purpose, ..) in std::mem::take(&mut self.backlog) {
+            match purpose {
+                Purpose::Descriptors(info) | Purpose::Namespace(info) => {
+                    self.tell_namespace(info.nsid, Err(CommandError::ConnectionLost));
+                }
+                Purpose::DiscoveryHeader | Purpose::DiscoveryPart | Purpose::DiscoveryCheck => {
+                    self.discovery = None;
+                    self.events.push_back(AdminEvent::Discovered(Err(CommandError::ConnectionLost)));
+                }
+                Purpose::Abort { queue_id, command_id } => {
+                    self.events.push_back(AdminEvent::Aborted { queue_id, command_id, aborted: false });
+                }
+                _ => {}
+            }
+        }
+        self.events.push_back(AdminEvent::Closed(error));
+    }
+
+    /// Keep Alive is sent twice per timeout, so that one may be late.
+    fn keep_alive_interval(&self) -> Option<Duration> {
+        match self.config.keep_alive_ms {
+            0 => None,
+            timeout_ms => Some(Duration::from_millis(u64::from(timeout_ms) / 2).max(Duration::from_millis(1))),
+        }
+    }
+}
+
+/// NSIDs of a list.
+fn nsids(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.chunks_exact(4).map(|entry| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]))
+}
+
+/// Commands of our own keep their data themselves.
+struct NoBuffers;
+
+impl Buffers for NoBuffers {
+    fn write(&mut self, _: BufferId, _: u32, _: &[u8]) {
+        debug_assert!(false, "no command of our own has a buffer");
+    }
+
+    fn digest(&mut self, _: BufferSlice) -> u32 {
+        debug_assert!(false, "no command of our own has a buffer");
+        0
+    }
+
+    fn release(&mut self, _: BufferId) {
+        debug_assert!(false, "no command of our own has a buffer");
     }
 }

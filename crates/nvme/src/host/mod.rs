@@ -5,8 +5,10 @@
 mod admin;
 mod commands;
 mod connection;
+mod info;
 mod submission;
 
-pub use admin::{Admin, AdminConfig, AdminEvent, ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
+pub use admin::{Admin, AdminConfig, AdminEvent};
 pub use connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
+pub use info::{ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
 pub use submission::{Answer, CommandError, Completed, Data, Submission, SubmitError};

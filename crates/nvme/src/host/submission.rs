@@ -94,6 +94,12 @@ pub enum CommandError {
         /// Bytes asked for.
         want: u32,
     },
+    /// Identify says that the namespace is not there.
+    #[error("there is no such namespace")]
+    NoSuchNamespace,
+    /// The namespace's block size is unusual, or its blocks carry metadata.
+    #[error("the namespace's format (block size or metadata) is not supported")]
+    UnsupportedFormat,
     /// The connection ended first. Whether the command was executed is unknown.
     #[error("the connection was lost before the command completed")]
     ConnectionLost,
