@@ -43,11 +43,7 @@ impl Access {
             2 => Size::W,
             _ => Size::DW,
         };
-        Self {
-            insn: (packed >> 8) as u32,
-            signed: packed & 4 != 0,
-            size,
-        }
+        Self { insn: (packed >> 8) as u32, signed: packed & 4 != 0, size }
     }
 }
 

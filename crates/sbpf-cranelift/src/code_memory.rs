@@ -20,14 +20,9 @@ unsafe impl Sync for CodeMemory {}
 impl CodeMemory {
     /// Copies `code` into pages of its own and makes them executable. `relocate` gets the address
     /// that the code will run at and patches it before that.
-    pub(crate) fn new(
-        mut code: Vec<u8>,
-        relocate: impl FnOnce(&mut [u8], usize),
-    ) -> io::Result<Self> {
+    pub(crate) fn new(mut code: Vec<u8>, relocate: impl FnOnce(&mut [u8], usize)) -> io::Result<Self> {
         let code_len_bytes = code.len();
-        let mapped_len_bytes = code_len_bytes
-            .max(1)
-            .next_multiple_of(rustix::param::page_size());
+        let mapped_len_bytes = code_len_bytes.max(1).next_multiple_of(rustix::param::page_size());
         // SAFETY: a fresh private mapping at an address that the kernel chooses touches nothing else.
         let base = unsafe {
             mmap_anonymous(
@@ -38,32 +33,19 @@ impl CodeMemory {
             )
         }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = Self {
-            base,
-            mapped_len_bytes,
-            code_len_bytes,
-        };
+        let memory = Self { base, mapped_len_bytes, code_len_bytes };
         relocate(&mut code, base.as_ptr().addr());
         // SAFETY: the mapping is writable, at least this long, and does not overlap `code`.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), base.as_ptr(), code_len_bytes) };
         // SAFETY: the range is the whole of our own mapping, and nobody else knows of it yet.
-        unsafe {
-            mprotect(
-                base.as_ptr().cast(),
-                mapped_len_bytes,
-                MprotectFlags::READ | MprotectFlags::EXEC,
-            )
-        }?;
+        unsafe { mprotect(base.as_ptr().cast(), mapped_len_bytes, MprotectFlags::READ | MprotectFlags::EXEC) }?;
         memory.synchronise_instruction_cache();
         Ok(memory)
     }
 
     /// The address of the byte at this offset.
     pub(crate) fn at(&self, offset: usize) -> *const u8 {
-        assert!(
-            offset < self.code_len_bytes,
-            "offsets are those of functions"
-        );
+        assert!(offset < self.code_len_bytes, "offsets are those of functions");
         self.base.as_ptr().wrapping_add(offset)
     }
 

@@ -90,13 +90,7 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     for func in &module.functions {
         context.clear();
         context.set_disasm(options.disassembly);
-        translate::translate(
-            module,
-            func,
-            runtime,
-            &mut context.func,
-            &mut builder_context,
-        );
+        translate::translate(module, func, runtime, &mut context.func, &mut builder_context);
         context
             .compile(&*runtime.isa, &mut ControlPlane::default())
             .map_err(|e| CompileError::from_codegen(&func.name, &e.inner))?;
@@ -171,11 +165,7 @@ unsafe impl Code for CompiledModule {
         let [r1, r2, r3, r4, r5] = args;
         // SAFETY: the code keeps to the contract of `Code`; the caller keeps its part of it.
         let outcome = unsafe { entry(machine, r1, r2, r3, r4, r5, fp) };
-        let status = if outcome.status == Status::Returned as u64 {
-            Status::Returned
-        } else {
-            Status::Trapped
-        };
+        let status = if outcome.status == Status::Returned as u64 { Status::Returned } else { Status::Trapped };
         (status, outcome.value)
     }
 }
@@ -186,18 +176,13 @@ impl CompileError {
     }
 
     pub(crate) fn bug(function: &str, e: &cranelift_codegen::CodegenError) -> Self {
-        Self::Bug {
-            function: function.to_owned(),
-            what: e.to_string(),
-        }
+        Self::Bug { function: function.to_owned(), what: e.to_string() }
     }
 
     fn from_codegen(function: &str, e: &cranelift_codegen::CodegenError) -> Self {
         use cranelift_codegen::CodegenError as E;
         match e {
-            E::ImplLimitExceeded | E::CodeTooLarge => Self::TooLarge {
-                function: function.to_owned(),
-            },
+            E::ImplLimitExceeded | E::CodeTooLarge => Self::TooLarge { function: function.to_owned() },
             e => Self::bug(function, e),
         }
     }

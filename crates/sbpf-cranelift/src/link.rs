@@ -56,11 +56,7 @@ impl Linker {
 
     /// Makes the code executable.
     pub(crate) fn link(self) -> io::Result<CodeMemory> {
-        let Self {
-            code,
-            starts,
-            patches,
-        } = self;
+        let Self { code, starts, patches } = self;
         CodeMemory::new(code, |code, base| {
             for p in &patches {
                 let target = match p.target {
@@ -85,10 +81,7 @@ impl Patch {
                 code[self.at..self.at + 4].copy_from_slice(&distance.to_le_bytes());
             }
             Reloc::Arm64Call => {
-                assert!(
-                    (-(1 << 27)..1 << 27).contains(&distance),
-                    "a module is shorter than 128 MiB"
-                );
+                assert!((-(1 << 27)..1 << 27).contains(&distance), "a module is shorter than 128 MiB");
                 let word = code[self.at..self.at + 4].try_into().expect("4 bytes");
                 let word = u32::from_le_bytes(word) & !0x03ff_ffff;
                 let word = word | ((distance >> 2) as u32 & 0x03ff_ffff);
@@ -105,9 +98,7 @@ fn target_of(reloc: &FinalizedMachReloc, start: usize, names: &FunctionParameter
         FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => {
             Target::Function(names.user_named_funcs()[*name].index as usize)
         }
-        FinalizedRelocTarget::ExternalName(ExternalName::LibCall(call)) => {
-            Target::Absolute(library_function(*call))
-        }
+        FinalizedRelocTarget::ExternalName(ExternalName::LibCall(call)) => Target::Absolute(library_function(*call)),
         FinalizedRelocTarget::ExternalName(name) => {
             unreachable!("the translation names no {name:?}")
         }

@@ -63,17 +63,9 @@ impl Liveness {
                 }
             }
         }
-        let live_out: Vec<State> = func
-            .blocks
-            .iter()
-            .map(|b| live_out(b, &live_in, vars))
-            .collect();
+        let live_out: Vec<State> = func.blocks.iter().map(|b| live_out(b, &live_in, vars)).collect();
         let has_low_use = low_uses(func, &live_out);
-        Self {
-            live_out,
-            live_in_entry: live_in.swap_remove(0),
-            has_low_use,
-        }
+        Self { live_out, live_in_entry: live_in.swap_remove(0), has_low_use }
     }
 
     /// The state before each operation of a block, then the state before its end.
@@ -143,9 +135,7 @@ fn need_value(state: &mut State, v: Value, form: Form) {
 fn needs_of_term(term: &Term, state: &mut State) {
     match *term {
         Term::Jump(_) => {}
-        Term::Branch {
-            width, lhs, rhs, ..
-        } => {
+        Term::Branch { width, lhs, rhs, .. } => {
             need(state, lhs, form_of(width));
             need_value(state, rhs, form_of(width));
         }
@@ -171,11 +161,7 @@ fn step_back(op: &Op, block: &Block, state: &mut State) {
 fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
     // What a 32-bit operand is needed as: not at all when nobody wants the result.
     let low = wanted.min(Form::Low);
-    let all = if wanted == Form::Dead {
-        Form::Dead
-    } else {
-        Form::Full
-    };
+    let all = if wanted == Form::Dead { Form::Dead } else { Form::Full };
     match *op {
         Op::Mov { width, src, .. } => {
             need_value(state, src, if width == Width::W32 { low } else { wanted });
@@ -187,9 +173,7 @@ fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
                 BinOp::UMin => (all, all),
                 BinOp::Alu(_, Width::W32) => (low, low),
                 BinOp::Alu(op, Width::W64) => match op {
-                    AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::Or | AluOp::And | AluOp::Xor => {
-                        (wanted, wanted)
-                    }
+                    AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::Or | AluOp::And | AluOp::Xor => (wanted, wanted),
                     AluOp::Lsh if matches!(rhs, Value::Imm(_)) => (wanted, low),
                     AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => (all, low),
                     AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod => (all, all),
@@ -201,9 +185,7 @@ fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
         Op::Neg { width, src, .. } => {
             need(state, src, if width == Width::W32 { low } else { wanted });
         }
-        Op::End {
-            order, src, bits, ..
-        } => {
+        Op::End { order, src, bits, .. } => {
             let form = match (bits, order) {
                 (64, ByteOrder::ToLe) => wanted,
                 (64, _) => all,
@@ -216,19 +198,11 @@ fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
                 need(state, base, Form::Full);
             }
         }
-        Op::Store {
-            base, src, size, ..
-        } => {
+        Op::Store { base, src, size, .. } => {
             need(state, base, Form::Full);
             need_value(state, src, form_of_size(size));
         }
-        Op::Atomic {
-            op,
-            size,
-            base,
-            src,
-            ..
-        } => {
+        Op::Atomic { op, size, base, src, .. } => {
             need(state, base, Form::Full);
             need(state, src, form_of_size(size));
             if op == AtomicOp::Cmpxchg {
@@ -284,9 +258,5 @@ fn form_of(width: Width) -> Form {
 }
 
 fn form_of_size(size: Size) -> Form {
-    if size == Size::DW {
-        Form::Full
-    } else {
-        Form::Low
-    }
+    if size == Size::DW { Form::Full } else { Form::Low }
 }

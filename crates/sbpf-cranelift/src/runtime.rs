@@ -40,20 +40,12 @@ impl Runtime {
     /// The one of this process.
     pub(crate) fn get() -> Result<&'static Self, CompileError> {
         static RUNTIME: OnceLock<Result<Runtime, CompileError>> = OnceLock::new();
-        RUNTIME
-            .get_or_init(Self::new)
-            .as_ref()
-            .map_err(Clone::clone)
+        RUNTIME.get_or_init(Self::new).as_ref().map_err(Clone::clone)
     }
 
     fn new() -> Result<Self, CompileError> {
         let isa = host_isa()?;
-        let callouts: [Callout; 4] = [
-            callouts::load,
-            callouts::store,
-            callouts::resolve_atomic,
-            callouts::refill,
-        ];
+        let callouts: [Callout; 4] = [callouts::load, callouts::store, callouts::resolve_atomic, callouts::refill];
         let mut code = Vec::new();
         let mut offsets = [0; 4];
         for (callout, offset) in callouts.into_iter().zip(&mut offsets) {
@@ -61,20 +53,10 @@ impl Runtime {
             *offset = code.len();
             code.extend(compile_thunk(&isa, callout)?);
         }
-        let memory =
-            CodeMemory::new(code, |_, _| {}).map_err(|e| CompileError::out_of_memory(&e))?;
+        let memory = CodeMemory::new(code, |_, _| {}).map_err(|e| CompileError::out_of_memory(&e))?;
         let [load, store, resolve_atomic, refill] = offsets.map(|o| memory.at(o).addr() as u64);
-        let thunks = Thunks {
-            load,
-            store,
-            resolve_atomic,
-            refill,
-        };
-        Ok(Self {
-            isa,
-            thunks,
-            _memory: memory,
-        })
+        let thunks = Thunks { load, store, resolve_atomic, refill };
+        Ok(Self { isa, thunks, _memory: memory })
     }
 }
 
@@ -105,24 +87,16 @@ fn compile_thunk(isa: &OwnedTargetIsa, callout: Callout) -> Result<Vec<u8>, Comp
     b.ins().return_(&[]);
     b.seal_all_blocks();
     b.finalize(isa.frontend_config());
-    let compiled = context
-        .compile(&**isa, &mut ControlPlane::default())
-        .map_err(|e| CompileError::bug("callout", &e.inner))?;
-    debug_assert!(
-        compiled.buffer.relocs().is_empty(),
-        "a thunk's target is absolute"
-    );
+    let compiled =
+        context.compile(&**isa, &mut ControlPlane::default()).map_err(|e| CompileError::bug("callout", &e.inner))?;
+    debug_assert!(compiled.buffer.relocs().is_empty(), "a thunk's target is absolute");
     Ok(compiled.code_buffer().to_vec())
 }
 
 fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let unsupported = |why: String| CompileError::UnsupportedHost { why };
     let mut flags = settings::builder();
-    let debug = if cfg!(debug_assertions) {
-        "true"
-    } else {
-        "false"
-    };
+    let debug = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
         ("opt_level", "speed"),
         ("regalloc_algorithm", "backtracking"),
@@ -132,13 +106,8 @@ fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
         ("enable_probestack", "true"),
         ("probestack_strategy", "inline"),
     ] {
-        flags
-            .set(name, value)
-            .map_err(|e| unsupported(e.to_string()))?;
+        flags.set(name, value).map_err(|e| unsupported(e.to_string()))?;
     }
-    let builder: isa::Builder =
-        cranelift_native::builder().map_err(|e| unsupported(e.to_owned()))?;
-    builder
-        .finish(settings::Flags::new(flags))
-        .map_err(|e| unsupported(e.to_string()))
+    let builder: isa::Builder = cranelift_native::builder().map_err(|e| unsupported(e.to_owned()))?;
+    builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))
 }

@@ -15,11 +15,7 @@ impl Translator<'_> {
             _ => types::I32,
         };
         if let (Value::Imm(i), Form::Full) = (src, self.wanted(dst)) {
-            let i = if width == Width::W32 {
-                i64::from(i as u32)
-            } else {
-                i
-            };
+            let i = if width == Width::W32 { i64::from(i as u32) } else { i };
             let x = self.constant(types::I64, i);
             return self.define(dst, Result::Full(x));
         }
@@ -31,18 +27,10 @@ impl Translator<'_> {
         if self.wanted(dst) == Form::Dead {
             return;
         }
-        let ty = if self.wanted(dst) == Form::Full {
-            type_of(width)
-        } else {
-            types::I32
-        };
+        let ty = if self.wanted(dst) == Form::Full { type_of(width) } else { types::I32 };
         let x = self.read_low(src);
         let x = self.narrow(x, bits);
-        let x = if self.b.func.dfg.value_type(x) == ty {
-            x
-        } else {
-            self.b.ins().sextend(ty, x)
-        };
+        let x = if self.b.func.dfg.value_type(x) == ty { x } else { self.b.ins().sextend(ty, x) };
         self.define_as(ty, dst, x);
     }
 
@@ -52,11 +40,7 @@ impl Translator<'_> {
         }
         let x = self.read_as(types::I32, src);
         let x = self.narrow(x, bits);
-        let x = if bits == 32 {
-            x
-        } else {
-            self.b.ins().uextend(types::I32, x)
-        };
+        let x = if bits == 32 { x } else { self.b.ins().uextend(types::I32, x) };
         self.define(dst, Result::ZeroExtended(x));
     }
 
@@ -77,11 +61,7 @@ impl Translator<'_> {
         };
         match op {
             AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::Or | AluOp::And | AluOp::Xor => {
-                let ty = if wanted == Form::Full {
-                    type_of(width)
-                } else {
-                    types::I32
-                };
+                let ty = if wanted == Form::Full { type_of(width) } else { types::I32 };
                 let l = self.read_as(ty, lhs.into());
                 let r = self.read_as(ty, rhs);
                 let x = match op {
@@ -137,21 +117,13 @@ impl Translator<'_> {
         let x = self.read_low(src);
         let x = self.narrow(x, bits);
         let x = if swap { self.b.ins().bswap(x) } else { x };
-        let x = if bits == 32 {
-            x
-        } else {
-            self.b.ins().uextend(types::I32, x)
-        };
+        let x = if bits == 32 { x } else { self.b.ins().uextend(types::I32, x) };
         self.define(dst, Result::ZeroExtended(x));
     }
 
     /// Defines `dst` from a result of this type; one of 32 bits is zero-extended.
     fn define_as(&mut self, ty: Type, dst: Var, x: clif::Value) {
-        let result = if ty == types::I64 {
-            Result::Full(x)
-        } else {
-            Result::ZeroExtended(x)
-        };
+        let result = if ty == types::I64 { Result::Full(x) } else { Result::ZeroExtended(x) };
         self.define(dst, result);
     }
 
@@ -190,11 +162,7 @@ impl Translator<'_> {
     }
 
     fn divide_by_constant(&mut self, op: AluOp, ty: Type, l: clif::Value, by: i64) -> clif::Value {
-        let by = if ty == types::I32 {
-            i64::from(by as i32)
-        } else {
-            by
-        };
+        let by = if ty == types::I32 { i64::from(by as i32) } else { by };
         let signed = matches!(op, AluOp::SDiv | AluOp::SMod);
         match (op, by) {
             (AluOp::Div | AluOp::SDiv, 0) => self.constant(ty, 0),
@@ -220,10 +188,7 @@ impl Translator<'_> {
         if signed {
             // Only 0 and -1 are special: adding 1 makes them 1 and 0.
             let shifted = self.b.ins().iadd_imm_s(r, 1);
-            let is_special = self
-                .b
-                .ins()
-                .icmp_imm_s(IntCC::UnsignedLessThanOrEqual, shifted, 1);
+            let is_special = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThanOrEqual, shifted, 1);
             self.b.ins().brif(is_special, special, &[], ordinary, &[]);
         } else {
             self.b.ins().brif(r, ordinary, &[], special, &[]);

@@ -6,8 +6,7 @@ use crate::liveness::Form;
 use crate::runtime::{CALL_CONV, thunk_signature};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    self as clif, AbiParam, ExtFuncData, ExternalName, InstBuilder, Signature, UserExternalName,
-    types,
+    self as clif, AbiParam, ExtFuncData, ExternalName, InstBuilder, Signature, UserExternalName, types,
 };
 use diskside_sbpf::ir::Var;
 use diskside_sbpf::machine::Machine;
@@ -27,21 +26,14 @@ impl Translator<'_> {
             self.store_fuel();
         }
         let mut signature = Signature::new(CALL_CONV);
-        signature.params = vec![
-            AbiParam::new(types::I64),
-            AbiParam::new(types::I32),
-            AbiParam::new(types::I32),
-        ];
+        signature.params = vec![AbiParam::new(types::I64), AbiParam::new(types::I32), AbiParam::new(types::I32)];
         signature.returns = vec![AbiParam::new(types::I32)];
         let signature = self.b.import_signature(signature);
         let target = callouts::helper as *const () as usize as i64;
         let target = self.b.ins().iconst(types::I64, target);
         let import = self.constant(types::I32, i64::from(import));
         let insn = self.constant(types::I32, i64::from(insn));
-        let call = self
-            .b
-            .ins()
-            .call_indirect(signature, target, &[self.machine, import, insn]);
+        let call = self.b.ins().call_indirect(signature, target, &[self.machine, import, insn]);
         let status = self.b.inst_results(call)[0];
         self.continue_unless(status);
         let result = if self.wanted(Var::R0) == Form::Dead {
@@ -82,11 +74,7 @@ impl Translator<'_> {
     }
 
     /// Asks for fuel. What the machine holds afterwards is right whether it trapped or not.
-    pub(super) fn refill(&mut self, insn: u32, block: usize) {
-        debug_assert!(
-            self.func.blocks[block].reserved.is_empty(),
-            "nothing is reserved where a slice ends"
-        );
+    pub(super) fn refill(&mut self, insn: u32) {
         self.store_fuel();
         let insn = self.constant(types::I64, i64::from(insn));
         self.store_machine(insn, argument_offset(callouts::ACCESS));
@@ -105,11 +93,7 @@ impl Translator<'_> {
             let wide = self.b.ins().splat(types::I64X2, zero);
             let mut at = 0;
             while at < len {
-                let (value, step) = if len - at >= 16 {
-                    (wide, 16)
-                } else {
-                    (zero, 8)
-                };
+                let (value, step) = if len - at >= 16 { (wide, 16) } else { (zero, 8) };
                 let offset = at as i32 - len as i32;
                 self.b.ins().store(trusted(), value, end, offset);
                 at += step;
@@ -130,9 +114,7 @@ impl Translator<'_> {
     pub(super) fn call_thunk(&mut self, address: u64) {
         let signature = self.b.import_signature(thunk_signature());
         let target = self.b.ins().iconst(types::I64, address as i64);
-        self.b
-            .ins()
-            .call_indirect(signature, target, &[self.machine]);
+        self.b.ins().call_indirect(signature, target, &[self.machine]);
     }
 
     /// How the last thunk ended: zero for well.

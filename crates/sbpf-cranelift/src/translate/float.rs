@@ -26,11 +26,7 @@ impl Translator<'_> {
 
     fn float_result(&mut self, op: FloatOp, a: clif::Value, b: clif::Value) -> Result {
         use FloatOp as F;
-        let ty = if self.b.func.dfg.value_type(a) == types::I32 {
-            types::F32
-        } else {
-            types::F64
-        };
+        let ty = if self.b.func.dfg.value_type(a) == types::I32 { types::F32 } else { types::F64 };
         match op {
             F::F64FromI64 => {
                 let x = self.b.ins().fcvt_from_sint(types::F64, a);
@@ -95,19 +91,11 @@ impl Translator<'_> {
     /// The bits of a result; any NaN becomes the canonical one.
     fn canonical(&mut self, x: clif::Value) -> Result {
         let single = self.b.func.dfg.value_type(x) == types::F32;
-        let (ty, nan) = if single {
-            (types::I32, NAN_F32)
-        } else {
-            (types::I64, NAN_F64)
-        };
+        let (ty, nan) = if single { (types::I32, NAN_F32) } else { (types::I64, NAN_F64) };
         let bits = self.b.ins().bitcast(ty, MemFlagsData::new(), x);
         let is_nan = self.b.ins().fcmp(FloatCC::Unordered, x, x);
         let nan = self.b.ins().iconst(ty, nan as i64);
         let bits = self.b.ins().select(is_nan, nan, bits);
-        if single {
-            Result::ZeroExtended(bits)
-        } else {
-            Result::Full(bits)
-        }
+        if single { Result::ZeroExtended(bits) } else { Result::Full(bits) }
     }
 }

@@ -75,21 +75,10 @@ impl Translator<'_> {
     }
 
     fn define_regions(&mut self, which: impl Fn(RegionId) -> bool) {
-        let displacements: Vec<_> = self
-            .regions
-            .displacement
-            .iter()
-            .map(|(k, v)| (*k, *v))
-            .collect();
+        let displacements: Vec<_> = self.regions.displacement.iter().map(|(k, v)| (*k, *v)).collect();
         for (region, variable) in displacements.into_iter().filter(|(r, _)| which(*r)) {
-            let base = self.load_machine(
-                types::I64,
-                entry_offset(region) + offset_of!(RegionEntry, base),
-            );
-            let displacement = self
-                .b
-                .ins()
-                .iadd_imm_s(base, (region.base() as i64).wrapping_neg());
+            let base = self.load_machine(types::I64, entry_offset(region) + offset_of!(RegionEntry, base));
+            let displacement = self.b.ins().iadd_imm_s(base, (region.base() as i64).wrapping_neg());
             self.b.def_var(variable, displacement);
         }
         let bounds: Vec<_> = self.regions.bound.iter().map(|(k, v)| (*k, *v)).collect();
@@ -122,51 +111,16 @@ impl Translator<'_> {
 
     pub(super) fn access(&mut self, op: &Op, insn: u32) {
         match *op {
-            Op::Load {
-                dst,
-                base,
-                off,
-                size,
-                signed,
-                check,
-            } => {
-                let place = Place {
-                    base,
-                    off,
-                    size,
-                    insn,
-                };
+            Op::Load { dst, base, off, size, signed, check } => {
+                let place = Place { base, off, size, insn };
                 self.load(dst, place, signed, check);
             }
-            Op::Store {
-                base,
-                off,
-                size,
-                src,
-                check,
-            } => {
-                let place = Place {
-                    base,
-                    off,
-                    size,
-                    insn,
-                };
+            Op::Store { base, off, size, src, check } => {
+                let place = Place { base, off, size, insn };
                 self.store(place, src, check);
             }
-            Op::Atomic {
-                op,
-                fetch,
-                size,
-                base,
-                off,
-                src,
-            } => {
-                let place = Place {
-                    base,
-                    off,
-                    size,
-                    insn,
-                };
+            Op::Atomic { op, fetch, size, base, off, src } => {
+                let place = Place { base, off, size, insn };
                 self.atomic(op, fetch, place, src);
             }
             _ => unreachable!("only accesses come here"),
@@ -191,52 +145,29 @@ impl Translator<'_> {
             Result::Full(x) => (x, true),
             Result::ZeroExtended(x) => (x, false),
         };
-        let args: &[BlockArg] = if wanted == Form::Dead {
-            &[]
-        } else {
-            &[x.into()]
-        };
+        let args: &[BlockArg] = if wanted == Form::Dead { &[] } else { &[x.into()] };
         self.b.ins().jump(done, args);
 
         self.b.switch_to_block(slow);
-        let access = Access {
-            insn: place.insn,
-            size: place.size,
-            signed,
-        };
+        let access = Access { insn: place.insn, size: place.size, signed };
         self.call_out(place, access, self.runtime.thunks.load);
         let mut y = self.load_machine(types::I64, offset_of!(Machine, result));
         if !full {
             y = self.b.ins().ireduce(types::I32, y);
         }
-        let args: &[BlockArg] = if wanted == Form::Dead {
-            &[]
-        } else {
-            &[y.into()]
-        };
+        let args: &[BlockArg] = if wanted == Form::Dead { &[] } else { &[y.into()] };
         self.return_to(done, args);
 
         self.b.switch_to_block(done);
         if wanted != Form::Dead {
             let ty = if full { types::I64 } else { types::I32 };
             let x = self.b.append_block_param(done, ty);
-            self.define(
-                dst,
-                if full {
-                    Result::Full(x)
-                } else {
-                    Result::ZeroExtended(x)
-                },
-            );
+            self.define(dst, if full { Result::Full(x) } else { Result::ZeroExtended(x) });
         }
     }
 
     fn store(&mut self, place: Place, src: Value, check: Check) {
-        let ty = if place.size == Size::DW {
-            types::I64
-        } else {
-            types::I32
-        };
+        let ty = if place.size == Size::DW { types::I64 } else { types::I32 };
         let value = self.read_as(ty, src);
         if let Check::Direct(region) = check {
             let base = self.read_full(place.base);
@@ -249,28 +180,16 @@ impl Translator<'_> {
         self.b.ins().jump(done, &[]);
 
         self.b.switch_to_block(slow);
-        let wide = if ty == types::I64 {
-            value
-        } else {
-            self.b.ins().uextend(types::I64, value)
-        };
+        let wide = if ty == types::I64 { value } else { self.b.ins().uextend(types::I64, value) };
         self.store_machine(wide, argument_offset(callouts::VALUE));
-        let access = Access {
-            insn: place.insn,
-            size: place.size,
-            signed: false,
-        };
+        let access = Access { insn: place.insn, size: place.size, signed: false };
         self.call_out(place, access, self.runtime.thunks.store);
         self.return_to(done, &[]);
         self.b.switch_to_block(done);
     }
 
     fn atomic(&mut self, op: AtomicOp, fetch: bool, place: Place, src: Var) {
-        let ty = if place.size == Size::DW {
-            types::I64
-        } else {
-            types::I32
-        };
+        let ty = if place.size == Size::DW { types::I64 } else { types::I32 };
         let value = self.read_as(ty, src.into());
         let (slow, host, off) = self.lookup(place, true, true);
         let host = self.b.ins().iadd_imm_s(host, off);
@@ -279,11 +198,7 @@ impl Translator<'_> {
         self.b.ins().jump(done, &[host.into()]);
 
         self.b.switch_to_block(slow);
-        let access = Access {
-            insn: place.insn,
-            size: place.size,
-            signed: false,
-        };
+        let access = Access { insn: place.insn, size: place.size, signed: false };
         self.call_out(place, access, self.runtime.thunks.resolve_atomic);
         let found = self.load_machine(types::I64, offset_of!(Machine, result));
         self.return_to(done, &[found.into()]);
@@ -306,31 +221,20 @@ impl Translator<'_> {
             _ if fetch => src,
             _ => return,
         };
-        let old = if ty == types::I64 {
-            Result::Full(old)
-        } else {
-            Result::ZeroExtended(old)
-        };
+        let old = if ty == types::I64 { Result::Full(old) } else { Result::ZeroExtended(old) };
         self.define(dst, old);
     }
 
     /// Tests inline and goes on where the test has passed. Gives the block for when it has not, and
     /// the host address with what is still to be added to it.
-    fn inline_check(
-        &mut self,
-        place: Place,
-        write: bool,
-        check: Check,
-    ) -> (clif::Block, clif::Value, i64) {
+    fn inline_check(&mut self, place: Place, write: bool, check: Check) -> (clif::Block, clif::Value, i64) {
         let Check::Hinted(region) = check else {
             return self.lookup(place, write, false);
         };
         let base = self.read_full(place.base);
         let offset = place.off.wrapping_sub(region.base() as i64);
         let offset = self.b.ins().iadd_imm_s(base, offset);
-        let bound = self
-            .b
-            .use_var(self.regions.bound[&(region, place.size, write)]);
+        let bound = self.b.use_var(self.regions.bound[&(region, place.size, write)]);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, offset, bound);
         let slow = self.cold_block();
         let fast = self.b.create_block();
@@ -341,50 +245,28 @@ impl Translator<'_> {
     }
 
     /// Looks the address up in the machine's regions; `aligned` tests that as well.
-    fn lookup(
-        &mut self,
-        place: Place,
-        write: bool,
-        aligned: bool,
-    ) -> (clif::Block, clif::Value, i64) {
+    fn lookup(&mut self, place: Place, write: bool, aligned: bool) -> (clif::Block, clif::Value, i64) {
         let slow = self.cold_block();
         let base = self.read_full(place.base);
         let address = self.b.ins().iadd_imm_s(base, place.off);
         let index = self.b.ins().ushr_imm_s(address, i64::from(REGION_SHIFT));
-        let known = self
-            .b
-            .ins()
-            .icmp_imm_s(IntCC::UnsignedLessThan, index, REGION_COUNT as i64);
+        let known = self.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, index, REGION_COUNT as i64);
         self.branch_on(known, slow);
         if aligned {
-            let odd = self
-                .b
-                .ins()
-                .band_imm_s(address, place.size.bytes() as i64 - 1);
+            let odd = self.b.ins().band_imm_s(address, place.size.bytes() as i64 - 1);
             let even = self.b.ins().icmp_imm_s(IntCC::Equal, odd, 0);
             self.branch_on(even, slow);
         }
-        let entry = self
-            .b
-            .ins()
-            .imul_imm_s(index, size_of::<RegionEntry>() as i64);
+        let entry = self.b.ins().imul_imm_s(index, size_of::<RegionEntry>() as i64);
         let entry = self.b.ins().iadd(self.machine, entry);
         let field = |o: usize| (offset_of!(Machine, regions) + o) as i32;
-        let len = self
-            .b
-            .ins()
-            .load(types::I64, trusted(), entry, field(len_offset(write)));
+        let len = self.b.ins().load(types::I64, trusted(), entry, field(len_offset(write)));
         let offset = self.b.ins().band_imm_s(address, (1 << REGION_SHIFT) - 1);
         // Neither can overflow: an offset is below 2^40.
         let end = self.b.ins().iadd_imm_s(offset, place.size.bytes() as i64);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, len);
         self.branch_on(inside, slow);
-        let first = self.b.ins().load(
-            types::I64,
-            trusted(),
-            entry,
-            field(offset_of!(RegionEntry, base)),
-        );
+        let first = self.b.ins().load(types::I64, trusted(), entry, field(offset_of!(RegionEntry, base)));
         let host = self.b.ins().iadd(first, offset);
         (slow, host, 0)
     }
@@ -413,14 +295,7 @@ impl Translator<'_> {
         self.b.ins().brif(status, trap, &[], done, args);
     }
 
-    fn plain_load(
-        &mut self,
-        host: clif::Value,
-        off: i64,
-        size: Size,
-        signed: bool,
-        wanted: Form,
-    ) -> Result {
+    fn plain_load(&mut self, host: clif::Value, off: i64, size: Size, signed: bool, wanted: Form) -> Result {
         let (host, off) = self.displaced(host, off);
         let f = trusted();
         let wide = wanted == Form::Full;
@@ -436,20 +311,12 @@ impl Translator<'_> {
             (Size::H, false) => {
                 let ty = if wide { types::I64 } else { types::I32 };
                 let x = self.b.ins().uload16(ty, f, host, off);
-                if wide {
-                    Result::Full(x)
-                } else {
-                    Result::ZeroExtended(x)
-                }
+                if wide { Result::Full(x) } else { Result::ZeroExtended(x) }
             }
             (Size::B, false) => {
                 let ty = if wide { types::I64 } else { types::I32 };
                 let x = self.b.ins().uload8(ty, f, host, off);
-                if wide {
-                    Result::Full(x)
-                } else {
-                    Result::ZeroExtended(x)
-                }
+                if wide { Result::Full(x) } else { Result::ZeroExtended(x) }
             }
         }
     }
@@ -478,9 +345,5 @@ fn entry_offset(region: RegionId) -> usize {
 }
 
 fn len_offset(write: bool) -> usize {
-    if write {
-        offset_of!(RegionEntry, write_len)
-    } else {
-        offset_of!(RegionEntry, len)
-    }
+    if write { offset_of!(RegionEntry, write_len) } else { offset_of!(RegionEntry, len) }
 }

@@ -12,9 +12,7 @@ mod memory;
 use crate::liveness::{Form, Liveness, State};
 use crate::runtime::{CALL_CONV, Runtime};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{
-    self as clif, AbiParam, InstBuilder, MemFlagsData, Signature, Type, types,
-};
+use cranelift_codegen::ir::{self as clif, AbiParam, InstBuilder, MemFlagsData, Signature, Type, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::ir::{BlockId, Func, Module, Op, Term, Value, Var};
@@ -158,7 +156,7 @@ impl Translator<'_> {
         self.before = states.next().unwrap_or_default();
         for ((op, insn), after) in block.ops.iter().zip(states) {
             self.after = after;
-            self.op(op, *insn, index);
+            self.op(op, *insn);
             std::mem::swap(&mut self.before, &mut self.after);
         }
         self.term(&block.term);
@@ -169,24 +167,14 @@ impl Translator<'_> {
         }
     }
 
-    fn op(&mut self, op: &Op, insn: u32, block: usize) {
+    fn op(&mut self, op: &Op, insn: u32) {
         match *op {
             Op::Mov { width, dst, src } => self.mov(width, dst, src),
-            Op::MovSx {
-                width,
-                dst,
-                src,
-                bits,
-            } => self.mov_sx(width, dst, src, bits),
+            Op::MovSx { width, dst, src, bits } => self.mov_sx(width, dst, src, bits),
             Op::MovZx { dst, src, bits } => self.mov_zx(dst, src, bits),
             Op::Bin { op, dst, lhs, rhs } => self.bin(op, dst, lhs, rhs),
             Op::Neg { width, dst, src } => self.neg(width, dst, src),
-            Op::End {
-                order,
-                dst,
-                src,
-                bits,
-            } => self.byte_order(order, dst, src, bits),
+            Op::End { order, dst, src, bits } => self.byte_order(order, dst, src, bits),
             Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. } => self.access(op, insn),
             Op::CallHelper { import } => self.call_helper(import, insn),
             Op::CallLocal { function } => self.call_local(function),
@@ -198,7 +186,7 @@ impl Translator<'_> {
                     self.define(dst, Result::Full(len));
                 }
             }
-            Op::Refill => self.refill(insn, block),
+            Op::Refill => self.refill(insn),
         }
     }
 
@@ -208,14 +196,7 @@ impl Translator<'_> {
                 let to = self.target(to);
                 self.b.ins().jump(to, &[]);
             }
-            Term::Branch {
-                width,
-                cond,
-                lhs,
-                rhs,
-                then,
-                otherwise,
-            } => {
+            Term::Branch { width, cond, lhs, rhs, then, otherwise } => {
                 let condition = self.condition(width, cond, lhs, rhs);
                 let (then, otherwise) = (self.target(then), self.target(otherwise));
                 self.b.ins().brif(condition, then, &[], otherwise, &[]);
@@ -317,24 +298,16 @@ impl Translator<'_> {
 
     /// A constant, of which a 32-bit type takes the low half.
     fn constant(&mut self, ty: Type, i: i64) -> clif::Value {
-        let i = if ty == types::I32 {
-            i64::from(i as u32)
-        } else {
-            i
-        };
+        let i = if ty == types::I32 { i64::from(i as u32) } else { i };
         self.b.ins().iconst(ty, i)
     }
 
     fn load_machine(&mut self, ty: Type, offset: usize) -> clif::Value {
-        self.b
-            .ins()
-            .load(ty, trusted(), self.machine, offset as i32)
+        self.b.ins().load(ty, trusted(), self.machine, offset as i32)
     }
 
     fn store_machine(&mut self, value: clif::Value, offset: usize) {
-        self.b
-            .ins()
-            .store(trusted(), value, self.machine, offset as i32);
+        self.b.ins().store(trusted(), value, self.machine, offset as i32);
     }
 
     fn load_fuel(&mut self) {
