@@ -1,3 +1,50 @@
-//! The host side: connections, volumes and files.
+//! The host side of NVMe/TCP: discovery, connections and volumes.
+//!
+//! ```no_run
+//! use diskside_host::{ConnectOptions, Url, Volume};
+//! use diskside_io::{buffer::Buffer, request::{AsyncIo, Request, block_on}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: Url = "nvme-tcp://storage:4420/nqn.2014-08.org.example:disks/1".parse()?;
+//! let volume = Volume::connect(&url, &ConnectOptions::default())?;
+//! let first = volume.submit(Request::Read { offset: 0, buffer: Buffer::zeroed(4096) });
+//! let block = block_on(first).into_read()?;
+//! # Ok(()) }
+//! ```
+//!
+//! A [`Volume`] takes requests from any thread through the interface that local files also have
+//! ([`AsyncIo`](diskside_io::request::AsyncIo)): `submit` gives a future; `poll`, `block_on` or any
+//! executor waits for it. A [`Connection`] has an admin queue and a number of I/O queue pairs, each a
+//! TCP connection with a thread and an io_uring of its own, which polls for a while before it sleeps.
+//! All new capsules leave in one send; data is sent from the caller's buffer and copied into it once.
+//!
+//! **Losses.** A connection that is lost is made again, with pauses that grow. Requests wait
+//! meanwhile; those that were in flight are sent again if doing them twice is doing them once:
+//! reads, and writes, Write Zeroes and Deallocate, which name their position and were not
+//! acknowledged. A Flush in flight fails. On a controller with a volatile write cache the next Flush
+//! after a loss fails as well if writes were acknowledged that no flush covers, because they may be
+//! gone: whoever needs them durable writes them again. As with any NVMe host, a target that
+//! stalls without closing its connections may execute a write of the lost association late.
 
 #![forbid(unsafe_code)]
+
+mod connection;
+mod control;
+mod discovery;
+mod error;
+mod job;
+mod link;
+mod options;
+mod queue;
+mod stats;
+mod url;
+mod volume;
+
+pub use connection::Connection;
+pub use discovery::discover;
+pub use error::HostError;
+pub use job::{Command, CommandData, CommandFailure, CommandOutcome};
+pub use options::{ConnectOptions, host_identity};
+pub use stats::Stats;
+pub use url::{DISCOVERY_PORT_DEFAULT, PORT_DEFAULT, Url, UrlError};
+pub use volume::Volume;

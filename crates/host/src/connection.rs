@@ -1,0 +1,293 @@
+//! A host's connection to a controller: its threads, and what is shared between them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use diskside_io::request::{Lost as _, RequestFuture, promise};
+use diskside_io::ring::Waker;
+use diskside_nvme::host::ControllerInfo;
+
+use crate::control::{Control, Order};
+use crate::error::HostError;
+use crate::job::{Command, CommandOutcome, Staged};
+use crate::options::ConnectOptions;
+use crate::queue::{Queue, QueueOrder, ToControl};
+use crate::stats::{Counters, Stats};
+use crate::url::{PORT_DEFAULT, Url};
+use crate::volume::{Volume, VolumeState, refuse};
+
+/// An association with a controller: an admin queue with a thread that keeps it alive and makes it
+/// anew when it is lost, and I/O queues with a thread each. Clones refer to the same one; it ends
+/// in good order, after all requests, when the last clone and the last [`Volume`] are gone.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+/// What the users hold; the threads do not.
+struct Inner {
+    shared: Arc<Shared>,
+    control: ToControl,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What users and threads share.
+pub(crate) struct Shared {
+    pub(crate) options: ConnectOptions,
+    pub(crate) counters: Counters,
+    /// System calls and sleeps of each queue's ring.
+    pub(crate) ring_stats: Vec<(AtomicU64, AtomicU64)>,
+    address: SocketAddr,
+    to_control: OnceLock<ToControl>,
+    queues: OnceLock<Vec<QueueHandle>>,
+    turn: AtomicU64,
+    controller: Mutex<Option<ControllerInfo>>,
+    volumes: Mutex<Vec<Weak<VolumeState>>>,
+    problem: Mutex<Option<String>>,
+    ending: AtomicBool,
+}
+
+struct QueueHandle {
+    staging: SyncSender<Staged>,
+    orders: Sender<QueueOrder>,
+    waker: Waker,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Connection {
+    /// Connects to the subsystem that a URL names.
+    pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
+        options.check()?;
+        let subsystem = url.subsystem.clone().ok_or(HostError::Incomplete {
+            missing: "subsystem",
+            example: "a subsystem is written nvme-tcp://host:port/NQN; `diskside discover` lists those of a target",
+        })?;
+        let mut failure = None;
+        for address in url.addresses(PORT_DEFAULT)? {
+            match Self::connect_to(address, subsystem.clone(), options) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("a host name has at least one address"))
+    }
+
+    fn connect_to(
+        address: SocketAddr,
+        subsystem: diskside_nvme::Nqn,
+        options: &ConnectOptions,
+    ) -> Result<Self, HostError> {
+        let environment = |source| HostError::Environment { what: "starting the connection's thread", source };
+        let shared = Arc::new(Shared {
+            options: options.clone(),
+            counters: Counters::default(),
+            ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
+            address,
+            to_control: OnceLock::new(),
+            queues: OnceLock::new(),
+            turn: AtomicU64::new(0),
+            controller: Mutex::new(None),
+            volumes: Mutex::default(),
+            problem: Mutex::new(None),
+            ending: AtomicBool::new(false),
+        });
+        let (orders, received) = channel();
+        let (announce, announced) = sync_channel(1);
+        let (answer, made) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("nvme-admin".into()).spawn({
+            let shared = Arc::clone(&shared);
+            move || match Control::new(Arc::clone(&shared), subsystem, received, announce) {
+                Ok(control) => {
+                    let to_control = ToControl { orders, waker: control.waker() };
+                    // Set here, before anything can ask for it.
+                    let _ = shared.to_control.set(to_control.clone());
+                    if answer.send(Ok(to_control)).is_ok() {
+                        control.run();
+                    }
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            }
+        });
+        let thread = thread.map_err(environment)?;
+        let ended = || environment(std::io::Error::other("it ended at its start"));
+        let control = made.recv().map_err(|_| ended())?.map_err(environment)?;
+        let connection = Self { inner: Arc::new(Inner { shared, control, thread: Some(thread) }) };
+        announced.recv().map_err(|_| ended())??;
+        Ok(connection)
+    }
+
+    /// A namespace of blocks.
+    pub fn volume(&self, nsid: u32) -> Result<Volume, HostError> {
+        let (answer, answered) = sync_channel(1);
+        self.inner.control.send(Order::Identify { nsid, answer });
+        let info = answered.recv().map_err(|_| HostError::Closed("its control thread has ended"))??;
+        let state = Arc::new(VolumeState::new(&info)?);
+        self.inner.shared.lock_volumes().push(Arc::downgrade(&state));
+        Ok(Volume::new(state, self.clone()))
+    }
+
+    /// Sends any admin command; the data of one moves at most once, its buffer comes back.
+    pub fn command(&self, command: Command) -> RequestFuture<CommandOutcome> {
+        let (promise, future) = promise();
+        if let Err(refused) = self.inner.control.orders.send(Order::Command { command, promise }) {
+            if let Order::Command { promise, .. } = refused.0 {
+                promise.complete(CommandOutcome::lost("the connection is closed"));
+            }
+        } else {
+            self.inner.control.waker.wake();
+        }
+        future
+    }
+
+    /// What the controller said of itself when it last came up.
+    pub fn controller(&self) -> ControllerInfo {
+        let controller = self.inner.shared.controller.lock().unwrap_or_else(PoisonError::into_inner);
+        controller.clone().expect("a connection was up once")
+    }
+
+    /// The controller's address.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.shared.address
+    }
+
+    /// I/O queues in use.
+    pub fn io_queues(&self) -> u16 {
+        self.inner.shared.queue_count().unwrap_or(0)
+    }
+
+    /// Why the last association ended, if one did.
+    pub fn last_problem(&self) -> Option<String> {
+        self.inner.shared.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the connection has done so far.
+    pub fn stats(&self) -> Stats {
+        let shared = &self.inner.shared;
+        let sum = |of: fn(&(AtomicU64, AtomicU64)) -> &AtomicU64| {
+            shared.ring_stats.iter().map(|stats| of(stats).load(Ordering::Relaxed)).sum()
+        };
+        Stats { enters: sum(|stats| &stats.0), sleeps: sum(|stats| &stats.1), ..shared.counters.snapshot() }
+    }
+
+    /// Hands a request to the queues in turn.
+    pub(crate) fn stage(&self, staged: Staged) {
+        let shared = &self.inner.shared;
+        let queues = shared.queues.get().expect("a connection that came up has queues");
+        let turn = shared.turn.fetch_add(1, Ordering::Relaxed) % queues.len() as u64;
+        let queue = &queues[turn as usize];
+        match queue.staging.send(staged) {
+            Ok(()) => queue.waker.wake(),
+            Err(refused) => refuse(refused.0, "the queue's thread has ended"),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Release);
+        // First the queues, so that what was submitted is done; then the controller.
+        for queue in self.shared.queues.get().into_iter().flatten() {
+            let _ = queue.orders.send(QueueOrder::Close);
+            queue.waker.wake();
+        }
+        let threads = self.shared.queues.get().into_iter().flatten();
+        for thread in threads.filter_map(|queue| queue.thread.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+            // A panic in it is a bug that its own message reports; its promises already said "lost".
+            let _ = thread.join();
+        }
+        self.control.send(Order::Close);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// I/O queues, once the first association has said how many.
+    pub(crate) fn queue_count(&self) -> Option<u16> {
+        self.queues.get().map(|queues| queues.len() as u16)
+    }
+
+    /// Starts the threads of the I/O queues.
+    pub(crate) fn start_queues(this: &Arc<Self>, count: u16) -> std::io::Result<()> {
+        let queues = (1..=count).map(|id| QueueHandle::start(id, this)).collect::<std::io::Result<_>>()?;
+        this.queues.set(queues).map_err(|_| std::io::Error::other("the queues were started twice"))
+    }
+
+    /// Tells a queue something; false if it has ended.
+    pub(crate) fn order(&self, queue_id: u16, order: QueueOrder) -> bool {
+        let queue = self.queues.get().and_then(|queues| queues.get(usize::from(queue_id) - 1));
+        queue.is_some_and(|queue| {
+            let sent = queue.orders.send(order).is_ok();
+            queue.waker.wake();
+            sent
+        })
+    }
+
+    /// Whether the last user is gone: queues end because they were told to.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// No association will follow: everything that waits fails.
+    pub(crate) fn give_up(&self, why: &'static str) {
+        for queue_id in 1..=self.queue_count().unwrap_or(0) {
+            self.order(queue_id, QueueOrder::Refuse(why));
+        }
+    }
+
+    pub(crate) fn set_controller(&self, info: &ControllerInfo) {
+        *self.controller.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.clone());
+    }
+
+    pub(crate) fn note_problem(&self, error: &HostError) {
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    /// Calls `with` for each volume in use.
+    pub(crate) fn each_volume(&self, mut with: impl FnMut(&VolumeState)) {
+        let mut volumes = self.lock_volumes();
+        volumes.retain(|volume| volume.strong_count() > 0);
+        volumes.iter().filter_map(Weak::upgrade).for_each(|volume| with(&volume));
+    }
+
+    fn lock_volumes(&self) -> std::sync::MutexGuard<'_, Vec<Weak<VolumeState>>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueHandle {
+    fn start(id: u16, shared: &Arc<Shared>) -> std::io::Result<Self> {
+        let control = shared.to_control.get().expect("set before the control thread runs").clone();
+        let (orders, received) = channel();
+        let (staging, staged) = sync_channel(shared.options.staging_max);
+        let (answer, made) = sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("nvme-io-{id}")).spawn({
+            let shared = Arc::clone(shared);
+            move || match Queue::new(id, shared, control, received, staged) {
+                Ok(queue) => {
+                    if answer.send(Ok(queue.waker())).is_ok() {
+                        queue.run();
+                    }
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            }
+        })?;
+        let waker = made.recv().map_err(|_| std::io::Error::other("the queue's thread ended at its start"))??;
+        Ok(Self { staging, orders, waker, thread: Mutex::new(Some(thread)) })
+    }
+}

@@ -1,0 +1,88 @@
+//! Asking a discovery controller which subsystems there are.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use diskside_io::ring::{Ring, RingConfig};
+use diskside_nvme::Nqn;
+use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, DiscoveredSubsystem};
+
+use crate::error::HostError;
+use crate::link::{Link, NoMemory, dial};
+use crate::options::ConnectOptions;
+use crate::url::{PORT_DEFAULT, Url};
+
+/// The subsystems that a target's discovery controller lists.
+///
+/// Targets of this project answer discovery on every port; others may listen on
+/// [`DISCOVERY_PORT_DEFAULT`](crate::DISCOVERY_PORT_DEFAULT): write it into the URL.
+pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
+    options.check()?;
+    let mut failure = None;
+    for address in url.addresses(PORT_DEFAULT)? {
+        match discover_at(address, options) {
+            Ok(found) => return Ok(found),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.expect("a host name has at least one address"))
+}
+
+fn discover_at(address: SocketAddr, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
+    let environment = |source| HostError::Environment { what: "making an io_uring", source };
+    let config = RingConfig { entries: 8, spin: Duration::ZERO, ..RingConfig::default() };
+    let mut ring = Ring::new(&config).map_err(environment)?;
+    let group = ring.provide(4, 16 << 10).map_err(environment)?;
+    let socket = dial(address, options.connect_timeout, &options.socket)?;
+    let started = Instant::now();
+    let after = options.connect_timeout * 3;
+    let admin = Admin::new(admin_config(options), started);
+    let mut link = Link::new(admin, socket, group, 1);
+    let mut answer = None;
+    loop {
+        let now = Instant::now();
+        while let Some(done) = ring.next_completion() {
+            link.handle(done, now, &mut NoMemory);
+        }
+        while let Some(event) = link.machine.poll_event() {
+            match event {
+                AdminEvent::Ready(_) => link.machine.discover(now),
+                AdminEvent::Discovered(found) => {
+                    let what = || "reading the discovery log".to_owned();
+                    answer.get_or_insert(found.map_err(|source| HostError::Command { what: what(), source }));
+                    link.machine.shutdown(now);
+                }
+                AdminEvent::Closed(source) => {
+                    answer.get_or_insert(Err(HostError::Ended { address, source }));
+                }
+                _ => {}
+            }
+        }
+        if now.duration_since(started) >= after {
+            answer.get_or_insert(Err(HostError::TooSlow { address, after }));
+            link.close();
+        }
+        link.pump(&mut ring, now, &mut NoMemory);
+        if link.is_finished() {
+            let ended = || Err(HostError::Ended { address, source: ConnectionError::PeerClosed });
+            return answer.unwrap_or_else(ended);
+        }
+        let deadline = link.deadline().into_iter().chain([started + after]).min();
+        let patience = deadline.map(|deadline| deadline.saturating_duration_since(now).max(Duration::from_millis(1)));
+        ring.wait(patience).map_err(environment)?;
+    }
+}
+
+fn admin_config(options: &ConnectOptions) -> AdminConfig {
+    AdminConfig {
+        host: options.identity.clone(),
+        subsystem: Nqn::discovery(),
+        io_queues: 0,
+        io_queue_entries: 0,
+        keep_alive_ms: 0,
+        header_digest: options.header_digest,
+        data_digest: options.data_digest,
+        connect_timeout: options.connect_timeout,
+        command_timeout: options.command_timeout,
+    }
+}

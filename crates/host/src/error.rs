@@ -1,0 +1,133 @@
+//! What can go wrong before there is a volume to send requests to.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use diskside_nvme::host::{CommandError, ConnectionError};
+
+use crate::url::UrlError;
+
+/// Why a target, a subsystem or a namespace cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The URL is none.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The URL leaves out what is needed here.
+    #[error("the URL names no {missing}: {example}")]
+    Incomplete {
+        /// What is missing.
+        missing: &'static str,
+        /// What would be right.
+        example: &'static str,
+    },
+    /// The host's name has no address.
+    #[error("cannot find the host {host:?}: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No TCP connection.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection ended while it came up, or later.
+    #[error("{address}: {source}")]
+    Ended {
+        /// The peer.
+        address: SocketAddr,
+        /// Why.
+        source: ConnectionError,
+    },
+    /// The controller was not up in time.
+    #[error("{address}: the controller was not up after {} ms", after.as_millis())]
+    TooSlow {
+        /// The peer.
+        address: SocketAddr,
+        /// How long it was given.
+        after: Duration,
+    },
+    /// A command failed.
+    #[error("{what}: {source}")]
+    Command {
+        /// What the command was for.
+        what: String,
+        /// Why it failed.
+        source: CommandError,
+    },
+    /// The subsystem has no such namespace.
+    #[error("the subsystem has no namespace {nsid}; it has {}", listed(there))]
+    NoNamespace {
+        /// The namespace asked for.
+        nsid: u32,
+        /// Those that are there.
+        there: Vec<u32>,
+    },
+    /// The namespace holds no blocks.
+    #[error("namespace {nsid} has the I/O command set {csi}, not NVM (0): it has no blocks to read")]
+    NotBlocks {
+        /// The namespace.
+        nsid: u32,
+        /// Its command set.
+        csi: u8,
+    },
+    /// The controller grants fewer queues than there were before.
+    #[error("{address}: the controller granted {granted} I/O queues, {needed} are needed")]
+    Queues {
+        /// The peer.
+        address: SocketAddr,
+        /// What it granted.
+        granted: u16,
+        /// What is needed.
+        needed: u16,
+    },
+    /// A parameter is out of bounds.
+    #[error("{0}")]
+    Options(&'static str),
+    /// The connection is closed.
+    #[error("the connection is closed: {0}")]
+    Closed(&'static str),
+    /// This system failed.
+    #[error("{what}: {source}")]
+    Environment {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl From<HostError> for io::Error {
+    fn from(error: HostError) -> Self {
+        let kind = match &error {
+            HostError::Connect { source, .. }
+            | HostError::Resolve { source, .. }
+            | HostError::Environment { source, .. } => source.kind(),
+            HostError::TooSlow { .. } => io::ErrorKind::TimedOut,
+            HostError::NoNamespace { .. } => io::ErrorKind::NotFound,
+            HostError::Url(_) | HostError::Incomplete { .. } | HostError::Options(_) => io::ErrorKind::InvalidInput,
+            HostError::Ended { .. } | HostError::Closed(_) => io::ErrorKind::ConnectionAborted,
+            HostError::Command { .. } | HostError::NotBlocks { .. } | HostError::Queues { .. } => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+fn listed(namespaces: &[u32]) -> String {
+    if namespaces.is_empty() {
+        return "none".to_owned();
+    }
+    let mut text = namespaces.iter().take(16).map(u32::to_string).collect::<Vec<_>>().join(", ");
+    if namespaces.len() > 16 {
+        text.push_str(", …");
+    }
+    text
+}

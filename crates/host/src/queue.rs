@@ -1,0 +1,464 @@
+//! The thread of one I/O queue pair: takes staged requests, sends their commands, ends them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use diskside_io::ring::{GroupId, Ring, RingConfig, SendBatch, Waker};
+use diskside_nvme::host::{Completed, Connection, ConnectionConfig, ConnectionError, Event, SubmitError};
+use diskside_nvme::{BufferId, BufferSlice, Buffers, crc32c};
+
+use crate::connection::Shared;
+use crate::control::Order;
+use crate::error::HostError;
+use crate::job::{Job, JobMemory, Limits, Next, Staged};
+use crate::link::{Link, Memory, dial};
+use crate::stats::add;
+use crate::volume::refuse;
+
+/// Buffers that bytes arrive in, for each queue: together more than a window of TCP.
+const RECEIVE_BUFFERS: u16 = 8;
+const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
+/// How long a part waits that failed for a passing reason.
+const TRANSIENT_DELAY: Duration = Duration::from_millis(100);
+const TOO_LONG: &str = "the command moves more data than the controller takes at once";
+
+/// What the control thread tells a queue.
+pub(crate) enum QueueOrder {
+    /// Connect, and answer with one [`Report::Up`] if that succeeds and one [`Report::Down`] at the end.
+    Attach { config: Box<ConnectionConfig>, limits: Limits },
+    /// Give the connection up.
+    Detach,
+    /// Fail everything that waits, and what comes.
+    Refuse(&'static str),
+    /// Finish what there is, then end.
+    Close,
+}
+
+/// What a queue tells the control thread.
+pub(crate) enum Report {
+    Up,
+    Down(HostError),
+    Late { command_id: u16 },
+}
+
+/// How a queue reports.
+#[derive(Clone)]
+pub(crate) struct ToControl {
+    pub(crate) orders: Sender<Order>,
+    pub(crate) waker: Waker,
+}
+
+impl ToControl {
+    pub(crate) fn send(&self, order: Order) {
+        // A control thread that has ended wants no more news.
+        if self.orders.send(order).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+pub(crate) struct Queue {
+    id: u16,
+    shared: Arc<Shared>,
+    control: ToControl,
+    orders: Receiver<QueueOrder>,
+    staged: Receiver<Staged>,
+    ring: Ring,
+    group: GroupId,
+    epoch: u64,
+    link: Option<Link<Connection>>,
+    /// Why the machine said that it ended.
+    ended: Option<ConnectionError>,
+    limits: Limits,
+    jobs: Jobs,
+    /// Jobs with commands to send, in the order in which they came.
+    issuing: VecDeque<u32>,
+    /// Jobs that go on sending later.
+    delayed: Vec<(Instant, u32)>,
+    refusing: Option<&'static str>,
+    closing: bool,
+}
+
+impl Queue {
+    /// A queue for the calling thread.
+    pub(crate) fn new(
+        id: u16,
+        shared: Arc<Shared>,
+        control: ToControl,
+        orders: Receiver<QueueOrder>,
+        staged: Receiver<Staged>,
+    ) -> std::io::Result<Self> {
+        let mut ring = Ring::new(&RingConfig { entries: 64, spin: shared.options.spin, ..RingConfig::default() })?;
+        let group = ring.provide(RECEIVE_BUFFERS, RECEIVE_BUFFER_BYTES)?;
+        let limits = Limits {
+            transfer_len_max: 0,
+            command_timeout: shared.options.command_timeout,
+            retries_max: shared.options.retries_max,
+        };
+        Ok(Self {
+            id,
+            shared,
+            control,
+            orders,
+            staged,
+            ring,
+            group,
+            epoch: 0,
+            link: None,
+            ended: None,
+            limits,
+            jobs: Jobs::default(),
+            issuing: VecDeque::new(),
+            delayed: Vec::new(),
+            refusing: None,
+            closing: false,
+        })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.ring.waker()
+    }
+
+    pub(crate) fn run(mut self) {
+        self.serve();
+        let (id, control) = (self.id, self.control.clone());
+        // In this order: an order to attach that was sent is answered, a later one cannot be sent.
+        drop(self);
+        control.send(Order::Report { queue_id: id, report: Report::Down(HostError::Closed("the queue has ended")) });
+    }
+
+    fn serve(&mut self) {
+        loop {
+            let now = Instant::now();
+            self.take_orders(now);
+            self.work(now);
+            if self.closing && self.close() {
+                return;
+            }
+            if self.ring.wait(self.patience(now)).is_err() {
+                self.link = None;
+                return self.refuse_all("the queue's io_uring failed");
+            }
+            let now = Instant::now();
+            while let Some(done) = self.ring.next_completion() {
+                if let Some(link) = &mut self.link {
+                    link.handle(done, now, &mut self.jobs);
+                }
+            }
+            self.note_ring();
+        }
+    }
+
+    fn take_orders(&mut self, now: Instant) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(QueueOrder::Attach { config, limits }) => self.attach(*config, limits, now),
+                Ok(QueueOrder::Detach) => {
+                    if let Some(link) = &mut self.link {
+                        link.close();
+                    }
+                }
+                Ok(QueueOrder::Refuse(why)) => {
+                    self.refusing = Some(why);
+                    self.refuse_all(why);
+                }
+                Ok(QueueOrder::Close) => self.closing = true,
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.closing = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, config: ConnectionConfig, limits: Limits, now: Instant) {
+        let options = &self.shared.options;
+        match dial(self.shared.address(), options.connect_timeout, &options.socket) {
+            Ok(socket) => {
+                self.limits = limits;
+                self.refusing = None;
+                self.ended = None;
+                self.epoch += 1;
+                self.link = Some(Link::new(Connection::new(config, now), socket, self.group, self.epoch));
+            }
+            Err(error) => self.report(Report::Down(error)),
+        }
+    }
+
+    /// Everything that can be done without waiting.
+    fn work(&mut self, now: Instant) {
+        if self.link.is_none() {
+            if let Some(why) = self.refusing {
+                self.refuse_all(why);
+            }
+            return;
+        }
+        self.take_events();
+        self.resume_delayed(now);
+        self.issue(now);
+        if let Some(link) = &mut self.link {
+            link.pump(&mut self.ring, now, &mut self.jobs);
+            if link.is_finished() {
+                self.take_events();
+                self.link = None;
+                self.note_loss();
+                let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
+                self.report(Report::Down(HostError::Ended { address: self.shared.address(), source }));
+            }
+        }
+    }
+
+    fn note_loss(&mut self) {
+        for index in 0..self.jobs.slots.len() as u32 {
+            if self.jobs.get_mut(index).is_some_and(|job| job.note_loss(&self.limits)) {
+                self.end_job(index);
+            }
+        }
+    }
+
+    /// Ends a job that may still be waiting to send.
+    fn end_job(&mut self, index: u32) {
+        self.issuing.retain(|&other| other != index);
+        self.delayed.retain(|&(_, other)| other != index);
+        self.jobs.remove(index).finish();
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.link.as_mut().and_then(|link| link.machine.poll_event()) {
+            match event {
+                Event::Connected { .. } => self.report(Report::Up),
+                Event::Completed(completed) => self.complete(completed),
+                Event::Late { command_id, .. } => {
+                    add(&self.shared.counters.timeouts, 1);
+                    self.report(Report::Late { command_id });
+                }
+                Event::Closed(error) => self.ended = Some(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends commands while the connection takes them: first of jobs begun, then of staged requests.
+    fn issue(&mut self, now: Instant) {
+        let Some(link) = &mut self.link else { return };
+        while link.machine.can_submit() {
+            let index = match self.issuing.front() {
+                Some(&index) => index,
+                None => match self.staged.try_recv() {
+                    Ok(staged) => {
+                        let index = self.jobs.insert(Job::new(staged, &self.limits));
+                        self.issuing.push_back(index);
+                        index
+                    }
+                    Err(TryRecvError::Empty) => return,
+                    Err(TryRecvError::Disconnected) => {
+                        self.closing = true;
+                        return;
+                    }
+                },
+            };
+            let job = self.jobs.get_mut(index).expect("a job that is issued exists");
+            if let Some(why) = job.obstacle() {
+                job.refuse(why);
+            }
+            if !job.has_more() {
+                self.issuing.pop_front();
+                if job.is_idle() {
+                    self.jobs.remove(index).finish();
+                }
+                continue;
+            }
+            let submission = job.next_command(index, &self.limits);
+            let part = submission.user_data as u32;
+            let counts = job.counts(part);
+            let submitted = link.machine.submit(now, submission, &mut self.jobs);
+            let job = self.jobs.get_mut(index).expect("looked up above");
+            match submitted {
+                Ok(_) => {
+                    let counters = &self.shared.counters;
+                    add(&counters.commands, 1);
+                    add(&counters.read_bytes, counts.0);
+                    add(&counters.written_bytes, counts.1);
+                    if !job.has_more() {
+                        self.issuing.pop_front();
+                    }
+                }
+                Err(SubmitError::Full | SubmitError::NotReady) => {
+                    job.not_taken(part);
+                    return;
+                }
+                Err(_) => {
+                    job.not_taken(part);
+                    job.refuse(TOO_LONG);
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, completed: Completed) {
+        let (index, part) = ((completed.user_data >> 32) as u32, completed.user_data as u32);
+        if completed.outcome.is_err() {
+            add(&self.shared.counters.command_errors, 1);
+        }
+        let job = self.jobs.get_mut(index).expect("a completion belongs to a job");
+        let next = job.complete(part, completed.outcome, &self.limits);
+        match next {
+            Next::Wait => {}
+            Next::Finish if job.has_failed() => self.end_job(index),
+            Next::Finish => self.jobs.remove(index).finish(),
+            Next::Again => {
+                add(&self.shared.counters.retries, 1);
+                if !self.issuing.contains(&index) {
+                    self.issuing.push_front(index);
+                }
+            }
+            Next::AgainLater => {
+                add(&self.shared.counters.retries, 1);
+                self.issuing.retain(|&other| other != index);
+                self.delayed.retain(|&(_, other)| other != index);
+                self.delayed.push((Instant::now() + TRANSIENT_DELAY, index));
+            }
+        }
+    }
+
+    fn resume_delayed(&mut self, now: Instant) {
+        let mut at = 0;
+        while at < self.delayed.len() {
+            let (when, index) = self.delayed[at];
+            if when <= now {
+                self.delayed.swap_remove(at);
+                self.issuing.push_back(index);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Ends the queue in good order; true when it has ended.
+    fn close(&mut self) -> bool {
+        match &mut self.link {
+            None => {
+                self.refuse_all("the connection was closed");
+                true
+            }
+            Some(link) if self.jobs.len == 0 => {
+                link.close();
+                false
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn refuse_all(&mut self, why: &'static str) {
+        self.issuing.clear();
+        self.delayed.clear();
+        for mut job in self.jobs.drain() {
+            job.refuse(why);
+            job.finish();
+        }
+        while let Ok(staged) = self.staged.try_recv() {
+            refuse(staged, why);
+        }
+    }
+
+    /// How long the thread may sleep.
+    fn patience(&self, now: Instant) -> Option<Duration> {
+        let link = self.link.as_ref().and_then(Link::deadline);
+        let delayed = self.delayed.iter().map(|&(when, _)| when).min();
+        let next = link.into_iter().chain(delayed).min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    fn report(&self, report: Report) {
+        self.control.send(Order::Report { queue_id: self.id, report });
+    }
+
+    fn note_ring(&self) {
+        let stats = self.ring.stats();
+        let mine = &self.shared.ring_stats[usize::from(self.id - 1)];
+        mine.0.store(stats.enters, Ordering::Relaxed);
+        mine.1.store(stats.sleeps, Ordering::Relaxed);
+    }
+}
+
+/// The jobs of a queue by index, and the memory that their commands refer to.
+#[derive(Default)]
+struct Jobs {
+    slots: Vec<Option<Job>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl Jobs {
+    fn insert(&mut self, job: Job) -> u32 {
+        self.len += 1;
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = Some(job);
+                index
+            }
+            None => {
+                self.slots.push(Some(job));
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    fn get_mut(&mut self, index: u32) -> Option<&mut Job> {
+        self.slots.get_mut(index as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, index: u32) -> Job {
+        let job = self.slots[index as usize].take().expect("a job is removed once");
+        self.free.push(index);
+        self.len -= 1;
+        job
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Job> {
+        self.free.clear();
+        self.len = 0;
+        self.slots.drain(..).flatten()
+    }
+
+    fn memory(&self, buffer: BufferId) -> Option<&JobMemory> {
+        let index = usize::try_from(buffer.0).ok()?;
+        Some(self.slots.get(index)?.as_ref()?.memory())
+    }
+}
+
+impl Buffers for Jobs {
+    fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
+        let job = u32::try_from(buffer.0).ok().and_then(|index| self.get_mut(index));
+        let start = offset as usize;
+        match job.map(Job::memory_mut) {
+            Some(JobMemory::In(buffer)) => buffer[start..start + bytes.len()].copy_from_slice(bytes),
+            _ => debug_assert!(false, "data arrives only for reads in flight"),
+        }
+    }
+
+    fn digest(&mut self, slice: BufferSlice) -> u32 {
+        let range = slice.offset as usize..slice.offset as usize + slice.len as usize;
+        match self.memory(slice.buffer) {
+            Some(JobMemory::In(buffer)) => crc32c(&buffer[range]),
+            Some(JobMemory::Out(buffer)) => crc32c(&buffer[range]),
+            _ => 0,
+        }
+    }
+
+    fn release(&mut self, _: BufferId) {}
+}
+
+impl Memory for Jobs {
+    fn append(&self, slice: BufferSlice, batch: &mut SendBatch) {
+        let range = slice.offset as usize..slice.offset as usize + slice.len as usize;
+        match self.memory(slice.buffer) {
+            Some(JobMemory::Out(buffer)) => batch.put_arc(Arc::clone(buffer), range),
+            _ => debug_assert!(false, "data is sent only for writes in flight"),
+        }
+    }
+}
