@@ -1,0 +1,8 @@
+//! What the tests share: memory that notices mistakes, a medium, and a target and a host joined without a network.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+pub mod medium;
+pub mod memory;
+pub mod pair;
+pub mod rng;
