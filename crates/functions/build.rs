@@ -1,4 +1,4 @@
-//! Compiles `functions/*.bpf.c` to eBPF objects and lists them for the crate to embed.
+//! Compiles `functions/*.bpf.c` to eBPF objects and lists their functions for the crate to embed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,9 @@ use std::process::Command;
 
 /// Versioned names of clang to look for after `clang` itself, newest first.
 const CLANG_VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
+
+/// Section prefixes of functions.
+const KINDS: [&str; 5] = ["read", "write", "lambda", "traverse", "kernel"];
 
 fn main() {
     let root = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../..");
@@ -16,19 +19,36 @@ fn main() {
     println!("cargo::rerun-if-env-changed=DISKSIDE_CLANG");
     let clang = clang();
     let mut list = String::from("&[\n");
-    for source in c_files(&sources) {
+    let mut objects = String::new();
+    let mut functions = Vec::new();
+    for (index, source) in c_files(&sources).into_iter().enumerate() {
         let file = source.file_name().expect("listed files have names").to_string_lossy().into_owned();
-        let name = file.trim_end_matches(".bpf.c").to_owned();
-        let object = out.join(format!("{name}.bpf.o"));
+        let object = out.join(file.replace(".bpf.c", ".bpf.o"));
         compile(&clang, &root, &source, &object);
-        writeln!(
-            list,
-            "    Shipped {{ name: {name:?}, object: include_bytes!({object:?}), source: \"functions/{file}\" }},"
-        )
-        .expect("writing to a string does not fail");
+        writeln!(objects, "const OBJECT_{index}: &[u8] = include_bytes!({object:?});")
+            .expect("writing to a string does not fail");
+        let text = std::fs::read_to_string(&source).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+        functions.extend(function_names(&text).into_iter().map(|name| (name, index, file.clone())));
+    }
+    functions.sort();
+    for (name, index, file) in functions {
+        writeln!(list, "    Shipped {{ name: {name:?}, object: OBJECT_{index}, source: \"functions/{file}\" }},")
+            .expect("writing to a string does not fail");
     }
     list.push(']');
-    std::fs::write(out.join("shipped.rs"), list).expect("OUT_DIR is writable");
+    let text = format!("{{\n{objects}{list}\n}}");
+    std::fs::write(out.join("shipped.rs"), text).expect("OUT_DIR is writable");
+}
+
+/// Names of the functions in a source: what its string literals `"KIND/NAME"` and lambda-IO's
+/// `LIO_PROG(NAME)` declare. A `combine` belongs to another and is none.
+fn function_names(source: &str) -> Vec<String> {
+    let sections = source.split('"').skip(1).step_by(2).filter_map(|literal| {
+        let (kind, name) = literal.split_once('/')?;
+        KINDS.contains(&kind).then(|| name.to_owned())
+    });
+    let macros = source.split("LIO_PROG(").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned);
+    sections.chain(macros).collect()
 }
 
 fn c_files(dir: &Path) -> Vec<PathBuf> {
@@ -43,7 +63,8 @@ fn c_files(dir: &Path) -> Vec<PathBuf> {
 
 fn compile(clang: &Path, root: &Path, source: &Path, object: &Path) {
     let output = Command::new(clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-c"])
+        // Without `-fno-builtin`, clang before 19 refuses loops that it takes for a memset.
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-Wall", "-Werror", "-c"])
         .arg(source)
         .arg("-I")
         .arg(root.join("crates/abi/include"))

@@ -46,7 +46,7 @@ pub fn compile(path: &Path) -> Result<Vec<u8>, CompileError> {
     }
     let object = dir.path().join("function.o");
     let output = Command::new(clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-c"])
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-Wall", "-c"])
         .arg(path)
         .arg("-I")
         .arg(dir.path())

@@ -5,9 +5,9 @@
 /// A function that every target has.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// Its name, also the name of its main program.
+    /// Its name, also the name of its program.
     pub name: &'static str,
-    /// The eBPF object.
+    /// The eBPF object that holds it, perhaps among others.
     pub object: &'static [u8],
     /// Its source, relative to the repository's root.
     pub source: &'static str,

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grep: the rows that contain a pattern. grep_count: how many there are. grep_scalar: the same count
+ * byte by byte, without a helper.
+ *
+ * A row is a line, or row_len bytes; then split the input at records of row_len. A pattern does not
+ * reach over the end of a row.
+ */
+#include "diskside.h"
+
+DS_SPLIT_LINES;
+
+struct grep_args {
+    __u32 row_len DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: rows are lines");
+    char pattern[] DS_ARG_DOC("what to look for");
+};
+
+struct grep_count_result {
+    __u64 rows; /* that contain the pattern */
+};
+
+static const char newline[1] = {'\n'};
+
+/* End of the line that *at is in, its newline included. */
+DS_INLINE const char *line_end(const char *at, const char *end)
+{
+    __s64 n = ds_find(at, end - at, newline, 1);
+    return n < 0 ? end : at + n + 1;
+}
+
+/* A row with a match. */
+struct row {
+    const char *start, *end;
+};
+
+/*
+ * The first row at or after `from` that contains the pattern; start is NULL when there is none.
+ * `from` is the start of a row. Lines are the common case; the ends of fixed rows need care, because
+ * a match may lie across two of them.
+ */
+DS_INLINE struct row next_row(const char *in, const char *from, const char *end,
+                              const char *pattern, __u64 n, __u64 row_len)
+{
+    struct row row = {NULL, NULL};
+    const char *at = from;
+
+    while (at < end) {
+        __s64 found = ds_find(at, end - at, pattern, n);
+        if (found < 0)
+            return row;
+        at += found;
+        if (row_len == 0) {
+            row.end = line_end(at, end);
+            for (row.start = at; row.start > from && row.start[-1] != '\n';)
+                row.start--;
+            return row;
+        }
+        row.start = in + (__u64)(at - in) / row_len * row_len;
+        row.end = row.start + row_len < end ? row.start + row_len : end;
+        if (at + n <= row.end)
+            return row;
+        row.start = NULL;
+        at++;
+    }
+    return row;
+}
+
+DS_INLINE int is_wrong(const char *pattern, __u64 n, __u64 row_len)
+{
+    return row_len == 0 && ds_find(pattern, n, newline, 1) >= 0;
+}
+
+SEC("read/grep")
+__s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args,
+           const struct ds_call *call)
+{
+    __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, len = 0;
+    const char *end = in + in_len;
+
+    if (is_wrong(args->pattern, n, row_len))
+        return -DS_EINVAL;
+    for (const char *p = in; p < end;) {
+        struct row row = next_row(in, p, end, args->pattern, n, row_len);
+        if (row.start == NULL)
+            break;
+        ds_memcpy(out + len, row.start, row.end - row.start);
+        len += row.end - row.start;
+        p = row.end;
+    }
+    return len;
+}
+
+SEC("read/grep_count")
+__s64 grep_count(struct grep_count_result *out, const char *in, __u64 in_len,
+                 const struct grep_args *args, const struct ds_call *call)
+{
+    __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, rows = 0;
+    const char *end = in + in_len, *at = in;
+
+    if (is_wrong(args->pattern, n, row_len))
+        return -DS_EINVAL;
+    while (at < end) {
+        __s64 found = ds_find(at, end - at, args->pattern, n);
+        if (found < 0)
+            break;
+        at += found;
+        if (row_len == 0) {
+            rows++;
+            at = line_end(at, end);
+        } else {
+            const char *row_end = in + ((__u64)(at - in) / row_len + 1) * row_len;
+            if (row_end > end)
+                row_end = end;
+            if (at + n <= row_end) {
+                rows++;
+                at = row_end;
+            } else {
+                at++;
+            }
+        }
+    }
+    out->rows = rows;
+    return sizeof(*out);
+}
+
+SEC("read/grep_scalar")
+__s64 grep_scalar(struct grep_count_result *out, const char *in, __u64 in_len,
+                  const struct grep_args *args, const struct ds_call *call)
+{
+    __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, rows = 0;
+    const char *end = in + in_len, *p = in;
+    const char *pattern = args->pattern;
+
+    if (n == 0)
+        return -DS_EINVAL; /* every row contains nothing: use grep_count */
+    for (__u64 i = 0; row_len == 0 && i < n; i++)
+        if (pattern[i] == '\n')
+            return -DS_EINVAL;
+    if (in_len >= n) {
+        const char *last = end - n;
+        char first = pattern[0];
+        while (p <= last) {
+            __u64 i = 1;
+            if (*p != first) {
+                p++;
+                continue;
+            }
+            while (i < n && p[i] == pattern[i])
+                i++;
+            if (i < n) {
+                p++;
+            } else if (row_len == 0) {
+                rows++;
+                for (p += n; p < end && *p != '\n';)
+                    p++;
+            } else {
+                const char *row_end = in + ((__u64)(p - in) / row_len + 1) * row_len;
+                if (p + n <= row_end) {
+                    rows++;
+                    p = row_end;
+                } else {
+                    p++;
+                }
+            }
+        }
+    }
+    out->rows = rows;
+    return sizeof(*out);
+}
+
+DS_INLINE __s64 combine(struct grep_count_result *acc, __u64 acc_len,
+                        const struct grep_count_result *part)
+{
+    acc->rows = (acc_len == 0 ? 0 : acc->rows) + part->rows;
+    return sizeof(*acc);
+}
+
+SEC("combine.unordered/grep_count")
+__s64 grep_count_combine(struct grep_count_result *acc, __u64 acc_len, __u64 acc_cap,
+                         const struct grep_count_result *part, __u64 part_len)
+{
+    return combine(acc, acc_len, part);
+}
+
+SEC("combine.unordered/grep_scalar")
+__s64 grep_scalar_combine(struct grep_count_result *acc, __u64 acc_len, __u64 acc_cap,
+                          const struct grep_count_result *part, __u64 part_len)
+{
+    return combine(acc, acc_len, part);
+}
