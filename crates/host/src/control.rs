@@ -473,6 +473,7 @@ impl Session {
 fn namespace_error(nsid: u32, source: diskside_nvme::host::CommandError, there: &[u32]) -> HostError {
     use diskside_nvme::host::CommandError;
     match source {
+        CommandError::NoSuchNamespace => HostError::NoNamespace { nsid, there: there.to_vec() },
         CommandError::Status { status, .. } if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {
             HostError::NoNamespace { nsid, there: there.to_vec() }
         }
