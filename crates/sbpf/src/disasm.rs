@@ -42,8 +42,8 @@ pub fn listing(image: &Image, function: usize) -> String {
         if let Some(target) = target_of(image.code[slot]) {
             let target = (slot + 1).wrapping_add_signed(target as isize);
             let _ = write!(out, "  # to {target}");
-            if let Some(callee) = image.functions.iter().find(|g| g.start == target) {
-                let _ = write!(out, " {}", callee.name);
+            if let Ok(callee) = image.functions.binary_search_by_key(&target, |g| g.start) {
+                let _ = write!(out, " {}", image.functions[callee].name);
             }
         }
         out.push('\n');

@@ -2,6 +2,7 @@
 //! declared as they are.
 
 use super::btf::{Btf, kind};
+use super::elf::limit;
 use super::error::ImageError;
 use super::{ArgField, ArgSchema, ArgType};
 use crate::helpers::{Helper, Param, Return};
@@ -12,6 +13,10 @@ pub(super) const RESULT_PARAM: usize = 0;
 pub(super) const ARGS_PARAM: usize = 3;
 /// Most fields of a schema.
 const FIELDS_MAX: usize = 256;
+/// Most bytes of all argument descriptions of an image.
+const TOTAL_LEN_MAX: usize = 8 << 20;
+/// What a member counts for besides its texts.
+const MEMBER_LEN: usize = 64;
 /// Deepest nesting of structures.
 const DEPTH_MAX: usize = 8;
 const SIGNED: u32 = 1;
@@ -23,6 +28,7 @@ pub(super) fn schema(
     program: &str,
     function: u32,
     param: usize,
+    room: &mut Room,
 ) -> Result<Option<ArgSchema>, ImageError> {
     let Some(id) = btf.prototype(function).and_then(|p| p.params.get(param).copied()) else {
         return Ok(None);
@@ -31,11 +37,28 @@ pub(super) fn schema(
     let Some((id, ty)) = pointee.filter(|(_, t)| t.kind == kind::STRUCT) else {
         return Ok(None);
     };
-    let mut walk = Walk { btf, program, len_bytes: ty.size_or_type, fields: Vec::new() };
+    let mut walk = Walk { btf, program, len_bytes: ty.size_or_type, fields: Vec::new(), room };
     walk.structure(id, "", 0, 0)?;
     let mut fields = walk.fields;
     fields.sort_by_key(|f| f.offset);
     Ok(Some(ArgSchema { name: btf.name(ty).to_owned(), len_bytes: ty.size_or_type, fields }))
+}
+
+/// What is left of the bytes that argument descriptions may take: nested structures and shared
+/// enumerations could otherwise describe far more than the object holds.
+pub(super) struct Room {
+    used: usize,
+}
+
+impl Room {
+    pub(super) const fn new() -> Self {
+        Self { used: 0 }
+    }
+
+    fn take(&mut self, len: usize) -> Result<(), ImageError> {
+        self.used = self.used.saturating_add(len);
+        limit("the length in bytes of all argument descriptions", self.used, TOTAL_LEN_MAX)
+    }
 }
 
 struct Walk<'b, 'a> {
@@ -44,6 +67,7 @@ struct Walk<'b, 'a> {
     /// Size of the outermost structure.
     len_bytes: u32,
     fields: Vec<ArgField>,
+    room: &'b mut Room,
 }
 
 impl Walk<'_, '_> {
@@ -58,12 +82,14 @@ impl Walk<'_, '_> {
                 _ if m.name.is_empty() => prefix.to_owned(),
                 _ => format!("{prefix}.{}", m.name),
             };
+            let tags = btf.tags(id, index as u32);
+            let tags_len: usize = tags.iter().map(|t| t.len()).sum();
+            self.room.take(MEMBER_LEN + name.len() + tags_len)?;
             let bad = |what: String| self.refused(&name, what);
             if m.is_bit_field || !m.offset_bits.is_multiple_of(8) {
                 return Err(bad("bit fields are not supported; use a whole integer".into()));
             }
-            let offset = base + m.offset_bits / 8;
-            let tags = btf.tags(id, index as u32);
+            let offset = base.saturating_add(m.offset_bits / 8);
             match btf.strip(m.ty) {
                 Some((inner, t)) if t.kind == kind::STRUCT => {
                     if depth == DEPTH_MAX {
@@ -83,9 +109,11 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn field(&self, name: &str, offset: u32, id: u32, tags: &[&str]) -> Result<ArgField, ImageError> {
-        let bad = |what: String| self.refused(name, what);
+    fn field(&mut self, name: &str, offset: u32, id: u32, tags: &[&str]) -> Result<ArgField, ImageError> {
         let (element, count, is_array) = self.flatten(name, id)?;
+        let enum_len = self.enum_len(element);
+        self.room.take(enum_len)?;
+        let bad = |what: String| self.refused(name, what);
         let (ty, values) = self.element(element).ok_or_else(|| {
             bad("its type is no number, enumeration, array or structure of them; \
                  pointers and unions have no meaning outside the caller"
@@ -161,12 +189,24 @@ impl Walk<'_, '_> {
             kind::FLOAT if ty.size_or_type == 4 => ArgType::F32,
             kind::FLOAT if ty.size_or_type == 8 => ArgType::F64,
             kind::ENUM | kind::ENUM64 => {
-                let values = self.btf.enum_values(ty);
+                let entries = self.btf.enum_entries(ty);
+                let values = entries.map(|(n, v)| (n.to_owned(), v)).collect();
                 return Some((sized(ty.is_signed_enum())?, values));
             }
             _ => return None,
         };
         Some((plain, Vec::new()))
+    }
+
+    /// Bytes of the names of an enumeration, before they are copied.
+    fn enum_len(&self, id: u32) -> usize {
+        match self.btf.strip(id) {
+            Some((_, t)) if matches!(t.kind, kind::ENUM | kind::ENUM64) => {
+                let names = self.btf.enum_entries(t);
+                names.map(|(name, _)| name.len() + MEMBER_LEN).sum()
+            }
+            _ => 0,
+        }
     }
 
     fn refused(&self, field: &str, what: String) -> ImageError {

@@ -193,21 +193,19 @@ impl<'a> Btf<'a> {
     }
 
     /// Names and values of an enumeration.
-    pub(super) fn enum_values(&self, ty: Type<'a>) -> Vec<(String, i64)> {
+    pub(super) fn enum_entries(&self, ty: Type<'a>) -> impl Iterator<Item = (&'a str, i64)> {
         let entry_len = if ty.kind == kind::ENUM64 { 12 } else { 8 };
-        ty.tail
-            .chunks_exact(entry_len)
-            .filter_map(|e| {
-                let name = self.text(u32_at(e, 0)?)?.to_owned();
-                let low = u32_at(e, 4)?;
-                let value = match u32_at(e, 8) {
-                    Some(high) => ((u64::from(high) << 32) | u64::from(low)) as i64,
-                    None if ty.flag => i64::from(low as i32),
-                    None => i64::from(low),
-                };
-                Some((name, value))
-            })
-            .collect()
+        let strings = self.strings;
+        ty.tail.chunks_exact(entry_len).filter_map(move |e| {
+            let name = text_at(strings, u32_at(e, 0)?)?;
+            let low = u32_at(e, 4)?;
+            let value = match u32_at(e, 8) {
+                Some(high) => ((u64::from(high) << 32) | u64::from(low)) as i64,
+                None if ty.flag => i64::from(low as i32),
+                None => i64::from(low),
+            };
+            Some((name, value))
+        })
     }
 }
 

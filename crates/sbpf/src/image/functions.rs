@@ -1,7 +1,7 @@
 //! Which functions and programs an image has.
 
 use super::btf::Btf;
-use super::elf::{Binding, Definition, Object, Role, Symbol, SymbolType};
+use super::elf::{Binding, Definition, Object, Role, Symbol, SymbolType, limit};
 use super::error::{ImageError, Place};
 use super::layout::{Layout, Placement};
 use super::link::call_slots;
@@ -9,6 +9,11 @@ use super::load::RAW;
 use super::{Function, Kind, Program};
 use crate::insn::Slot;
 use std::collections::{BTreeMap, HashMap};
+
+/// Most functions of an image.
+pub const FUNCTIONS_MAX: usize = 64 << 10;
+/// Most programs of an image.
+pub const PROGRAMS_MAX: usize = 1024;
 
 /// The flag that lets partial results be combined in any order.
 const UNORDERED: &str = "unordered";
@@ -106,6 +111,7 @@ impl<'a> Functions<'a> {
             if code[at].src == 1 {
                 let target = call_target(map, &symbols, code, at)?;
                 names.entry(target).or_insert_with(|| name_for(map, target));
+                limit("the number of functions", names.len(), FUNCTIONS_MAX)?;
             }
         }
         let starts: Vec<usize> = names.keys().copied().collect();
@@ -137,6 +143,7 @@ impl<'a> Functions<'a> {
             }
             let entries = self.entries(*start, map.end_of(*index, *start));
             let head = parse_section_name(section, kind)?;
+            limit("the number of programs", programs.len() + entries.len(), PROGRAMS_MAX)?;
             for (slot, symbol) in &entries {
                 let name = match head.name {
                     Some(name) if entries.len() == 1 => name,
@@ -204,6 +211,7 @@ pub(super) fn raw_functions(name: &str, code: &[Slot]) -> Result<Vec<Function>, 
             what: format!("the call goes to slot {target} of {}", code.len()),
         })?;
         starts.entry(slot).or_insert_with(|| format!("{name}+{slot}"));
+        limit("the number of functions", starts.len(), FUNCTIONS_MAX)?;
     }
     let ends: Vec<usize> = starts.keys().copied().skip(1).chain([code.len()]).collect();
     Ok(starts.into_iter().zip(ends).map(|((start, name), end)| Function { name, start, end, params: None }).collect())

@@ -104,7 +104,7 @@ fn records<'a>(bytes: &[u8], start: usize, words: usize, btf: &Btf<'a>) -> Resul
             .checked_mul(record_len)
             .and_then(|len| at.checked_add(len))
             .filter(|end| *end <= bytes.len())
-            .ok_or(at)?;
+            .ok_or(at - 8)?;
         while at < end {
             let word = |i: usize| u32_at(bytes, at + 4 * i).unwrap_or_default();
             let mut kept = [0; 3];

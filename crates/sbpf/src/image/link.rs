@@ -30,6 +30,8 @@ const CALL_LOCAL: u8 = 1;
 
 /// Missing symbols for which near names are looked up, and the longest such symbol.
 const NEAR_SYMBOLS_MAX: usize = 16;
+/// Missing symbols that are collected before linking gives up.
+const MISSING_MAX: usize = 1024;
 const NEAR_LEN_MAX: usize = 64;
 
 /// What linking yields besides the relocated code and data.
@@ -55,6 +57,9 @@ pub(super) fn link(object: &Object<'_>, layout: &mut Layout, helpers: &HelperSet
             Placement::Data(region, start) => linker.relocate_data(layout, region, start, r)?,
             Placement::Nowhere => {}
         }
+        if linker.missing.len() == MISSING_MAX {
+            break;
+        }
     }
     refuse_missing(linker.missing, helpers)?;
     Ok(linker.linked)
@@ -77,9 +82,12 @@ impl Linked {
                 continue;
             }
             let number = slot.imm;
-            let named = kinds.iter().find_map(|k| compat::helper_by_number(*k, number));
-            let Some(helper) = named.and_then(|name| helpers.find(name)) else {
+            let Some(named) = kinds.iter().find_map(|k| compat::helper_by_number(*k, number)) else {
                 return Err(ImageError::NumericCall { place: place(at), number });
+            };
+            let Some(helper) = helpers.find(named) else {
+                let missing = MissingSymbol { name: named.to_owned(), near: Vec::new(), place: place(at) };
+                return refuse_missing(vec![missing], helpers);
             };
             let name = helpers.get(helper).name;
             let index = *by_name.entry(name.to_owned()).or_insert_with(|| {

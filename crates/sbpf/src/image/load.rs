@@ -71,10 +71,11 @@ impl Image {
                 None => btf.function(&f.name),
             };
             functions.add_params(&btf, type_of);
+            let mut room = args::Room::new();
             for p in &mut programs {
                 let ty = type_of(&functions.list[p.function]);
-                p.args = args_of(&btf, p, ty)?;
-                p.result = result_of(&btf, p, ty);
+                p.args = args_of(&btf, p, ty, &mut room)?;
+                p.result = result_of(&btf, p, ty, &mut room);
             }
             check_declarations(&object, &btf, helpers)?;
             if let Some(ext) = ext {
@@ -134,6 +135,9 @@ impl Image {
 /// What errors call the only section of raw code.
 pub(super) const RAW: &str = "raw code";
 
+/// Maps that an error names.
+const MAPS_MAX: usize = 256;
+
 /// FNV-1a, 64 bits.
 pub(crate) fn content_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
@@ -148,6 +152,7 @@ fn refuse_maps(object: &Object<'_>) -> Result<(), ImageError> {
         .iter()
         .filter(|s| s.definition == elf::Definition::Section(index) && !s.name.is_empty())
         .filter(|s| s.ty != elf::SymbolType::Section)
+        .take(MAPS_MAX)
         .map(|s| s.name.to_owned())
         .collect();
     Err(ImageError::Map { names, section: section.name.to_owned() })
@@ -161,17 +166,27 @@ fn function_types(map: &CodeMap<'_, '_>, ext: Option<&Ext<'_>>) -> HashMap<usize
         .collect()
 }
 
-fn args_of(btf: &Btf<'_>, program: &Program, function: Option<u32>) -> Result<Option<super::ArgSchema>, ImageError> {
+fn args_of(
+    btf: &Btf<'_>,
+    program: &Program,
+    function: Option<u32>,
+    room: &mut args::Room,
+) -> Result<Option<super::ArgSchema>, ImageError> {
     match (program.kind, function) {
-        (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id, args::ARGS_PARAM),
+        (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id, args::ARGS_PARAM, room),
         _ => Ok(None),
     }
 }
 
 /// A result that cannot be described is shown as bytes; that is no error.
-fn result_of(btf: &Btf<'_>, program: &Program, function: Option<u32>) -> Option<super::ArgSchema> {
+fn result_of(
+    btf: &Btf<'_>,
+    program: &Program,
+    function: Option<u32>,
+    room: &mut args::Room,
+) -> Option<super::ArgSchema> {
     match (program.kind, function) {
-        (Kind::Read, Some(id)) => args::schema(btf, &program.name, id, args::RESULT_PARAM).ok().flatten(),
+        (Kind::Read, Some(id)) => args::schema(btf, &program.name, id, args::RESULT_PARAM, room).ok().flatten(),
         _ => None,
     }
 }

@@ -25,6 +25,7 @@ mod note;
 
 pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
 pub use error::{ImageError, MissingSymbol, Place};
+pub use functions::{FUNCTIONS_MAX, PROGRAMS_MAX};
 pub use layout::{CODE_SLOTS_MAX, DATA_LEN_MAX};
 pub use load::LoadOptions;
 pub use note::ABI_VERSION;
@@ -325,7 +326,7 @@ impl Image {
         let i = self.lines.partition_point(|l| l.insn <= insn);
         let line = &self.lines[i.checked_sub(1)?];
         // A position does not reach into the next function.
-        let function = self.functions.iter().find(|f| (f.start..f.end).contains(&insn))?;
+        let function = self.functions.get(self.functions.partition_point(|f| f.end <= insn))?;
         (line.insn >= function.start).then_some(line)
     }
 
