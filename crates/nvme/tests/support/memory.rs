@@ -1,6 +1,6 @@
 //! Buffers that notice when they are used after they were released, released twice, or leaked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 
@@ -11,8 +11,7 @@ pub struct Memory {
     last: u64,
     /// The most buffers that the pool hands out at a time; `None`: no limit.
     pub pool_max: Option<usize>,
-    /// Buffers of the pool that are in use.
-    from_pool: std::collections::BTreeSet<BufferId>,
+    from_pool: BTreeSet<BufferId>,
 }
 
 impl Memory {
@@ -37,6 +36,11 @@ impl Memory {
     pub fn remove(&mut self, id: BufferId) -> Vec<u8> {
         self.from_pool.remove(&id);
         self.buffers.remove(&id).unwrap_or_else(|| panic!("{id:?} was released before"))
+    }
+
+    /// Buffers of the pool that are in use.
+    pub fn pool_in_use(&self) -> usize {
+        self.from_pool.len()
     }
 
     pub fn in_use(&self) -> usize {
