@@ -37,7 +37,7 @@ impl Flow<'_> {
             Target::Frame(o) => {
                 let (value, torn) = state.load_slot(o, len);
                 if torn {
-                    self.escape(here.f)?;
+                    self.lose(here.f)?;
                 }
                 match value {
                     Value::Scalar(Some(n)) => Value::Scalar(Some(extend(n, size, signed))),
@@ -68,15 +68,13 @@ impl Flow<'_> {
                 value => value,
             };
             if state.store_slot(o, size.bytes() as i32, value) {
-                self.escape(here.f)?;
+                self.lose(here.f)?;
             }
             return Ok(());
         }
-        if value.may_be_stack() {
-            self.escape(here.f)?;
-        }
+        self.escape(here.f, value)?;
         if let Target::Dynamic(base) = target {
-            self.stored(base, state);
+            self.stored(here, base, state);
         }
         Ok(())
     }
@@ -101,7 +99,7 @@ impl Flow<'_> {
         match self.target(here, base, off, size, true)? {
             Target::Frame(o) => {
                 // Atomics go by address, so the stack has to have one.
-                self.escape(here.f)?;
+                self.need_addresses()?;
                 let len = size.bytes() as i32;
                 if o % len != 0 {
                     self.find(
@@ -111,19 +109,19 @@ impl Flow<'_> {
                         "align the variable to its size",
                     );
                 }
-                state.store_slot(o, len, Value::ANYTHING);
+                if state.store_slot(o, len, Value::ANYTHING) {
+                    self.lose(here.f)?;
+                }
             }
-            Target::Dynamic(base) => self.stored(base, state),
+            Target::Dynamic(base) => self.stored(here, base, state),
             Target::Context(_) | Target::Refused => {}
         }
         Ok(())
     }
 
     /// Notes a store that is not to a constant offset of the frame or the context.
-    pub(super) fn stored(&mut self, base: Base, state: &mut State) {
-        if self.setting.addressable {
-            state.distrust_slots();
-        }
+    pub(super) fn stored(&mut self, here: Here, base: Base, state: &mut State) {
+        self.distrust_slots(here.f, state);
         if let Some(report) = &mut self.report {
             match base {
                 Base::Region(RegionId::DATA) => report.effects.writes_globals = true,
@@ -139,9 +137,7 @@ impl Flow<'_> {
             Value::Frame(o) => self.frame(here, o + i32::from(off), len, write),
             Value::Context(o) => self.context(here, o + i32::from(off), len, write),
             Value::Region(r) => {
-                if r == RegionId::STACK {
-                    self.escape(here.f)?;
-                }
+                self.escape(here.f, base)?;
                 self.region(here, r, write)
             }
             Value::Scalar(Some(n)) => {
@@ -155,10 +151,8 @@ impl Flow<'_> {
                     Some(r) => self.region(here, r, write),
                 }
             }
-            Value::Unknown { stack } => {
-                if stack {
-                    self.escape(here.f)?;
-                }
+            Value::Unknown { .. } => {
+                self.escape(here.f, base)?;
                 Target::Dynamic(Base::Unknown)
             }
             Value::Scalar(None) | Value::Uninit => Target::Dynamic(Base::Unknown),
@@ -258,11 +252,16 @@ impl Flow<'_> {
 
     fn region(&mut self, here: Here, r: RegionId, write: bool) -> Target {
         if write && r == RegionId::CONTEXT {
+            if !self.setting.contract.context_writable.is_empty() {
+                // `next[n]` of a traversal and its like: left to run time.
+                return Target::Dynamic(Base::Region(r));
+            }
+            let kind = self.setting.kind.name();
             self.find(
                 here,
                 "V0506",
-                || "write to the context at an offset that is not constant".to_owned(),
-                "select the element with a `switch` over constant indices",
+                || format!("write to the context, of which kind `{kind}` may write nothing"),
+                "write results to the output",
             );
             return Target::Refused;
         }

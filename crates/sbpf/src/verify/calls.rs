@@ -15,16 +15,12 @@ impl Flow<'_> {
             return Ok(false);
         };
         let params = state.params();
-        if params.iter().any(|p| p.may_be_stack()) {
-            self.leak(here.f);
-        }
+        params.iter().for_each(|&p| self.leak(here.f, p));
         let Some(value) = self.call(callee, params.map(Value::elsewhere), round)? else {
             return Ok(false);
         };
         state.returned(value);
-        if self.setting.addressable {
-            state.distrust_slots();
-        }
+        self.distrust_slots(here.f, state);
         Ok(true)
     }
 
@@ -70,12 +66,13 @@ impl Flow<'_> {
         let value = match helper.ret {
             Return::Void | Return::Scalar => Value::NUMBER,
             Return::Heap => Value::Region(RegionId::HEAP),
+            // The frame is long enough from that address on; what lies below is another object.
             Return::Param(n) => state.reg(n + 1).untrusted(),
         };
         let writes = helper.params.iter().any(|p| matches!(p, Param::Write { .. } | Param::Pointer));
         state.returned(value);
-        if writes && self.setting.addressable {
-            state.distrust_slots();
+        if writes {
+            self.distrust_slots(here.f, state);
         }
         Ok(())
     }
@@ -94,11 +91,9 @@ impl Flow<'_> {
                 );
                 continue;
             }
-            if value.may_be_stack() {
-                self.escape(here.f)?;
-            }
             let len = match *param {
                 Param::Scalar => {
+                    self.escape(here.f, value)?;
                     self.scalar_argument(here, helper, n, value);
                     continue;
                 }
@@ -109,10 +104,24 @@ impl Flow<'_> {
                     _ => None,
                 },
             };
+            self.pass_address(here, value, len)?;
             self.pointer_argument(here, helper, n, value, len);
             if matches!(param, Param::Write { .. }) {
-                self.written_argument(here, helper, n, value, state);
+                self.written_argument(here, helper, value, len, state);
             }
+        }
+        Ok(())
+    }
+
+    /// Notes how much of the frame a helper gets to see.
+    fn pass_address(&mut self, here: Here, value: Value, len: Option<i64>) -> Result<(), Stop> {
+        let (Value::Frame(o), Some(_)) = (value, len) else {
+            return self.escape(here.f, value);
+        };
+        self.need_addresses()?;
+        if let Some(report) = &mut self.report {
+            let used = &mut report.learnt[here.f].frame_used;
+            *used = (*used).max(o.min(0).unsigned_abs());
         }
         Ok(())
     }
@@ -204,32 +213,33 @@ impl Flow<'_> {
         }
     }
 
-    fn written_argument(&mut self, here: Here, helper: &Helper, n: usize, value: Value, state: &mut State) {
-        let region = match value {
-            Value::Context(_) => RegionId::CONTEXT,
-            Value::Region(r) => r,
-            Value::Frame(_) => return,
-            Value::Scalar(Some(0)) => return,
-            _ => {
-                self.stored(Base::Unknown, state);
-                return;
+    fn written_argument(&mut self, here: Here, helper: &Helper, value: Value, len: Option<i64>, state: &mut State) {
+        let contract = self.setting.contract;
+        let (region, allowed) = match value {
+            Value::Frame(_) | Value::Scalar(Some(0)) => return,
+            Value::Context(from) => {
+                let from = i64::from(from);
+                // Of an unknown length at least the first byte.
+                let to = from + len.unwrap_or(1);
+                let within = |w: &(u32, u32)| i64::from(w.0) <= from && to <= i64::from(w.1);
+                (RegionId::CONTEXT, contract.context_writable.iter().any(within))
             }
+            Value::Region(RegionId::CONTEXT) => (RegionId::CONTEXT, !contract.context_writable.is_empty()),
+            Value::Region(r) => (r, contract.may_write(r)),
+            _ => return self.stored(here, Base::Unknown, state),
         };
-        if region != RegionId::CONTEXT && self.setting.contract.may_write(region) {
-            self.stored(Base::Region(region), state);
-            return;
+        if allowed {
+            return self.stored(here, Base::Region(region), state);
         }
         let kind = self.setting.kind.name();
+        let place = match value {
+            Value::Context(from) => format!("offset {from} of the context"),
+            _ => format!("the {region} region"),
+        };
         self.find(
             here,
             "V0610",
-            || {
-                format!(
-                    "`{}` writes through argument {}, which points into {region}: read-only for kind `{kind}`",
-                    helper.name,
-                    n + 1
-                )
-            },
+            || format!("`{}` writes to {place}, which is read-only for kind `{kind}`", helper.name),
             "let it write to the stack, the heap or the output",
         );
     }

@@ -186,10 +186,9 @@ static EXPLANATIONS: &[Explanation] = &[
     ),
     entry(
         "V0506",
-        "write to the context at a variable offset",
-        "Which fields of a context are written has to be known before running. Select \
-         the element with a `switch` over constant indices, or let the compiler unroll \
-         the loop.",
+        "write to a read-only context",
+        "Programs of this kind only read their context; results go to the output. Other kinds may write \
+         some fields of theirs, such as `next` of a traversal.",
     ),
     entry(
         "V0507",

@@ -34,7 +34,7 @@ pub(super) struct Learnt {
     pub(super) bases: Vec<Base>,
     /// Bytes of the frame that constant offsets reach.
     pub(super) frame_used: u32,
-    /// True when the address of its frame goes elsewhere.
+    /// Any byte of the frame may be reached, not only those.
     pub(super) frame_escapes: bool,
 }
 
@@ -92,6 +92,8 @@ struct Summary {
     states: Vec<Option<State>>,
     /// Join over the exits; `None` when none is reached.
     returned: Option<Value>,
+    /// An address of its frame goes where its offset is no longer known.
+    frame_escapes: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -148,7 +150,10 @@ impl<'a> Flow<'a> {
                 self.block(f, block, &mut state, round)?;
             }
         }
-        let report = self.report.expect("set above");
+        let mut report = self.report.expect("set above");
+        for (learnt, summary) in report.learnt.iter_mut().zip(&self.summaries) {
+            learnt.frame_escapes = summary.frame_escapes;
+        }
         let mut effects = report.effects;
         let has_globals = !self.setting.image.data.is_empty();
         // A pointer of unknown origin may be any that the program ever had.
@@ -200,11 +205,12 @@ impl<'a> Flow<'a> {
                 }
                 let changed = match &mut states[next] {
                     Some(head) => {
-                        let (changed, lost) = head.join(&state);
-                        if lost {
-                            self.escape(f)?;
+                        let joined = head.join(&state);
+                        self.summaries[f].frame_escapes |= joined.blurred;
+                        if joined.lost {
+                            self.lose(f)?;
                         }
-                        changed
+                        joined.changed
                     }
                     head => {
                         *head = Some(state.clone());
@@ -264,19 +270,36 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// A stack address of `f` is used otherwise than as a base with a constant offset.
-    pub(super) fn escape(&mut self, f: usize) -> Result<(), Stop> {
-        if !self.setting.addressable {
-            return Err(Stop::StackEscapes);
+    /// A value is used otherwise than as a base with a constant offset: if it may be the address of a
+    /// stack slot, the stack has to have addresses.
+    pub(super) fn escape(&mut self, f: usize, value: Value) -> Result<(), Stop> {
+        if value.may_be_stack() {
+            self.need_addresses()?;
+            self.leak(f, value);
         }
-        self.leak(f);
         Ok(())
     }
 
-    /// The frame's address goes to where its offset is not known.
-    pub(super) fn leak(&mut self, f: usize) {
-        if let Some(report) = &mut self.report {
-            report.learnt[f].frame_escapes = true;
+    /// As [`Flow::escape`], of an address of the function's own frame that is no longer followed.
+    pub(super) fn lose(&mut self, f: usize) -> Result<(), Stop> {
+        self.escape(f, Value::Frame(0))
+    }
+
+    /// The stack has to have addresses.
+    pub(super) fn need_addresses(&self) -> Result<(), Stop> {
+        if self.setting.addressable { Ok(()) } else { Err(Stop::StackEscapes) }
+    }
+
+    /// Where this value goes its offset is no longer known: if it is an address of the function's own
+    /// frame, all of the frame may be reached.
+    pub(super) fn leak(&mut self, f: usize, value: Value) {
+        self.summaries[f].frame_escapes |= matches!(value, Value::Frame(_));
+    }
+
+    /// Somebody may have written anywhere on the stack.
+    pub(super) fn distrust_slots(&mut self, f: usize, state: &mut State) {
+        if self.setting.addressable {
+            self.summaries[f].frame_escapes |= state.distrust_slots();
         }
     }
 

@@ -1,9 +1,73 @@
 //! The verifier: what a program must be before it may run.
 //!
-//! It checks what can be decided before running (decoding, jump targets, no fall-through,
-//! initialised registers, frame offsets, call targets and argument types, the kind's entry
-//! contract), and leaves to run time what cannot (bounds of memory, number of loop trips). On the
-//! way it learns where pointers come from and what the program does besides its result.
+//! It decides everything that can be decided before running, and learns on the way where pointers
+//! come from and what the program does besides its result. Bounds of memory and the number of loop
+//! trips are left to run time: loops and dynamic bounds are allowed. Every rule has a code, which
+//! [`explain`] explains; a program breaks no rule or does not run.
+//!
+//! The rules hold for the functions that the program can reach by calls. In these, unreachable
+//! instructions are allowed, but they have to keep the rules of form as well.
+//!
+//! # Image (V07, V08)
+//! - The program exists, and the functions lie in the code.
+//! - The note asks for this version of the program ABI, a frame that is a multiple of 64 bytes up to
+//!   1 MiB, an output ratio with a denominator, and records that are not empty.
+//! - An image has at most [`CODE_SLOTS_MAX`] slots, a program at most [`BLOCKS_MAX`] blocks, and the
+//!   data flow takes a bounded number of steps.
+//!
+//! # Form (V01, V02)
+//! - Every slot belongs to an instruction that RFC 9669 defines, with its reserved fields zero.
+//! - Left out, and said to be *unsupported*: packet access, `callx`, calls by BTF id, and the 64-bit
+//!   immediates for maps, kernel variables and function addresses.
+//! - Jumps go to the first slot of an instruction of the same function.
+//! - The last instruction of a function is `exit` or an unconditional jump.
+//!
+//! # Calls (V06)
+//! - A local call goes to the first instruction of a function. Functions do not call themselves, not
+//!   even through others. A chain of calls has at most [`CALL_DEPTH_MAX`] functions.
+//! - A helper is one that this host has. An absent weak helper may be called: the call traps if
+//!   control comes there, since only the program's own test keeps it away.
+//! - Every argument that a helper takes is set. Where it takes a pointer, no number is passed, and
+//!   NULL only where the length is 0 or not constant; where it takes a number, no pointer.
+//! - A constant length behind a stack address stays in the frame.
+//! - A helper does not write to memory that is known to be read-only.
+//!
+//! # Registers (V03)
+//! - A register is set on every path to where it is read. On entry the parameters of the kind and
+//!   `r10` are; a call leaves `r1` to `r5` unset and `r6` to `r9` as they were. Other functions have
+//!   the parameters that all their callers set. A function that leaves `r0` unset on some path
+//!   returns nothing.
+//! - `r10` is not written. The entry point sets `r0` before it exits.
+//!
+//! # Stack (V04)
+//! - An access at a constant offset from `r10` lies in `[-stack_bytes, 0)`; an atomic one is aligned.
+//! - Bytes that were never written may be read: frames are zeroed.
+//!
+//! # Memory and context (V05)
+//! - The address is not a constant in no region, NULL above all.
+//! - A store does not go to a region that is known and that the kind may not write.
+//! - An access at a constant offset from the context lies in its structure (the ranges behind
+//!   `ds_exec` are checked at run time); a store there lies in a field that the kind may write, and
+//!   is not atomic. A store at a variable offset is allowed in kinds that may write something of
+//!   their context: it is checked against the whole structure, of which the host then believes the
+//!   writable fields alone.
+//!
+//! What each kind's context looks like is said in [`contract()`].
+//!
+//! # What is learnt
+//! Registers and up to 64 stack slots a function are followed through moves, arithmetic, spills,
+//! calls (a callee with the join of what its callers pass, its callers with the join of what it
+//! returns), context fields, helper results and the addresses of globals. A branch on constants
+//! goes one way.
+//! - [`Base::Frame`] and [`Base::Context`] are *proved*: later stages rely on them. Therefore, while
+//!   the stack has addresses ([`Verified::stack_addressable`]), any store at an address that is not
+//!   proved turns what the slots hold into hints. While it has none, its window is not mapped, and
+//!   nothing but proved accesses can reach a slot.
+//! - [`Base::Region`] is a hint: a mistake in it costs speed.
+//! - [`Effects`] follow from the hints. A store through a pointer of unknown origin counts as one to
+//!   `.data` if the program names any global. To make an absent effect certain, map `.data`
+//!   read-only and leave the state region unmapped for programs without them: then a forged address
+//!   traps.
 
 mod access;
 mod calls;
@@ -36,9 +100,9 @@ pub const CODE_SLOTS_MAX: usize = 1 << 20;
 pub const BLOCKS_MAX: usize = 1 << 16;
 /// The data flow may follow this many instructions, and [`STEPS_PER_SLOT`] for each slot.
 const STEPS_MIN: usize = 1 << 20;
-const STEPS_PER_SLOT: usize = 16;
+const STEPS_PER_SLOT: usize = 8;
 /// Following a block counts as this many instructions more: the join at its end.
-const STEPS_PER_BLOCK: usize = 8;
+const STEPS_PER_BLOCK: usize = 16;
 /// Frames are a multiple of this.
 const FRAME_UNIT: u32 = 64;
 /// The version of the program ABI that this is.

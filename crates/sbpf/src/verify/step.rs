@@ -65,9 +65,7 @@ impl Flow<'_> {
             }
             Insn::Atomic { op, fetch, size, base, off, src } => {
                 let value = self.read(here, src, state);
-                if value.may_be_stack() {
-                    self.escape(here.f)?;
-                }
+                self.escape(here.f, value)?;
                 if op == AtomicOp::Cmpxchg {
                     self.read(here, Reg::R0, state);
                 }
@@ -96,9 +94,7 @@ impl Flow<'_> {
     fn leave(&mut self, here: Here, state: &mut State) {
         // What the entry point returns goes to the host; another function may return nothing.
         let value = if here.f == 0 { self.read(here, Reg::R0, state) } else { state.reg(0) };
-        if value.may_be_stack() {
-            self.leak(here.f);
-        }
+        self.leak(here.f, value);
         self.exit(here.f, value.elsewhere());
     }
 
@@ -136,9 +132,7 @@ impl Flow<'_> {
 
     /// The result of an operation that only numbers come out of.
     fn number(&mut self, here: Here, value: Value, f: impl FnOnce(i64) -> i64) -> Result<Value, Stop> {
-        if value.may_be_stack() {
-            self.escape(here.f)?;
-        }
+        self.escape(here.f, value)?;
         Ok(match value {
             Value::Scalar(n) => Value::Scalar(n.map(f)),
             _ => Value::NUMBER,
@@ -173,36 +167,38 @@ impl Flow<'_> {
             let value = a.zip(b).and_then(|(a, b)| fold(width, op, a, b));
             return Ok(Scalar(value));
         }
-        let odd = a.may_be_stack() || b.may_be_stack();
         if width == Width::W32 {
-            if odd {
-                self.escape(here.f)?;
-            }
+            self.escape(here.f, a)?;
+            self.escape(here.f, b)?;
             return Ok(Value::NUMBER);
         }
+        let stack = a.may_be_stack() || b.may_be_stack();
         let is_pointer = |v| matches!(v, Region(_) | Frame(_) | Context(_));
-        match (op, a, b) {
-            (AluOp::Add, p, Scalar(n)) | (AluOp::Add, Scalar(n), p) => Ok(p.plus(n)),
-            (AluOp::Sub, p, Scalar(n)) => Ok(p.plus(n.map(i64::wrapping_neg))),
+        let value = match (op, a, b) {
+            (AluOp::Add, p, Scalar(n)) | (AluOp::Add, Scalar(n), p) => p.plus(n),
+            (AluOp::Sub, p, Scalar(n)) => p.plus(n.map(i64::wrapping_neg)),
             (AluOp::Sub, Frame(x), Frame(y)) | (AluOp::Sub, Context(x), Context(y)) => {
-                Ok(Scalar(Some(i64::from(x) - i64::from(y))))
+                Scalar(Some(i64::from(x) - i64::from(y)))
             }
-            (AluOp::Sub, p, q) if is_pointer(p) && is_pointer(q) => Ok(Value::NUMBER),
+            (AluOp::Sub, p, q) if is_pointer(p) && is_pointer(q) => Value::NUMBER,
             // A pointer and something that was loaded: an index, as a rule.
             (AluOp::Add, p, Unknown { stack: false }) | (AluOp::Add, Unknown { stack: false }, p) if is_pointer(p) => {
-                Ok(p.plus(None))
+                p.plus(None)
             }
-            (AluOp::Sub, p, Unknown { stack: false }) if is_pointer(p) => Ok(Unknown { stack: p.may_be_stack() }),
-            (AluOp::Add | AluOp::Sub, ..) => Ok(Unknown { stack: odd }),
+            (AluOp::Add | AluOp::Sub, ..) => Unknown { stack },
             // Aligning a pointer down keeps it in its region.
-            (AluOp::And, Region(r), Scalar(Some(n))) if n < 0 && !odd => Ok(Region(r)),
+            (AluOp::And, Region(r), Scalar(Some(n))) if n < 0 => Region(r),
             _ => {
-                if odd {
-                    self.escape(here.f)?;
-                }
-                Ok(Value::ANYTHING)
+                self.escape(here.f, a)?;
+                self.escape(here.f, b)?;
+                Value::ANYTHING
             }
+        };
+        if value.may_be_stack() && !matches!(value, Frame(_)) {
+            self.leak(here.f, a);
+            self.leak(here.f, b);
         }
+        Ok(value)
     }
 }
 

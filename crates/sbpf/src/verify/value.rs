@@ -185,84 +185,106 @@ impl State {
             Value::Scalar(None) | Value::Uninit | Value::Unknown { stack: false } => false,
             _ => len == 8,
         };
-        if self.slots.contains(&SlotValue { off, len, value }) {
-            return false;
-        }
-        if !follow && self.overlapping(off, len).next().is_none() {
+        let new = SlotValue { off, len, value };
+        let first = self.first_behind(off);
+        let overlapping = self.overlapping(off, len).count();
+        if overlapping == 0 && !follow || overlapping == 1 && self.slots[first] == new {
             return lost;
         }
         let slots = Rc::make_mut(&mut self.slots);
-        slots.retain(|s| {
-            let overlaps = s.off < off + len && off < s.off + s.len;
-            let covered = off <= s.off && s.off + s.len <= off + len;
-            lost |= overlaps && !covered && s.value.may_be_stack();
-            !overlaps
-        });
-        if follow {
-            if slots.len() >= SLOTS_MAX && !matches!(value, Value::Scalar(_)) {
-                // A pointer is worth more than a constant.
-                if let Some(constant) = slots.iter().position(|s| matches!(s.value, Value::Scalar(_))) {
-                    slots.remove(constant);
-                }
-            }
-            if slots.len() < SLOTS_MAX {
-                let at = slots.partition_point(|s| s.off < off);
-                slots.insert(at, SlotValue { off, len, value });
-            } else {
-                lost |= value.may_be_stack();
-            }
+        lost |= slots[first..first + overlapping]
+            .iter()
+            .any(|s| s.value.may_be_stack() && (s.off < off || s.off + s.len > off + len));
+        if !follow {
+            slots.drain(first..first + overlapping);
+            return lost;
+        }
+        if overlapping > 0 {
+            slots[first] = new;
+            slots.drain(first + 1..first + overlapping);
+            return lost;
+        }
+        slots.insert(first, new);
+        if slots.len() > SLOTS_MAX {
+            // A pointer is worth more than a constant.
+            let constant = |s: &SlotValue| matches!(s.value, Value::Scalar(_));
+            let dropped = slots.iter().position(constant).unwrap_or(first);
+            lost |= slots.remove(dropped).value.may_be_stack();
         }
         lost
     }
 
-    /// Somebody may have written anywhere on the stack.
-    pub(super) fn distrust_slots(&mut self) {
+    /// Somebody may have written anywhere on the stack. Returns whether an offset into the own frame
+    /// is no longer known.
+    pub(super) fn distrust_slots(&mut self) -> bool {
+        let mut blurred = false;
         if self.slots.iter().any(|s| s.value != s.value.untrusted()) {
             for s in Rc::make_mut(&mut self.slots) {
+                blurred |= matches!(s.value, Value::Frame(_));
                 s.value = s.value.untrusted();
             }
         }
+        blurred
     }
 
-    /// Joins another state into this one. Returns whether this one changed, and whether a stack
-    /// address is no longer followed.
-    pub(super) fn join(&mut self, other: &Self) -> (bool, bool) {
-        let mut changed = false;
-        let mut lost = false;
+    /// Joins another state into this one.
+    pub(super) fn join(&mut self, other: &Self) -> Joined {
+        let mut outcome = Joined::default();
         for (a, b) in self.regs.iter_mut().zip(&other.regs) {
             let joined = a.join(*b);
-            changed |= joined != *a;
+            outcome.changed |= joined != *a;
+            outcome.blurred |= blurs(*a, *b, joined);
             *a = joined;
         }
         if !Rc::ptr_eq(&self.slots, &other.slots) && self.slots != other.slots {
-            let joined = join_slots(&self.slots, &other.slots);
-            lost = joined.1;
-            if joined.0 != *self.slots {
-                changed = true;
-                self.slots = Rc::new(joined.0);
+            let slots = join_slots(&self.slots, &other.slots, &mut outcome);
+            if slots != *self.slots {
+                outcome.changed = true;
+                self.slots = Rc::new(slots);
             }
         }
-        (changed, lost)
+        outcome
+    }
+
+    /// Index of the first entry that does not end before `off`.
+    fn first_behind(&self, off: i32) -> usize {
+        self.slots.partition_point(|s| s.off + s.len <= off)
     }
 
     fn overlapping(&self, off: i32, len: i32) -> impl Iterator<Item = &SlotValue> {
-        // Entries are at most 8 bytes long.
-        let first = self.slots.partition_point(|s| s.off + s.len <= off);
-        self.slots[first..].iter().take_while(move |s| s.off < off + len)
+        self.slots[self.first_behind(off)..].iter().take_while(move |s| s.off < off + len)
     }
 }
 
+/// What a join did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Joined {
+    /// The state is not what it was.
+    pub(super) changed: bool,
+    /// A stack address is no longer followed.
+    pub(super) lost: bool,
+    /// An offset into the own frame is no longer known.
+    pub(super) blurred: bool,
+}
+
+/// Whether a join of an address of the own frame gave an address without its offset.
+fn blurs(a: Value, b: Value, joined: Value) -> bool {
+    let is_frame = |v| matches!(v, Value::Frame(_));
+    (is_frame(a) || is_frame(b)) && !is_frame(joined) && joined.may_be_stack()
+}
+
 /// Slots that both know; of the others only those that may hold a stack address.
-fn join_slots(a: &[SlotValue], b: &[SlotValue]) -> (Vec<SlotValue>, bool) {
+fn join_slots(a: &[SlotValue], b: &[SlotValue], outcome: &mut Joined) -> Vec<SlotValue> {
+    const MIXED: Value = Value::Unknown { stack: true };
     let mut joined: Vec<SlotValue> = Vec::with_capacity(a.len());
-    let mut lost = false;
     let (mut i, mut j) = (0, 0);
-    let mut keep = |s: SlotValue, value: Value| {
+    let mut keep = |s: SlotValue, other: Value, value: Value| {
+        outcome.blurred |= blurs(s.value, other, value);
         let fits = joined.last().is_none_or(|l| l.off + l.len <= s.off);
         if fits && joined.len() < SLOTS_MAX {
             joined.push(SlotValue { value, ..s });
         } else {
-            lost |= value.may_be_stack();
+            outcome.lost |= value.may_be_stack();
         }
     };
     loop {
@@ -271,24 +293,24 @@ fn join_slots(a: &[SlotValue], b: &[SlotValue]) -> (Vec<SlotValue>, bool) {
             (Some(x), Some(y)) if x.off == y.off && x.len == y.len => {
                 match x.value.join(y.value) {
                     Value::Unknown { stack: false } | Value::Scalar(None) => {}
-                    value => keep(*x, value),
+                    value => keep(*x, y.value, value),
                 }
                 i += 1;
                 j += 1;
             }
             (Some(x), y) if y.is_none_or(|y| x.off <= y.off) => {
                 if x.value.may_be_stack() {
-                    keep(*x, Value::Unknown { stack: true });
+                    keep(*x, MIXED, MIXED);
                 }
                 i += 1;
             }
             (_, y) => {
                 if let Some(y) = y.filter(|y| y.value.may_be_stack()) {
-                    keep(*y, Value::Unknown { stack: true });
+                    keep(*y, MIXED, MIXED);
                 }
                 j += 1;
             }
         }
     }
-    (joined, lost)
+    joined
 }

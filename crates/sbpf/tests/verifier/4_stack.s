@@ -136,8 +136,8 @@ call helper ds_memset
 ldxdw %r0, [%r10-8]
 exit
 ;= verify: ok
-;= stack: 512, addressable
-;= main: frame 512
+;= stack: 64, addressable
+;= main: frame 64
 ;=   5: frame -8
 
 ;;; a helper argument that leaves the frame
@@ -271,8 +271,8 @@ lock fetch add [%r10-8], %r2
 mov %r0, %r2
 exit
 ;= verify: ok
-;= stack: 512, addressable
-;= main: frame 512
+;= stack: 64, addressable
+;= main: frame 64
 ;=   0: frame -8
 ;=   2: frame -8
 
@@ -344,3 +344,76 @@ exit
 ;=   4: frame -200
 ;=   5: frame -1
 ;=   8: frame -56
+
+;;; a helper argument of unknown length may reach all of the frame
+mov %r3, %r2
+mov %r1, %r10
+sub %r1, 16
+mov %r2, 0
+call helper ds_memset
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 512, addressable
+;= main: frame 512
+
+;;; a callee's frame is its own
+stdw [%r10-8], 1
+mov %r1, %r10
+sub %r1, 8
+call local f
+exit
+f:
+stdw [%r10-8], 2
+stdw [%r1+0], 3
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 576, addressable
+;= main: frame 512
+;=   0: frame -8
+;= f5: frame 64
+;=   5: frame -8
+;=   6: stack
+
+;;; a spilled address whose slot another path uses otherwise
+mov %r3, %r10
+sub %r3, 16
+stdw [%r10-8], 5
+jeq %r2, 0, skip
+stxdw [%r10-8], %r3
+skip:
+ldxdw %r4, [%r10-8]
+stdw [%r4+0], 1
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 512, addressable
+;= main: frame 512
+;=   2: frame -8
+;=   4: frame -8
+;=   5: frame -8
+;=   6: unknown
+
+;;; a caller's slots are hints after a call that may write them
+mov %r3, %r10
+stxdw [%r10-8], %r3
+mov %r1, %r10
+sub %r1, 8
+call local f
+ldxdw %r3, [%r10-8]
+stdw [%r3-16], 0
+mov %r0, 0
+exit
+f:
+stdw [%r1+0], 0
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 512, addressable
+;= main: frame 512
+;=   1: frame -8
+;=   5: frame -8
+;=   6: stack
+;= f9: frame 0
+;=   9: stack

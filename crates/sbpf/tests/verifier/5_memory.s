@@ -377,11 +377,23 @@ add %r1, %r2
 stdw [%r1+80], 0
 mov %r0, 0
 exit
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+;=   0: context 72
+;=   3: context
+
+;;; a write at a variable offset where nothing may be written
+;; kind: read
+add %r5, %r3
+stdw [%r5+0], 0
+mov %r0, 0
+exit
 ;= verify: rejected
 ;= V0506 unsafe
-;=   reason:     write to the context at an offset that is not constant
-;=   at:         instruction 3 of `main`: stdw [%r1+80], 0
-;=   suggestion: select the element with a `switch` over constant indices
+;=   reason:     write to the context, of which kind `read` may write nothing
+;=   at:         instruction 1 of `main`: stdw [%r5], 0
+;=   suggestion: write results to the output
 
 ;;; a read at a variable offset
 ;; kind: traverse

@@ -83,11 +83,11 @@ stdw [%r1+0], 2
 mov %r0, 0
 exit
 ;= verify: ok
-;= stack: 1024, addressable
+;= stack: 512, addressable
 ;= main: frame 512
 ;=   0: frame -8
 ;=   4: frame -8
-;= f6: frame 512
+;= f6: frame 0
 ;=   6: stack
 
 ;;; a stack address that the callee does not use
@@ -112,8 +112,8 @@ mov %r0, %r10
 sub %r0, 8
 exit
 ;= verify: ok
-;= stack: 1024, addressable
-;= main: frame 512
+;= stack: 512, addressable
+;= main: frame 0
 ;=   1: stack
 ;= f3: frame 512
 ;=   3: frame -8
@@ -465,7 +465,7 @@ mov %r0, 0
 exit
 ;= verify: rejected
 ;= V0610 unsafe
-;=   reason:     `ds_memset` writes through argument 1, which points into input: read-only for kind `read`
+;=   reason:     `ds_memset` writes to the input region, which is read-only for kind `read`
 ;=   at:         instruction 3 of `main`: call helper ds_memset
 ;=               wipe.bpf.c:3: memset(in, 0, 8);
 ;=   suggestion: let it write to the stack, the heap or the output
@@ -478,9 +478,49 @@ mov %r3, 24
 call helper ds_memset
 mov %r0, 0
 exit
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+
+;;; a helper that writes beyond the results of the context
+;; kind: traverse
+add %r1, 72
+mov %r2, 0
+mov %r3, 32
+call helper ds_memset
+mov %r0, 0
+exit
 ;= verify: rejected
 ;= V0610 unsafe
-;=   reason:     `ds_memset` writes through argument 1, which points into context: read-only for kind `traverse`
+;=   reason:     `ds_memset` writes to offset 72 of the context, which is read-only for kind `traverse`
+;=   at:         instruction 3 of `main`: call helper ds_memset
+;=   suggestion: let it write to the stack, the heap or the output
+
+;;; a helper that writes the context at a variable offset
+;; kind: traverse
+ldxw %r2, [%r1+72]
+add %r1, %r2
+mov %r2, 0
+mov %r3, 24
+call helper ds_memset
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 0
+;= main: frame 0
+;=   0: context 72
+
+;;; a helper that writes a context without results
+;; kind: read
+mov %r1, %r5
+mov %r2, 0
+mov %r3, 8
+call helper ds_memset
+mov %r0, 0
+exit
+;= verify: rejected
+;= V0610 unsafe
+;=   reason:     `ds_memset` writes to offset 0 of the context, which is read-only for kind `read`
 ;=   at:         instruction 3 of `main`: call helper ds_memset
 ;=   suggestion: let it write to the stack, the heap or the output
 
