@@ -531,3 +531,6 @@ fn is_transient(status: Status) -> bool {
     ];
     !status.do_not_retry() && passing.iter().any(|&one| status.is(one))
 }
+
+#[cfg(test)]
+mod tests;
