@@ -251,7 +251,13 @@ impl Reactor {
                         connection.timed_out(&mut self.core, at);
                     }
                 }
-                Timer::Task(key) => self.resume(key),
+                Timer::Task(key) => {
+                    // A delay may have been cut short, and the place have a new task.
+                    if self.core.tasks.get(key).is_some_and(|task| task.delayed_until == Some(at)) {
+                        self.core.tasks[key].delayed_until = None;
+                        self.resume(key);
+                    }
+                }
                 Timer::Accept(listener) => self.accept(listener),
             }
         }
@@ -388,7 +394,7 @@ impl Reactor {
             }
         }
         for (_, connection) in &mut self.connections {
-            connection.mark_dirty(&mut self.core);
+            connection.woken(&mut self.core);
         }
     }
 }
@@ -418,9 +424,22 @@ impl Core {
                 self.counters().block_waits.add(1);
                 self.block_waiters.push_back(key);
             }
-            Next::Delay(delay) => self.timers.push(Reverse((self.now + delay, Timer::Task(key)))),
+            Next::Delay(delay) => {
+                let until = self.now + delay;
+                self.tasks[key].delayed_until = Some(until);
+                self.timers.push(Reverse((until, Timer::Task(key))));
+            }
             Next::Yield => self.yielded.push_back(key),
             Next::End(_) => unreachable!("a task that ended is not parked"),
+        }
+    }
+
+    /// Cuts the delays of a connection's tasks short: they are resumed in the next turn.
+    fn end_delays(&mut self, connection: usize) {
+        for (key, task) in &mut self.tasks {
+            if task.connection == connection && task.delayed_until.take().is_some() {
+                self.yielded.push_back(key);
+            }
         }
     }
 

@@ -273,6 +273,8 @@ impl Running {
                 result = Err(TargetError::Reactor { index, error });
             }
         }
+        // Closes the media, also where a handle is kept.
+        self.handle.shared().volumes.clear();
         result
     }
 }

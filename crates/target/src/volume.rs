@@ -93,6 +93,11 @@ impl VolumeTable {
         entry.take()
     }
 
+    pub(crate) fn clear(&self) {
+        self.volumes.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }

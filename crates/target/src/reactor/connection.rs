@@ -239,6 +239,9 @@ impl Connection {
         }
         self.phase = Phase::Closed;
         self.carry = Vec::new();
+        if self.tasks > 0 {
+            core.end_delays(self.id);
+        }
         let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
         self.machine.handle_close(&mut pool);
         match &self.link {
@@ -408,7 +411,6 @@ impl Connection {
                 }
                 Link::Loop(_) => self.close(core, "the controller closed the connection"),
             },
-            _ if core.is_stopping() && self.tasks == 0 => self.close(core, "the target stops"),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -46,6 +46,8 @@ pub(crate) struct Task {
     /// What the last ring operation failed with.
     failed: Option<Errno>,
     cancelled: bool,
+    /// When its delay is over, while it is in one.
+    pub(crate) delayed_until: Option<Instant>,
 }
 
 /// What a task counts as.
@@ -185,6 +187,7 @@ impl Task {
             pending: None,
             failed: None,
             cancelled: false,
+            delayed_until: None,
         }
     }
 

@@ -53,6 +53,7 @@ impl Handle {
     /// Takes no more connections and commands, finishes what is in flight (at most `limits.stop_ms`), sends the
     /// answers, closes the connections and ends the reactors. Returns at once.
     pub fn stop(&self) {
+        self.shared().subsystems.shutdown();
         self.end(&|| Message::Stop);
     }
 
