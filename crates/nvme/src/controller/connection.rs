@@ -399,17 +399,21 @@ impl Connection {
             }
             return;
         };
+        if self.subsystems.is_shutting_down() {
+            // Whatever order the controller's queues end in: each first answers what the embedder has.
+            if self.is_open() && !self.finishing {
+                self.finishing = true;
+                self.error = Some(ConnectionError::Shutdown);
+                self.finish_if_idle();
+            }
+            return;
+        }
         if link.close.load(Ordering::Acquire) || link.controller.is_closed() {
             self.end(Some(ConnectionError::ControllerGone), State::Closed);
             return;
         }
         if link.controller.subsystem.epoch() != link.namespaces.epoch {
             link.namespaces = link.controller.subsystem.snapshot();
-        }
-        if self.subsystems.is_shutting_down() && self.is_open() {
-            self.finishing = true;
-            self.error = Some(ConnectionError::Shutdown);
-            self.finish_if_idle();
         }
         let _ = now;
     }
