@@ -73,7 +73,7 @@ fn reasons_of_failure() {
         (vec![], "", "raw eBPF code of 0 bytes"),
         (vec![], "95 00 0g", "program: `0g` is no sequence of hexadecimal bytes"),
         (vec!["1 2 333"], ADD_AND_EXIT, "memory: `333` is no sequence of hexadecimal bytes"),
-        (vec!["--elf"], ADD_AND_EXIT, "malformed ELF object: the file header is missing"),
+        (vec!["--elf"], ADD_AND_EXIT, "malformed ELF object: it does not start with a whole ELF header"),
         (vec![], "95 00 00 00 00 00 00 00", "V0304: "),
     ] {
         let (status, out, error) = plugin(&args, program);

@@ -426,12 +426,15 @@ fn memory(text: &str) -> Result<(u8, i16), String> {
     Ok((register(base.trim())?, off))
 }
 
-/// An immediate: signed or unsigned 32 bits.
+/// An immediate: signed or unsigned 32 bits, or 64 bits that are the sign extension of 32.
 fn number_i32(text: &str) -> Result<i32, String> {
-    let value = number_i64(text)?;
+    let value = parse(text)?;
+    let extended = u64::try_from(value).ok().and_then(|v| i32::try_from(v as i64).ok());
     i32::try_from(value)
         .or_else(|_| u32::try_from(value).map(|v| v as i32))
-        .map_err(|_| format!("{text} has more than 32 bits"))
+        .ok()
+        .or(extended)
+        .ok_or_else(|| format!("{text} has more than 32 bits"))
 }
 
 /// Signed or unsigned 64 bits, as bits.

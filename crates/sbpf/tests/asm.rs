@@ -13,6 +13,7 @@ const LINES: &[(&str, &str)] = &[
     ("sdiv %r3, %r4", "3f 43 0100 00000000"),
     ("smod32 %r3, 7", "94 03 0100 07000000"),
     ("mov %r9, 0xffffffff", "b7 09 0000 ffffffff"),
+    ("mov %r9, 0xfffffffffffffffc", "b7 09 0000 fcffffff"),
     ("neg %r2", "87 02 0000 00000000"),
     ("neg32 %r2", "84 02 0000 00000000"),
     ("movsx832 %r1, %r2", "bc 21 0800 00000000"),

@@ -107,8 +107,12 @@ fn file_headers() {
     };
     let whole = good().to_bytes();
     check(&[
-        (vec![], "malformed ELF object: the file header is missing or cut short; compile it again"),
-        (b"\x7fELF".to_vec(), "the file header is missing or cut short"),
+        (
+            vec![],
+            "malformed ELF object: it does not start with a whole ELF header (raw code needs a kind, chosen with `--kind`); \
+             compile it again, or check that it was copied whole",
+        ),
+        (b"\x7fELF".to_vec(), "it does not start with a whole ELF header"),
         (whole[..17].to_vec(), "the file header is cut short"),
         (whole[..40].to_vec(), "malformed ELF object: "),
         (whole[..whole.len() - 1].to_vec(), "malformed ELF object: "),
@@ -623,5 +627,26 @@ fn check_image(image: Image, helpers: &Arc<diskside_sbpf::helpers::HelperSet>) {
     let image = Arc::new(image);
     for program in 0..image.programs.len() {
         let _ = diskside_sbpf::verify::verify(&image, program, helpers);
+    }
+}
+
+#[test]
+fn raw_code() {
+    let raw = |slots: &[u64], kind| {
+        let bytes: Vec<u8> = slots.iter().flat_map(|s| s.to_le_bytes()).collect();
+        Image::load(&bytes, &standard(), LoadOptions { kind })
+    };
+    let image = raw(&[0x0000_0001_0000_1085, EXIT, ZERO, EXIT], Some(Kind::Lambda)).expect("it loads");
+    let functions: Vec<_> = image.functions.iter().map(|f| (f.name.as_str(), f.start, f.end)).collect();
+    assert_eq!(functions, [("lambda", 0, 2), ("lambda+2", 2, 4)]);
+    assert_eq!(image.programs[0].kind, Kind::Lambda);
+    for (slots, kind, expected) in [
+        (&[EXIT][..], None, "raw code needs a kind, chosen with `--kind`"),
+        (&[], Some(Kind::Raw), "raw eBPF code of 0 bytes"),
+        (&[0x0000_0001_0000_1085, EXIT], Some(Kind::Raw), "`raw code`+0x0: the call goes to slot 2 of 2"),
+        (&[0x0000_009c_0000_0085, EXIT], Some(Kind::Raw), "`raw code`+0x0: call of helper number 156"),
+    ] {
+        let error = raw(slots, kind).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }

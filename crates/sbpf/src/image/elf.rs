@@ -133,11 +133,10 @@ impl<'a> Object<'a> {
     }
 }
 
+const NO_HEADER: &str = "it does not start with a whole ELF header (raw code needs a kind, chosen with `--kind`)";
+
 fn file_header(bytes: &[u8]) -> Result<&Header, ImageError> {
-    let ident = bytes
-        .get(..16)
-        .filter(|b| b.starts_with(&elf::ELFMAG))
-        .ok_or_else(|| ImageError::elf("the file header is missing or cut short"))?;
+    let ident = bytes.get(..16).filter(|b| b.starts_with(&elf::ELFMAG)).ok_or_else(|| ImageError::elf(NO_HEADER))?;
     if ident[4] != elf::ELFCLASS64.0 {
         return Err(ImageError::elf("it is not a 64-bit object"));
     }

@@ -48,14 +48,20 @@ pub(crate) struct Symbol {
     pub(crate) size: u64,
 }
 
+/// A REL section: the section that it changes, and offset, symbol number from 1 and type of each entry.
+#[derive(Clone)]
+struct Relocations {
+    target: u32,
+    entries: Vec<(u64, u32, u32)>,
+}
+
 /// An object. Sections are numbered from 1 in the order in which they are added; the symbol table
 /// and its strings come after them.
 #[derive(Clone, Default)]
 pub(crate) struct Object {
     pub(crate) sections: Vec<Section>,
     pub(crate) symbols: Vec<Symbol>,
-    /// Relocated section and its entries: offset, symbol number from 1, type.
-    relocations: Vec<(u32, Vec<(u64, u32, u32)>)>,
+    relocations: Vec<Relocations>,
 }
 
 impl Object {
@@ -88,14 +94,14 @@ impl Object {
 
     /// Adds a REL section for a section.
     pub(crate) fn relocate(&mut self, section: u16, entries: &[(u64, u32, u32)]) {
-        self.relocations.push((u32::from(section), entries.to_vec()));
+        self.relocations.push(Relocations { target: u32::from(section), entries: entries.to_vec() });
     }
 
     /// The object's bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut sections = self.sections.clone();
         let symtab = sections.len() + self.relocations.len() + 1;
-        for (target, entries) in &self.relocations {
+        for Relocations { target, entries } in &self.relocations {
             let data = entries.iter().flat_map(|(offset, symbol, ty)| {
                 let info = (u64::from(*symbol) << 32) | u64::from(*ty);
                 [offset.to_le_bytes(), info.to_le_bytes()].concat()
