@@ -1,10 +1,16 @@
 //! One module a subcommand.
 
+pub(crate) mod cp;
+pub(crate) mod discover;
 pub(crate) mod explain;
 pub(crate) mod functions;
+pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod ping;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod verify;
+mod volume;
 
 use crate::error::Failure;
 use diskside::sandbox::image::{Image, Kind, LoadOptions};

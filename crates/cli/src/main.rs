@@ -16,6 +16,7 @@
 mod commands;
 mod error;
 mod output;
+mod progress;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use error::Failure;
@@ -49,6 +50,16 @@ enum Command {
     Verify(commands::verify::Verify),
     /// Explain a code of the verifier, such as V0301.
     Explain(commands::explain::Explain),
+    /// Serve volumes over NVMe/TCP.
+    Serve(commands::serve::Serve),
+    /// List the subsystems of a target.
+    Discover(commands::discover::Discover),
+    /// Show a subsystem and its volumes.
+    Info(commands::info::Info),
+    /// Copy between files and volumes.
+    Cp(commands::cp::Cp),
+    /// Time reads of one block of a volume.
+    Ping(commands::ping::Ping),
     /// Print completions for a shell.
     Completions {
         /// Which shell.
@@ -58,12 +69,18 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    log_to_stderr();
     let result = match cli.command {
         Command::Run(c) => c.execute(),
         Command::Functions(c) => c.execute(),
         Command::Inspect(c) => c.execute(),
         Command::Verify(c) => c.execute(),
         Command::Explain(c) => c.execute(),
+        Command::Serve(c) => c.execute(),
+        Command::Discover(c) => c.execute(),
+        Command::Info(c) => c.execute(),
+        Command::Cp(c) => c.execute(),
+        Command::Ping(c) => c.execute(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "diskside", &mut std::io::stdout());
             Ok(())
@@ -78,4 +95,11 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Events go to standard error: warnings, or what `DISKSIDE_LOG` asks for (`info`, `debug`, …).
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DISKSIDE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -18,11 +18,15 @@
 //! | [`compile`] | compiling C source with clang |
 //! | [`result`] | reading a result by the structure that describes it |
 //! | [`args`] | arguments by name |
+//! | [`copy`] | copying between files and volumes |
+//! | [`host`] | connections, volumes and discovery over NVMe/TCP |
+//! | [`target`] | serving volumes over NVMe/TCP |
 //! | [`sandbox`] | the sandbox itself: images, the verifier, the checked IR |
 
 #![forbid(unsafe_code)]
 
 pub mod compile;
+pub mod copy;
 pub mod library;
 pub mod result;
 
@@ -30,7 +34,10 @@ pub use diskside_engine::{
     Call, CallError, CallLimits, CallStats, Engine, Function, LoadError, Outcome, Place, Sink, Source, State,
     TierChoice, args, split,
 };
+pub use diskside_host as host;
+pub use diskside_io as io;
 pub use diskside_sbpf as sandbox;
+pub use diskside_target as target;
 pub use library::{ResolveError, resolve};
 
 /// The helpers that every host offers.

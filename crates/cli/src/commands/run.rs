@@ -4,15 +4,14 @@ mod report;
 
 use crate::error::Failure;
 use crate::output::parse_bytes;
+use crate::progress::Progress;
 use clap::Args;
 use diskside::sandbox::activation::Tier;
 use diskside::split::Split;
 use diskside::{Call, Engine, Function, Outcome, Sink, Source, TierChoice};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Arguments of `run`.
@@ -78,7 +77,7 @@ impl Run {
         call.fold = !self.no_combine;
         call.limits.budget = self.budget;
         call.limits.deadline = self.deadline_ms.map(Duration::from_millis);
-        call.progress = Some(Arc::clone(&progress.done));
+        call.progress = Some(Arc::clone(progress.done()));
         let result = self.run(&engine, &call);
         progress.finish();
         let outcome = result?;
@@ -123,54 +122,6 @@ impl Run {
 
     fn input_len(&self) -> u64 {
         self.files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum()
-    }
-}
-
-/// A bar on standard error for calls that take long; nothing when that is no terminal.
-struct Progress {
-    done: Arc<AtomicU64>,
-    bar: ProgressBar,
-    ticker: Option<std::thread::JoinHandle<()>>,
-    stop: Arc<AtomicU64>,
-}
-
-impl Progress {
-    /// Calls shorter than this show no bar.
-    const DELAY: Duration = Duration::from_millis(500);
-    const PERIOD: Duration = Duration::from_millis(100);
-
-    fn start(len: u64) -> Self {
-        let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::hidden());
-        let mut this = Self { done, bar, ticker: None, stop };
-        if std::io::stderr().is_terminal() {
-            let (bar, done, stop) = (this.bar.clone(), Arc::clone(&this.done), Arc::clone(&this.stop));
-            this.ticker = Some(std::thread::spawn(move || Self::tick(&bar, &done, &stop)));
-        }
-        this
-    }
-
-    fn tick(bar: &ProgressBar, done: &AtomicU64, stop: &AtomicU64) {
-        let started = std::time::Instant::now();
-        let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
-        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
-        while stop.load(Ordering::Relaxed) == 0 {
-            std::thread::park_timeout(Self::PERIOD);
-            if started.elapsed() >= Self::DELAY {
-                bar.set_draw_target(ProgressDrawTarget::stderr());
-                bar.set_position(done.load(Ordering::Relaxed));
-            }
-        }
-    }
-
-    fn finish(self) {
-        self.stop.store(1, Ordering::Relaxed);
-        if let Some(ticker) = self.ticker {
-            ticker.thread().unpark();
-            // The bar is decoration; a panic in it has printed itself.
-            let _ = ticker.join();
-        }
-        self.bar.finish_and_clear();
     }
 }
 

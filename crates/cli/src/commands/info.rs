@@ -1,0 +1,88 @@
+//! `diskside info`.
+
+use super::volume::{Connect, host_failure, parse_url};
+use crate::error::Failure;
+use crate::output::{self, Table, bytes};
+use clap::Args;
+use diskside::host::{Connection, Url, Volume};
+use diskside::io::request::AsyncIo;
+use serde_json::json;
+
+/// Arguments of `info`.
+#[derive(Args)]
+pub(crate) struct Info {
+    /// A subsystem or a volume: nvme-tcp://HOST[:PORT]/NQN[/NSID]
+    #[arg(value_parser = parse_url)]
+    url: Url,
+    #[command(flatten)]
+    connect: Connect,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Info {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let connection = Connection::connect(&self.url, &self.connect.options()?).map_err(host_failure)?;
+        let controller = connection.controller();
+        let wanted = |nsid: &&u32| self.url.nsid.is_none_or(|n| n == **nsid);
+        let mut volumes = Vec::new();
+        for nsid in controller.namespaces.iter().filter(wanted) {
+            volumes.push(connection.volume(*nsid).map_err(host_failure)?);
+        }
+        if let (Some(nsid), true) = (self.url.nsid, volumes.is_empty()) {
+            // For its error: it names the namespaces that are there.
+            connection.volume(nsid).map_err(host_failure)?;
+        }
+        let (major, minor, tertiary) = controller.version;
+        let version = format!("{major}.{minor}.{tertiary}");
+        if self.json {
+            return Ok(output::print_json(json!({
+                "subsystem": controller.subsystem.as_str(),
+                "address": connection.address().to_string(),
+                "controller": controller.controller_id,
+                "model": controller.model, "serial": controller.serial, "firmware": controller.firmware,
+                "version": version,
+                "io_queues": controller.io_queues,
+                "transfer_bytes_max": controller.transfer_len_max,
+                "in_capsule_bytes": controller.in_capsule_len,
+                "volatile_write_cache": controller.write_cache,
+                "volumes": volumes.iter().map(document).collect::<Vec<_>>(),
+            }))?);
+        }
+        println!("subsystem   {}", controller.subsystem.as_str());
+        println!("address     {}", connection.address());
+        println!("model       {}, serial {}, firmware {}", controller.model, controller.serial, controller.firmware);
+        println!("nvme        {version}, controller {}", controller.controller_id);
+        println!("transfer    at most {}", bytes(controller.transfer_len_max.into()));
+        println!("write cache {}\n", if controller.write_cache { "volatile: flush matters" } else { "none" });
+        let mut table = Table::new(&[">nsid", ">size", ">block", "access", "uuid"]);
+        for v in &volumes {
+            table.row(vec![
+                v.nsid().to_string(),
+                bytes(v.len_bytes()?),
+                v.block_len().to_string(),
+                if v.is_read_only() { "read-only" } else { "read-write" }.into(),
+                uuid_text(v),
+            ]);
+        }
+        print!("{table}");
+        Ok(())
+    }
+}
+
+fn document(v: &Volume) -> serde_json::Value {
+    json!({
+        "nsid": v.nsid(),
+        "size_bytes": v.len_bytes().unwrap_or_default(),
+        "block_bytes": v.block_len(),
+        "read_only": v.is_read_only(),
+        "uuid": uuid_text(v),
+    })
+}
+
+fn uuid_text(v: &Volume) -> String {
+    let Some(b) = v.uuid() else { return "-".into() };
+    let hex: String = b.iter().map(|b| format!("{b:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

@@ -1,0 +1,53 @@
+//! What the volume commands share: connecting, and naming either end of a copy.
+
+use crate::error::Failure;
+use clap::Args;
+use diskside::host::{ConnectOptions, HostError, Url};
+use std::time::Duration;
+
+/// How to connect.
+#[derive(Args)]
+pub(super) struct Connect {
+    /// Protect headers and data by a CRC32C
+    #[arg(long)]
+    digests: bool,
+    /// I/O queue pairs
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    queues: u16,
+    /// Connect as the host with this NQN
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<String>,
+    /// Give up connecting after this many milliseconds
+    #[arg(long, default_value_t = 5000, value_name = "MS")]
+    timeout_ms: u64,
+}
+
+impl Connect {
+    pub(super) fn options(&self) -> Result<ConnectOptions, Failure> {
+        let mut options = ConnectOptions {
+            header_digest: self.digests,
+            data_digest: self.digests,
+            io_queues: self.queues,
+            connect_timeout: Duration::from_millis(self.timeout_ms),
+            loss_timeout: Duration::from_secs(30),
+            ..ConnectOptions::default()
+        };
+        if let Some(nqn) = &self.hostnqn {
+            options.identity.nqn = nqn.parse().map_err(|e| Failure::Usage(format!("--hostnqn {nqn}: {e}")))?;
+        }
+        Ok(options)
+    }
+}
+
+/// The URL that an argument holds.
+pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+    text.parse().map_err(|e: diskside::host::UrlError| e.to_string())
+}
+
+/// The peer or the network failed, unless the URL is incomplete.
+pub(super) fn host_failure(e: HostError) -> Failure {
+    match e {
+        HostError::Url(_) | HostError::Incomplete { .. } => Failure::Usage(e.to_string()),
+        _ => Failure::Environment(e.to_string()),
+    }
+}
