@@ -45,7 +45,8 @@ fn a_thousand_seeds() {
     println!("{total:?}");
     // A simulation in which nothing happens proves nothing.
     assert!(total.completed > 20 * total.worlds, "{total:?}");
-    let happened = [total.killed, total.damaged, total.lost_bytes, total.media_failures, total.stalls, total.digest_errors];
+    let happened =
+        [total.killed, total.damaged, total.lost_bytes, total.media_failures, total.stalls, total.digest_errors];
     assert!(happened.iter().all(|count| *count > total.worlds / 50), "every kind of fault was met: {total:?}");
 }
 

@@ -88,10 +88,20 @@ struct Op {
 enum OpKind {
     Read(Range),
     /// Any command that leaves `stamp` in the range.
-    Write { range: Range, stamp: u64 },
-    Compare { range: Range, equal: bool },
+    Write {
+        range: Range,
+        stamp: u64,
+    },
+    Compare {
+        range: Range,
+        equal: bool,
+    },
     /// From a block that is only read.
-    Copy { from: Range, to: Range, stamp: u64 },
+    Copy {
+        from: Range,
+        to: Range,
+        stamp: u64,
+    },
     Check(Range),
     Flush,
 }
@@ -283,8 +293,7 @@ impl World {
 
     fn host_sends(&mut self, index: usize) {
         let link = &mut self.links[index];
-        let (fate, done) =
-            link.to_controller.send_some(self.now, &mut self.rng, self.weather, &mut self.memory, false);
+        let (fate, done) = link.to_controller.send_some(self.now, &mut self.rng, self.weather, &mut self.memory, false);
         if done {
             let transmit = link.to_controller.transmit();
             match &mut link.host {
@@ -491,8 +500,7 @@ impl World {
             let tag = request.tag;
             if self.rng.chance(50) {
                 forget(&request, &mut self.target.memory);
-            } else if let Some(completion) =
-                self.target.media.carry_out(request, &mut self.target.memory, Fault::None)
+            } else if let Some(completion) = self.target.media.carry_out(request, &mut self.target.memory, Fault::None)
             {
                 link.controller.complete(self.now, tag, completion, &mut self.target.memory);
             }
@@ -604,7 +612,11 @@ impl World {
             0..=34 if self.model.begin_read(range) => {
                 let len = blocks as u32 * self.block_len;
                 let buffer = self.memory.insert(vec![0xdd; len as usize]);
-                (Sqe::read(NSID, slba, blocks as u32), Data::Receive(BufferSlice::new(buffer, len)), OpKind::Read(range))
+                (
+                    Sqe::read(NSID, slba, blocks as u32),
+                    Data::Receive(BufferSlice::new(buffer, len)),
+                    OpKind::Read(range),
+                )
             }
             35..=64 if self.model.begin_write(range, stamp) => {
                 let buffer = self.memory.insert(stamped(vec![stamp; blocks as usize], self.block_len));

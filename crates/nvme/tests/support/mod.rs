@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod fuzz;
 pub mod medium;
 pub mod memory;
 pub mod pair;

@@ -11,7 +11,7 @@ use diskside_nvme::host::{
     Admin, AdminConfig, AdminEvent, CommandError, Completed, Data, Event, HostIdentity, Submission,
 };
 use diskside_nvme::wire::{CSI_NVM, Sqe};
-use diskside_nvme::{BufferPool, BufferSlice, Buffers, Nqn, Segment, Transmit, host};
+use diskside_nvme::{BufferSlice, Buffers, Nqn, Segment, Transmit, host};
 
 use super::medium::{Fault, Media};
 use super::memory::Memory;
@@ -305,22 +305,5 @@ impl Pair {
         let outcome = self.io(sqe, Data::Send(BufferSlice::new(buffer, len)));
         self.memory.remove(buffer);
         outcome.map(|_| ())
-    }
-}
-
-/// A pool that never has anything.
-pub struct Empty;
-
-impl Buffers for Empty {
-    fn write(&mut self, _: diskside_nvme::BufferId, _: u32, _: &[u8]) {}
-    fn digest(&mut self, _: BufferSlice) -> u32 {
-        0
-    }
-    fn release(&mut self, _: diskside_nvme::BufferId) {}
-}
-
-impl BufferPool for Empty {
-    fn acquire(&mut self, _: u32) -> Option<diskside_nvme::BufferId> {
-        None
     }
 }
