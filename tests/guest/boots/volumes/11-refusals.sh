@@ -10,5 +10,5 @@ refuse "an unknown I/O opcode" 'invalid.*opcode\|INVALID_OPCODE' nvme io-passthr
 refuse "an unknown admin opcode" 'invalid.*opcode\|INVALID_OPCODE' nvme admin-passthru "$CTRL" --opcode=0xe4
 refuse "an unknown log page" 'invalid' nvme get-log "$CTRL" --log-id=0xbf --log-len=512
 refuse "a namespace that is not there" 'invalid.*namespace\|INVALID_NS' \
-    nvme io-passthru "$CTRL" --opcode=0x00 -n 77
+    nvme id-ns "$CTRL" -n 4000000000
 expect "still usable" dd if="$disk" of=/dev/null bs=4k count=16 iflag=direct
