@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grep: the rows that contain a pattern. grep_count: how many there are. grep_scalar: the same count
- * byte by byte, without a helper.
+ * with a search byte by byte instead of a helper.
  *
  * A row is a line, or row_len bytes; then split the input at records of row_len. A pattern does not
  * reach over the end of a row.
@@ -65,9 +65,10 @@ DS_INLINE struct row next_row(const char *in, const char *from, const char *end,
     return row;
 }
 
-DS_INLINE int is_wrong(const char *pattern, __u64 n, __u64 row_len)
+/* A pattern with a newline is in no line, and fixed rows must not be cut by a chunk. */
+DS_INLINE int is_wrong(const char *pattern, __u64 n, __u64 row_len, __u64 in_offset)
 {
-    return row_len == 0 && ds_find(pattern, n, newline, 1) >= 0;
+    return row_len == 0 ? ds_find(pattern, n, newline, 1) >= 0 : in_offset % row_len != 0;
 }
 
 SEC("read/grep")
@@ -77,7 +78,7 @@ __s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args
     __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, len = 0;
     const char *end = in + in_len;
 
-    if (is_wrong(args->pattern, n, row_len))
+    if (is_wrong(args->pattern, n, row_len, call->in_offset))
         return -DS_EINVAL;
     for (const char *p = in; p < end;) {
         struct row row = next_row(in, p, end, args->pattern, n, row_len);
@@ -97,7 +98,7 @@ __s64 grep_count(struct grep_count_result *out, const char *in, __u64 in_len,
     __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, rows = 0;
     const char *end = in + in_len, *at = in;
 
-    if (is_wrong(args->pattern, n, row_len))
+    if (is_wrong(args->pattern, n, row_len, call->in_offset))
         return -DS_EINVAL;
     while (at < end) {
         __s64 found = ds_find(at, end - at, args->pattern, n);
@@ -133,9 +134,8 @@ __s64 grep_scalar(struct grep_count_result *out, const char *in, __u64 in_len,
 
     if (n == 0)
         return -DS_EINVAL; /* every row contains nothing: use grep_count */
-    for (__u64 i = 0; row_len == 0 && i < n; i++)
-        if (pattern[i] == '\n')
-            return -DS_EINVAL;
+    if (is_wrong(pattern, n, row_len, call->in_offset))
+        return -DS_EINVAL;
     if (in_len >= n) {
         const char *last = end - n;
         char first = pattern[0];

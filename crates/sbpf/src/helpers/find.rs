@@ -51,9 +51,13 @@ fn search(
     while at + needle_len <= hay_len {
         let window = (STEP_BYTES + overlap).min(hay_len - at);
         let (hay_bytes, needle_bytes) = machine.bytes_pair((hay + at, window), (needle, needle_len))?;
-        let found = match cache.finder(needle_bytes) {
-            Some(finder) => finder.find(hay_bytes),
-            None => Finder::new(needle_bytes).find(hay_bytes),
+        let found = match needle_bytes {
+            // Looking for line ends between two searches must not push the other needle out.
+            &[byte] => memchr::memchr(byte, hay_bytes),
+            _ => match cache.finder(needle_bytes) {
+                Some(finder) => finder.find(hay_bytes),
+                None => Finder::new(needle_bytes).find(hay_bytes),
+            },
         };
         if let Some(offset) = found {
             machine.charge(cost(offset as u64 + needle_len))?;
