@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskside_io::Errno;
-use diskside_io::buffer::SharedSlice;
+use diskside_io::buffer::{SharedMemory, SharedSlice};
 use diskside_io::ring::Op;
 
 /// Bytes that can be read and written by position.
@@ -27,6 +27,12 @@ pub trait Medium: fmt::Debug + Send + Sync {
 
     /// Starts `access`, whose range lies inside the medium and is a multiple of the block that it was opened with.
     fn start(&self, access: &Access<'_>) -> Step;
+
+    /// The bytes themselves, where they are in memory and every access of them succeeds at once: then reads are
+    /// answered from there without [`start`](Self::start).
+    fn memory(&self) -> Option<&SharedMemory> {
+        None
+    }
 
     /// Hears that the ring refused `access` as not supported. The next [`start`](Self::start) of this kind must
     /// answer with another way.

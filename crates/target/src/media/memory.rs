@@ -30,16 +30,15 @@ impl MemoryMedium {
         let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
         Ok(Self { memory: SharedMemory::zeroed(len, Hugepages::Ask), properties })
     }
-
-    /// The bytes, for an embedder that fills or checks them.
-    pub fn memory(&self) -> &SharedMemory {
-        &self.memory
-    }
 }
 
 impl Medium for MemoryMedium {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn memory(&self) -> Option<&SharedMemory> {
+        Some(&self.memory)
     }
 
     fn start(&self, access: &Access<'_>) -> Step {

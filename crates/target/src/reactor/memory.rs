@@ -99,9 +99,10 @@ impl Memory {
     pub(crate) fn charge(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
         let bytes = class_bytes(class_of(len));
         let others_leave = self.bound - (self.charged - account.charged);
-        let share = u128::from(account.bound) * u128::from(others_leave) / u128::from(self.bound);
+        // In pages, so that the product fits.
+        let share = (account.bound >> PAGE) * (others_leave >> PAGE) / (self.bound >> PAGE) << PAGE;
         let fits = self.charged + bytes <= self.bound;
-        if !fits || (account.charged > 0 && u128::from(account.charged + bytes) > share) {
+        if !fits || (account.charged > 0 && account.charged + bytes > share) {
             return None;
         }
         self.charged += bytes;
@@ -289,7 +290,8 @@ const fn class_bytes(class: usize) -> u64 {
     (CLASS_BYTES_MIN as u64) << class
 }
 
-const CLASS_BYTES_MIN: usize = 4096;
+const PAGE: u32 = 12;
+const CLASS_BYTES_MIN: usize = 1 << PAGE;
 /// 4 KiB to 16 MiB, the largest `limits.transfer`.
 const CLASSES: usize = 13;
 
