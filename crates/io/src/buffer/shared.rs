@@ -122,6 +122,17 @@ impl SharedSlice {
         self.memory.read(self.range.start, into);
     }
 
+    /// Asks the processor to fetch the bytes into its cache, without waiting for them. What is sent soon after is
+    /// then copied from there. A hint: nothing but time depends on it.
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..self.len()).step_by(CACHE_LINE_BYTES) {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            // SAFETY: the line starts inside the slice; a prefetch of a page that is not there does nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.address().as_ptr().add(line).cast()) };
+        }
+    }
+
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.memory.at(self.range.start, self.range.len())
     }
@@ -138,6 +149,9 @@ impl fmt::Debug for SharedSlice {
         f.debug_struct("SharedSlice").field("range", &self.range).finish()
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Copies bytes that others may write at the same time.
 ///
