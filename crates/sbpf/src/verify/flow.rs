@@ -11,7 +11,8 @@ use super::value::{State, Value};
 use super::{Base, Class, Contract, Diagnostic, Effects, Entry, STEPS_MIN, STEPS_PER_BLOCK, STEPS_PER_SLOT};
 use crate::helpers::HelperSet;
 use crate::image::{Image, Kind};
-use crate::insn::{Cond, Insn, Operand, Width};
+use crate::insn::{Insn, Operand};
+use crate::interp::compare;
 use crate::region::RegionId;
 use std::collections::BTreeSet;
 
@@ -353,27 +354,5 @@ fn decided(code: &Code<'_>, block: usize, state: &State) -> Option<usize> {
         Operand::Imm(n) => i64::from(n),
     };
     // Fall-through first.
-    Some(usize::from(holds(width, cond, a, b)))
-}
-
-fn holds(width: Width, cond: Cond, a: i64, b: i64) -> bool {
-    let (a, b) = match width {
-        Width::W64 => (a, b),
-        // Sign extension keeps both orders of the low halves.
-        Width::W32 => (i64::from(a as i32), i64::from(b as i32)),
-    };
-    let (ua, ub) = (a as u64, b as u64);
-    match cond {
-        Cond::Eq => a == b,
-        Cond::Ne => a != b,
-        Cond::Gt => ua > ub,
-        Cond::Ge => ua >= ub,
-        Cond::Lt => ua < ub,
-        Cond::Le => ua <= ub,
-        Cond::Set => ua & ub != 0,
-        Cond::SGt => a > b,
-        Cond::SGe => a >= b,
-        Cond::SLt => a < b,
-        Cond::SLe => a <= b,
-    }
+    Some(usize::from(compare(width, cond, a as u64, b as u64)))
 }

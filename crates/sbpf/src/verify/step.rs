@@ -3,6 +3,8 @@
 use super::flow::{Flow, Stop};
 use super::value::{State, Value};
 use crate::insn::{AluOp, AtomicOp, CallTarget, Insn, Operand, Reg, Width};
+use crate::interp::binary;
+use crate::ir::BinOp;
 use crate::region::{REGION_LEN_MAX, RegionId};
 
 /// A place in the program.
@@ -164,7 +166,7 @@ impl Flow<'_> {
     fn alu(&mut self, here: Here, width: Width, op: AluOp, a: Value, b: Value) -> Result<Value, Stop> {
         use Value::{Context, Frame, Region, Scalar, Unknown};
         if let (Scalar(a), Scalar(b)) = (a, b) {
-            let value = a.zip(b).and_then(|(a, b)| fold(width, op, a, b));
+            let value = a.zip(b).map(|(a, b)| binary(BinOp::Alu(op, width), a as u64, b as u64) as i64);
             return Ok(Scalar(value));
         }
         if width == Width::W32 {
@@ -200,31 +202,6 @@ impl Flow<'_> {
         }
         Ok(value)
     }
-}
-
-/// The result on constants, for the operations that addresses are made with.
-fn fold(width: Width, op: AluOp, a: i64, b: i64) -> Option<i64> {
-    let (a, b, bits) = match width {
-        Width::W64 => (a as u64, b as u64, 64),
-        Width::W32 => (u64::from(a as u32), u64::from(b as u32), 32),
-    };
-    let shift = (b % bits) as u32;
-    let value = match op {
-        AluOp::Add => a.wrapping_add(b),
-        AluOp::Sub => a.wrapping_sub(b),
-        AluOp::Mul => a.wrapping_mul(b),
-        AluOp::And => a & b,
-        AluOp::Or => a | b,
-        AluOp::Xor => a ^ b,
-        AluOp::Lsh => a << shift,
-        AluOp::Rsh => a >> shift,
-        AluOp::Arsh => match width {
-            Width::W64 => ((a as i64) >> shift) as u64,
-            Width::W32 => ((a as u32 as i32) >> shift) as u64,
-        },
-        AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod => return None,
-    };
-    Some(truncate(value as i64, width))
 }
 
 fn truncate(n: i64, width: Width) -> i64 {
