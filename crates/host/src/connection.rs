@@ -1,21 +1,24 @@
 //! A host's connection to a controller: its threads, and what is shared between them.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use diskside_io::request::{Lost as _, RequestFuture, promise};
 use diskside_io::ring::Waker;
+use diskside_nvme::Nqn;
 use diskside_nvme::host::ControllerInfo;
 
 use crate::control::{Control, Order};
 use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged};
 use crate::options::ConnectOptions;
-use crate::queue::{Queue, QueueOrder, ToControl};
+use crate::queue::{Queue, QueueOrder, Report, ToControl};
 use crate::stats::{Counters, Stats};
 use crate::url::{PORT_DEFAULT, Url};
 use crate::volume::{Volume, VolumeState, refuse};
@@ -62,39 +65,49 @@ impl Connection {
     /// Connects to the subsystem that a URL names.
     pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
         options.check()?;
-        let subsystem = url.subsystem.clone().ok_or(HostError::Incomplete {
-            missing: "subsystem",
-            example: "a subsystem is written nvme-tcp://host:port/NQN; `diskside discover` lists those of a target",
-        })?;
-        let mut failure = None;
-        for address in url.addresses(PORT_DEFAULT)? {
-            match Self::connect_to(address, subsystem.clone(), options) {
-                Ok(connection) => return Ok(connection),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.expect("a host name has at least one address"))
+        let subsystem = subsystem_of(url)?;
+        first_success(url, |address| Self::connect_to(address, subsystem.clone(), options))
     }
 
-    fn connect_to(
+    fn connect_to(address: SocketAddr, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
+        let (connection, announced) = Self::begin(Shared::new(address, options), subsystem)?;
+        announced.recv().map_err(|_| ended())??;
+        Ok(connection)
+    }
+
+    /// Connects with one I/O queue, which the calling thread turns itself.
+    pub(crate) fn connect_inline(url: &Url, options: &ConnectOptions) -> Result<(Self, Queue), HostError> {
+        let options = ConnectOptions { io_queues: 1, ..options.clone() };
+        options.check()?;
+        let subsystem = subsystem_of(url)?;
+        first_success(url, |address| Self::connect_inline_to(address, subsystem.clone(), &options))
+    }
+
+    fn connect_inline_to(
         address: SocketAddr,
-        subsystem: diskside_nvme::Nqn,
+        subsystem: Nqn,
         options: &ConnectOptions,
-    ) -> Result<Self, HostError> {
-        let environment = |source| HostError::Environment { what: "starting the connection's thread", source };
-        let shared = Arc::new(Shared {
-            options: options.clone(),
-            counters: Counters::default(),
-            ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
-            address,
-            to_control: OnceLock::new(),
-            queues: OnceLock::new(),
-            turn: AtomicU64::new(0),
-            controller: Mutex::new(None),
-            volumes: Mutex::default(),
-            problem: Mutex::new(None),
-            ending: AtomicBool::new(false),
-        });
+    ) -> Result<(Self, Queue), HostError> {
+        let shared = Shared::new(address, options);
+        let (orders, received) = channel();
+        let (staging, staged) = sync_channel(options.staging_max);
+        let mut queue = Queue::new(1, Arc::clone(&shared), received, staged).map_err(environment)?;
+        let handle = QueueHandle { staging, orders, waker: queue.waker(), thread: Mutex::new(None) };
+        shared.set_queues(vec![handle]).map_err(environment)?;
+        let (connection, announced) = Self::begin(shared, subsystem)?;
+        loop {
+            queue.turn(Some(Duration::from_millis(1)));
+            match announced.try_recv() {
+                Ok(Ok(())) => return Ok((connection, queue)),
+                Ok(Err(error)) => return Err(error),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Err(ended()),
+            }
+        }
+    }
+
+    /// Starts the control thread, which says when the controller is up, or why not.
+    fn begin(shared: Arc<Shared>, subsystem: Nqn) -> Result<(Self, Receiver<Result<(), HostError>>), HostError> {
         let (orders, received) = channel();
         let (announce, announced) = sync_channel(1);
         let (answer, made) = sync_channel(1);
@@ -103,7 +116,7 @@ impl Connection {
             move || match Control::new(Arc::clone(&shared), subsystem, received, announce) {
                 Ok(control) => {
                     let to_control = ToControl { orders, waker: control.waker() };
-                    // Set here, before anything can ask for it.
+                    // Set once, here, before anything can ask for it.
                     let _ = shared.to_control.set(to_control.clone());
                     if answer.send(Ok(to_control)).is_ok() {
                         control.run();
@@ -113,18 +126,15 @@ impl Connection {
             }
         });
         let thread = thread.map_err(environment)?;
-        let ended = || environment(std::io::Error::other("it ended at its start"));
         let control = made.recv().map_err(|_| ended())?.map_err(environment)?;
-        let connection = Self { inner: Arc::new(Inner { shared, control, thread: Some(thread) }) };
-        announced.recv().map_err(|_| ended())??;
-        Ok(connection)
+        Ok((Self { inner: Arc::new(Inner { shared, control, thread: Some(thread) }) }, announced))
     }
 
     /// A namespace of blocks.
     pub fn volume(&self, nsid: u32) -> Result<Volume, HostError> {
         let (answer, answered) = sync_channel(1);
         self.inner.control.send(Order::Identify { nsid, answer });
-        let info = answered.recv().map_err(|_| HostError::Closed("its control thread has ended"))??;
+        let info = answered.recv().map_err(|_| ended())??;
         let state = Arc::new(VolumeState::new(&info)?);
         self.inner.shared.lock_volumes().push(Arc::downgrade(&state));
         Ok(Volume::new(state, self.clone()))
@@ -188,7 +198,7 @@ impl Connection {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.ending.store(true, Ordering::Release);
+        self.shared.set_ending();
         // First the queues, so that what was submitted is done; then the controller.
         for queue in self.shared.queues.get().into_iter().flatten() {
             let _ = queue.orders.send(QueueOrder::Close);
@@ -212,7 +222,54 @@ impl fmt::Debug for Connection {
     }
 }
 
+/// The subsystem that a URL names.
+fn subsystem_of(url: &Url) -> Result<Nqn, HostError> {
+    url.subsystem.clone().ok_or(HostError::Incomplete {
+        missing: "subsystem",
+        example: "a subsystem is written nvme-tcp://host:port/NQN; `diskside discover` lists those of a target",
+    })
+}
+
+/// Tries the addresses of a URL's host in turn.
+pub(crate) fn first_success<T>(
+    url: &Url,
+    mut attempt: impl FnMut(SocketAddr) -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    let mut failure = None;
+    for address in url.addresses(PORT_DEFAULT)? {
+        match attempt(address) {
+            Ok(success) => return Ok(success),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.expect("a host name has at least one address"))
+}
+
+fn environment(source: io::Error) -> HostError {
+    HostError::Environment { what: "starting the connection", source }
+}
+
+fn ended() -> HostError {
+    HostError::Closed("its control thread has ended")
+}
+
 impl Shared {
+    fn new(address: SocketAddr, options: &ConnectOptions) -> Arc<Self> {
+        Arc::new(Self {
+            options: options.clone(),
+            counters: Counters::default(),
+            ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
+            address,
+            to_control: OnceLock::new(),
+            queues: OnceLock::new(),
+            turn: AtomicU64::new(0),
+            controller: Mutex::new(None),
+            volumes: Mutex::default(),
+            problem: Mutex::new(None),
+            ending: AtomicBool::new(false),
+        })
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -223,9 +280,20 @@ impl Shared {
     }
 
     /// Starts the threads of the I/O queues.
-    pub(crate) fn start_queues(this: &Arc<Self>, count: u16) -> std::io::Result<()> {
-        let queues = (1..=count).map(|id| QueueHandle::start(id, this)).collect::<std::io::Result<_>>()?;
-        this.queues.set(queues).map_err(|_| std::io::Error::other("the queues were started twice"))
+    pub(crate) fn start_queues(this: &Arc<Self>, count: u16) -> io::Result<()> {
+        let queues = (1..=count).map(|id| QueueHandle::start(id, this)).collect::<io::Result<_>>()?;
+        this.set_queues(queues)
+    }
+
+    fn set_queues(&self, queues: Vec<QueueHandle>) -> io::Result<()> {
+        self.queues.set(queues).map_err(|_| io::Error::other("the queues were started twice"))
+    }
+
+    /// Tells the control thread news of a queue.
+    pub(crate) fn report(&self, queue_id: u16, report: Report) {
+        if let Some(control) = self.to_control.get() {
+            control.send(Order::Report { queue_id, report });
+        }
     }
 
     /// Tells a queue something; false if it has ended.
@@ -236,6 +304,11 @@ impl Shared {
             queue.waker.wake();
             sent
         })
+    }
+
+    /// The queues end because they were told to.
+    pub(crate) fn set_ending(&self) {
+        self.ending.store(true, Ordering::Release);
     }
 
     /// Whether the last user is gone: queues end because they were told to.
@@ -271,14 +344,13 @@ impl Shared {
 }
 
 impl QueueHandle {
-    fn start(id: u16, shared: &Arc<Shared>) -> std::io::Result<Self> {
-        let control = shared.to_control.get().expect("set before the control thread runs").clone();
+    fn start(id: u16, shared: &Arc<Shared>) -> io::Result<Self> {
         let (orders, received) = channel();
         let (staging, staged) = sync_channel(shared.options.staging_max);
         let (answer, made) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("nvme-io-{id}")).spawn({
             let shared = Arc::clone(shared);
-            move || match Queue::new(id, shared, control, received, staged) {
+            move || match Queue::new(id, shared, received, staged) {
                 Ok(queue) => {
                     if answer.send(Ok(queue.waker())).is_ok() {
                         queue.run();
@@ -287,7 +359,7 @@ impl QueueHandle {
                 Err(error) => drop(answer.send(Err(error))),
             }
         })?;
-        let waker = made.recv().map_err(|_| std::io::Error::other("the queue's thread ended at its start"))??;
+        let waker = made.recv().map_err(|_| io::Error::other("the queue's thread ended at its start"))??;
         Ok(Self { staging, orders, waker, thread: Mutex::new(Some(thread)) })
     }
 }

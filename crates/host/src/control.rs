@@ -371,8 +371,9 @@ impl Control {
 
     /// Takes the queues' connections down and waits until nothing of them is left.
     fn detach_queues(&mut self) {
-        for (index, _) in self.attached.iter().enumerate().filter(|(_, attached)| **attached) {
-            self.shared.order(index as u16 + 1, QueueOrder::Detach);
+        for (index, attached) in self.attached.iter_mut().enumerate() {
+            // A queue that has ended takes no orders.
+            *attached = *attached && self.shared.order(index as u16 + 1, QueueOrder::Detach);
         }
         while self.attached.contains(&true) {
             match self.orders.recv() {

@@ -7,10 +7,11 @@ use diskside_io::ring::{Ring, RingConfig};
 use diskside_nvme::Nqn;
 use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, DiscoveredSubsystem};
 
+use crate::connection::first_success;
 use crate::error::HostError;
 use crate::link::{Link, NoMemory, dial};
 use crate::options::ConnectOptions;
-use crate::url::{PORT_DEFAULT, Url};
+use crate::url::Url;
 
 /// The subsystems that a target's discovery controller lists.
 ///
@@ -18,14 +19,7 @@ use crate::url::{PORT_DEFAULT, Url};
 /// [`DISCOVERY_PORT_DEFAULT`](crate::DISCOVERY_PORT_DEFAULT): write it into the URL.
 pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     options.check()?;
-    let mut failure = None;
-    for address in url.addresses(PORT_DEFAULT)? {
-        match discover_at(address, options) {
-            Ok(found) => return Ok(found),
-            Err(error) => failure = Some(error),
-        }
-    }
-    Err(failure.expect("a host name has at least one address"))
+    first_success(url, |address| discover_at(address, options))
 }
 
 fn discover_at(address: SocketAddr, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {

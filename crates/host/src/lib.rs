@@ -16,6 +16,7 @@
 //! ([`AsyncIo`](diskside_io::request::AsyncIo)): `submit` gives a future; `poll`, `block_on` or any
 //! executor waits for it. A [`Connection`] has an admin queue and a number of I/O queue pairs, each a
 //! TCP connection with a thread and an io_uring of its own, which polls for a while before it sleeps.
+//! An [`InlineVolume`] has no thread: its owner turns the queue itself, which saves the hand-over.
 //! All new capsules leave in one send; data is sent from the caller's buffer and copied into it once.
 //!
 //! **Losses.** A connection that is lost is made again, with pauses that grow. Requests wait
@@ -32,6 +33,7 @@ mod connection;
 mod control;
 mod discovery;
 mod error;
+mod inline;
 mod job;
 mod link;
 mod options;
@@ -43,6 +45,7 @@ mod volume;
 pub use connection::Connection;
 pub use discovery::discover;
 pub use error::HostError;
+pub use inline::InlineVolume;
 pub use job::{Command, CommandData, CommandFailure, CommandOutcome};
 pub use options::{ConnectOptions, host_identity};
 pub use stats::Stats;

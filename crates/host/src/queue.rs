@@ -63,9 +63,10 @@ impl ToControl {
 pub(crate) struct Queue {
     id: u16,
     shared: Arc<Shared>,
-    control: ToControl,
     orders: Receiver<QueueOrder>,
     staged: Receiver<Staged>,
+    /// Requests of the queue's own thread, before those of others.
+    local: VecDeque<Staged>,
     ring: Ring,
     group: GroupId,
     epoch: u64,
@@ -87,7 +88,6 @@ impl Queue {
     pub(crate) fn new(
         id: u16,
         shared: Arc<Shared>,
-        control: ToControl,
         orders: Receiver<QueueOrder>,
         staged: Receiver<Staged>,
     ) -> std::io::Result<Self> {
@@ -101,9 +101,9 @@ impl Queue {
         Ok(Self {
             id,
             shared,
-            control,
             orders,
             staged,
+            local: VecDeque::new(),
             ring,
             group,
             epoch: 0,
@@ -122,34 +122,54 @@ impl Queue {
         self.ring.waker()
     }
 
+    /// Serves the queue until it is closed.
     pub(crate) fn run(mut self) {
-        self.serve();
-        let (id, control) = (self.id, self.control.clone());
-        // In this order: an order to attach that was sent is answered, a later one cannot be sent.
-        drop(self);
-        control.send(Order::Report { queue_id: id, report: Report::Down(HostError::Closed("the queue has ended")) });
+        while self.turn(None) {}
+        self.end();
     }
 
-    fn serve(&mut self) {
-        loop {
-            let now = Instant::now();
-            self.take_orders(now);
-            self.work(now);
-            if self.closing && self.close() {
-                return;
-            }
-            if self.ring.wait(self.patience(now)).is_err() {
-                self.link = None;
-                return self.refuse_all("the queue's io_uring failed");
-            }
-            let now = Instant::now();
-            while let Some(done) = self.ring.next_completion() {
-                if let Some(link) = &mut self.link {
-                    link.handle(done, now, &mut self.jobs);
-                }
-            }
-            self.note_ring();
+    /// Tells the control thread that the queue is no more.
+    pub(crate) fn end(self) {
+        let (id, shared) = (self.id, Arc::clone(&self.shared));
+        // In this order: an order to attach that was sent is answered, a later one cannot be sent.
+        drop(self);
+        shared.report(id, Report::Down(HostError::Closed("the queue has ended")));
+    }
+
+    /// Lets the queue finish what there is, then end.
+    pub(crate) fn close_now(&mut self) {
+        self.closing = true;
+        self.shared.set_ending();
+    }
+
+    /// Takes a request of the queue's own thread.
+    pub(crate) fn stage(&mut self, staged: Staged) {
+        self.local.push_back(staged);
+    }
+
+    /// Does everything there is to do, after waiting for it for `patience_max` at most. False at the queue's end.
+    pub(crate) fn turn(&mut self, patience_max: Option<Duration>) -> bool {
+        let now = Instant::now();
+        self.take_orders(now);
+        self.work(now);
+        if self.closing && self.close() {
+            return false;
         }
+        let patience = self.patience(now).into_iter().chain(patience_max).min();
+        if self.ring.wait(patience).is_err() {
+            self.link = None;
+            self.refuse_all("the queue's io_uring failed");
+            return false;
+        }
+        let now = Instant::now();
+        while let Some(done) = self.ring.next_completion() {
+            if let Some(link) = &mut self.link {
+                link.handle(done, now, &mut self.jobs);
+            }
+        }
+        self.take_events();
+        self.note_ring();
+        true
     }
 
     fn take_orders(&mut self, now: Instant) {
@@ -248,18 +268,12 @@ impl Queue {
         while link.machine.can_submit() {
             let index = match self.issuing.front() {
                 Some(&index) => index,
-                None => match self.staged.try_recv() {
-                    Ok(staged) => {
-                        let index = self.jobs.insert(Job::new(staged, &self.limits));
-                        self.issuing.push_back(index);
-                        index
-                    }
-                    Err(TryRecvError::Empty) => return,
-                    Err(TryRecvError::Disconnected) => {
-                        self.closing = true;
-                        return;
-                    }
-                },
+                None => {
+                    let Some(staged) = self.local.pop_front().or_else(|| self.staged.try_recv().ok()) else { return };
+                    let index = self.jobs.insert(Job::new(staged, &self.limits));
+                    self.issuing.push_back(index);
+                    index
+                }
             };
             let job = self.jobs.get_mut(index).expect("a job that is issued exists");
             if let Some(why) = job.obstacle() {
@@ -360,7 +374,7 @@ impl Queue {
             job.refuse(why);
             job.finish();
         }
-        while let Ok(staged) = self.staged.try_recv() {
+        while let Some(staged) = self.local.pop_front().or_else(|| self.staged.try_recv().ok()) {
             refuse(staged, why);
         }
     }
@@ -374,7 +388,7 @@ impl Queue {
     }
 
     fn report(&self, report: Report) {
-        self.control.send(Order::Report { queue_id: self.id, report });
+        self.shared.report(self.id, report);
     }
 
     fn note_ring(&self) {

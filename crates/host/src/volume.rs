@@ -52,15 +52,24 @@ const TOO_LONG: &str = "one request moves less than 4 GiB";
 impl Volume {
     /// Connects to the volume that a URL names.
     pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
-        let nsid = url.nsid.ok_or(HostError::Incomplete {
-            missing: "namespace",
-            example: "a volume is written nvme-tcp://host:port/NQN/NSID, NSID being a number from 1 on",
-        })?;
+        let nsid = nsid_of(url)?;
         Connection::connect(url, options)?.volume(nsid)
     }
 
     pub(crate) fn new(state: Arc<VolumeState>, connection: Connection) -> Self {
         Self { state, connection }
+    }
+
+    /// A request as a queue takes it; one that is not valid ends at once.
+    pub(crate) fn prepare(&self, request: Request) -> (Option<Staged>, RequestFuture) {
+        let (promise, future) = promise();
+        match self.state.check(&request) {
+            Ok(()) => (Some(Staged::Request { volume: Arc::clone(&self.state), request, promise }), future),
+            Err(status) => {
+                promise.complete(Outcome::failed(status, request.into_buffer()));
+                (None, future)
+            }
+        }
     }
 
     /// Namespace identifier.
@@ -98,12 +107,9 @@ impl Volume {
 
 impl AsyncIo for Volume {
     fn submit(&self, request: Request) -> RequestFuture {
-        let (promise, future) = promise();
-        match self.state.check(&request) {
-            Ok(()) => {
-                self.connection.stage(Staged::Request { volume: Arc::clone(&self.state), request, promise });
-            }
-            Err(status) => promise.complete(Outcome::failed(status, request.into_buffer())),
+        let (staged, future) = self.prepare(request);
+        if let Some(staged) = staged {
+            self.connection.stage(staged);
         }
         future
     }
@@ -219,6 +225,14 @@ impl VolumeState {
         }
         Ok(())
     }
+}
+
+/// The namespace that a URL names.
+pub(crate) fn nsid_of(url: &Url) -> Result<u32, HostError> {
+    url.nsid.ok_or(HostError::Incomplete {
+        missing: "namespace",
+        example: "a volume is written nvme-tcp://host:port/NQN/NSID, NSID being a number from 1 on",
+    })
 }
 
 /// Ends what was never handed to a queue.

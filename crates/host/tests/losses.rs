@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{
     Wire, address, builder, memory_target, options, pattern, read, read_now, start, url, url_at, write, write_now,
 };
-use diskside_host::{ConnectOptions, Volume};
+use diskside_host::{ConnectOptions, InlineVolume, Volume};
 use diskside_io::request::{AsyncIo, Cause, Request, Status, block_on, block_on_all};
 use diskside_target::config::VolumeSpec;
 use diskside_target::media::{FaultPlan, FaultyMedium, MemoryMedium};
@@ -40,6 +40,22 @@ fn reads_and_writes_survive_connections_that_break_anywhere() {
         assert!(stats.losses > 3 && stats.associations > stats.losses && stats.retries > 0, "{stats:?}");
         assert!(volume.connection().last_problem().is_some());
     }
+}
+
+#[test]
+fn an_inline_volume_survives_losses_too() {
+    let running = memory_target(4);
+    let wire = Wire::to(address(&running));
+    let mut inline =
+        InlineVolume::connect(&url_at(wire.address), &ConnectOptions { retries_max: 50, ..options() }).unwrap();
+    for round in 0..5_u64 {
+        wire.cut_after(5_000 + round * 50_000);
+        let requests: Vec<_> = (0..40).map(|at| inline.submit(write(at * 4096, &[round as u8; 4096]))).collect();
+        for request in requests {
+            assert_eq!(inline.block_on(request).status, Status::Success);
+        }
+    }
+    assert!(inline.volume().connection().stats().losses > 0);
 }
 
 /// A target whose memory says that it has a volatile write cache.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{builder, connect, memory_target, options, pattern, read, read_now, start, url, write, write_now};
 use diskside_host::{
-    Command, CommandData, CommandFailure, ConnectOptions, Connection, HostError, Url, Volume, discover,
+    Command, CommandData, CommandFailure, ConnectOptions, Connection, HostError, InlineVolume, Url, Volume, discover,
 };
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Cause, Request, Status, block_on, block_on_all, block_on_any};
@@ -87,6 +87,35 @@ fn futures_work_in_any_executor_and_complete_in_any_order() {
         }
     };
     assert_eq!(answer, (Status::Success, 7));
+}
+
+#[test]
+fn an_inline_volume_does_the_same_in_its_owners_thread() {
+    let running = memory_target(16);
+    let mut inline = InlineVolume::connect(&url(&running), &options()).unwrap();
+    let requests: Vec<_> = (0..300).map(|at| inline.submit(write(at * 4096, &pattern(4096, at as u32)))).collect();
+    for request in requests {
+        assert_eq!(inline.block_on(request).status, Status::Success);
+    }
+    let request = inline.submit(read(7 * 4096, 8192));
+    let bytes = inline.block_on(request).into_read().unwrap();
+    assert_eq!((&bytes[..4096], &bytes[4096..]), (&pattern(4096, 7)[..], &pattern(4096, 8)[..]));
+    let request = inline.submit(read(1, 4096));
+    assert!(matches!(inline.block_on(request).status, Status::Other(Cause::Refused(_))));
+
+    // Other threads may use it as well, as long as its owner turns it.
+    let other = inline.volume().clone();
+    let served = std::thread::spawn(move || read_now(&other, 7 * 4096, 4096));
+    while !served.is_finished() {
+        inline.wait(Some(Duration::from_millis(1)));
+    }
+    assert_eq!(served.join().unwrap(), pattern(4096, 7));
+
+    let last = inline.submit(write(0, &[5; 4096]));
+    drop(inline);
+    assert_eq!(last.status(), Status::Success, "what was submitted is done");
+    let nowhere = format!("{}7", url(&running)).parse().unwrap();
+    assert!(matches!(InlineVolume::connect(&nowhere, &options()), Err(HostError::NoNamespace { nsid: 17, .. })));
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Reads or writes a volume and says how fast that was.
+//!
+//! `cargo run --release -p diskside-host --example load -- [--inline] [--sequential] [--write] [--digests]
+//! [--block=BYTES] [--queues=N] [--seconds=N] [--depths=1,32,128] [--poll-us=N] [URL]`
+//!
+//! Without a URL it uses a memory volume of 512 MiB of a target of its own, in the same process.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
+use diskside_io::buffer::{Buffer, Hugepages};
+use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on};
+use diskside_target::config::VolumeSpec;
+use diskside_target::{Running, Target};
+
+const NQN: &str = "nqn.2026-11.org.example:load";
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let (flags, urls): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let has = |name: &str| flags.iter().any(|flag| flag == name);
+    let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
+    let number = |name: &str, default: u64| value(name).map_or(Ok(default), str::parse);
+    let own = if urls.is_empty() { Some(own_target()?) } else { None };
+    let url: Url = match (&own, urls.first()) {
+        (Some(own), _) => format!("nvme-tcp://{}/{NQN}/1", own.handle().local_addresses()[0]).parse()?,
+        (None, Some(url)) => url.parse()?,
+        (None, None) => unreachable!("without a URL there is a target of our own"),
+    };
+    let options = ConnectOptions {
+        io_queues: number("--queues", 1)? as u16,
+        queue_depth: 256,
+        header_digest: has("--digests"),
+        data_digest: has("--digests"),
+        spin: Duration::from_micros(number("--poll-us", 50)?),
+        ..ConnectOptions::default()
+    };
+    let mut load = Load {
+        path: match has("--inline") {
+            true => Path::Inline(InlineVolume::connect(&url, &options)?),
+            false => Path::Threads(Volume::connect(&url, &options)?),
+        },
+        block: number("--block", 4096)?,
+        sequential: has("--sequential"),
+        write: has("--write"),
+        dice: 0x9e37_79b9_7f4a_7c15,
+        next: 0,
+    };
+    let seconds = Duration::from_secs(number("--seconds", 2)?);
+    for depth in value("--depths").unwrap_or("1,32,128").split(',') {
+        load.run(depth.parse()?, seconds)?;
+    }
+    Ok(())
+}
+
+fn own_target() -> Result<Running, Failure> {
+    let target = Target::builder()
+        .nqn(NQN)
+        .listen(["127.0.0.1:0".parse()?])
+        .volume(VolumeSpec::new("load", "mem:512MiB"))
+        .build()?;
+    Ok(target.start()?)
+}
+
+enum Path {
+    Inline(InlineVolume),
+    Threads(Volume),
+}
+
+struct Load {
+    path: Path,
+    block: u64,
+    sequential: bool,
+    write: bool,
+    dice: u64,
+    next: u64,
+}
+
+impl Load {
+    fn run(&mut self, depth: usize, time: Duration) -> Result<(), Failure> {
+        let len = self.volume().len_bytes()?;
+        let buffer = || Buffer::with_hugepages(self.block as usize, Hugepages::No);
+        let mut spare: Vec<Buffer> = (0..depth).map(|_| buffer()).collect();
+        let mut flying: VecDeque<(Instant, RequestFuture)> = VecDeque::with_capacity(depth);
+        let mut times_ns = Vec::with_capacity(4 << 20);
+        let (used, started) = (processor_time(), Instant::now());
+        loop {
+            let now = Instant::now();
+            let over = now.duration_since(started) >= time;
+            while let Some(buffer) = spare.pop().filter(|_| !over) {
+                let offset = self.offset(len);
+                let request = match self.write {
+                    true => Request::Write { offset, buffer, durable: false },
+                    false => Request::Read { offset, buffer },
+                };
+                let future = self.submit(request);
+                flying.push_back((now, future));
+            }
+            let Some((begun, future)) = flying.pop_front() else { break };
+            let outcome = self.wait(future);
+            outcome.status.to_result()?;
+            times_ns.push(begun.elapsed().as_nanos() as u64);
+            spare.extend(outcome.buffer);
+            // Whatever else is done already leaves with it.
+            while flying.front().is_some_and(|(_, future)| future.is_done()) {
+                let (begun, future) = flying.pop_front().expect("looked at above");
+                let outcome = self.wait(future);
+                outcome.status.to_result()?;
+                times_ns.push(begun.elapsed().as_nanos() as u64);
+                spare.extend(outcome.buffer);
+            }
+        }
+        let (used, wall) = (processor_time() - used, started.elapsed());
+        times_ns.sort_unstable();
+        let count = times_ns.len();
+        let at = |part: f64| times_ns[((count - 1) as f64 * part) as usize] as f64 / 1000.0;
+        println!(
+            "depth {depth:3}: {:7.1} k/s, {:6.2} GB/s, p50 {:6.1} us, p99 {:6.1} us, {:.2} us of processor time each",
+            count as f64 / wall.as_secs_f64() / 1e3,
+            count as f64 * self.block as f64 / wall.as_secs_f64() / 1e9,
+            at(0.5),
+            at(0.99),
+            used.as_secs_f64() * 1e6 / count as f64,
+        );
+        Ok(())
+    }
+
+    fn volume(&self) -> &Volume {
+        match &self.path {
+            Path::Inline(inline) => inline.volume(),
+            Path::Threads(volume) => volume,
+        }
+    }
+
+    fn submit(&mut self, request: Request) -> RequestFuture {
+        match &mut self.path {
+            Path::Inline(inline) => inline.submit(request),
+            Path::Threads(volume) => volume.submit(request),
+        }
+    }
+
+    fn wait(&mut self, future: RequestFuture) -> Outcome {
+        match &mut self.path {
+            Path::Inline(inline) => inline.block_on(future),
+            Path::Threads(_) => block_on(future),
+        }
+    }
+
+    fn offset(&mut self, len: u64) -> u64 {
+        let blocks = len / self.block;
+        self.next = if self.sequential {
+            (self.next + 1) % blocks
+        } else {
+            self.dice ^= self.dice << 13;
+            self.dice ^= self.dice >> 7;
+            self.dice ^= self.dice << 17;
+            self.dice % blocks
+        };
+        self.next * self.block
+    }
+}
+
+/// Of this process: host, and target if it is our own.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
