@@ -18,8 +18,8 @@ use std::time::Instant;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  diskside cp disk.img nvme-tcp://server:4420/nqn.2026-11.io.diskside:default/1 --verify
-  diskside cp nvme-tcp://server:4420/nqn.2026-11.io.diskside:default/1 backup.img")]
+  diskside cp disk.img nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 --verify
+  diskside cp nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 backup.img")]
 pub(crate) struct Cp {
     /// A file, or a volume: nvme-tcp://HOST[:PORT]/NQN/NSID
     source: String,
