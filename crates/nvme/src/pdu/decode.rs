@@ -30,6 +30,8 @@ pub struct Decoder {
     /// The most bytes of data in a data PDU.
     data_max: u32,
     stage: Stage,
+    /// Of the data so far, if data digests are in use.
+    digest: Option<Crc32c>,
     /// The header that is being gathered, and of the last PDU that was found wrong.
     header: [u8; HEADER_MAX],
     have: usize,
@@ -47,7 +49,7 @@ enum Stage {
     /// Padding in front of data.
     Padding { left: usize, layout: Layout },
     /// Data.
-    Data { left: u32, digest: Option<Crc32c> },
+    Data { left: u32 },
     /// The data's digest.
     DataDigest { want: u32, got: [u8; DIGEST_LEN], have: usize },
     /// After a TermReq or an error: nothing more is read.
@@ -136,6 +138,7 @@ impl Decoder {
             capsule_data_max,
             data_max,
             stage: Stage::Common,
+            digest: None,
             header: [0; HEADER_MAX],
             have: 0,
         }
@@ -149,7 +152,7 @@ impl Decoder {
     /// Bytes of data of the current PDU that are still to come.
     pub fn data_left(&self) -> u32 {
         match &self.stage {
-            Stage::Data { left, .. } => *left,
+            Stage::Data { left } => *left,
             Stage::Padding { layout, .. } => layout.data_len,
             _ => 0,
         }
@@ -200,7 +203,7 @@ impl Decoder {
                     self.stage = match header {
                         Header::TermReq(_) => Stage::Ended,
                         _ if layout.data_len == 0 => Stage::Common,
-                        _ if layout.padding_len == 0 => Stage::data(&layout),
+                        _ if layout.padding_len == 0 => self.begin_data(&layout),
                         _ => Stage::Padding { left: layout.padding_len, layout },
                     };
                     return Ok(Step::Header(header));
@@ -210,9 +213,10 @@ impl Decoder {
                     if *left > 0 {
                         return Ok(Step::Starved);
                     }
-                    self.stage = Stage::data(layout);
+                    let layout = *layout;
+                    self.stage = self.begin_data(&layout);
                 }
-                Stage::Data { left: 0, digest } => match digest.take() {
+                Stage::Data { left: 0 } => match self.digest.take() {
                     None => {
                         self.stage = Stage::Common;
                         return Ok(Step::End { intact: true });
@@ -221,13 +225,13 @@ impl Decoder {
                         self.stage = Stage::DataDigest { want: digest.finish(), got: [0; DIGEST_LEN], have: 0 };
                     }
                 },
-                Stage::Data { left, digest } => {
+                Stage::Data { left } => {
                     if input.is_empty() {
                         return Ok(Step::Starved);
                     }
                     let bytes = split(input, *left as usize);
                     *left -= bytes.len() as u32;
-                    if let Some(digest) = digest {
+                    if let Some(digest) = &mut self.digest {
                         digest.update(bytes);
                     }
                     return Ok(Step::Data(bytes));
@@ -249,6 +253,11 @@ impl Decoder {
                 }
             }
         }
+    }
+
+    fn begin_data(&mut self, layout: &Layout) -> Stage {
+        self.digest = layout.data_digest.then(Crc32c::new);
+        Stage::Data { left: layout.data_len }
     }
 
     /// Gathers the first `len` bytes of the header; returns whether they are there.
@@ -394,12 +403,6 @@ impl Decoder {
                 Header::R2t { cccid, ttag, offset: pdu.offset.get(), len: pdu.len.get() }
             }
         })
-    }
-}
-
-impl Stage {
-    fn data(layout: &Layout) -> Self {
-        Self::Data { left: layout.data_len, digest: layout.data_digest.then(Crc32c::new) }
     }
 }
 

@@ -172,7 +172,8 @@ fn submission_queue_entries() {
 
 #[test]
 fn fields_of_commands() {
-    let cases: &[(&str, Sqe, &[(usize, u8)])] = &[
+    type Case = (&'static str, Sqe, &'static [(usize, u8)]);
+    let cases: &[Case] = &[
         (
             "SLBA, NLB",
             Sqe::read(0, 0x0807_0605_0403_0201, 0x0b0a + 1),

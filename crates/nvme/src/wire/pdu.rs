@@ -130,6 +130,13 @@ const _: () = assert!(size_of::<IcResp>() == 128);
 const HEADER_DIGEST: u8 = 1;
 const DATA_DIGEST: u8 = 2;
 
+/// DGST of ICReq and ICResp.
+const fn digests(header: bool, data: bool) -> u8 {
+    let header = if header { HEADER_DIGEST } else { 0 };
+    let data = if data { DATA_DIGEST } else { 0 };
+    header | data
+}
+
 impl IcReq {
     /// A request for the given digests, without wishes for alignment and with one R2T per command.
     pub const fn new(header_digest: bool, data_digest: bool) -> Self {
@@ -137,7 +144,7 @@ impl IcReq {
             common: CommonHeader::new(PduKind::IcReq),
             version: U16::ZERO,
             alignment: 0,
-            digests: header_digest as u8 * HEADER_DIGEST | data_digest as u8 * DATA_DIGEST,
+            digests: digests(header_digest, data_digest),
             r2t_max: U32::ZERO,
             reserved: [0; 112],
         }
@@ -161,7 +168,7 @@ impl IcResp {
             common: CommonHeader::new(PduKind::IcResp),
             version: U16::ZERO,
             alignment: 0,
-            digests: header_digest as u8 * HEADER_DIGEST | data_digest as u8 * DATA_DIGEST,
+            digests: digests(header_digest, data_digest),
             h2c_data_max: U32::new(h2c_data_max),
             reserved: [0; 112],
         }
