@@ -65,6 +65,7 @@ pub(crate) struct Core {
     /// Connections whose machine waits for memory.
     starved: Vec<usize>,
     spare_transmits: Vec<Transmit>,
+    #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
     spare_batches: Vec<Box<SendBatch>>,
     sends_in_flight: usize,
     stall_check: Instant,

@@ -187,12 +187,14 @@ impl Connection {
     /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
     /// takes nothing at all is given up.
     pub(super) fn check_stall(&mut self, core: &mut Core) {
-        let patience = if self.copy_reads { LOOK } else { super::STALL };
+        let starving = core.memory.is_starving();
+        let (look, give_up) = if starving { (LOOK_STARVING, SEND_TIMEOUT_STARVING) } else { (LOOK, SEND_TIMEOUT) };
+        let patience = if self.copy_reads { look } else { super::STALL };
         let Some(sending) = &mut self.sending else { return };
         if self.phase != Phase::Open || sending.asked || core.now < sending.begun + patience {
             return;
         }
-        if core.now >= sending.progressed + SEND_TIMEOUT {
+        if core.now >= sending.progressed + give_up {
             self.close(core, "the host does not read");
         } else if let Some(op) = sending.op {
             sending.asked = true;
@@ -476,5 +478,8 @@ fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory) {
 const LOOK: Duration = Duration::from_secs(10);
 /// How long a peer may take no byte at all while there is something for it.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same while another connection cannot get any memory.
+const LOOK_STARVING: Duration = Duration::from_millis(500);
+const SEND_TIMEOUT_STARVING: Duration = Duration::from_secs(2);
 /// How long a peer may take to close after our last words.
 const LINGER: Duration = Duration::from_secs(1);

@@ -6,7 +6,8 @@
 //! * a reactor holds at most its share of `limits.memory`, in flight and kept for the next command together;
 //! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold.
 //!   So peers that take all they can and never let go leave a share for the next one: with the defaults (16 of
-//!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one.
+//!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one;
+//!   while somebody waits for that, peers that do not read are given up soon.
 //!
 //! A read of a memory volume is charged like any other, although its bytes are sent from where they are.
 
@@ -32,6 +33,8 @@ pub(crate) struct Memory {
     spared: u64,
     /// Whether something was released since the last look.
     released: bool,
+    /// A connection that holds nothing was refused, and none has got any since.
+    starving: bool,
 }
 
 /// What one connection holds.
@@ -71,7 +74,20 @@ pub(crate) enum Piece {
 
 impl Memory {
     pub(crate) fn new(bound: u64) -> Self {
-        Self { entries: Slab::new(), spare: Default::default(), bound, charged: 0, spared: 0, released: false }
+        Self {
+            entries: Slab::new(),
+            spare: Default::default(),
+            bound,
+            charged: 0,
+            spared: 0,
+            released: false,
+            starving: false,
+        }
+    }
+
+    /// Whether somebody who holds nothing waits for memory: then those who do not let go of theirs must.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving
     }
 
     /// Bytes that commands hold.
@@ -100,8 +116,11 @@ impl Memory {
         let bytes = class_bytes(class_of(len));
         let others_leave = self.bound - (self.charged - account.charged);
         // In pages, so that the product fits.
-        let share = (account.bound >> PAGE) * (others_leave >> PAGE) / (self.bound >> PAGE) << PAGE;
+        let share = ((account.bound >> PAGE) * (others_leave >> PAGE) / (self.bound >> PAGE)) << PAGE;
         let fits = self.charged + bytes <= self.bound;
+        if account.charged == 0 {
+            self.starving = !fits;
+        }
         if !fits || (account.charged > 0 && account.charged + bytes > share) {
             return None;
         }

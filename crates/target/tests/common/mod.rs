@@ -1,6 +1,6 @@
 //! A plain host for tests: blocking, one command or a few at a time, every PDU spelt out.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test is a crate of its own and uses its part")]
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -106,9 +106,26 @@ impl Controller {
         host: &str,
         keep_alive_ms: u32,
     ) -> Result<Self, Status> {
-        let nqn = handle.nqn().to_owned();
+        Self::of(handle.nqn(), wire, handle, address, host, keep_alive_ms)
+    }
+
+    /// A controller of the discovery service.
+    pub fn discovery(running: &Running, host: &str) -> Self {
+        let (handle, nqn) = (running.handle(), diskside_nvme::DISCOVERY_NQN);
+        let address = handle.local_addresses()[0];
+        Self::of(nqn, Box::new(tcp(address)), handle, Some(address), host, 0).unwrap()
+    }
+
+    fn of(
+        nqn: &str,
+        wire: Box<dyn Wire>,
+        handle: &Handle,
+        address: Option<SocketAddr>,
+        host: &str,
+        keep_alive_ms: u32,
+    ) -> Result<Self, Status> {
         let mut admin = Queue::negotiate(wire).unwrap();
-        let id = admin.connect(&nqn, host, 0, 32, CONTROLLER_ID_DYNAMIC, keep_alive_ms)?;
+        let id = admin.connect(nqn, host, 0, 32, CONTROLLER_ID_DYNAMIC, keep_alive_ms)?;
         let cc = Cc::default().with_enable(1).with_iosqes(6).with_iocqes(4);
         admin.command(Sqe::property_set(property::CC, false, cc.0.into()), None, 0).ok();
         Ok(Self { admin, id, address, handle: handle.clone(), host: host.to_owned() })
