@@ -1,0 +1,182 @@
+//! What users do wrong, what functions do wrong, and what they are told: exit code and exact words.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Case {
+    dir: tempfile::TempDir,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    /// A function whose body is `body`, in a file.
+    fn function(&self, body: &str) -> PathBuf {
+        let source = format!(
+            "#include \"diskside.h\"\nSEC(\"read/f\")\n\
+             __s64 f(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {{\n\
+             {body}\n}}\n"
+        );
+        self.file("f.bpf.c", source.as_bytes())
+    }
+
+    /// Exit code and standard error, the directory's path left out.
+    fn run(&self, args: &[&dyn AsRef<std::ffi::OsStr>]) -> (i32, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_diskside")).args(args).output().expect("diskside runs");
+        let said = String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", self.dir.path().display()), "");
+        (output.status.code().expect("ended by itself"), said.trim_end().to_owned())
+    }
+
+    fn run_over(&self, function: &Path, input: &Path, extra: &[&str]) -> (i32, String) {
+        let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"run", &function, &input];
+        args.extend(extra.iter().map(|e| e as &dyn AsRef<std::ffi::OsStr>));
+        self.run(&args)
+    }
+}
+
+#[test]
+fn an_access_past_the_input_names_instruction_line_region_offset_and_bound() {
+    let case = Case::new();
+    let f = case.function("*out = in[in_len / 8];\nreturn 8;");
+    let input = case.file("in", &[0; 64]);
+    for tier in ["interp", "cranelift"] {
+        let (code, said) = case.run_over(&f, &input, &["--tier", tier]);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("in, bytes 0..64: read/f was stopped at instruction"), "{said}");
+        assert!(said.contains("f.bpf.c:4: *out = in[in_len / 8];"), "{said}");
+        assert!(
+            said.ends_with("out-of-bounds read of 8 bytes of input at offset 64, which is 64 bytes long"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_last_trip_of_a_hoisted_loop_traps_where_the_checked_loop_does() {
+    let case = Case::new();
+    // One element too many: the guard covers the trips before it, the checked copy traps in it.
+    let f = case.function("__u64 s = 0;\nfor (__u64 i = 0; i <= in_len / 8; i++)\ns += in[i];\n*out = s;\nreturn 8;");
+    let input = case.file("in", &[1; 80_000]);
+    let (code, interpreted) = case.run_over(&f, &input, &["--tier", "interp"]);
+    assert_eq!(code, 1, "{interpreted}");
+    assert!(interpreted.contains("out-of-bounds read of 8 bytes of input at offset 80000"), "{interpreted}");
+    assert_eq!(case.run_over(&f, &input, &["--tier", "cranelift"]), (1, interpreted));
+}
+
+#[test]
+fn an_endless_loop_runs_out_of_budget_or_meets_its_deadline() {
+    let case = Case::new();
+    let f = case.function("volatile __u64 x = 1;\nwhile (x)\n;\nreturn 0;");
+    let input = case.file("in", b"x");
+    let (code, said) = case.run_over(&f, &input, &["--budget", "1000"]);
+    assert_eq!(code, 1);
+    assert!(said.ends_with("the budget of loop iterations is used up"), "{said}");
+    let (code, said) = case.run_over(&f, &input, &["--budget", "100000000000", "--deadline-ms", "50"]);
+    assert_eq!(code, 1);
+    assert!(said.ends_with("the deadline passed"), "{said}");
+}
+
+#[test]
+fn what_a_function_returns_is_checked() {
+    let case = Case::new();
+    let input = case.file("in", b"12345678");
+    let (code, said) = case.run_over(&case.function("return -DS_EINVAL;"), &input, &[]);
+    assert_eq!(
+        (code, said.as_str()),
+        (1, "diskside: in, bytes 0..8: read/f returned -22: Invalid argument (os error 22)")
+    );
+    let (code, said) = case.run_over(&case.function("return 1 << 20;"), &input, &[]);
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            1,
+            "diskside: in, bytes 0..8: read/f returned 1048576, but its output holds 4104 bytes; ask for more with DS_OUTPUT in its source"
+        )
+    );
+}
+
+#[test]
+fn refused_and_broken_functions_exit_with_3() {
+    let case = Case::new();
+    let input = case.file("in", b"x");
+    let (code, said) = case.run_over(&case.function("return *(__s64 *)0;"), &input, &[]);
+    assert_eq!(code, 3, "{said}");
+    let (code, said) = case.run_over(&case.function("this is no C"), &input, &[]);
+    assert_eq!(code, 3);
+    assert!(said.starts_with("diskside: f.bpf.c does not compile:"), "{said}");
+    let object = case.file("x.o", b"\x7fELF and no more");
+    assert_eq!(case.run_over(&object, &input, &[]).0, 3);
+    let (code, said) = case.run_over(&case.function("extern __u64 ds_finf(void); return ds_finf();"), &input, &[]);
+    assert_eq!(code, 3);
+    assert!(said.contains("ds_finf") && said.contains("ds_find"), "names what is missing and what is near: {said}");
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_says_what_is_right() {
+    let case = Case::new();
+    let input = case.file("in", b"x\n");
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "stats65", "in"], "no function is called `stats65` (did you mean stats64"),
+        (
+            &["run", "grep_count", "IN", "--arg", "patern=x"],
+            "the function has no argument `patern`; it has row_len, pattern",
+        ),
+        (&["run", "grep_count", "IN", "--arg", "row_len=-1"], "argument `row_len`: `-1` is not a number (u32)"),
+        (&["run", "grep_count", "IN", "--arg", "pattern"], "--arg pattern: write NAME=VALUE"),
+        (&["run", "wc", "IN", "--split", "words"], "use lines, records:N (N bytes a record) or none"),
+        (&["run", "wc", "IN", "--chunk", "8XB"], "`xb` is no unit"),
+        (&["explain", "V9999"], "no code V9999"),
+        (&["info", "nvme://x"], "does not start with nvme-tcp://"),
+    ];
+    for (args, expected) in cases {
+        let path = input.display().to_string();
+        let args: Vec<String> = args.iter().map(|a| if *a == "IN" { path.clone() } else { (*a).to_owned() }).collect();
+        let args: Vec<&dyn AsRef<std::ffi::OsStr>> = args.iter().map(|a| a as &dyn AsRef<std::ffi::OsStr>).collect();
+        let (code, said) = case.run(&args);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(expected), "expected {expected:?} in {said:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_exit_with_4() {
+    let case = Case::new();
+    let missing = case.dir.path().join("missing");
+    let (code, said) = case.run_over(Path::new("wc"), &missing, &[]);
+    assert_eq!((code, said.as_str()), (4, "diskside: cannot open missing: No such file or directory (os error 2)"));
+    let (code, said) = case.run_over(Path::new("wc"), case.dir.path(), &[]);
+    assert_eq!(code, 4);
+    assert!(said.contains("is a directory"), "{said}");
+}
+
+#[test]
+fn an_empty_file_has_a_result() {
+    let case = Case::new();
+    let input = case.file("in", b"");
+    let output = Command::new(env!("CARGO_BIN_EXE_diskside")).args(["run", "wc"]).arg(&input).output().expect("runs");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "lines  0\nwords  0\nbytes  0\n");
+}
+
+#[test]
+fn a_result_file_appears_whole_or_not_at_all() {
+    let case = Case::new();
+    let input = case.file("in", &[7; 4096]);
+    let out = case.dir.path().join("out");
+    let bad = case.function("return -DS_EINVAL;");
+    let (code, _) = case.run(&[&"run", &bad, &input, &"--out", &out]);
+    assert_eq!(code, 1);
+    assert!(!out.exists() && !out.with_extension("partial").exists());
+    let good = case.function("*out = in[0];\nreturn 8;");
+    let (code, said) = case.run(&[&"run", &good, &input, &"--out", &out]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(std::fs::read(&out).expect("written"), [7; 8]);
+}

@@ -1,0 +1,210 @@
+//! A call gives the same result however its input is cut, on however many threads, in every tier.
+
+use diskside_engine::{Call, CallError, Engine, Function, Sink, Source, State, TierChoice};
+use diskside_sbpf::activation::Tier;
+use diskside_sbpf::asm::assemble;
+use diskside_sbpf::image::Kind;
+use diskside_sbpf::machine::CancelToken;
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn engine() -> Engine {
+    Engine::new(diskside_sbpf::helpers::standard())
+}
+
+/// Assembles a `read` program.
+fn function(engine: &Engine, text: &str) -> Function {
+    let assembly = assemble(text).expect("the test's program assembles");
+    let image = assembly.into_image(Kind::Read, engine.helpers()).expect("the test's program links");
+    Function::from_image(&Arc::new(image), None, engine.helpers()).expect("the test's program verifies")
+}
+
+/// Copies its input to its output.
+const COPY: &str = "
+    mov %r6, %r1
+    mov %r7, %r3
+    call helper ds_memcpy
+    mov %r0, %r7
+    exit";
+
+fn bytes(b: &[u8]) -> Vec<Source> {
+    vec![Source::Bytes { name: "memory".into(), bytes: b.into() }]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn chunks_of_lines_put_together_are_the_input(
+        lines in proptest::collection::vec("[a-z]{0,40}", 0..60),
+        ends in any::<bool>(),
+        chunk in 1usize..200,
+        threads in 1usize..4,
+        from_file in any::<bool>(),
+    ) {
+        let mut input = lines.join("\n");
+        if ends {
+            input.push('\n');
+        }
+        let engine = engine();
+        let f = function(&engine, COPY);
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), &input).expect("written");
+        let sources = if from_file { vec![Source::file(file.path())] } else { bytes(input.as_bytes()) };
+        let mut call = Call::new(&f, sources, Vec::new());
+        call.chunk_len = chunk;
+        call.threads = threads;
+        call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+        let outcome = engine.run(&call, &mut Sink::Memory).expect("runs");
+        prop_assert_eq!(outcome.result, input.as_bytes());
+        prop_assert_eq!(outcome.stats.input_bytes, input.len() as u64);
+    }
+
+    #[test]
+    fn ranges_that_cover_a_file_see_each_line_once(
+        lines in proptest::collection::vec("[a-z]{0,30}", 1..50),
+        cuts in proptest::collection::vec(0usize..1000, 0..5),
+        chunk in 1usize..100,
+    ) {
+        let input = lines.join("\n") + "\n";
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), &input).expect("written");
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c % (input.len() + 1)).collect();
+        cuts.extend([0, input.len()]);
+        cuts.sort_unstable();
+        let engine = engine();
+        let f = function(&engine, COPY);
+        let mut joined = Vec::new();
+        for pair in cuts.windows(2) {
+            let range = pair[0] as u64..pair[1] as u64;
+            let source = Source::File { path: file.path().to_owned(), range: Some(range) };
+            let mut call = Call::new(&f, vec![source], Vec::new());
+            call.chunk_len = chunk;
+            call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+            joined.extend(engine.run(&call, &mut Sink::Memory).expect("runs").result);
+        }
+        prop_assert_eq!(joined, input.as_bytes());
+    }
+}
+
+#[test]
+fn a_source_of_fixed_records_is_cut_at_records() {
+    let engine = engine();
+    // Returns the chunk's length as 8 bytes.
+    let f = function(&engine, "stxdw [%r1], %r3\nmov %r0, 8\nexit");
+    let mut call = Call::new(&f, bytes(&[1; 100]), Vec::new());
+    call.chunk_len = 30;
+    call.split = Some(diskside_engine::split::Split::Fixed(12));
+    let result = engine.run(&call, &mut Sink::Memory).expect("runs").result;
+    let lens: Vec<u64> = result.chunks(8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes"))).collect();
+    assert_eq!(lens, [24, 24, 24, 24, 4], "whole records, and at the end what is left");
+}
+
+#[test]
+fn a_record_without_an_end_is_refused_at_its_limit_and_not_before() {
+    let engine = engine();
+    let f = function(&engine, "mov %r0, 0\nexit");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(diskside_engine::split::RECORD_LEN_MAX as u64 + (9 << 20)).expect("sparse");
+    let mut call = Call::new(&f, vec![Source::file(file.path())], Vec::new());
+    call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+    match engine.run(&call, &mut Sink::Memory) {
+        Err(CallError::RecordTooLong { place, max }) => {
+            assert_eq!((place.range.start, max), (0, diskside_engine::split::RECORD_LEN_MAX));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_an_error_that_says_where() {
+    let engine = engine();
+    let f = function(&engine, "mov %r0, 0\nexit");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(256 << 20).expect("sparse");
+    let mut call = Call::new(&f, vec![Source::file(file.path())], Vec::new());
+    call.chunk_len = 1 << 20;
+    // The first chunk's run shortens the file, long before the reader is at its end.
+    let progress = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    call.progress = Some(Arc::clone(&progress));
+    let handle = file.as_file().try_clone().expect("cloned");
+    let result = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            handle.set_len(1 << 20).expect("shortened");
+        });
+        engine.run(&call, &mut Sink::Memory)
+    });
+    let error = result.expect_err("the file was shortened").to_string();
+    assert!(error.contains("was shortened while it was read: it ends at byte 1048576"), "{error}");
+}
+
+#[test]
+fn every_tier_gives_the_same_trap_at_the_same_place() {
+    let engine = engine();
+    let f = function(&engine, "ldxdw %r0, [%r2+8]\nexit");
+    let mut errors = Vec::new();
+    for tier in [Tier::Interpreter, Tier::Cranelift] {
+        let mut call = Call::new(&f, bytes(&[0; 12]), Vec::new());
+        call.tier = TierChoice::Only(tier);
+        errors.push(engine.run(&call, &mut Sink::Memory).expect_err("out of bounds").to_string());
+    }
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].starts_with("memory, bytes 0..12: "), "{}", errors[0]);
+}
+
+#[test]
+fn a_cancelled_call_ends_promptly_also_in_a_long_loop() {
+    let engine = engine();
+    // Sums bytes over and over, for ever.
+    let f = function(
+        &engine,
+        "mov %r4, 0\nagain:\nmov %r5, 0\nmov %r6, %r2\nnext:\nldxb %r0, [%r6]\nadd %r4, %r0\nadd %r6, 1\n\
+         add %r5, 1\njlt %r5, %r3, next\nja again",
+    );
+    let cancel = CancelToken::new();
+    let mut call = Call::new(&f, bytes(&vec![1; 64 << 20]), Vec::new());
+    call.limits.budget = Some(u64::MAX / 2);
+    call.limits.cancel = Some(cancel.clone());
+    call.chunk_len = 64 << 20;
+    let (result, after) = std::thread::scope(|scope| {
+        let pulled = scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            cancel.cancel();
+            Instant::now()
+        });
+        let result = engine.run(&call, &mut Sink::Memory);
+        (result, pulled.join().expect("no panic").elapsed())
+    });
+    assert!(result.expect_err("cancelled").to_string().ends_with("the call was cancelled"));
+    // A bound for a broken test only: how fast it really is, the bench says.
+    assert!(after < Duration::from_secs(5), "{after:?}");
+}
+
+#[test]
+fn state_is_shared_by_calls_and_makes_them_impure() {
+    let engine = engine();
+    // state[0] += 1; returns it as 8 bytes.
+    let f = function(
+        &engine,
+        "lddw %r6, 0xb0000000000\nldxdw %r7, [%r6]\nadd %r7, 1\nstxdw [%r6], %r7\nstxdw [%r1], %r7\nmov %r0, 8\nexit",
+    );
+    assert!(!f.is_pure());
+    let state = State::new(8);
+    for expected in 1..=3u64 {
+        let mut call = Call::new(&f, bytes(b"x"), Vec::new());
+        call.state = Some(state.clone());
+        call.threads = 4;
+        let outcome = engine.run(&call, &mut Sink::Memory).expect("runs");
+        assert_eq!(outcome.result, expected.to_le_bytes());
+        assert_eq!(outcome.stats.threads, 1, "a program with effects runs on one thread");
+    }
+    state.clear(0, usize::MAX);
+    assert_eq!(state.snapshot(), [0; 8]);
+    let call = Call::new(&f, bytes(b"x"), Vec::new());
+    let error = engine.run(&call, &mut Sink::Memory).expect_err("no state is mapped").to_string();
+    assert!(error.contains("of state at offset 0, where nothing is mapped"), "{error}");
+}
