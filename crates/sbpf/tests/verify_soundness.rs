@@ -290,6 +290,8 @@ fn program(random: &mut Random, helpers: &HelperSet) -> Image {
     body(&mut code, random, kind, gentle, main_len, Some(callee));
     let start = code.len();
     assert_eq!(start, callee, "the callee starts where the calls go");
+    // The callee may write where its second argument points to.
+    code.push(if gentle || random.below(2) == 0 { slot(0xb7, 0, 0, 0, 0) } else { slot(0x7a, 2, 0, 0, 3) });
     prologue(&mut code, random, kind);
     body(&mut code, random, kind, gentle, 12, None);
     let mut image = Image::from_code("random", kind, code, imports.to_vec());
@@ -344,7 +346,7 @@ fn body(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, gentle: bool, len
         if !gentle && random.below(8) == 0 {
             off -= 4;
         }
-        match random.below(18) {
+        match random.below(20) {
             0 => code.push(slot(0xb7, r, 0, 0, imm)),
             1 | 2 => code.push(slot(0xbf, r, s, 0, 0)),
             3 => code.push(slot(0x07, r, 0, 0, imm)),
@@ -364,14 +366,10 @@ fn body(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, gentle: bool, len
             }
             15 if len > 12 && left < 10 => code.push(slot(0x55, r, 0, -3, 1)),
             15 if !gentle => code.push(slot(0xdb, 7, r, -8 * random.below(2) as i16, random.below(2) as i32)),
-            16 if callee.is_some() && left > 6 => {
-                code.push(slot(0xbf, context_register(kind), 6, 0, 0));
-                for r in 2..=4 {
-                    code.push(slot(0xbf, r, [0, 7, 8, 9][random.below(4)], 0, 0));
-                }
-                let distance = callee.unwrap_or_default() as i32 - code.len() as i32 - 1;
-                code.push(slot(0x85, 0, 1, 0, distance));
-            }
+            16 if left > 6 => match callee {
+                Some(callee) => call(code, random, kind, callee),
+                None => code.push(slot(0x07, 8, 0, 0, imm)),
+            },
             17 if !gentle && left > 6 => {
                 let copy = random.below(2) as i32;
                 code.push(slot(0xbf, 1, 7, 0, 0));
@@ -383,6 +381,8 @@ fn body(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, gentle: bool, len
                 code.push(slot(0xb7, 3, 0, 0, random.below(9) as i32));
                 code.push(slot(0x85, 0, 0, 0, 1 + copy));
             }
+            18 if !gentle && left > 10 => overwrite_a_spill(code, random, kind, callee),
+            19 if left > 8 && random.below(if gentle { 8 } else { 2 }) == 0 => hide_an_address(code, random, kind),
             _ if left > 3 => {
                 code.push(slot(0xb7, 1, 0, 0, 64));
                 code.push(slot(0x85, 0, 0, 0, 0));
@@ -391,6 +391,68 @@ fn body(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, gentle: bool, len
         }
     }
     code.push(slot(0x95, 0, 0, 0, 0));
+}
+
+/// A field of the context that is 0 in every run, which the verifier does not know.
+fn zero_field(kind: Kind) -> i16 {
+    if kind == Kind::Kernel { 16 } else { 24 }
+}
+
+/// Spills an address, has the stack written by other means, fills and uses the address: what comes
+/// back may be something else.
+fn overwrite_a_spill(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, callee: Option<usize>) {
+    let spill = -8 * (1 + random.below(8) as i16);
+    let (address, off) = [(6, 24), (7, 0)][random.below(2)];
+    code.push(slot(0x7b, 10, address, spill, 0));
+    match (random.below(5), callee) {
+        (0, Some(callee)) => call(code, random, kind, callee),
+        (1, _) => {
+            code.push(slot(0x79, 9, 6, zero_field(kind), 0));
+            code.push(slot(0x0f, 9, 7, 0, 0));
+            code.push(slot(0x7a, 9, 0, 0, 5));
+        }
+        (2, _) => {
+            code.push(slot(0x79, 9, 6, zero_field(kind), 0));
+            code.push(slot(0x7b, 10, 9, spill, 0));
+        }
+        (3, _) => {
+            code.push(slot(0x79, 9, 6, zero_field(kind), 0));
+            code.push(slot(0x73, 10, 9, spill + random.below(8) as i16, 0));
+        }
+        _ => {
+            code.push(slot(0xbf, 1, 7, 0, 0));
+            code.push(slot(0xb7, 2, 0, 0, 1));
+            code.push(slot(0xb7, 3, 0, 0, 8));
+            code.push(slot(0x85, 0, 0, 0, 1));
+        }
+    }
+    code.push(slot(0x79, 8, 10, spill, 0));
+    code.push(slot(0x79, 0, 8, off, 0));
+}
+
+/// Takes a stack address out of sight, by a path or by memory, and uses it.
+fn hide_an_address(code: &mut Vec<Slot>, random: &mut Random, kind: Kind) {
+    code.push(slot(0x79, 0, 6, zero_field(kind), 0));
+    code.push(slot(0xbf, 8, 7, 0, 0));
+    let result = if kind == Kind::Kernel { 40 } else { 80 };
+    if random.below(2) == 0 || kind == Kind::Read {
+        code.push(slot(0x15, 0, 0, 1, 0));
+        code.push(slot(0xb7, 8, 0, 0, 8));
+    } else {
+        code.push(slot(0x7b, 6, 8, result, 0));
+        code.push(slot(0x79, 8, 6, result, 0));
+    }
+    code.push(slot(0x79, 0, 8, 0, 0));
+}
+
+/// Calls the other function, which gets the context and a stack address.
+fn call(code: &mut Vec<Slot>, random: &mut Random, kind: Kind, callee: usize) {
+    code.push(slot(0xbf, context_register(kind), 6, 0, 0));
+    code.push(slot(0xbf, 2, 7, 0, 0));
+    for r in 3..=4 {
+        code.push(slot(0xbf, r, [0, 7, 8, 9][random.below(4)], 0, 0));
+    }
+    code.push(slot(0x85, 0, 1, 0, callee as i32 - code.len() as i32 - 1));
 }
 
 fn slot(opcode: u8, dst: u8, src: u8, off: i16, imm: i32) -> Slot {
