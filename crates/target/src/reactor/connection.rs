@@ -25,6 +25,8 @@ pub(super) struct Connection {
     pub(super) tasks: usize,
     /// The peer reads too slowly for blocks to be held until it has.
     pub(super) copy_reads: bool,
+    /// Bytes of volumes that were fetched into the cache for the batch that is being put together.
+    pub(super) prefetched_bytes: u32,
     link: Link,
     peer: String,
     phase: Phase,
@@ -93,6 +95,7 @@ impl Connection {
             counters: None,
             tasks: 0,
             copy_reads: false,
+            prefetched_bytes: 0,
             link,
             peer,
             phase: Phase::Open,
@@ -213,6 +216,7 @@ impl Connection {
     /// Lets the machine go as far as it gets. True when the connection is over and holds nothing any more.
     pub(super) fn settle(&mut self, core: &mut Core) -> bool {
         self.dirty = false;
+        self.prefetched_bytes = 0;
         if self.phase == Phase::Open {
             while self.phase == Phase::Open {
                 let fed = self.feed(core);

@@ -76,7 +76,8 @@ impl Connection {
             return false;
         }
         let slice = memory.slice(range.start as usize..range.end as usize);
-        if len as usize <= PREFETCH_BYTES_MAX {
+        if len <= PREFETCH_LEN_MAX && self.prefetched_bytes + len <= PREFETCH_BYTES_MAX {
+            self.prefetched_bytes += len;
             slice.prefetch();
         }
         let volume = Rc::clone(volume);
@@ -200,6 +201,7 @@ fn count(counters: &Arc<IoCounters>, task: &Task, ended: &Ended) {
     }
 }
 
-/// Reads up to this long are fetched into the cache while their batch is put together. Longer ones would push each
-/// other out, and are streamed well without.
-const PREFETCH_BYTES_MAX: usize = 8 << 10;
+/// Short reads are fetched into the cache while their batch is put together; long ones stream well without.
+const PREFETCH_LEN_MAX: u32 = 8 << 10;
+/// How much is fetched of one batch: more would push each other out before it is sent.
+const PREFETCH_BYTES_MAX: u32 = 128 << 10;
