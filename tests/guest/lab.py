@@ -32,7 +32,6 @@ class Lab:
         self.only = only
         self.directory = Path(tempfile.mkdtemp(prefix="diskside-guest-"))
         self.failures = []
-        self.lines = []
         self.processes = []
 
     def __enter__(self):
@@ -72,10 +71,15 @@ class Lab:
     def expect(self, what, holds):
         if not holds:
             raise Failure(what)
-        self.lines.append(f"  so: {what}")
+        self.say(f"  so: {what}")
 
-    def report(self):
-        return [*self.lines, *(f"  FAILED: {failure}" for failure in self.failures)]
+    def say(self, line):
+        """Shown at once, under the boot's name: boots run side by side, and may hang."""
+        print(f"{self.boot.name}| {line}", flush=True)
+
+    def fail(self, what):
+        self.failures.append(what)
+        self.say(f"  FAILED: {what}")
 
 
 class Target:
@@ -231,10 +235,10 @@ class Guest:
         self.process.stdin.flush()
 
     def say(self, line):
-        self.lab.lines.append(line)
+        self.lab.say(line)
 
     def fail(self, what):
-        self.lab.failures.append(f"{self.name}: {what}")
+        self.lab.fail(f"{self.name}: {what}")
 
 
 def pack(lab, initrd, settings, cases):

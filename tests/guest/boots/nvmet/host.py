@@ -45,7 +45,7 @@ def copy(lab, url, options):
         block = os.urandom(1 << 20)
         source.write_bytes(b"".join(bytes([i]) + block[1:] for i in range(128)))
     lab.diskside("cp", source, url, "--verify", *options, timeout_s=200)
-    lab.lines.append(f"  so: 128 MiB copied and verified {' '.join(options)}")
+    lab.say(f"  so: 128 MiB copied and verified {' '.join(options)}")
 
 
 def fetch(lab, url):

@@ -1,0 +1,5 @@
+/* No C library: what the functions declare of it is here, what they call must not be. */
+#pragma once
+typedef __SIZE_TYPE__ size_t;
+void *aligned_alloc(size_t align, size_t len);
+void free(void *p);
