@@ -231,9 +231,11 @@ impl<'a> Flow<'a> {
     fn block(&mut self, f: usize, block: usize, state: &mut State, round: usize) -> Result<bool, Stop> {
         let code = &self.setting.codes[f];
         let (start, end) = (code.cfg.blocks[block].start, code.cfg.blocks[block].end);
-        self.steps += STEPS_PER_BLOCK + end - start;
-        if self.steps > self.steps_max {
-            return Err(Stop::TooComplex);
+        if self.report.is_none() {
+            self.steps += STEPS_PER_BLOCK + end - start;
+            if self.steps > self.steps_max {
+                return Err(Stop::TooComplex);
+            }
         }
         for at in start..end {
             let Some(insn) = self.setting.codes[f].insns[at] else {

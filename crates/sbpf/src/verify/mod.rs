@@ -100,7 +100,7 @@ pub const CODE_SLOTS_MAX: usize = 1 << 20;
 pub const BLOCKS_MAX: usize = 1 << 16;
 /// The data flow may follow this many instructions, and [`STEPS_PER_SLOT`] for each slot.
 const STEPS_MIN: usize = 1 << 20;
-const STEPS_PER_SLOT: usize = 8;
+const STEPS_PER_SLOT: usize = 24;
 /// Following a block counts as this many instructions more: the join at its end.
 const STEPS_PER_BLOCK: usize = 16;
 /// Frames are a multiple of this.
