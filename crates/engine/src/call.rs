@@ -199,7 +199,7 @@ pub enum CallError {
         /// Where in the source.
         place: Place,
         /// Why.
-        trap: Trap,
+        trap: Box<Trap>,
         /// ` (file:line: text)`, or empty.
         source_line: String,
     },

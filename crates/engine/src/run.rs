@@ -58,7 +58,7 @@ fn run_here(
     results: &mut Results<'_, '_, '_>,
 ) -> Result<Ran, CallError> {
     let mut worker = Worker::new(code, call, log, until)?;
-    while let Some(next) = chunks.next() {
+    for next in chunks.by_ref() {
         let (input, info) = next?;
         let output = worker.run(input.bytes(), &info)?;
         results.add(output, &info)?;
@@ -143,15 +143,13 @@ fn feed(
         }
         Ok::<(), CallError>(())
     };
-    let mut number = 0;
-    for chunk in chunks.by_ref() {
+    for (number, chunk) in (0..).zip(chunks.by_ref()) {
         let (input, info) = chunk?;
         let len = input.bytes().len();
         if jobs.send((number, input, info)).is_err() {
             // Every worker stopped; the first of their errors is the call's.
             break;
         }
-        number += 1;
         advance(call, len);
         while let Ok(message) = done.try_recv() {
             take(message, results)?;

@@ -256,7 +256,7 @@ fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> 
         let text = if l.text.is_empty() { String::new() } else { format!(": {}", l.text) };
         format!(" ({}:{}{text})", l.file, l.line)
     });
-    CallError::Trapped { function: program.entry().section.clone(), place, trap, source_line }
+    CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
 }
 
 fn output_len(program: &Program, value: i64, cap: u64, place: impl Fn() -> Place) -> Result<usize, CallError> {

@@ -98,7 +98,7 @@ impl Run<'_, '_> {
                     return (Status::Trapped, 0);
                 }
             }
-            if !b.ops.last().is_some_and(|(_, i)| *i == b.term_insn) {
+            if b.ops.last().is_none_or(|(_, i)| *i != b.term_insn) {
                 let _ = self.show(func, None, b.term_insn, &vars);
             }
             block = match b.term {

@@ -91,7 +91,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
     let mut weakened = false;
     let mut proposals = Vec::new();
     let mut varies = Vec::new();
-    for v in 0..hypotheses.of.len() {
+    for (v, refuted) in refuted.iter_mut().enumerate() {
         let var = Var(v as u16);
         let latch = match pass.latch.get(var) {
             Form::Linear(l) => Some(l),
@@ -105,13 +105,13 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
                     .is_some_and(|c| latch.is_some_and(|l| l.terms == [(of, 1)] && (l.lo, l.hi) == (c, c)));
                 if !holds {
                     hypotheses.of[v] = Hypothesis::Steps;
-                    refuted[v] = true;
+                    *refuted = true;
                     weakened = true;
                 }
             }
             Hypothesis::Steps if step_of(var, pass).is_some() => {}
             Hypothesis::Steps => match latch {
-                Some(Linear { terms, lo, hi }) if lo == hi && matches!(terms[..], [(_, 1)]) && !refuted[v] => {
+                Some(Linear { terms, lo, hi }) if lo == hi && matches!(terms[..], [(_, 1)]) && !*refuted => {
                     // It takes over another variable's value of this trip.
                     let of = terms[0].0;
                     match exact_step_of(of, pass).and_then(|step| lo.checked_sub(step)) {

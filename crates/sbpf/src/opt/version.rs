@@ -277,9 +277,7 @@ impl Versioning<'_> {
         }
         ops.push(limit);
         // room = bytes that stay free behind the last byte of the first trip.
-        let mut trips = Vec::new();
-        trips.push(sub(room, start.into()));
-        trips.push(sub(room, Value::Imm(c.end - c.lo)));
+        let trips = vec![sub(room, start.into()), sub(room, Value::Imm(c.end - c.lo))];
         let mut lower = Vec::new();
         let mut at_most = |distance: Var, step: i64| {
             if step > 0 {
