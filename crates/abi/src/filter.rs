@@ -5,9 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `struct ds_filter`.
 #[repr(C)]
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct DsFilter {
     /// `enum ds_filter_op`: 0 eq, 1 ne, 2 lt, 3 le, 4 gt, 5 ge, 6 between (both ends belong to it).
     pub op: U32,

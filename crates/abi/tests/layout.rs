@@ -1,17 +1,14 @@
 //! The header and its mirror describe one layout, in every compiler at hand.
 
 use diskside_abi::HEADERS;
-use diskside_abi::context::{
-    BpfXrp, DsCall, DsExec, DsKernel, DsNext, DsRange, DsTraverse, LambdaContext,
-};
+use diskside_abi::context::{BpfXrp, DsCall, DsExec, DsKernel, DsNext, DsRange, DsTraverse, LambdaContext};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 /// C source whose compilation fails where the mirror and the header differ.
 fn assertions() -> String {
-    let mut c =
-        String::from("#include \"diskside.h\"\n#include \"lambda_io.h\"\n#include \"xrp.h\"\n");
+    let mut c = String::from("#include \"diskside.h\"\n#include \"lambda_io.h\"\n#include \"xrp.h\"\n");
     let structs: [(_, _, &[_]); 8] = [
         ("ds_call", DsCall::LEN_BYTES, DsCall::FIELDS),
         ("ds_next", DsNext::LEN_BYTES, DsNext::FIELDS),
@@ -35,18 +32,10 @@ fn assertions() -> String {
 fn compilers(names: &[&str]) -> Vec<String> {
     let found: Vec<String> = names
         .iter()
-        .filter(|n| {
-            Command::new(n)
-                .arg("--version")
-                .output()
-                .is_ok_and(|o| o.status.success())
-        })
+        .filter(|n| Command::new(n).arg("--version").output().is_ok_and(|o| o.status.success()))
         .map(|n| (*n).to_owned())
         .collect();
-    assert!(
-        !found.is_empty(),
-        "none of {names:?} is installed; on Debian: apt-get install clang"
-    );
+    assert!(!found.is_empty(), "none of {names:?} is installed; on Debian: apt-get install clang");
     found
 }
 
@@ -59,11 +48,7 @@ fn compile(compiler: &str, flags: &[&str], directory: &Path, source: &str) {
         .arg(&file)
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{compiler} {flags:?}:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{compiler} {flags:?}:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn with_headers(test: impl Fn(&Path)) {
@@ -75,8 +60,7 @@ fn with_headers(test: impl Fn(&Path)) {
 }
 
 const CLANGS: [&str; 10] = [
-    "clang", "clang-14", "clang-15", "clang-16", "clang-17", "clang-18", "clang-19", "clang-20",
-    "clang-21", "clang-22",
+    "clang", "clang-14", "clang-15", "clang-16", "clang-17", "clang-18", "clang-19", "clang-20", "clang-21", "clang-22",
 ];
 
 #[test]
@@ -100,13 +84,9 @@ fn native_compilers_take_the_same_source() {
 #[test]
 fn a_mirror_that_differs_is_found() {
     with_headers(|directory| {
-        let wrong = assertions().replace(
-            "DS_FIELD(struct ds_call, flags, 4)",
-            "DS_FIELD(struct ds_call, flags, 8)",
-        );
+        let wrong = assertions().replace("DS_FIELD(struct ds_call, flags, 4)", "DS_FIELD(struct ds_call, flags, 8)");
         assert_ne!(wrong, assertions());
-        let failed =
-            std::panic::catch_unwind(|| compile("clang", &["-target", "bpf"], directory, &wrong));
+        let failed = std::panic::catch_unwind(|| compile("clang", &["-target", "bpf"], directory, &wrong));
         assert!(failed.is_err());
     });
 }
@@ -122,10 +102,7 @@ fn big_endian_is_refused_by_name() {
             .unwrap();
         assert!(!output.status.success());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            said.contains("Diskside runs little-endian programs"),
-            "{said}"
-        );
+        assert!(said.contains("Diskside runs little-endian programs"), "{said}");
     });
 }
 

@@ -20,23 +20,29 @@ fn list<T: ToString>(values: &[T]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Runs whole and in chunks at row ends.
-fn check_knn(
-    name: &str,
-    input: &[u8],
+/// Rows to search, and what must be found.
+struct Knn<'a> {
+    input: &'a [u8],
     row_len: usize,
     k: usize,
-    metric: &str,
-    target: &str,
-    expected: &[u64],
-    picks: &[Index],
-) {
-    let (row_len_text, k) = (row_len.to_string(), k.to_string());
-    let args = [("row_len", &*row_len_text), ("k", &*k), ("metric", metric), ("target", target)];
-    let function = shipped(name);
-    assert_eq!(words(&function.run(input, &args).unwrap()), expected, "{name}");
-    let in_chunks = function.run_in_chunks(input, &cuts(picks, input.len(), row_len), &args).unwrap();
-    assert_eq!(words(&in_chunks), expected, "{name} in chunks");
+    manhattan: bool,
+    target: String,
+    distances: &'a [u64],
+}
+
+impl Knn<'_> {
+    /// Runs whole and in chunks at row ends.
+    fn check(&self, name: &str, picks: &[Index]) {
+        let expected = nearest(self.distances, self.k);
+        let (row_len, k) = (self.row_len.to_string(), self.k.to_string());
+        let metric = ["squared", "manhattan"][usize::from(self.manhattan)];
+        let args = [("row_len", &*row_len), ("k", &k), ("metric", metric), ("target", &self.target)];
+        let function = shipped(name);
+        assert_eq!(words(&function.run(self.input, &args).unwrap()), expected, "{name}");
+        let cuts = cuts(picks, self.input.len(), self.row_len);
+        let in_chunks = function.run_in_chunks(self.input, &cuts, &args).unwrap();
+        assert_eq!(words(&in_chunks), expected, "{name} in chunks");
+    }
 }
 
 proptest! {
@@ -50,8 +56,7 @@ proptest! {
             row.iter().zip(target).map(|(a, b)| u64::from(a.abs_diff(*b))).map(|d| if manhattan { d } else { d * d }).sum()
         };
         let distances: Vec<u64> = bytes.chunks_exact(n).map(distance).collect();
-        let metric = if manhattan { "manhattan" } else { "squared" };
-        check_knn("knn", &bytes[..rows * n], n, k, metric, &list(target), &nearest(&distances, k), &picks);
+        Knn { input: &bytes[..rows * n], row_len: n, k, manhattan, target: list(target), distances: &distances }.check("knn", &picks);
     }
 
     #[test]
@@ -64,8 +69,7 @@ proptest! {
         };
         let distances: Vec<u64> = values.chunks_exact(n).map(distance).collect();
         let input = bytes_of(&values[..rows * n], u32::to_le_bytes);
-        let metric = if manhattan { "manhattan" } else { "squared" };
-        check_knn("knn_u32", &input, 4 * n, k, metric, &list(target), &nearest(&distances, k), &picks);
+        Knn { input: &input, row_len: 4 * n, k, manhattan, target: list(target), distances: &distances }.check("knn_u32", &picks);
     }
 
     #[test]
@@ -82,8 +86,7 @@ proptest! {
         };
         let distances: Vec<u64> = values.chunks_exact(n).map(distance).collect();
         let input = bytes_of(&values[..rows * n], f32::to_le_bytes);
-        let metric = if manhattan { "manhattan" } else { "squared" };
-        check_knn("knn_f32", &input, 4 * n, k, metric, &list(&target), &nearest(&distances, k), &picks);
+        Knn { input: &input, row_len: 4 * n, k, manhattan, target: list(&target), distances: &distances }.check("knn_f32", &picks);
     }
 
     #[test]
