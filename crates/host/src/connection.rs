@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -19,6 +18,7 @@ use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged};
 use crate::options::ConnectOptions;
 use crate::queue::{Queue, QueueOrder, Report, ToControl};
+use crate::route::{Peer, Route, Transport, Wired};
 use crate::stats::{Counters, Stats};
 use crate::url::{PORT_DEFAULT, Url};
 use crate::volume::{Volume, VolumeState, refuse};
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// System calls and sleeps of each queue's ring.
     pub(crate) ring_stats: Vec<(AtomicU64, AtomicU64)>,
-    address: SocketAddr,
+    route: Route,
     to_control: OnceLock<ToControl>,
     queues: OnceLock<Vec<QueueHandle>>,
     turn: AtomicU64,
@@ -66,11 +66,21 @@ impl Connection {
     pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
         options.check()?;
         let subsystem = subsystem_of(url)?;
-        first_success(url, |address| Self::connect_to(address, subsystem.clone(), options))
+        first_success(url, |route| Self::connect_by(route, subsystem.clone(), options))
     }
 
-    fn connect_to(address: SocketAddr, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
-        let (connection, announced) = Self::begin(Shared::new(address, options), subsystem)?;
+    /// Connects to a subsystem of a target in this process: the same commands and the same checks, without a socket.
+    pub fn embedded(
+        transport: Arc<dyn Transport>,
+        subsystem: Nqn,
+        options: &ConnectOptions,
+    ) -> Result<Self, HostError> {
+        options.check()?;
+        Self::connect_by(Route::Embedded(transport), subsystem, options)
+    }
+
+    fn connect_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
+        let (connection, announced) = Self::begin(Shared::new(route, options), subsystem)?;
         announced.recv().map_err(|_| ended())??;
         Ok(connection)
     }
@@ -80,15 +90,11 @@ impl Connection {
         let options = ConnectOptions { io_queues: 1, ..options.clone() };
         options.check()?;
         let subsystem = subsystem_of(url)?;
-        first_success(url, |address| Self::connect_inline_to(address, subsystem.clone(), &options))
+        first_success(url, |route| Self::connect_inline_by(route, subsystem.clone(), &options))
     }
 
-    fn connect_inline_to(
-        address: SocketAddr,
-        subsystem: Nqn,
-        options: &ConnectOptions,
-    ) -> Result<(Self, Queue), HostError> {
-        let shared = Shared::new(address, options);
+    fn connect_inline_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<(Self, Queue), HostError> {
+        let shared = Shared::new(route, options);
         let (orders, received) = channel();
         let (staging, staged) = sync_channel(options.staging_max);
         let mut queue = Queue::new(1, Arc::clone(&shared), received, staged).map_err(environment)?;
@@ -159,9 +165,9 @@ impl Connection {
         controller.clone().expect("a connection was up once")
     }
 
-    /// The controller's address.
-    pub fn address(&self) -> SocketAddr {
-        self.inner.shared.address
+    /// Where the controller is.
+    pub fn address(&self) -> Peer {
+        self.inner.shared.peer()
     }
 
     /// I/O queues in use.
@@ -233,11 +239,11 @@ fn subsystem_of(url: &Url) -> Result<Nqn, HostError> {
 /// Tries the addresses of a URL's host in turn.
 pub(crate) fn first_success<T>(
     url: &Url,
-    mut attempt: impl FnMut(SocketAddr) -> Result<T, HostError>,
+    mut attempt: impl FnMut(Route) -> Result<T, HostError>,
 ) -> Result<T, HostError> {
     let mut failure = None;
     for address in url.addresses(PORT_DEFAULT)? {
-        match attempt(address) {
+        match attempt(Route::Tcp(address)) {
             Ok(success) => return Ok(success),
             Err(error) => failure = Some(error),
         }
@@ -254,12 +260,12 @@ fn ended() -> HostError {
 }
 
 impl Shared {
-    fn new(address: SocketAddr, options: &ConnectOptions) -> Arc<Self> {
+    fn new(route: Route, options: &ConnectOptions) -> Arc<Self> {
         Arc::new(Self {
             options: options.clone(),
             counters: Counters::default(),
             ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
-            address,
+            route,
             to_control: OnceLock::new(),
             queues: OnceLock::new(),
             turn: AtomicU64::new(0),
@@ -270,8 +276,13 @@ impl Shared {
         })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    pub(crate) fn peer(&self) -> Peer {
+        self.route.peer()
+    }
+
+    /// A new connection for a queue, whose thread `waker` wakes.
+    pub(crate) fn dial(&self, waker: Waker) -> Result<Wired, HostError> {
+        self.route.connect(&self.options, waker)
     }
 
     /// I/O queues, once the first association has said how many.

@@ -16,8 +16,9 @@ use diskside_nvme::{Nqn, Status};
 use crate::connection::Shared;
 use crate::error::HostError;
 use crate::job::{Command, CommandData, CommandFailure, CommandOutcome, Limits};
-use crate::link::{Link, NoMemory, dial};
+use crate::link::{Link, NoMemory};
 use crate::queue::{QueueOrder, Report};
+use crate::route::Peer;
 use crate::stats::add;
 
 /// Buffers that answers to admin commands arrive in.
@@ -139,17 +140,17 @@ impl Control {
 
     /// Brings the controller up and serves it until it is lost. Says whether it was up, and why it ended.
     fn associate(&mut self) -> (bool, HostError) {
-        let address = self.shared.address();
+        let address = self.shared.peer();
         let options = &self.shared.options;
-        let socket = match dial(address, options.connect_timeout, &options.socket) {
-            Ok(socket) => socket,
+        let wired = match self.shared.dial(self.ring.waker()) {
+            Ok(wired) => wired,
             Err(error) => return (false, error),
         };
         let now = Instant::now();
         self.epoch += 1;
         let admin = Admin::new(self.admin_config(), now);
         let mut session = Session {
-            link: Link::new(admin, socket, self.group, self.epoch),
+            link: Link::new(admin, wired, self.group, self.epoch),
             info: None,
             asked: HashMap::new(),
             checking: 0,
@@ -195,11 +196,12 @@ impl Control {
             while let Some(done) = self.ring.next_completion() {
                 session.link.handle(done, now, &mut NoMemory);
             }
+            session.link.take_in(now, &mut NoMemory);
             self.take_events(session, now);
             self.take_orders(session, now);
             if !session.up && now >= session.deadline && session.error.is_none() {
                 let after = self.shared.options.connect_timeout * 3;
-                session.end(HostError::TooSlow { address: self.shared.address(), after });
+                session.end(HostError::TooSlow { address: self.shared.peer(), after });
             }
             session.link.pump(&mut self.ring, now, &mut NoMemory);
             if session.link.is_finished() {
@@ -227,7 +229,7 @@ impl Control {
                 AdminEvent::Completed(completed) => session.complete(completed),
                 AdminEvent::Aborted { aborted: true, .. } => add(&self.shared.counters.aborts, 1),
                 AdminEvent::Closed(source) => {
-                    let error = HostError::Ended { address: self.shared.address(), source };
+                    let error = HostError::Ended { address: self.shared.peer(), source };
                     session.error.get_or_insert(error);
                 }
                 _ => {}
@@ -239,7 +241,7 @@ impl Control {
         let granted = info.io_queues;
         let needed = self.shared.queue_count().unwrap_or(1);
         if granted < needed {
-            return session.end(HostError::Queues { address: self.shared.address(), granted, needed });
+            return session.end(HostError::Queues { address: self.shared.peer(), granted, needed });
         }
         if self.shared.queue_count().is_none()
             && let Err(source) = Shared::start_queues(&self.shared, granted.min(self.shared.options.io_queues))
@@ -463,7 +465,7 @@ impl Session {
         promise.complete(CommandOutcome { result, buffer });
     }
 
-    fn refuse_asked(&mut self, address: std::net::SocketAddr) {
+    fn refuse_asked(&mut self, address: Peer) {
         for answer in self.asked.drain().flat_map(|(_, answers)| answers) {
             let source = ConnectionError::PeerClosed;
             let _ = answer.send(Err(HostError::Ended { address, source }));

@@ -1,6 +1,5 @@
 //! Asking a discovery controller which subsystems there are.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use diskside_io::ring::{Ring, RingConfig};
@@ -9,8 +8,9 @@ use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, Disco
 
 use crate::connection::first_success;
 use crate::error::HostError;
-use crate::link::{Link, NoMemory, dial};
+use crate::link::{Link, NoMemory};
 use crate::options::ConnectOptions;
+use crate::route::Route;
 use crate::url::Url;
 
 /// The subsystems that a target's discovery controller lists.
@@ -19,25 +19,27 @@ use crate::url::Url;
 /// [`DISCOVERY_PORT_DEFAULT`](crate::DISCOVERY_PORT_DEFAULT): write it into the URL.
 pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     options.check()?;
-    first_success(url, |address| discover_at(address, options))
+    first_success(url, |route| discover_by(&route, options))
 }
 
-fn discover_at(address: SocketAddr, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
+fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     let environment = |source| HostError::Environment { what: "making an io_uring", source };
     let config = RingConfig { entries: 8, spin: Duration::ZERO, ..RingConfig::default() };
     let mut ring = Ring::new(&config).map_err(environment)?;
     let group = ring.provide(4, 16 << 10).map_err(environment)?;
-    let socket = dial(address, options.connect_timeout, &options.socket)?;
+    let address = route.peer();
+    let wired = route.connect(options, ring.waker())?;
     let started = Instant::now();
     let after = options.connect_timeout * 3;
     let admin = Admin::new(admin_config(options), started);
-    let mut link = Link::new(admin, socket, group, 1);
+    let mut link = Link::new(admin, wired, group, 1);
     let mut answer = None;
     loop {
         let now = Instant::now();
         while let Some(done) = ring.next_completion() {
             link.handle(done, now, &mut NoMemory);
         }
+        link.take_in(now, &mut NoMemory);
         while let Some(event) = link.machine.poll_event() {
             match event {
                 AdminEvent::Ready(_) => link.machine.discover(now),

@@ -1,11 +1,11 @@
 //! What can go wrong before there is a volume to send requests to.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use diskside_nvme::host::{CommandError, ConnectionError};
 
+use crate::route::Peer;
 use crate::url::UrlError;
 
 /// Why a target, a subsystem or a namespace cannot be used.
@@ -31,11 +31,11 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
-    /// No TCP connection.
+    /// No connection.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// Where to.
-        address: SocketAddr,
+        address: Peer,
         /// What the system said.
         source: io::Error,
     },
@@ -43,7 +43,7 @@ pub enum HostError {
     #[error("{address}: {source}")]
     Ended {
         /// The peer.
-        address: SocketAddr,
+        address: Peer,
         /// Why.
         source: ConnectionError,
     },
@@ -51,7 +51,7 @@ pub enum HostError {
     #[error("{address}: the controller was not up after {} ms", after.as_millis())]
     TooSlow {
         /// The peer.
-        address: SocketAddr,
+        address: Peer,
         /// How long it was given.
         after: Duration,
     },
@@ -83,7 +83,7 @@ pub enum HostError {
     #[error("{address}: the controller granted {granted} I/O queues, {needed} are needed")]
     Queues {
         /// The peer.
-        address: SocketAddr,
+        address: Peer,
         /// What it granted.
         granted: u16,
         /// What is needed.

@@ -20,7 +20,7 @@ use crate::volume::{Volume, nsid_of};
 /// small machine. Losses are treated as for any [`Volume`], but only while the owner turns the queue.
 pub struct InlineVolume {
     /// `None` only while it is being dropped.
-    queue: Option<Queue>,
+    queue: Option<Box<Queue>>,
     volume: Volume,
     /// A queue's ring belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
@@ -32,7 +32,7 @@ impl InlineVolume {
         let nsid = nsid_of(url)?;
         let (connection, queue) = Connection::connect_inline(url, options)?;
         match connection.volume(nsid) {
-            Ok(volume) => Ok(Self { queue: Some(queue), volume, not_send: PhantomData }),
+            Ok(volume) => Ok(Self { queue: Some(Box::new(queue)), volume, not_send: PhantomData }),
             Err(error) => {
                 // Before the connection goes, which waits for its queues.
                 queue.end();

@@ -1,18 +1,15 @@
-//! One TCP connection that drives one state machine of `diskside-nvme` over a ring.
+//! One connection that drives one state machine of `diskside-nvme`, over a ring or over memory.
 
-use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diskside_io::Errno;
 use diskside_io::ring::{Completion, GroupId, Op, Payload, Ring, SEGMENTS_MAX, SendBatch};
-use diskside_io::socket::{SocketOptions, tune};
 use diskside_nvme::host::{Admin, Connection};
 use diskside_nvme::{BufferId, BufferSlice, Buffers, Segment, Transmit};
 
-use crate::error::HostError;
+use crate::route::{Stream, StreamRead, StreamWrite, Wired};
 
 /// What both machines of a host can do.
 pub(crate) trait Machine {
@@ -35,47 +32,60 @@ pub(crate) trait Memory: Buffers {
 /// For commands that carry their data themselves.
 pub(crate) struct NoMemory;
 
-/// A connected socket and its machine.
+/// A connection and its machine.
 pub(crate) struct Link<M> {
     pub(crate) machine: M,
+    wire: Wire,
+    transmit: Transmit,
+    /// The wire is shut down; what is still under way comes to an end.
+    closing: bool,
+}
+
+enum Wire {
+    Socket(Socket),
+    Stream {
+        stream: Box<dyn Stream>,
+        /// What the other end had no room for.
+        unsent: Option<Vec<u8>>,
+    },
+}
+
+struct Socket {
     socket: Arc<OwnedFd>,
     group: GroupId,
     /// Tells this link's completions from those of earlier ones on the same ring.
     epoch: u64,
-    transmit: Transmit,
+    /// Away while it is being sent.
     batch: Option<Box<SendBatch>>,
     receiving: bool,
-    /// The socket is shut down; what is still under way comes to an end.
-    closing: bool,
 }
 
 const RECEIVE: u64 = 0;
 const SEND: u64 = 1;
 
 impl<M: Machine> Link<M> {
-    /// Begins to drive `machine` over a connected socket. Epochs of links on one ring differ.
-    pub(crate) fn new(machine: M, socket: OwnedFd, group: GroupId, epoch: u64) -> Self {
-        Self {
-            machine,
-            socket: Arc::new(socket),
-            group,
-            epoch,
-            transmit: Transmit::new(),
-            batch: Some(Box::default()),
-            receiving: false,
-            closing: false,
-        }
+    /// Begins to drive `machine` over a fresh connection. Epochs of links on one ring differ.
+    pub(crate) fn new(machine: M, wired: Wired, group: GroupId, epoch: u64) -> Self {
+        let wire = match wired {
+            Wired::Stream(stream) => Wire::Stream { stream, unsent: None },
+            Wired::Socket(socket) => {
+                let (socket, batch) = (Arc::new(socket), Some(Box::default()));
+                Wire::Socket(Socket { socket, group, epoch, batch, receiving: false })
+            }
+        };
+        Self { machine, wire, transmit: Transmit::new(), closing: false }
     }
 
     /// Takes a completion of this link's ring.
     pub(crate) fn handle(&mut self, done: Completion, now: Instant, memory: &mut impl Memory) {
-        if done.token >> 1 != self.epoch {
+        let Wire::Socket(socket) = &mut self.wire else { return };
+        if done.token >> 1 != socket.epoch {
             return;
         }
         if done.token & 1 == SEND {
             return self.handle_sent(done);
         }
-        self.receiving = done.more;
+        socket.receiving = done.more;
         match (done.result, done.payload) {
             (Ok(0), _) => self.close(),
             (Ok(_), Payload::Received(bytes)) if !self.closing => self.machine.handle_bytes(now, &bytes, memory),
@@ -84,18 +94,32 @@ impl<M: Machine> Link<M> {
         }
     }
 
+    /// Takes what came without the ring: over memory.
+    pub(crate) fn take_in(&mut self, now: Instant, memory: &mut impl Memory) {
+        while let Wire::Stream { stream, .. } = &mut self.wire
+            && !self.closing
+        {
+            match stream.read() {
+                StreamRead::Bytes(bytes) => self.machine.handle_bytes(now, &bytes, memory),
+                StreamRead::Empty => return,
+                StreamRead::Closed => self.close(),
+            }
+        }
+    }
+
     /// Does what the machine wants: its timers, the next send, the next receive.
     pub(crate) fn pump(&mut self, ring: &mut Ring, now: Instant, memory: &mut impl Memory) {
         if self.machine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.machine.handle_timeout(now, memory);
         }
-        if !self.closing && !self.receiving {
-            let op = Op::Receive { socket: Arc::clone(&self.socket), group: self.group };
-            ring.push(self.epoch << 1 | RECEIVE, op);
-            self.receiving = true;
+        if self.closing {
+            return;
         }
-        self.send(ring, memory);
-        if self.machine.is_over() && self.batch.is_some() && !self.closing {
+        match &mut self.wire {
+            Wire::Socket(socket) => socket.pump(ring, &mut self.machine, &mut self.transmit, memory),
+            Wire::Stream { .. } => self.write_stream(memory),
+        }
+        if self.machine.is_over() && !self.wire.is_sending() {
             self.close();
         }
     }
@@ -105,18 +129,24 @@ impl<M: Machine> Link<M> {
         self.machine.poll_timeout()
     }
 
-    /// Shuts the socket down, so that what is under way ends.
+    /// Shuts the wire down, so that what is under way ends.
     pub(crate) fn close(&mut self) {
         if !self.closing {
             self.closing = true;
-            // It fails when the peer was first, which is as good.
-            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            if let Wire::Socket(socket) = &self.wire {
+                // It fails when the peer was first, which is as good.
+                let _ = rustix::net::shutdown(&socket.socket, rustix::net::Shutdown::Both);
+            }
         }
     }
 
     /// Whether the link is at its end: the kernel has let go of everything, and the machine was told.
     pub(crate) fn is_finished(&mut self) -> bool {
-        let finished = self.closing && !self.receiving && self.batch.is_some();
+        let quiet = match &self.wire {
+            Wire::Socket(socket) => !socket.receiving && socket.batch.is_some(),
+            Wire::Stream { .. } => true,
+        };
+        let finished = self.closing && quiet;
         if finished {
             self.transmit.abandon(|_| {});
             self.machine.handle_close();
@@ -124,29 +154,37 @@ impl<M: Machine> Link<M> {
         finished
     }
 
-    fn send(&mut self, ring: &mut Ring, memory: &impl Memory) {
-        if self.closing {
-            return;
-        }
-        let Some(mut batch) = self.batch.take() else { return };
-        if self.transmit.is_empty() && !self.machine.poll_transmit(&mut self.transmit) {
-            self.batch = Some(batch);
-            return;
-        }
-        for segment in self.transmit.segments().take(SEGMENTS_MAX) {
-            match segment {
-                Segment::Bytes(bytes) => batch.put(bytes),
-                Segment::Buffer(slice) => memory.append(slice, &mut batch),
+    fn write_stream(&mut self, memory: &impl Memory) {
+        while let Wire::Stream { stream, unsent } = &mut self.wire {
+            let bytes = match unsent.take() {
+                Some(bytes) => bytes,
+                None if self.machine.poll_transmit(&mut self.transmit) => {
+                    let mut batch = SendBatch::new();
+                    gather(&self.transmit, usize::MAX, memory, &mut batch);
+                    batch.to_vec()
+                }
+                None => return,
+            };
+            match stream.write(bytes) {
+                StreamWrite::Taken => {
+                    let sent = self.transmit.remaining();
+                    self.transmit.advance(sent, |_| {});
+                    self.machine.handle_transmitted(&mut self.transmit);
+                }
+                StreamWrite::Full(bytes) => {
+                    *unsent = Some(bytes);
+                    return;
+                }
+                StreamWrite::Closed => return self.close(),
             }
         }
-        ring.push(self.epoch << 1 | SEND, Op::Send { socket: Arc::clone(&self.socket), batch });
     }
 
     fn handle_sent(&mut self, done: Completion) {
-        if let Payload::Batch(mut batch) = done.payload {
+        if let (Payload::Batch(mut batch), Wire::Socket(socket)) = (done.payload, &mut self.wire) {
             // Lets go of the buffers before the machine reports what they were for.
             batch.clear();
-            self.batch = Some(batch);
+            socket.batch = Some(batch);
         }
         match done.result {
             Ok(sent) if !self.closing => {
@@ -162,12 +200,40 @@ impl<M: Machine> Link<M> {
     }
 }
 
-/// A TCP connection to `address`.
-pub(crate) fn dial(address: SocketAddr, timeout: Duration, options: &SocketOptions) -> Result<OwnedFd, HostError> {
-    let failed = |source: io::Error| HostError::Connect { address, source };
-    let socket = OwnedFd::from(TcpStream::connect_timeout(&address, timeout).map_err(failed)?);
-    tune(&socket, options).map_err(failed)?;
-    Ok(socket)
+impl Wire {
+    fn is_sending(&self) -> bool {
+        match self {
+            Self::Socket(socket) => socket.batch.is_none(),
+            Self::Stream { unsent, .. } => unsent.is_some(),
+        }
+    }
+}
+
+impl Socket {
+    fn pump<M: Machine>(&mut self, ring: &mut Ring, machine: &mut M, transmit: &mut Transmit, memory: &impl Memory) {
+        if !self.receiving {
+            let op = Op::Receive { socket: Arc::clone(&self.socket), group: self.group };
+            ring.push(self.epoch << 1 | RECEIVE, op);
+            self.receiving = true;
+        }
+        let Some(mut batch) = self.batch.take() else { return };
+        if transmit.is_empty() && !machine.poll_transmit(transmit) {
+            self.batch = Some(batch);
+            return;
+        }
+        gather(transmit, SEGMENTS_MAX, memory, &mut batch);
+        ring.push(self.epoch << 1 | SEND, Op::Send { socket: Arc::clone(&self.socket), batch });
+    }
+}
+
+/// Puts what is left to send into a batch, up to a number of segments.
+fn gather(transmit: &Transmit, segments_max: usize, memory: &impl Memory, batch: &mut SendBatch) {
+    for segment in transmit.segments().take(segments_max) {
+        match segment {
+            Segment::Bytes(bytes) => batch.put(bytes),
+            Segment::Buffer(slice) => memory.append(slice, batch),
+        }
+    }
 }
 
 impl Machine for Connection {

@@ -14,7 +14,7 @@ use crate::connection::Shared;
 use crate::control::Order;
 use crate::error::HostError;
 use crate::job::{Job, JobMemory, Limits, Next, Staged};
-use crate::link::{Link, Memory, dial};
+use crate::link::{Link, Memory};
 use crate::stats::add;
 use crate::volume::refuse;
 
@@ -167,7 +167,7 @@ impl Queue {
                 link.handle(done, now, &mut self.jobs);
             }
         }
-        self.take_events();
+        self.take_in(now);
         self.note_ring();
         true
     }
@@ -196,14 +196,13 @@ impl Queue {
     }
 
     fn attach(&mut self, config: ConnectionConfig, limits: Limits, now: Instant) {
-        let options = &self.shared.options;
-        match dial(self.shared.address(), options.connect_timeout, &options.socket) {
-            Ok(socket) => {
+        match self.shared.dial(self.ring.waker()) {
+            Ok(wired) => {
                 self.limits = limits;
                 self.refusing = None;
                 self.ended = None;
                 self.epoch += 1;
-                self.link = Some(Link::new(Connection::new(config, now), socket, self.group, self.epoch));
+                self.link = Some(Link::new(Connection::new(config, now), wired, self.group, self.epoch));
             }
             Err(error) => self.report(Report::Down(error)),
         }
@@ -217,7 +216,7 @@ impl Queue {
             }
             return;
         }
-        self.take_events();
+        self.take_in(now);
         self.resume_delayed(now);
         self.issue(now);
         if let Some(link) = &mut self.link {
@@ -227,7 +226,7 @@ impl Queue {
                 self.link = None;
                 self.note_loss();
                 let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
-                self.report(Report::Down(HostError::Ended { address: self.shared.address(), source }));
+                self.report(Report::Down(HostError::Ended { address: self.shared.peer(), source }));
             }
         }
     }
@@ -245,6 +244,14 @@ impl Queue {
         self.issuing.retain(|&other| other != index);
         self.delayed.retain(|&(_, other)| other != index);
         self.jobs.remove(index).finish();
+    }
+
+    /// Takes what came, and what the machine makes of it.
+    fn take_in(&mut self, now: Instant) {
+        if let Some(link) = &mut self.link {
+            link.take_in(now, &mut self.jobs);
+        }
+        self.take_events();
     }
 
     fn take_events(&mut self) {

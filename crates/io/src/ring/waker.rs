@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -20,6 +21,18 @@ struct Shared {
     pending: AtomicBool,
     sleeping: AtomicBool,
     eventfd: Arc<OwnedFd>,
+}
+
+impl Wake for Waker {
+    fn wake(self: Arc<Self>) {
+        Self::wake(&self);
+    }
+}
+
+impl From<Waker> for std::task::Waker {
+    fn from(waker: Waker) -> Self {
+        Arc::new(waker).into()
+    }
 }
 
 impl Waker {
