@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Loads the image of an object that `what` names, without verifying it.
 fn load_image(what: &str, kind: Option<Kind>) -> Result<Arc<Image>, Failure> {
     let object = diskside::library::object(what)?;
-    let options = LoadOptions { kind, ..LoadOptions::default() };
+    let options = LoadOptions { kind };
     let image = Image::load(&object.bytes, &diskside::helpers(), options)
         .map_err(|e| Failure::Load(format!("{}: {e}", object.what)))?;
     Ok(Arc::new(image))

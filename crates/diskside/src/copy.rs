@@ -76,11 +76,11 @@ pub fn copy(source: &End<'_>, destination: &End<'_>, done: &AtomicU64) -> Result
             let buffer = finish_read(offset, len, future)?;
             writes.push_back((offset, len, write(destination, offset, buffer)?));
         }
-        if writes.len() > DEPTH || reads.is_empty() {
-            if let Some((offset, len, future)) = writes.pop_front() {
-                block_on(future).into_result().map_err(|error| CopyError::Write { offset, error })?;
-                done.fetch_add(len, Ordering::Relaxed);
-            }
+        if (writes.len() > DEPTH || reads.is_empty())
+            && let Some((offset, len, future)) = writes.pop_front()
+        {
+            block_on(future).into_result().map_err(|error| CopyError::Write { offset, error })?;
+            done.fetch_add(len, Ordering::Relaxed);
         }
     }
     block_on(destination.io.submit(Request::Flush))
