@@ -3,5 +3,6 @@ connect -i 1
 disk=$(volume 3)
 same "the block device is read-only" 1 "$(blockdev --getro "$disk")"
 same "its content is there" "read only" "$(dd if="$disk" bs=512 count=1 2>/dev/null | head -c 9)"
-refuse "a write command is refused" 'read.only\|write protected' \
-    nvme write "$CTRL" -n 3 -s 0 -c 0 -z 512 -d /bin/busybox
+head -c 512 /dev/zero >/tmp/zero
+refuse "a write command is refused" 'read.only\|write.protected' \
+    nvme io-passthru "/dev/ng${disk#/dev/nvme}" --opcode=0x01 -n 3 -l 512 -w -i /tmp/zero
