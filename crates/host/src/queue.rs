@@ -221,13 +221,17 @@ impl Queue {
         self.issue(now);
         if let Some(link) = &mut self.link {
             link.pump(&mut self.ring, now, &mut self.jobs);
-            if link.is_finished() {
-                self.take_events();
-                self.link = None;
-                self.note_loss();
-                let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
-                self.report(Report::Down(HostError::Ended { address: self.shared.peer(), source }));
-            }
+        }
+        self.drop_finished_link();
+    }
+
+    fn drop_finished_link(&mut self) {
+        if self.link.as_mut().is_some_and(Link::is_finished) {
+            self.take_events();
+            self.link = None;
+            self.note_loss();
+            let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
+            self.report(Report::Down(HostError::Ended { address: self.shared.peer(), source }));
         }
     }
 
@@ -361,17 +365,16 @@ impl Queue {
 
     /// Ends the queue in good order; true when it has ended.
     fn close(&mut self) -> bool {
-        match &mut self.link {
-            None => {
-                self.refuse_all("the connection was closed");
-                true
-            }
-            Some(link) if self.jobs.len == 0 => {
-                link.close();
-                false
-            }
-            Some(_) => false,
+        if let Some(link) = self.link.as_mut().filter(|_| self.jobs.len == 0) {
+            link.close();
+            // A connection in memory is at its end at once, and nothing would wake the thread later.
+            self.drop_finished_link();
         }
+        let over = self.link.is_none();
+        if over {
+            self.refuse_all("the connection was closed");
+        }
+        over
     }
 
     fn refuse_all(&mut self, why: &'static str) {
