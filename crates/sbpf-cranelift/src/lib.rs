@@ -9,6 +9,7 @@
 
 mod callouts;
 mod code_memory;
+mod layout;
 mod link;
 mod liveness;
 mod runtime;

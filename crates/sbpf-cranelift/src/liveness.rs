@@ -5,7 +5,7 @@
 //! vanish, 32-bit arithmetic stays 32-bit, and a zero-extension is made only where all bits are read.
 
 use diskside_sbpf::insn::{AluOp, AtomicOp, ByteOrder, Size, Width};
-use diskside_sbpf::ir::{BinOp, Block, Check, FloatOp, Func, Op, Term, Value, Var};
+use diskside_sbpf::ir::{BinOp, Block, BlockId, Check, FloatOp, Func, Op, Term, Value, Var};
 
 /// What is needed of a variable. A later form includes the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) type State = Vec<Form>;
 pub(crate) struct Liveness {
     /// Per block, what its successors need.
     pub(crate) live_out: Vec<State>,
-    /// What the entry block needs.
-    pub(crate) live_in_entry: State,
+    /// Per block, what it and what follows it need.
+    live_in: Vec<State>,
     /// Variables that some operation reads in [`Form::Low`] while nothing later reads them in full.
     pub(crate) has_low_use: Vec<bool>,
 }
@@ -65,7 +65,12 @@ impl Liveness {
         }
         let live_out: Vec<State> = func.blocks.iter().map(|b| live_out(b, &live_in, vars)).collect();
         let has_low_use = low_uses(func, &live_out);
-        Self { live_out, live_in_entry: live_in.swap_remove(0), has_low_use }
+        Self { live_out, live_in, has_low_use }
+    }
+
+    /// What is needed at the start of a block.
+    pub(crate) fn live_in(&self, block: BlockId) -> &State {
+        &self.live_in[block.0 as usize]
     }
 
     /// The state before each operation of a block, then the state before its end.

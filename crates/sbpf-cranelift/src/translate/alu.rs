@@ -194,7 +194,7 @@ impl Translator<'_> {
             self.b.ins().brif(r, ordinary, &[], special, &[]);
         }
 
-        self.b.switch_to_block(special);
+        self.enter_block(special);
         let zero = self.constant(ty, 0);
         let x = match op {
             AluOp::Div => zero,
@@ -208,11 +208,11 @@ impl Translator<'_> {
         };
         self.b.ins().jump(done, &[x.into()]);
 
-        self.b.switch_to_block(ordinary);
+        self.enter_block(ordinary);
         let x = self.division(op, l, r);
         self.b.ins().jump(done, &[x.into()]);
 
-        self.b.switch_to_block(done);
+        self.enter_block(done);
         self.b.block_params(done)[0]
     }
 

@@ -128,7 +128,7 @@ impl Translator<'_> {
         let next = self.b.create_block();
         let trapped = self.b.ins().icmp_imm_s(IntCC::NotEqual, status, 0);
         self.b.ins().brif(trapped, trap, &[], next, &[]);
-        self.b.switch_to_block(next);
+        self.enter_block(next);
     }
 
     /// After a call: its result, zeroed arguments, its fuel, and regions that it may have grown.

@@ -23,10 +23,31 @@ use std::mem::offset_of;
 #[derive(Debug, Default)]
 pub(super) struct Regions {
     /// Host address minus program-visible address.
-    displacement: BTreeMap<RegionId, Variable>,
+    displacement: BTreeMap<RegionId, Known>,
     /// For an access of this size: the first offset at which it would leave the region.
-    bound: BTreeMap<(RegionId, Size, bool), Variable>,
+    bound: BTreeMap<(RegionId, Size, bool), Known>,
 }
+
+/// A value that was loaded at the start.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// For good.
+    Fixed(clif::Value),
+    /// Until the next call.
+    Reloaded(Variable),
+}
+
+/// What to add to a region's host address for the displacement. In memory rather than as constants:
+/// a sum with a constant would be computed again in every loop that uses it.
+static NEGATED_WINDOWS: [u64; REGION_COUNT] = {
+    let mut windows = [0; REGION_COUNT];
+    let mut i = 0;
+    while i < REGION_COUNT {
+        windows[i] = RegionId(i as u8).base().wrapping_neg();
+        i += 1;
+    }
+    windows
+};
 
 /// One access.
 #[derive(Clone, Copy)]
@@ -40,12 +61,6 @@ struct Place {
 impl Translator<'_> {
     /// Loads what the function's inline checks and proved accesses need.
     pub(super) fn load_regions(&mut self) {
-        let direct = |t: &mut Self, region| {
-            if !t.regions.displacement.contains_key(&region) {
-                let v = t.b.declare_var(types::I64);
-                t.regions.displacement.insert(region, v);
-            }
-        };
         for (op, _) in self.func.blocks.iter().flat_map(|b| &b.ops) {
             let (check, size, write) = match *op {
                 Op::Load { check, size, .. } => (check, size, false),
@@ -53,49 +68,79 @@ impl Translator<'_> {
                 Op::ZeroFrame { .. } => (Check::Direct(RegionId::STACK), Size::B, true),
                 _ => continue,
             };
-            match check {
-                Check::Direct(region) => direct(self, region),
-                Check::Hinted(region) => {
-                    direct(self, region);
-                    let key = (region, size, write);
-                    if !self.regions.bound.contains_key(&key) {
-                        let v = self.b.declare_var(types::I64);
-                        self.regions.bound.insert(key, v);
-                    }
-                }
-                Check::Any => {}
+            let region = match check {
+                Check::Direct(region) | Check::Hinted(region) => region,
+                Check::Any => continue,
+            };
+            if !self.regions.displacement.contains_key(&region) {
+                let x = self.load_displacement(region);
+                let known = self.known(region, x);
+                self.regions.displacement.insert(region, known);
+            }
+            let key = (region, size, write);
+            if matches!(check, Check::Hinted(_)) && !self.regions.bound.contains_key(&key) {
+                let x = self.load_bound(key);
+                let known = self.known(region, x);
+                self.regions.bound.insert(key, known);
             }
         }
-        self.define_regions(|_| true);
     }
 
     /// Loads again what a call may have changed.
     pub(super) fn reload_regions(&mut self) {
-        self.define_regions(|region| region == RegionId::HEAP);
+        let displacements = self.regions.displacement.iter().map(|(k, v)| (*k, *v));
+        for (region, known) in displacements.collect::<Vec<_>>() {
+            if let Known::Reloaded(variable) = known {
+                let x = self.load_displacement(region);
+                self.b.def_var(variable, x);
+            }
+        }
+        let bounds = self.regions.bound.iter().map(|(k, v)| (*k, *v));
+        for (key, known) in bounds.collect::<Vec<_>>() {
+            if let Known::Reloaded(variable) = known {
+                let x = self.load_bound(key);
+                self.b.def_var(variable, x);
+            }
+        }
     }
 
-    fn define_regions(&mut self, which: impl Fn(RegionId) -> bool) {
-        let displacements: Vec<_> = self.regions.displacement.iter().map(|(k, v)| (*k, *v)).collect();
-        for (region, variable) in displacements.into_iter().filter(|(r, _)| which(*r)) {
-            let base = self.load_machine(types::I64, entry_offset(region) + offset_of!(RegionEntry, base));
-            let displacement = self.b.ins().iadd_imm_s(base, (region.base() as i64).wrapping_neg());
-            self.b.def_var(variable, displacement);
+    fn known(&mut self, region: RegionId, x: clif::Value) -> Known {
+        if region != RegionId::HEAP {
+            return Known::Fixed(x);
         }
-        let bounds: Vec<_> = self.regions.bound.iter().map(|(k, v)| (*k, *v)).collect();
-        for ((region, size, write), variable) in bounds.into_iter().filter(|(k, _)| which(k.0)) {
-            let len = self.load_region_len(region, write);
-            let bound = if size == Size::B {
-                len
-            } else {
-                // Saturates: a region shorter than the access allows none.
-                let less = self.b.ins().iconst(types::I64, size.bytes() as i64 - 1);
-                let fits = self.b.ins().icmp(IntCC::UnsignedGreaterThan, len, less);
-                let bound = self.b.ins().isub(len, less);
-                let zero = self.b.ins().iconst(types::I64, 0);
-                self.b.ins().select(fits, bound, zero)
-            };
-            self.b.def_var(variable, bound);
+        let variable = self.b.declare_var(types::I64);
+        self.b.def_var(variable, x);
+        Known::Reloaded(variable)
+    }
+
+    fn recall(&mut self, known: Known) -> clif::Value {
+        match known {
+            Known::Fixed(x) => x,
+            Known::Reloaded(variable) => self.b.use_var(variable),
         }
+    }
+
+    fn load_displacement(&mut self, region: RegionId) -> clif::Value {
+        let base = entry_offset(region) + offset_of!(RegionEntry, base);
+        let base = self.load_machine(types::I64, base);
+        let windows = NEGATED_WINDOWS.as_ptr() as i64;
+        let windows = self.b.ins().iconst(types::I64, windows);
+        let at = i32::from(region.0) * size_of::<u64>() as i32;
+        let window = self.b.ins().load(types::I64, trusted(), windows, at);
+        self.b.ins().iadd(base, window)
+    }
+
+    fn load_bound(&mut self, (region, size, write): (RegionId, Size, bool)) -> clif::Value {
+        let len = self.load_region_len(region, write);
+        if size == Size::B {
+            return len;
+        }
+        // Saturates: a region shorter than the access allows none.
+        let less = self.b.ins().iconst(types::I64, size.bytes() as i64 - 1);
+        let fits = self.b.ins().icmp(IntCC::UnsignedGreaterThan, len, less);
+        let bound = self.b.ins().isub(len, less);
+        let zero = self.b.ins().iconst(types::I64, 0);
+        self.b.ins().select(fits, bound, zero)
     }
 
     /// The length of a region, from the machine.
@@ -105,7 +150,7 @@ impl Translator<'_> {
 
     /// The host address of a program-visible one that is known to lie in a region.
     pub(super) fn host_address(&mut self, region: RegionId, address: clif::Value) -> clif::Value {
-        let displacement = self.b.use_var(self.regions.displacement[&region]);
+        let displacement = self.recall(self.regions.displacement[&region]);
         self.b.ins().iadd(displacement, address)
     }
 
@@ -148,7 +193,7 @@ impl Translator<'_> {
         let args: &[BlockArg] = if wanted == Form::Dead { &[] } else { &[x.into()] };
         self.b.ins().jump(done, args);
 
-        self.b.switch_to_block(slow);
+        self.enter_block(slow);
         let access = Access { insn: place.insn, size: place.size, signed };
         self.call_out(place, access, self.runtime.thunks.load);
         let mut y = self.load_machine(types::I64, offset_of!(Machine, result));
@@ -158,7 +203,7 @@ impl Translator<'_> {
         let args: &[BlockArg] = if wanted == Form::Dead { &[] } else { &[y.into()] };
         self.return_to(done, args);
 
-        self.b.switch_to_block(done);
+        self.enter_block(done);
         if wanted != Form::Dead {
             let ty = if full { types::I64 } else { types::I32 };
             let x = self.b.append_block_param(done, ty);
@@ -179,13 +224,13 @@ impl Translator<'_> {
         self.plain_store(host, off, place.size, value);
         self.b.ins().jump(done, &[]);
 
-        self.b.switch_to_block(slow);
+        self.enter_block(slow);
         let wide = if ty == types::I64 { value } else { self.b.ins().uextend(types::I64, value) };
         self.store_machine(wide, argument_offset(callouts::VALUE));
         let access = Access { insn: place.insn, size: place.size, signed: false };
         self.call_out(place, access, self.runtime.thunks.store);
         self.return_to(done, &[]);
-        self.b.switch_to_block(done);
+        self.enter_block(done);
     }
 
     fn atomic(&mut self, op: AtomicOp, fetch: bool, place: Place, src: Var) {
@@ -197,13 +242,13 @@ impl Translator<'_> {
         let address = self.b.append_block_param(done, types::I64);
         self.b.ins().jump(done, &[host.into()]);
 
-        self.b.switch_to_block(slow);
+        self.enter_block(slow);
         let access = Access { insn: place.insn, size: place.size, signed: false };
         self.call_out(place, access, self.runtime.thunks.resolve_atomic);
         let found = self.load_machine(types::I64, offset_of!(Machine, result));
         self.return_to(done, &[found.into()]);
 
-        self.b.switch_to_block(done);
+        self.enter_block(done);
         let rmw = |op| move |t: &mut Self| t.b.ins().atomic_rmw(ty, trusted(), op, address, value);
         let old = match op {
             AtomicOp::Add => rmw(AtomicRmwOp::Add)(self),
@@ -234,12 +279,12 @@ impl Translator<'_> {
         let base = self.read_full(place.base);
         let offset = place.off.wrapping_sub(region.base() as i64);
         let offset = self.b.ins().iadd_imm_s(base, offset);
-        let bound = self.b.use_var(self.regions.bound[&(region, place.size, write)]);
+        let bound = self.recall(self.regions.bound[&(region, place.size, write)]);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, offset, bound);
         let slow = self.cold_block();
         let fast = self.b.create_block();
         self.b.ins().brif(inside, fast, &[], slow, &[]);
-        self.b.switch_to_block(fast);
+        self.enter_block(fast);
         let host = self.host_address(region, base);
         (slow, host, place.off)
     }
@@ -275,7 +320,7 @@ impl Translator<'_> {
     fn branch_on(&mut self, condition: clif::Value, otherwise: clif::Block) {
         let next = self.b.create_block();
         self.b.ins().brif(condition, next, &[], otherwise, &[]);
-        self.b.switch_to_block(next);
+        self.enter_block(next);
     }
 
     /// Has the machine make an access.

@@ -6,18 +6,22 @@
 
 mod alu;
 mod calls;
+mod choice;
 mod float;
 mod memory;
 
+use crate::layout::{loop_depths, reverse_postorder};
 use crate::liveness::{Form, Liveness, State};
 use crate::runtime::{CALL_CONV, Runtime};
-use cranelift_codegen::ir::condcodes::IntCC;
+use choice::{Choice, choices};
+use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
 use cranelift_codegen::ir::{self as clif, AbiParam, InstBuilder, MemFlagsData, Signature, Type, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::ir::{BlockId, Func, Module, Op, Term, Value, Var};
 use diskside_sbpf::machine::{Machine, Status};
 use memory::Regions;
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 /// Translates one function into `out`, which is empty.
@@ -34,6 +38,7 @@ pub(crate) fn translate(
     let entry = b.create_block();
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
+    b.seal_block(entry);
     let machine = b.block_params(entry)[0];
     let blocks = func.blocks.iter().map(|_| b.create_block()).collect();
     let full = (0..func.vars).map(|_| b.declare_var(types::I64)).collect();
@@ -51,14 +56,14 @@ pub(crate) fn translate(
         access_trap: None,
         plain_trap: None,
         liveness,
+        depths: loop_depths(func),
+        choices: choices(func),
         before: State::new(),
         after: State::new(),
         b,
     };
     t.prologue(entry);
-    for i in 0..func.blocks.len() {
-        t.block(i);
-    }
+    t.body();
     if let Some(block) = t.plain_trap {
         t.b.switch_to_block(block);
         t.return_trapped();
@@ -116,6 +121,10 @@ struct Translator<'a> {
     /// Where a trap goes that has left the right fuel in the machine.
     plain_trap: Option<clif::Block>,
     liveness: Liveness,
+    /// Loop depth of each block.
+    depths: Vec<u32>,
+    /// Which blocks end in a selection instead of a branch.
+    choices: Vec<Option<Choice>>,
     /// Forms before the current operation.
     before: State,
     /// Forms after it.
@@ -126,7 +135,7 @@ struct Translator<'a> {
 impl Translator<'_> {
     fn prologue(&mut self, entry: clif::Block) {
         let params = self.b.block_params(entry).to_vec();
-        self.after = self.liveness.live_in_entry.clone();
+        self.after = self.liveness.live_in(BlockId(0)).clone();
         for r in 1..=5u16 {
             self.define(Var(r), Result::Full(params[usize::from(r)]));
         }
@@ -145,6 +154,42 @@ impl Translator<'_> {
         self.b.ins().jump(self.blocks[0], &[]);
     }
 
+    /// All blocks, a block after those that lead to it but for loops, so that most predecessors are
+    /// known when a variable is looked up.
+    fn body(&mut self) {
+        let func = self.func;
+        let taken_in: BTreeSet<BlockId> = self.choices.iter().flatten().flat_map(Choice::ways).collect();
+        let ways_on = |t: &Self, i: usize| -> BTreeSet<BlockId> {
+            match t.choices[i] {
+                Some(choice) => [choice.join].into(),
+                None => func.blocks[i].term.successors().collect(),
+            }
+        };
+        let order: Vec<usize> =
+            reverse_postorder(func).into_iter().filter(|&i| !taken_in.contains(&BlockId(i as u32))).collect();
+        let mut to_come = vec![0usize; func.blocks.len()];
+        for &i in &order {
+            for s in ways_on(self, i) {
+                to_come[s.0 as usize] += 1;
+            }
+        }
+        let entry = self.blocks[0];
+        if to_come[0] == 0 {
+            self.b.seal_block(entry);
+        }
+        for i in order {
+            self.block(i);
+            for s in ways_on(self, i) {
+                let left = &mut to_come[s.0 as usize];
+                *left -= 1;
+                if *left == 0 {
+                    let block = self.target(s);
+                    self.b.seal_block(block);
+                }
+            }
+        }
+    }
+
     fn block(&mut self, index: usize) {
         let func = self.func;
         let block = &func.blocks[index];
@@ -159,9 +204,9 @@ impl Translator<'_> {
             self.op(op, *insn);
             std::mem::swap(&mut self.before, &mut self.after);
         }
-        self.term(&block.term);
+        self.term(&block.term, self.choices[index]);
         if let Some(trap) = self.access_trap.take() {
-            self.b.switch_to_block(trap);
+            self.enter_block(trap);
             self.store_fuel_with_reserved(index);
             self.return_trapped();
         }
@@ -190,16 +235,27 @@ impl Translator<'_> {
         }
     }
 
-    fn term(&mut self, term: &Term) {
+    fn term(&mut self, term: &Term, choice: Option<Choice>) {
         match *term {
             Term::Jump(to) => {
                 let to = self.target(to);
                 self.b.ins().jump(to, &[]);
             }
             Term::Branch { width, cond, lhs, rhs, then, otherwise } => {
-                let condition = self.condition(width, cond, lhs, rhs);
-                let (then, otherwise) = (self.target(then), self.target(otherwise));
-                self.b.ins().brif(condition, then, &[], otherwise, &[]);
+                if let Some(choice) = choice {
+                    let condition = self.condition_for_choice(width, cond, lhs, rhs);
+                    return self.choose(choice, condition);
+                }
+                // The second way falls through: let that be the one that stays in the loop.
+                if self.is_rarer(otherwise, then) {
+                    let condition = self.condition(width, cond, lhs, rhs, true);
+                    let (then, otherwise) = (self.target(then), self.target(otherwise));
+                    self.b.ins().brif(condition, otherwise, &[], then, &[]);
+                } else {
+                    let condition = self.condition(width, cond, lhs, rhs, false);
+                    let (then, otherwise) = (self.target(then), self.target(otherwise));
+                    self.b.ins().brif(condition, then, &[], otherwise, &[]);
+                }
             }
             Term::Return => {
                 if self.counts {
@@ -216,24 +272,25 @@ impl Translator<'_> {
         self.blocks[block.0 as usize]
     }
 
-    /// A value that is not zero when the condition holds.
-    fn condition(&mut self, width: Width, cond: Cond, lhs: Var, rhs: Value) -> clif::Value {
+    fn is_rarer(&self, a: BlockId, b: BlockId) -> bool {
+        let frequency = |block: BlockId| {
+            let i = block.0 as usize;
+            (!self.func.blocks[i].cold, self.depths[i])
+        };
+        frequency(a) < frequency(b)
+    }
+
+    /// A value that is not zero when the condition holds; when it does not, if `inverted`.
+    fn condition(&mut self, width: Width, cond: Cond, lhs: Var, rhs: Value, inverted: bool) -> clif::Value {
         let ty = type_of(width);
         let l = self.read_as(ty, lhs.into());
         let r = self.read_as(ty, rhs);
-        let code = match cond {
-            Cond::Eq => IntCC::Equal,
-            Cond::Ne => IntCC::NotEqual,
-            Cond::Gt => IntCC::UnsignedGreaterThan,
-            Cond::Ge => IntCC::UnsignedGreaterThanOrEqual,
-            Cond::Lt => IntCC::UnsignedLessThan,
-            Cond::Le => IntCC::UnsignedLessThanOrEqual,
-            Cond::SGt => IntCC::SignedGreaterThan,
-            Cond::SGe => IntCC::SignedGreaterThanOrEqual,
-            Cond::SLt => IntCC::SignedLessThan,
-            Cond::SLe => IntCC::SignedLessThanOrEqual,
-            Cond::Set => return self.b.ins().band(l, r),
+        let Some(code) = comparison(cond) else {
+            let common = self.b.ins().band(l, r);
+            let code = if inverted { IntCC::Equal } else { IntCC::NotEqual };
+            return self.b.ins().icmp_imm_s(code, common, 0);
         };
+        let code = if inverted { code.complement() } else { code };
         self.b.ins().icmp(code, l, r)
     }
 
@@ -344,6 +401,12 @@ impl Translator<'_> {
         block
     }
 
+    /// Goes on in a block that nothing more will lead to.
+    fn enter_block(&mut self, block: clif::Block) {
+        self.b.switch_to_block(block);
+        self.b.seal_block(block);
+    }
+
     /// Where a refused access goes.
     fn access_trap(&mut self) -> clif::Block {
         if !self.counts {
@@ -366,6 +429,23 @@ impl Translator<'_> {
         self.plain_trap = Some(block);
         block
     }
+}
+
+/// The condition as a comparison; `Set` is none.
+fn comparison(cond: Cond) -> Option<IntCC> {
+    Some(match cond {
+        Cond::Eq => IntCC::Equal,
+        Cond::Ne => IntCC::NotEqual,
+        Cond::Gt => IntCC::UnsignedGreaterThan,
+        Cond::Ge => IntCC::UnsignedGreaterThanOrEqual,
+        Cond::Lt => IntCC::UnsignedLessThan,
+        Cond::Le => IntCC::UnsignedLessThanOrEqual,
+        Cond::SGt => IntCC::SignedGreaterThan,
+        Cond::SGe => IntCC::SignedGreaterThanOrEqual,
+        Cond::SLt => IntCC::SignedLessThan,
+        Cond::SLe => IntCC::SignedLessThanOrEqual,
+        Cond::Set => return None,
+    })
 }
 
 fn type_of(width: Width) -> Type {
