@@ -161,7 +161,7 @@ impl Limits {
     }
 }
 
-const MAPPINGS_MAX: usize = 16;
+const MAPPINGS_MAX: usize = 8;
 
 /// Memory that a call may touch, borrowed for the call.
 #[derive(Debug)]
@@ -172,6 +172,7 @@ pub struct Mappings<'a> {
 }
 
 impl Default for Mappings<'_> {
+    #[inline]
     fn default() -> Self {
         Self { entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX], len: 0, borrow: PhantomData }
     }
@@ -185,6 +186,7 @@ impl<'a> Mappings<'a> {
 
     /// No memory.
     #[must_use]
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
@@ -195,6 +197,7 @@ impl<'a> Mappings<'a> {
     /// If there are more than [`Self::MAX`] mappings or the slice is longer than a region: the
     /// caller decides both.
     #[must_use]
+    #[inline]
     pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
         self.push(region, RegionEntry { base: bytes.as_ptr().cast_mut(), len: bytes.len() as u64, write_len: 0 })
     }
@@ -204,6 +207,7 @@ impl<'a> Mappings<'a> {
     /// # Panics
     /// As [`Self::read_only`], and if the bytes are not aligned to [`Self::WRITABLE_ALIGN`].
     #[must_use]
+    #[inline]
     pub fn writable(self, region: RegionId, bytes: &'a mut [u8]) -> Self {
         assert!(
             bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(Self::WRITABLE_ALIGN),
@@ -214,6 +218,8 @@ impl<'a> Mappings<'a> {
         self.push(region, RegionEntry { base: bytes.as_mut_ptr(), len, write_len: len })
     }
 
+    // Inlined, or each link of the chain would copy the whole.
+    #[inline]
     fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
         assert!(entry.len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
         assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
@@ -296,9 +302,10 @@ impl Activation {
     /// # Panics
     /// If the kind has a context and `mappings` has none of its length: that is the caller's part.
     pub fn call(&mut self, mappings: &Mappings<'_>, args: [u64; 5], limits: &Limits) -> Result<Returned, Stopped> {
-        let code = Arc::clone(&self.code);
-        // SAFETY: `run` has mapped what `enter` asks for.
-        self.run(mappings, limits, |machine, fp| unsafe { code.enter(machine, args, fp) })
+        let fp = self.prepare(mappings, limits);
+        // SAFETY: `prepare` has mapped what `enter` asks for.
+        let (status, value) = unsafe { self.code.enter(&mut self.machine, args, fp) };
+        self.finish(mappings, status, value)
     }
 
     /// Calls the program in the interpreter, showing every step.
@@ -313,7 +320,9 @@ impl Activation {
         tracer: &mut Tracer<'_>,
     ) -> Result<Returned, Stopped> {
         let interpreter = self.program.interpreter();
-        self.run(mappings, limits, |machine, fp| interpreter.trace(machine, args, fp, tracer))
+        let fp = self.prepare(mappings, limits);
+        let (status, value) = interpreter.trace(&mut self.machine, args, fp, tracer);
+        self.finish(mappings, status, value)
     }
 
     /// Sets globals back to the image's initial values and empties the heap.
@@ -322,30 +331,33 @@ impl Activation {
         self.machine.heap.clear();
     }
 
-    fn run(
-        &mut self,
-        mappings: &Mappings<'_>,
-        limits: &Limits,
-        enter: impl FnOnce(&mut Machine, u64) -> (Status, u64),
-    ) -> Result<Returned, Stopped> {
+    /// Maps all memory and sets the limits; gives the end of the first frame.
+    fn prepare(&mut self, mappings: &Mappings<'_>, limits: &Limits) -> u64 {
         self.map_own();
+        let verified = &self.program.verified;
         let context_len = u64::from(self.program.contract().context_len);
         let machine = &mut *self.machine;
         for (region, entry) in mappings.iter() {
-            machine.regions[usize::from(region.0)] = *entry;
+            // What the verifier found is made to hold: without the effect there is no state.
+            if *region != RegionId::STATE || verified.effects.uses_state {
+                machine.regions[usize::from(region.0)] = *entry;
+            }
         }
         assert!(
             machine.regions[usize::from(RegionId::CONTEXT.0)].len >= context_len,
             "this kind of program has a context of {context_len} bytes, which must be mapped"
         );
         machine.trap = None;
-        machine.budget = limits.budget;
         machine.slice = limits.budget.min(SLICE_EDGES as u64) as i64;
-        machine.budget -= machine.slice as u64;
+        machine.budget = limits.budget - machine.slice as u64;
         machine.deadline = limits.deadline;
         machine.cancel.clone_from(&limits.cancel);
-        let fp = RegionId::STACK.base() + self.program.plain.functions[0].frame_len;
-        let (status, value) = enter(machine, fp);
+        RegionId::STACK.base() + self.program.plain.functions[0].frame_len
+    }
+
+    /// Unmaps what was borrowed, and tells how the call ended.
+    fn finish(&mut self, mappings: &Mappings<'_>, status: Status, value: u64) -> Result<Returned, Stopped> {
+        let machine = &mut *self.machine;
         for (region, _) in mappings.iter() {
             machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED;
         }
@@ -361,13 +373,15 @@ impl Activation {
 
     /// Maps what belongs to the activation. The buffers do not move while it lives.
     fn map_own(&mut self) {
-        let rodata = &self.program.image().rodata;
+        let image = &self.program.verified.image;
         let regions = &mut self.machine.regions;
         regions[usize::from(RegionId::RODATA.0)] =
-            RegionEntry { base: rodata.as_ptr().cast_mut(), len: rodata.len() as u64, write_len: 0 };
-        let data_len = self.program.image().data.len() as u64;
+            RegionEntry { base: image.rodata.as_ptr().cast_mut(), len: image.rodata.len() as u64, write_len: 0 };
+        let data_len = image.data.len() as u64;
+        // As with state: globals are writable only to programs that are known to write them.
+        let data_write_len = if self.program.verified.effects.writes_globals { data_len } else { 0 };
         regions[usize::from(RegionId::DATA.0)] =
-            RegionEntry { base: self.data.as_mut_slice().as_mut_ptr(), len: data_len, write_len: data_len };
+            RegionEntry { base: self.data.as_mut_slice().as_mut_ptr(), len: data_len, write_len: data_write_len };
         let stack_len = if self.program.plain.stack_addressable { self.program.plain.stack_len } else { 0 };
         regions[usize::from(RegionId::STACK.0)] =
             RegionEntry { base: self.stack.as_mut_slice().as_mut_ptr(), len: stack_len, write_len: stack_len };
