@@ -65,9 +65,10 @@ fn compile(clang: &Path, root: &Path, source: &Path, object: &Path) {
     let output = Command::new(clang)
         // Without `-fno-builtin`, clang before 19 refuses loops that it takes for a memset.
         .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-Wall", "-Werror", "-c"])
-        .arg(source)
-        .arg("-I")
-        .arg(root.join("crates/abi/include"))
+        // Relative paths: what the object records must not depend on where the repository lies.
+        .current_dir(root)
+        .arg(source.strip_prefix(root).expect("sources lie in the repository"))
+        .args(["-I", "crates/abi/include", "-fdebug-compilation-dir=."])
         .arg("-o")
         .arg(object)
         .output()
