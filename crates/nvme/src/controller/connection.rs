@@ -261,7 +261,7 @@ impl Connection {
     /// [`wants_input`](Self::wants_input) became false; keep the rest and offer it again later. Bytes that come after the
     /// end are consumed and dropped.
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], pool: &mut impl BufferPool) -> usize {
-        self.look_around(now);
+        self.look_around();
         let mut input = bytes;
         while self.wants_input() {
             match self.decoder.step(&mut input) {
@@ -321,8 +321,8 @@ impl Connection {
     }
 
     /// The waker was woken.
-    pub fn handle_wake(&mut self, now: Instant) {
-        self.look_around(now);
+    pub fn handle_wake(&mut self, _now: Instant) {
+        self.look_around();
         if !self.is_open() {
             return;
         }
@@ -392,7 +392,7 @@ impl Connection {
     }
 
     /// Notices what others changed: the end of the controller or the target, and the namespaces.
-    fn look_around(&mut self, now: Instant) {
+    fn look_around(&mut self) {
         let Some(link) = &mut self.link else {
             if self.subsystems.is_shutting_down() {
                 self.end(Some(ConnectionError::Shutdown), State::Closed);
@@ -415,7 +415,6 @@ impl Connection {
         if link.controller.subsystem.epoch() != link.namespaces.epoch {
             link.namespaces = link.controller.subsystem.snapshot();
         }
-        let _ = now;
     }
 
     /// While finishing: ends once the embedder owes no answer.

@@ -29,8 +29,7 @@ impl Connection {
     }
 
     /// The answer to a request. Of a command that ended meanwhile only the buffer is released.
-    pub fn complete(&mut self, now: Instant, tag: Tag, completion: Completion, buffers: &mut impl Buffers) {
-        let _ = now;
+    pub fn complete(&mut self, _now: Instant, tag: Tag, completion: Completion, buffers: &mut impl Buffers) {
         let Some(slot) = self.owed(tag) else {
             if let Answer::Buffer(slice) = completion.data {
                 buffers.release(slice.buffer);

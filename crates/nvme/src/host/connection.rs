@@ -280,12 +280,12 @@ impl Connection {
     // -- B: what happened ---------------------------------------------------------------------------------------------
 
     /// Bytes came from the socket; all are consumed.
-    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], buffers: &mut impl Buffers) {
+    pub fn handle_bytes(&mut self, _now: Instant, bytes: &[u8], buffers: &mut impl Buffers) {
         let mut input = bytes;
         while self.is_open() {
             match self.decoder.step(&mut input) {
                 Ok(Step::Starved) => break,
-                Ok(Step::Header(header)) => self.on_header(now, header, buffers),
+                Ok(Step::Header(header)) => self.on_header(header, buffers),
                 Ok(Step::Data(data)) => self.on_data(data, buffers),
                 Ok(Step::End { intact }) => self.on_end(intact),
                 Err(error) => self.terminate(error),
@@ -412,8 +412,7 @@ impl Connection {
 
     /// Ends the connection: no more commands are taken; those in flight are reported as lost by
     /// [`handle_close`](Self::handle_close).
-    pub fn disconnect(&mut self, now: Instant) {
-        let _ = now;
+    pub fn disconnect(&mut self, _now: Instant) {
         self.end(ConnectionError::Disconnected, State::Draining);
     }
 
@@ -474,8 +473,7 @@ impl Connection {
 
     // -- PDUs ---------------------------------------------------------------------------------------------------------
 
-    fn on_header(&mut self, now: Instant, header: Header, buffers: &mut impl Buffers) {
-        let _ = now;
+    fn on_header(&mut self, header: Header, buffers: &mut impl Buffers) {
         match header {
             Header::IcResp(response) => self.on_ic_resp(&response, buffers),
             Header::Response(cqe) => self.on_response(cqe),

@@ -20,6 +20,7 @@ mod model;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use world::World;
 
@@ -32,8 +33,33 @@ fn a_thousand_seeds() {
         println!("{:?}", World::new(seed, true).run());
         return;
     }
+    let seeds = number("DISKSIDE_SIM_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let total = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| some_seeds(&next, seeds))).collect();
+        let mut total = world::Summary::default();
+        for worker in workers {
+            total.add(&worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        total
+    });
+    println!("{total:?}");
+    // A simulation in which nothing happens proves nothing.
+    assert!(total.completed > 20 * total.worlds, "{total:?}");
+    let happened =
+        [total.killed, total.damaged, total.lost_bytes, total.media_failures, total.stalls, total.digest_errors];
+    assert!(happened.iter().all(|count| *count > total.worlds / 50), "every kind of fault was met: {total:?}");
+}
+
+/// Takes seeds and runs their worlds until there are none left.
+fn some_seeds(next: &AtomicU64, seeds: u64) -> world::Summary {
     let mut total = world::Summary::default();
-    for seed in 0..number("DISKSIDE_SIM_SEEDS").unwrap_or(SEEDS) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= seeds {
+            return total;
+        }
         match catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run())) {
             Ok(summary) => total.add(&summary),
             Err(panic) => {
@@ -42,12 +68,6 @@ fn a_thousand_seeds() {
             }
         }
     }
-    println!("{total:?}");
-    // A simulation in which nothing happens proves nothing.
-    assert!(total.completed > 20 * total.worlds, "{total:?}");
-    let happened =
-        [total.killed, total.damaged, total.lost_bytes, total.media_failures, total.stalls, total.digest_errors];
-    assert!(happened.iter().all(|count| *count > total.worlds / 50), "every kind of fault was met: {total:?}");
 }
 
 #[test]
