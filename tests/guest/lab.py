@@ -63,9 +63,13 @@ class Lab:
     def diskside(self, *arguments, timeout_s=120):
         """Runs the command line to its end and returns what it printed."""
         command = [self.program, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        said = f"diskside {' '.join(map(str, arguments))}"
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{said}: not done after {timeout_s} s") from None
         if done.returncode != 0:
-            raise Failure(f"diskside {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+            raise Failure(f"{said}: {done.stderr.strip()}")
         return done.stdout
 
     def expect(self, what, holds):
@@ -73,9 +77,9 @@ class Lab:
             raise Failure(what)
         self.say(f"  so: {what}")
 
-    def say(self, line):
+    def say(self, line, who=""):
         """Shown at once, under the boot's name: boots run side by side, and may hang."""
-        print(f"{self.boot.name}| {line}", flush=True)
+        print(f"{self.boot.name}{who}| {line}", flush=True)
 
     def fail(self, what):
         self.failures.append(what)
@@ -172,7 +176,7 @@ class Guest:
             word, _, rest = line.partition(" ")
             if word == "@case":
                 begun = True
-                self.say(f"  {self.name}: {rest}")
+                self.say(f"  {rest}:")
             elif word in ("@passed", "@failed"):
                 case, _, seconds = rest.partition(" ")
                 self.say(f"    {word[1:]}, {seconds} s")
@@ -187,7 +191,7 @@ class Guest:
                 self.fail(f"the guest's kernel says: {rest}")
             elif word == "@end":
                 ended = True
-            elif begun:
+            elif begun and not ended:
                 self.say(f"    {line}")
         self.process.wait()
         if not ended:
@@ -235,7 +239,7 @@ class Guest:
         self.process.stdin.flush()
 
     def say(self, line):
-        self.lab.say(line)
+        self.lab.say(line, f" {self.name}")
 
     def fail(self, what):
         self.lab.fail(f"{self.name}: {what}")

@@ -1,8 +1,8 @@
 # nvmet-tcp with a RAM disk as namespace 1 and a file as namespace 2.
 modprobe -a nvmet-tcp
-modprobe brd rd_nr=1 rd_size=131072
+modprobe brd rd_nr=1 rd_size=$((VOLUME_MIB * 1024))
 mkdir -p $VOLUMES
-dd if=/dev/zero of=$VOLUMES/wide.img bs=1M count=0 seek=128 2>/dev/null
+dd if=/dev/zero of=$VOLUMES/wide.img bs=1M count=0 seek="$VOLUME_MIB" 2>/dev/null
 mount -t configfs none /sys/kernel/config
 cd /sys/kernel/config/nvmet
 mkdir "subsystems/$NQN"

@@ -13,6 +13,6 @@ def run(lab):
     cases = sorted(lab.boot.glob("*.sh"))
     cases += [c for c in (HERE / "boots/volumes").glob("*.sh") if c.name not in NOT_OFFERED]
     nqn = "nqn.2026-11.org.diskside:kernel-target"
-    settings = {"ADDR": "127.0.0.1", "PORT": 4420, "NQN": nqn, "VOLUMES": "/run/volumes"}
+    settings = {"ADDR": "127.0.0.1", "PORT": 4420, "NQN": nqn, "VOLUMES": "/run/volumes", "VOLUME_MIB": 128}
     guest = lab.guest(settings, cases=cases)
     guest.run()

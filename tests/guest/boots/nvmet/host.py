@@ -5,13 +5,14 @@ import os
 
 from lab import HERE, free_port
 
+VOLUME_MIB = 24
 NQN = "nqn.2026-11.org.diskside:guest-nvmet"
 
 
 def run(lab):
     port = free_port()
     cases = [HERE / "boots/kernel-target/00-nvmet.sh", lab.boot / "01-diskside.sh"]
-    settings = {"ADDR": "0.0.0.0", "PORT": 4420, "NQN": NQN, "VOLUMES": "/run/volumes"}
+    settings = {"ADDR": "0.0.0.0", "PORT": 4420, "NQN": NQN, "VOLUMES": "/run/volumes", "VOLUME_MIB": VOLUME_MIB}
     guest = lab.guest(settings, cases=cases, forward=[(port, 4420)])
     target = f"nvme-tcp://127.0.0.1:{port}"
     guest.on("discover", lambda: discover(lab, target))
@@ -43,9 +44,9 @@ def copy(lab, url, options):
     source = lab.directory / "source.img"
     if not source.exists():
         block = os.urandom(1 << 20)
-        source.write_bytes(b"".join(bytes([i]) + block[1:] for i in range(128)))
+        source.write_bytes(b"".join(bytes([i]) + block[1:] for i in range(VOLUME_MIB)))
     lab.diskside("cp", source, url, "--verify", *options, timeout_s=200)
-    lab.say(f"  so: 128 MiB copied and verified {' '.join(options)}")
+    lab.say(f"  so: {VOLUME_MIB} MiB copied and verified {' '.join(options)}")
 
 
 def fetch(lab, url):
