@@ -40,11 +40,11 @@
 //! | What | Bound |
 //! |---|---|
 //! | data of commands | `limits.memory` in all, `limits.connection_memory` a connection (256 and 16 MiB) |
-//! | receive buffers | 4 MiB a reactor, lent for as long as bytes are looked at |
+//! | receive buffers | 2 MiB a reactor, lent for as long as bytes are looked at |
 //! | an idle connection | none of both; some 4 KiB for the machine, and what the kernel keeps for its socket |
 //! | bytes that wait because a bound is reached | what the socket held when reading stopped (`net.ipv4.tcp_rmem`), then TCP holds the peer back |
 //! | time to ICReq and Connect | `limits.handshake_ms` (10 s) |
-//! | time without Keep Alive | what the host asked for |
+//! | time without Keep Alive | what the host asked for; TCP finds a peer that vanished in 2 min |
 //! | time in which a peer takes no byte of an answer | 60 s; 2 s while another connection gets no memory at all |
 //! | time that blocks are held for a slow peer | 5 ms: then they are copied and given free |
 //!

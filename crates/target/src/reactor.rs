@@ -362,7 +362,7 @@ impl Reactor {
             congestion_control: self.core.shared.config.congestion_control.clone(),
             ..SocketOptions::default()
         };
-        if let Err(error) = diskside_io::socket::tune(&socket, &options) {
+        if let Err(error) = diskside_io::socket::tune(&socket, &options).and_then(|()| keep_alive(&socket)) {
             tracing::warn!(%error, "a new connection's socket");
         }
         let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
@@ -417,14 +417,8 @@ impl Core {
     fn park(&mut self, key: usize, next: Next) {
         match next {
             Next::Submit(op) => drop(self.ring.push(Token::Task(key).bits(), op)),
-            Next::Memory => {
-                self.counters().memory_waits.add(1);
-                self.memory_waiters.push_back(key);
-            }
-            Next::Block => {
-                self.counters().block_waits.add(1);
-                self.block_waiters.push_back(key);
-            }
+            Next::Memory => self.memory_waiters.push_back(key),
+            Next::Block => self.block_waiters.push_back(key),
             Next::Delay(delay) => {
                 let until = self.now + delay;
                 self.tasks[key].delayed_until = Some(until);
@@ -474,10 +468,19 @@ impl Token {
     }
 }
 
+/// Finds peers that vanished without a word, also where the host asked for no Keep Alive.
+fn keep_alive(socket: &OwnedFd) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(socket, 6)?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
+}
+
 const RING_ENTRIES: u32 = 1024;
-/// 4 MiB a reactor, shared by all its connections.
+/// 2 MiB a reactor, shared by all its connections.
 const RECEIVE_BUFFERS: u16 = 64;
-const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
+const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
 /// How long blocks of a memory volume stay held for a peer that does not read.
 const STALL: Duration = Duration::from_millis(5);
 /// How soon a block is asked for again that another reactor's command holds.

@@ -141,7 +141,11 @@ fn a_read_only_volume_refuses_writes_only() {
 #[test]
 fn many_commands_at_once_end_in_any_order_with_their_own_data() {
     let running = memory_target(64);
-    let controller = Controller::connect(&running);
+    check_many(&Controller::connect(&running));
+    check_many(&Controller::connect_loop(&running));
+}
+
+fn check_many(controller: &Controller) {
     let mut queue = controller.io_queue(1, 128);
     let data: Vec<Vec<u8>> = (0..100).map(|seed| pattern(32 * BLOCK, seed)).collect();
     let writes: Vec<u16> =

@@ -215,20 +215,22 @@ impl Connection {
 
     /// Lets the machine go as far as it gets. True when the connection is over and holds nothing any more.
     pub(super) fn settle(&mut self, core: &mut Core) -> bool {
-        self.dirty = false;
         self.prefetched_bytes = 0;
-        if self.phase == Phase::Open {
-            while self.phase == Phase::Open {
-                let fed = self.feed(core);
-                if !self.start_requests(core) && !fed {
-                    break;
-                }
+        while self.phase == Phase::Open {
+            let mut moved = false;
+            while self.feed(core) | self.start_requests(core) {
+                moved = true;
             }
             self.transmit(core);
-            self.follow_state(core);
+            // The end of a send brings us back here. A loop's sends end at once, and may have made room for more.
+            if !moved || self.sending.is_some() {
+                break;
+            }
         }
+        self.follow_state(core);
         self.arm_receive(core);
         self.arm_timer(core);
+        self.dirty = false;
         let receiving = matches!(self.link, Link::Socket { receive: Some(_), .. });
         self.phase == Phase::Closed && self.tasks == 0 && self.sending.is_none() && !receiving
     }
@@ -267,7 +269,7 @@ impl Connection {
 
     /// Offers the machine what came and was not taken. True if it took something.
     fn feed(&mut self, core: &mut Core) -> bool {
-        if core.is_stopping() {
+        if core.is_stopping() || self.phase != Phase::Open {
             return false;
         }
         let mut took = false;

@@ -17,7 +17,9 @@ impl Connection {
     /// Starts what the machine asks for. True if it asked for anything.
     pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
         let mut started = false;
-        while let Some(request) = self.machine.poll_request() {
+        while !self.is_closed()
+            && let Some(request) = self.machine.poll_request()
+        {
             started = true;
             self.start(core, request);
         }
@@ -98,6 +100,11 @@ impl Connection {
         match task.advance(&mut bench) {
             Next::End(ended) => self.finish(core, &task, ended),
             next => {
+                match next {
+                    Next::Memory => core.counters().memory_waits.add(1),
+                    Next::Block => core.counters().block_waits.add(1),
+                    _ => {}
+                }
                 self.tasks += 1;
                 let key = core.tasks.insert(task);
                 core.park(key, next);
