@@ -48,7 +48,8 @@ fn last_words(stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn what_is_no_nvme_is_told_so_and_closed() {
-    let running = memory_target(1);
+    let volume = VolumeSpec::new("data", "mem:1MiB");
+    let running = start(builder().volume(volume).limits(|limits| limits.handshake_ms = 500));
     let address = running.handle().local_addresses()[0];
     let long_pdu = {
         let mut header = CommonHeader::new(PduKind::IcReq);
