@@ -1,7 +1,7 @@
 //! The optimiser: from a check at every access to checks before loops.
 //!
-//! For each loop, inner ones first, [`analysis`] finds out how addresses move from trip to trip.
-//! Where they move by bounded steps, [`version`] puts a guard before the loop that computes for how
+//! For each loop, inner ones first, `analysis` finds out how addresses move from trip to trip.
+//! Where they move by bounded steps, `version` puts a guard before the loop that computes for how
 //! many trips every access stays inside its region, and a copy of the loop that runs that many trips
 //! without checks and without paying for each trip. When the guard proves nothing, the original loop
 //! runs, so a trap is always the checked one.
