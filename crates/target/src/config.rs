@@ -46,7 +46,7 @@ pub struct Settings {
     pub nqn: Option<String>,
     /// NQNs of the hosts that may connect; absent or empty: any host.
     pub hosts: Option<Vec<String>>,
-    /// The number of reactors, one thread each.
+    /// The number of reactors, one thread each; absent: one for each core, at most 8.
     pub reactors: Option<usize>,
     /// Cores to pin the reactors to, in order.
     pub cores: Option<Vec<usize>>,
@@ -193,7 +193,11 @@ impl ServeConfig {
     /// Fills in defaults and checks everything that can be checked without opening anything.
     pub fn resolve(settings: Settings) -> Result<Self, ConfigError> {
         let listen = settings.listen.clone();
+        let reactors = settings.reactors.is_none() && settings.cores.is_none();
         let mut config = Self::listening_nowhere(settings);
+        if reactors {
+            config.reactors = default_reactors();
+        }
         config.listen = listen.unwrap_or_else(|| vec![(Ipv6Addr::LOCALHOST, PORT).into()]);
         if config.listen.is_empty() {
             let what = "no address; write at least one, such as 127.0.0.1:4420".into();
@@ -375,6 +379,11 @@ pub fn check_nqn(nqn: &str) -> Result<(), String> {
         return Err(format!("`{shown}` is not an NQN; write nqn.YYYY-MM.reverse.domain:name"));
     }
     Ok(())
+}
+
+/// One for each core that this process may use, as far as the default memory goes.
+fn default_reactors() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8))
 }
 
 /// The subsystem's name when none is given: one per machine name, so that two machines do not look like

@@ -91,8 +91,11 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
-    /// A reactor cannot start.
-    #[error("reactor {index} cannot start: {error}")]
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+    /// A reactor cannot start, or cannot go on.
+    #[error("reactor {index}: {error}")]
     Reactor {
         /// Which.
         index: usize,
@@ -120,8 +123,7 @@ impl Target {
     /// Like [`serve`](Self::serve), and stops in good order on SIGTERM or SIGINT; on the second one at once.
     pub fn serve_until_signal(self) -> Result<(), TargetError> {
         use signal_hook::consts::{SIGINT, SIGTERM};
-        let in_signals = |error| TargetError::Reactor { index: 0, error };
-        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(in_signals)?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(TargetError::Signals)?;
         let (closer, handle) = (signals.handle(), self.handle());
         let listener = std::thread::spawn(move || {
             for (count, signal) in signals.forever().enumerate() {
@@ -268,8 +270,6 @@ impl Running {
         for (index, reactor) in self.reactors.drain(..).enumerate() {
             let ended = reactor.join().unwrap_or_else(|_| Err(io::Error::other("the reactor's thread panicked")));
             if let Err(error) = ended {
-                // One reactor cannot go on: neither should the others, which share its controllers.
-                self.handle.stop();
                 result = Err(TargetError::Reactor { index, error });
             }
         }
@@ -317,6 +317,7 @@ type Started = (Arc<Mailbox>, JoinHandle<io::Result<()>>);
 fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Started> {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("diskside-{index}")).spawn(move || {
+        let mut others = StopOthers { shared: Arc::clone(&shared), ended_well: false };
         let made = pin(&shared, index).and_then(|()| Reactor::new(index, shared));
         match made {
             Err(error) => {
@@ -326,7 +327,9 @@ fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Started> {
             }
             Ok(mut reactor) => {
                 let _ = sender.send(Ok(reactor.mailbox()));
-                reactor.run()
+                let ended = reactor.run();
+                others.ended_well = ended.is_ok();
+                ended
             }
         }
     })?;
@@ -334,6 +337,22 @@ fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Started> {
         Ok(Ok(mailbox)) => Ok((mailbox, thread)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::Error::other("the reactor's thread ended before it began")),
+    }
+}
+
+/// When one reactor cannot go on, neither should the others, which share its controllers and volumes.
+struct StopOthers {
+    shared: Arc<Shared>,
+    ended_well: bool,
+}
+
+impl Drop for StopOthers {
+    fn drop(&mut self) {
+        if !self.ended_well {
+            for mailbox in self.shared.mailboxes.get().into_iter().flatten() {
+                mailbox.send(Message::StopNow);
+            }
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! operation, memory, a block that another command holds, time, or nothing more. Most reads and writes of memory
 //! volumes end in the first call.
 
+mod access;
+
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -478,149 +480,6 @@ impl Task {
                 Flow::Failed(errno)
             }
             Ok(other) => Flow::Failed(broken(&other)),
-        }
-    }
-
-    /// Reads `len` bytes at `offset` into the task's buffer.
-    fn transfer_in(&mut self, volume: &LocalVolume, offset: u64, len: usize) -> Flow {
-        while self.done < len {
-            let (at, left) = (offset + self.done as u64, len - self.done);
-            let action = match self.next_action(volume, &Access::Read { offset: at, len: left }) {
-                Ok(action) => action,
-                Err(delay) => return Flow::Needs(Next::Delay(delay)),
-            };
-            match action {
-                Action::Bytes(slice) => {
-                    let Some(buffer) = &mut self.buffer else { unreachable!("made before the first transfer") };
-                    let part = slice.len().min(left);
-                    slice.part(0..part).copy_to(&mut buffer[self.done..self.done + part]);
-                    self.done += part;
-                }
-                Action::File { file, len } => {
-                    let Some(buffer) = self.buffer.take() else { unreachable!("made before the first transfer") };
-                    let range = self.done..self.done + len.min(left);
-                    return Flow::Needs(Next::Submit(Op::Read { file, offset: at, buffer, range }));
-                }
-                Action::Failed(errno) => return Flow::Failed(errno),
-                other => return Flow::Failed(broken(&other)),
-            }
-        }
-        Flow::Done
-    }
-
-    /// Writes `len` bytes of the task's buffer, from `start` on, to `offset`.
-    fn transfer_out(&mut self, volume: &LocalVolume, offset: u64, start: usize, len: usize, durable: bool) -> Flow {
-        while self.done < len {
-            let at = offset + self.done as u64;
-            let part = start + self.done..start + len;
-            let Some(buffer) = self.buffer.take() else { unreachable!("it has data to write") };
-            let access = Access::Write { offset: at, data: &buffer[part.clone()], durable };
-            let action = self.next_action(volume, &access);
-            match action {
-                Err(delay) => {
-                    self.buffer = Some(buffer);
-                    return Flow::Needs(Next::Delay(delay));
-                }
-                Ok(Action::File { file, len }) => {
-                    let range = part.start..part.end.min(part.start + len);
-                    return Flow::Needs(Next::Submit(Op::Write { file, offset: at, buffer, range, durable }));
-                }
-                Ok(action) => {
-                    self.buffer = Some(buffer);
-                    match action {
-                        Action::Done(0) => return Flow::Failed(Errno::IO),
-                        Action::Done(written) => self.done += (written as usize).min(part.len()),
-                        Action::Failed(errno) => return Flow::Failed(errno),
-                        other => return Flow::Failed(broken(&other)),
-                    }
-                }
-            }
-        }
-        Flow::Done
-    }
-
-    /// What the medium answers, or how long to wait before that counts.
-    fn next_action(&mut self, volume: &LocalVolume, access: &Access<'_>) -> Result<Action, Duration> {
-        if let Some(action) = self.pending.take() {
-            return Ok(action);
-        }
-        let step = volume.volume.medium.start(access);
-        if step.delay.is_zero() {
-            return Ok(step.action);
-        }
-        self.pending = Some(step.action);
-        Err(step.delay)
-    }
-
-    /// Charges the task for `len` bytes, once.
-    fn charged(&mut self, bench: &mut Bench<'_>, len: usize) -> bool {
-        if self.charge.is_none() {
-            self.charge = bench.memory.charge(bench.account, len);
-        }
-        self.charge.is_some()
-    }
-
-    /// Gives the task memory of its own, of at least `len` bytes and at most [`STEP_BYTES`] where that is more.
-    fn has_buffer(&mut self, bench: &mut Bench<'_>, len: usize) -> bool {
-        if let Some(buffer) = &mut self.buffer
-            && buffer.capacity() >= len
-        {
-            return true;
-        }
-        let len = match self.work {
-            Work::Compare { len, .. } => len,
-            _ => STEP_BYTES as usize,
-        };
-        if !self.charged(bench, len) {
-            return false;
-        }
-        self.buffer = Some(bench.memory.buffer(len));
-        true
-    }
-
-    fn hold(&mut self, volume: &Rc<LocalVolume>, range: Range<u64>, mode: Mode) -> bool {
-        if self.held.is_some() {
-            return true;
-        }
-        if volume.volume.guards.try_hold(range.clone(), mode) {
-            self.waits_for = None;
-            self.held = Some(Held { volume: Rc::clone(volume), range, mode });
-            return true;
-        }
-        if mode == Mode::Exclusive {
-            self.waits_for = Some(range);
-        }
-        false
-    }
-
-    fn release(&mut self) {
-        if let Some(Held { volume, range, mode }) = self.held.take() {
-            volume.volume.guards.release(range, mode);
-        }
-        if let Some(range) = self.waits_for.take() {
-            self.volume.volume.guards.give_up(range);
-        }
-    }
-
-    fn next_piece(&mut self) {
-        self.release();
-        self.done = 0;
-    }
-
-    /// Lets go of everything: ranges, memory, charges.
-    fn let_go(&mut self, bench: &mut Bench<'_>) {
-        self.release();
-        if let Some(buffer) = self.buffer.take() {
-            bench.memory.give_back(buffer);
-        }
-        if let Some(charge) = self.charge.take() {
-            bench.memory.uncharge(bench.account, charge);
-        }
-        if let Work::Compare { theirs, charge, .. } = &mut self.work {
-            bench.memory.give_back(std::mem::replace(theirs, Buffer::zeroed(0)));
-            if let Some(charge) = charge.take() {
-                bench.memory.uncharge(bench.account, charge);
-            }
         }
     }
 
