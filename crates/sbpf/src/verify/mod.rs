@@ -3,7 +3,7 @@
 //! It decides everything that can be decided before running, and learns on the way where pointers
 //! come from and what the program does besides its result. Bounds of memory and the number of loop
 //! trips are left to run time: loops and dynamic bounds are allowed. Every rule has a code, which
-//! [`explain`] explains; a program breaks no rule or does not run.
+//! [`explain()`] explains; a program breaks no rule or does not run.
 //!
 //! The rules hold for the functions that the program can reach by calls. In these, unreachable
 //! instructions are allowed, but they have to keep the rules of form as well.
