@@ -1,7 +1,8 @@
 //! Reads or writes a volume and says how fast that was.
 //!
 //! `cargo run --release -p diskside-host --example load -- [--inline] [--sequential] [--write] [--digests]
-//! [--block=BYTES] [--queues=N] [--seconds=N] [--depths=1,32,128] [--poll-us=N] [URL]`
+//! [--block=BYTES] [--queues=N] [--seconds=N] [--depths=1,32,128] [--poll-us=N]
+//! [--congestion=NAME] [URL]`
 //!
 //! Without a URL it uses a memory volume of 512 MiB of a target of its own, in the same process.
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on};
+use diskside_io::socket::SocketOptions;
 use diskside_target::config::VolumeSpec;
 use diskside_target::{Running, Target};
 
@@ -34,6 +36,10 @@ fn main() -> Result<(), Failure> {
         queue_depth: 256,
         header_digest: has("--digests"),
         data_digest: has("--digests"),
+        socket: SocketOptions {
+            congestion_control: value("--congestion").map(str::to_owned),
+            ..SocketOptions::default()
+        },
         spin: Duration::from_micros(number("--poll-us", 50)?),
         ..ConnectOptions::default()
     };
@@ -85,6 +91,7 @@ impl Load {
         let mut spare: Vec<Buffer> = (0..depth).map(|_| buffer()).collect();
         let mut flying: VecDeque<(Instant, RequestFuture)> = VecDeque::with_capacity(depth);
         let mut times_ns = Vec::with_capacity(4 << 20);
+        let before = self.volume().connection().stats();
         let (used, started) = (processor_time(), Instant::now());
         loop {
             let now = Instant::now();
@@ -116,13 +123,16 @@ impl Load {
         times_ns.sort_unstable();
         let count = times_ns.len();
         let at = |part: f64| times_ns[((count - 1) as f64 * part) as usize] as f64 / 1000.0;
+        let after = self.volume().connection().stats();
         println!(
-            "depth {depth:3}: {:7.1} k/s, {:6.2} GB/s, p50 {:6.1} us, p99 {:6.1} us, {:.2} us of processor time each",
+            "depth {depth:3}: {:7.1} k/s, {:6.2} GB/s, p50 {:6.1} us, p99 {:6.1} us, {:.2} us of processor time \
+             and {:.2} system calls of the host each",
             count as f64 / wall.as_secs_f64() / 1e3,
             count as f64 * self.block as f64 / wall.as_secs_f64() / 1e9,
             at(0.5),
             at(0.99),
             used.as_secs_f64() * 1e6 / count as f64,
+            (after.enters - before.enters) as f64 / count as f64,
         );
         Ok(())
     }
