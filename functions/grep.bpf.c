@@ -129,39 +129,34 @@ __s64 grep_scalar(struct grep_count_result *out, const char *in, __u64 in_len,
                   const struct grep_args *args, const struct ds_call *call)
 {
     __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, rows = 0;
-    const char *end = in + in_len, *p = in;
-    const char *pattern = args->pattern;
+    const char *pattern = args->pattern, *end = in + in_len;
 
-    if (n == 0)
+    if (n == 0 || is_wrong(pattern, n, row_len, call->in_offset))
         return -DS_EINVAL; /* every row contains nothing: use grep_count */
-    if (is_wrong(pattern, n, row_len, call->in_offset))
-        return -DS_EINVAL;
     if (in_len >= n) {
-        const char *last = end - n;
         char first = pattern[0];
-        while (p <= last) {
+        const char *last = end - n, *next = in; /* where the next row to look at starts */
+
+        for (const char *p = in; p <= last; p++) {
             __u64 i = 1;
-            if (*p != first) {
-                p++;
+            const char *row_end;
+
+            if (*p != first || p < next)
                 continue;
-            }
             while (i < n && p[i] == pattern[i])
                 i++;
-            if (i < n) {
-                p++;
-            } else if (row_len == 0) {
-                rows++;
-                for (p += n; p < end && *p != '\n';)
-                    p++;
+            if (i < n)
+                continue;
+            if (row_len != 0) {
+                row_end = in + ((__u64)(p - in) / row_len + 1) * row_len;
+                if (p + n > row_end)
+                    continue;
             } else {
-                const char *row_end = in + ((__u64)(p - in) / row_len + 1) * row_len;
-                if (p + n <= row_end) {
-                    rows++;
-                    p = row_end;
-                } else {
-                    p++;
-                }
+                for (row_end = p + n; row_end < end && *row_end != '\n';)
+                    row_end++;
             }
+            rows++;
+            next = row_end;
         }
     }
     out->rows = rows;
