@@ -3,16 +3,6 @@
 //! No machine in this crate ever holds the bytes of a read or a write. It speaks of a [`BufferSlice`]: a handle that the
 //! embedder chose, and a range in it. The embedder turns it into iovecs, into a registered buffer of a ring, or into a
 //! place in a memory volume.
-//!
-//! # Who owns a buffer
-//!
-//! Ownership is linear, so that nothing leaks and nothing is freed twice, also when a connection dies:
-//!
-//! * a controller [acquires](BufferPool::acquire) a buffer when write data is about to arrive, and hands it over inside
-//!   the [`Request`](crate::controller::Request) that carries the data: from then on it is the embedder's;
-//! * the embedder hands a buffer to a controller with the completion of a read; it comes back through
-//!   [`Buffers::release`] when the last byte was sent, or when the connection was closed first;
-//! * a host never owns a buffer: it borrows the caller's until it reports the command's completion.
 
 /// A handle of a buffer, chosen by the embedder: an index, a pointer, an offset in a memory volume. The machines only
 /// pass it on.
@@ -44,6 +34,16 @@ impl BufferSlice {
 }
 
 /// What a machine asks of the embedder's memory.
+///
+/// # Who owns a buffer
+///
+/// Ownership is linear, so that nothing leaks and nothing is freed twice, also when a connection dies:
+///
+/// * a controller [acquires](BufferPool::acquire) a buffer when write data is about to arrive, and hands it over inside
+///   the [`Request`](crate::controller::Request) that carries the data: from then on it is the embedder's;
+/// * the embedder hands a buffer to a controller with the completion of a read; it comes back through
+///   [`Buffers::release`] when the last byte was sent, or when the connection was closed first;
+/// * a host never owns a buffer: it borrows the caller's until it reports the command's completion.
 pub trait Buffers {
     /// Copies bytes that arrived into `buffer`, starting `offset` bytes into it.
     fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]);

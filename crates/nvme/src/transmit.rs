@@ -1,27 +1,27 @@
 //! Bytes on their way out: one batch of PDUs, ready for one vectored send.
-//!
-//! A machine gathers what it has to say in a batch of its own; [`poll_transmit`](crate::controller::Connection::poll_transmit)
-//! moves the batch into a [`Transmit`] of the embedder, which then stays untouched until it was sent. Header bytes live in
-//! the `Transmit`'s own arena, whose address does not change while the kernel reads it; data stays where it is, in the
-//! embedder's buffers.
-//!
-//! ```text
-//! if connection.poll_transmit(&mut transmit) {
-//!     loop {
-//!         iovecs = transmit.segments().take(1024)     // Bytes(&[u8]) or Buffer(BufferSlice)
-//!         n = sendmsg(iovecs)
-//!         transmit.advance(n, |buffer| pool.release(buffer));
-//!         if transmit.is_empty() { break }
-//!     }
-//!     connection.handle_transmitted(&mut transmit);
-//! }
-//! ```
 
 use std::ops::Range;
 
 use crate::buffer::{BufferId, BufferSlice};
 
-/// One batch of outgoing bytes. See the [module](self) for its life.
+/// One batch of outgoing bytes.
+///
+/// A machine gathers what it has to say in a batch of its own; [`poll_transmit`](crate::controller::Connection::poll_transmit)
+/// moves the batch into a [`Transmit`] of the embedder, which then stays untouched until it was sent. Header bytes live in
+/// the `Transmit`'s own arena, whose address does not change while the kernel reads it; data stays where it is, in the
+/// embedder's buffers.
+///
+/// ```text
+/// if connection.poll_transmit(&mut transmit) {
+///     loop {
+///         iovecs = transmit.segments().take(1024)     // Bytes(&[u8]) or Buffer(BufferSlice)
+///         n = sendmsg(iovecs)
+///         transmit.advance(n, |buffer| pool.release(buffer));
+///         if transmit.is_empty() { break }
+///     }
+///     connection.handle_transmitted(&mut transmit);
+/// }
+/// ```
 #[derive(Debug, Default)]
 pub struct Transmit {
     arena: Vec<u8>,

@@ -39,6 +39,9 @@ pub(super) struct Slot {
     pub(super) damaged: bool,
 }
 
+// What a connection costs per command in flight, as the README says.
+const _: () = assert!(size_of::<Slot>() <= 208);
+
 /// How far a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {

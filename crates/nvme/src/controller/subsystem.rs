@@ -1,8 +1,4 @@
 //! What a target serves, shared by all its connections.
-//!
-//! The methods of [`Subsystems`] and [`Subsystem`] may be called at any time, on any thread; connections that a change
-//! concerns are woken through the [`Waker`](std::task::Waker) they were made with. The hot path of a connection takes no
-//! lock: it works on a snapshot of the namespaces and notices a newer one by one atomic load per batch of input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +10,11 @@ use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 use super::config::{AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, SubsystemConfig};
 use super::shared::{Controller, Notice};
 
-/// All that a target serves. See the [module](self).
+/// All that a target serves.
+///
+/// Its methods, and those of [`Subsystem`], may be called at any time, on any thread; connections that a change concerns
+/// are woken through the [`Waker`](std::task::Waker) they were made with. The hot path of a connection takes no lock: it
+/// works on a snapshot of the namespaces and notices a newer one by one atomic load per batch of input.
 #[derive(Debug)]
 pub struct Subsystems {
     /// For the subsystems, whose changes the discovery log tells.

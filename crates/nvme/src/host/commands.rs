@@ -42,6 +42,9 @@ pub(super) struct Command {
     pub(super) outcome: Option<Result<Answer, CommandError>>,
 }
 
+// What a connection costs per command in flight, as the README says.
+const _: () = assert!(size_of::<Command>() <= 208);
+
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -6,6 +6,8 @@ mod admin;
 mod commands;
 mod connection;
 mod info;
+mod learn;
+mod receive;
 mod submission;
 
 pub use admin::{Admin, AdminConfig, AdminEvent};

@@ -126,7 +126,8 @@ impl Wire {
     pub fn receive_some(&mut self, now: Instant, rng: &mut Rng) -> bool {
         let Some((_, bytes)) = self.chunks.front_mut().filter(|(at, _)| *at <= now) else { return false };
         let len = if rng.chance(60) { bytes.len() } else { rng.between(0, bytes.len() as u64) as usize };
-        self.arrived.extend(bytes.drain(..len));
+        self.arrived.extend_from_slice(&bytes[..len]);
+        bytes.drain(..len);
         if bytes.is_empty() {
             self.chunks.pop_front();
         }
