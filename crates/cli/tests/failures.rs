@@ -124,7 +124,7 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
     let case = Case::new();
     let input = case.file("in", b"x\n");
     let cases: &[(&[&str], &str)] = &[
-        (&["run", "stats65", "in"], "no function is called `stats65` (did you mean stats64"),
+        (&["run", "stats65", "in"], "no function is called `stats65` (did you mean stats32 or stats64?)"),
         (
             &["run", "grep_count", "IN", "--arg", "patern=x"],
             "the function has no argument `patern`; it has row_len, pattern",
