@@ -38,14 +38,12 @@ DS_INLINE __s64 column_load(const char *at, int type)
 #define COLUMN_TYPE(type) DS_ARG_DEFAULT(type) DS_ARG_DOC("u8, i8, u16, i16, u32, i32 or i64")
 
 /*
- * Runs `body` for each element `value` of the column, with the row's number in `row`. The type is
- * looked at once, not for each row.
+ * Runs `body` for each element `value` of the column. The type is looked at once, not for each row.
  */
-#define COLUMN_EACH(in, rows, row_len, offset, type, first, body)                          \
+#define COLUMN_EACH(in, rows, row_len, offset, type, body)                                 \
     do {                                                                                   \
         const char *column_at = (const char *)(in) + (offset);                             \
         const char *column_end = column_at + (rows) * (row_len);                           \
-        __u64 row = (first);                                                               \
         switch (type) {                                                                    \
             COLUMN_CASE(u8, __u8, row_len, body)                                           \
             COLUMN_CASE(i8, __s8, row_len, body)                                           \
@@ -55,12 +53,11 @@ DS_INLINE __s64 column_load(const char *at, int type)
             COLUMN_CASE(i32, __s32, row_len, body)                                         \
             COLUMN_CASE(i64, __s64, row_len, body)                                         \
         }                                                                                  \
-        (void)row;                                                                         \
     } while (0)
 
 #define COLUMN_CASE(name, type, row_len, body)                                             \
     case name:                                                                             \
-        for (; column_at < column_end; column_at += (row_len), row++) {                    \
+        for (; column_at < column_end; column_at += (row_len)) {                           \
             __s64 value = *(const type *)column_at;                                        \
             body;                                                                          \
         }                                                                                  \

@@ -39,19 +39,12 @@ __s64 histogram(struct histogram_result *out, const char *in, __u64 in_len,
     out[0] = (struct histogram_result){-0x7fffffffffffffffll - 1, 0};
     for (__u64 i = 0; i <= bins; i++)
         out[i + 1] = (struct histogram_result){lo + i * width, 0};
-    if (width == 1) {
-        COLUMN_EACH(in, in_len / row_len, row_len, args->offset, args->type, 0, {
-            __u64 bin = (__u64)value - (__u64)lo;
-            bin = bin < bins ? bin + 1 : value < lo ? 0 : bins + 1;
-            out[bin].count++;
-        });
-    } else {
-        COLUMN_EACH(in, in_len / row_len, row_len, args->offset, args->type, 0, {
-            __u64 bin = ((__u64)value - (__u64)lo) / width;
-            bin = value < lo ? 0 : bin < bins ? bin + 1 : bins + 1;
-            out[bin].count++;
-        });
-    }
+    COLUMN_EACH(in, in_len / row_len, row_len, args->offset, args->type, {
+        __u64 distance = (__u64)value - (__u64)lo;
+        __u64 bin = width == 1 ? distance : distance / width;
+        bin = value < lo ? 0 : bin < bins ? bin + 1 : bins + 1;
+        out[bin].count++;
+    });
     return (bins + 2) * sizeof(*out);
 }
 

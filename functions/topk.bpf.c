@@ -47,14 +47,16 @@ DS_INLINE __s64 choose(struct topk_result *out, const char *in, __u64 in_len,
                        const struct topk_args *args, const struct ds_call *call, int least)
 {
     __u64 own = column_width(args->type), k = args->k;
-    __u64 row_len = args->row_len == 0 ? own : args->row_len;
+    __u64 row_len = args->row_len == 0 ? own : args->row_len, index;
 
     if (args->offset + own > row_len || call->in_offset % row_len != 0 || k == 0)
         return -DS_EINVAL;
     for (__u64 i = 0; i < k; i++)
         out[i] = (struct topk_result){NONE, 0};
-    COLUMN_EACH(in, in_len / row_len, row_len, args->offset, args->type,
-                call->in_offset / row_len, insert(out, k, row, value, least));
+    in += args->offset;
+    index = call->in_offset / row_len;
+    for (__u64 rows = in_len / row_len; rows > 0; rows--, index++, in += row_len)
+        insert(out, k, index, column_load(in, args->type), least);
     return k * sizeof(*out);
 }
 
