@@ -25,7 +25,7 @@ mod size;
 mod volume;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
@@ -38,7 +38,7 @@ pub use volume::{Source, VolumeSpec};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Addresses to listen on; port 0 takes a free one.
+    /// Addresses to listen on; port 0 takes a free one. Absent: port 4420 of 127.0.0.1, for this machine alone.
     pub listen: Option<Vec<SocketAddr>>,
     /// Addresses that discovery tells hosts, where they differ from those listened on.
     pub advertise: Option<Vec<SocketAddr>>,
@@ -198,7 +198,7 @@ impl ServeConfig {
         if reactors {
             config.reactors = default_reactors();
         }
-        config.listen = listen.unwrap_or_else(|| vec![(Ipv6Addr::LOCALHOST, PORT).into()]);
+        config.listen = listen.unwrap_or_else(|| vec![(Ipv4Addr::LOCALHOST, PORT).into()]);
         if config.listen.is_empty() {
             let what = "no address; write at least one, such as 127.0.0.1:4420".into();
             return Err(ConfigError::Value { field: "listen".into(), what });

@@ -9,7 +9,7 @@ fn resolve(text: &str) -> Result<ServeConfig, String> {
 #[test]
 fn a_volume_is_enough() {
     let config = resolve("[[volume]]\nname = 'data'\npath = 'mem:1MiB'").unwrap();
-    assert_eq!(config.listen, ["[::1]:4420".parse().unwrap()]);
+    assert_eq!(config.listen, ["127.0.0.1:4420".parse().unwrap()]);
     assert!(config.nqn.starts_with("nqn.2026-11.io.diskside:"));
     assert!((1..=8).contains(&config.reactors), "one for each core");
     assert_eq!(config.poll_us, 50);

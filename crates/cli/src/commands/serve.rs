@@ -18,7 +18,7 @@ pub(crate) struct Serve {
     /// A volume: a file, a block device, or mem:SIZE
     #[arg(long = "volume", value_name = "NAME=PATH[,size=SIZE][,ro][,block=4096]")]
     volumes: Vec<VolumeSpec>,
-    /// Address to listen on; port 0 takes a free one [default: [::1]:4420]
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// NQN of the subsystem
