@@ -36,6 +36,9 @@ pub struct Transmit {
     open_from: usize,
 }
 
+/// Bytes of the arena that are kept from batch to batch: headers of many deep batches.
+const ARENA_KEPT: usize = 64 << 10;
+
 /// One piece of an outgoing batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment<'a> {
@@ -141,6 +144,8 @@ impl Transmit {
 
     pub(crate) fn clear(&mut self) {
         self.arena.clear();
+        // A long log page once must not cost memory for as long as the connection lives.
+        self.arena.shrink_to(ARENA_KEPT);
         self.parts.clear();
         (self.next, self.sent_of_next, self.remaining, self.open_from) = (0, 0, 0, 0);
     }
