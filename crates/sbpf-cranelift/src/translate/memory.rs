@@ -2,7 +2,7 @@
 //!
 //! An access that is checked inline goes on in one of two ways: straight, or by a cold block that
 //! calls out to the full check. The inline test may refuse what the full check allows, never the
-//! other way round.
+//! other way round. In blocks that rarely run, every check calls out: that is less code.
 
 use super::calls::argument_offset;
 use super::{Result, Translator, trusted};
@@ -12,7 +12,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self as clif, AtomicRmwOp, BlockArg, InstBuilder, types};
 use cranelift_frontend::Variable;
 use diskside_sbpf::insn::{AtomicOp, Size};
-use diskside_sbpf::ir::{Check, Op, Value, Var};
+use diskside_sbpf::ir::{BlockId, Check, Op, Value, Var};
 use diskside_sbpf::machine::{Machine, RegionEntry};
 use diskside_sbpf::region::{REGION_COUNT, REGION_SHIFT, RegionId};
 use std::collections::BTreeMap;
@@ -24,6 +24,11 @@ use std::mem::offset_of;
 pub(super) struct Regions {
     /// Host address minus program-visible address.
     displacement: BTreeMap<RegionId, Known>,
+    /// Displacements again, for each fast loop that has proved accesses: a value that lives only as
+    /// long as the loop is likelier to get a register. The loop is named by what it reserves.
+    in_loop: BTreeMap<(Vec<Var>, RegionId), Variable>,
+    /// Where `r10` points to, when the frame is accessed by it.
+    frame: Option<clif::Value>,
     /// For an access of this size: the first offset at which it would leave the region.
     bound: BTreeMap<(RegionId, Size, bool), Known>,
 }
@@ -37,13 +42,13 @@ enum Known {
     Reloaded(Variable),
 }
 
-/// What to add to a region's host address for the displacement. In memory rather than as constants:
-/// a sum with a constant would be computed again in every loop that uses it.
-static NEGATED_WINDOWS: [u64; REGION_COUNT] = {
+/// The program-visible address of each region. In memory rather than as constants: a difference from
+/// a constant would be computed again in every loop that uses it.
+static WINDOWS: [u64; REGION_COUNT] = {
     let mut windows = [0; REGION_COUNT];
     let mut i = 0;
     while i < REGION_COUNT {
-        windows[i] = RegionId(i as u8).base().wrapping_neg();
+        windows[i] = RegionId(i as u8).base();
         i += 1;
     }
     windows
@@ -61,7 +66,8 @@ struct Place {
 impl Translator<'_> {
     /// Loads what the function's inline checks and proved accesses need.
     pub(super) fn load_regions(&mut self) {
-        for (op, _) in self.func.blocks.iter().flat_map(|b| &b.ops) {
+        let ops = self.func.blocks.iter().flat_map(|b| b.ops.iter().map(|(op, _)| (op, b.cold)));
+        for (op, cold) in ops {
             let (check, size, write) = match *op {
                 Op::Load { check, size, .. } => (check, size, false),
                 Op::Store { check, size, .. } => (check, size, true),
@@ -69,8 +75,9 @@ impl Translator<'_> {
                 _ => continue,
             };
             let region = match check {
-                Check::Direct(region) | Check::Hinted(region) => region,
-                Check::Any => continue,
+                Check::Direct(region) => region,
+                Check::Hinted(region) if !cold => region,
+                _ => continue,
             };
             if !self.regions.displacement.contains_key(&region) {
                 let x = self.load_displacement(region);
@@ -123,11 +130,83 @@ impl Translator<'_> {
     fn load_displacement(&mut self, region: RegionId) -> clif::Value {
         let base = entry_offset(region) + offset_of!(RegionEntry, base);
         let base = self.load_machine(types::I64, base);
-        let windows = NEGATED_WINDOWS.as_ptr() as i64;
-        let windows = self.b.ins().iconst(types::I64, windows);
+        let window = self.load_window(region);
+        self.b.ins().isub(base, window)
+    }
+
+    /// Finds the fast loops' proved accesses. Outside of its loop such a displacement is the common one.
+    pub(super) fn declare_loop_regions(&mut self) {
+        let func = self.func;
+        for block in func.blocks.iter().filter(|b| !b.reserved.is_empty()) {
+            for (op, _) in &block.ops {
+                if let Op::Load { check: Check::Direct(region), base, .. }
+                | Op::Store { check: Check::Direct(region), base, .. } = *op
+                    && base != Var::FP
+                    && region != RegionId::HEAP
+                {
+                    let key = (block.reserved.clone(), region);
+                    if !self.regions.in_loop.contains_key(&key) {
+                        let common = self.recall(self.regions.displacement[&region]);
+                        let variable = self.b.declare_var(types::I64);
+                        self.b.def_var(variable, common);
+                        self.regions.in_loop.insert(key, variable);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a fast loop is entered, loads its displacements.
+    pub(super) fn enter_loop(&mut self, from: usize, to: BlockId) {
+        let reserved = &self.func.blocks[to.0 as usize].reserved;
+        let outside = &self.func.blocks[from].reserved;
+        if reserved.get(1..) != Some(&outside[..]) {
+            return;
+        }
+        let all = self.regions.in_loop.iter().filter(|(key, _)| key.0 == *reserved);
+        let all: Vec<(RegionId, Variable)> = all.map(|(key, v)| (key.1, *v)).collect();
+        for (region, variable) in all {
+            let x = self.load_displacement(region);
+            self.b.def_var(variable, x);
+        }
+    }
+
+    /// The frame's end in the host, from the frame pointer: as a difference, which is computed once,
+    /// and not as the sum that each access would add up again.
+    pub(super) fn load_frame(&mut self, fp: clif::Value) {
+        let in_stack = |op: &Op| match *op {
+            Op::Load { base, check, .. } | Op::Store { base, check, .. } => {
+                base == Var::FP && check == Check::Direct(RegionId::STACK)
+            }
+            _ => false,
+        };
+        if self.func.blocks.iter().flat_map(|b| &b.ops).any(|(op, _)| in_stack(op)) {
+            let base = entry_offset(RegionId::STACK) + offset_of!(RegionEntry, base);
+            let base = self.load_machine(types::I64, base);
+            let window = self.load_window(RegionId::STACK);
+            let below = self.b.ins().isub(window, fp);
+            self.regions.frame = Some(self.b.ins().isub(base, below));
+        }
+    }
+
+    fn load_window(&mut self, region: RegionId) -> clif::Value {
+        let windows = self.b.ins().iconst(types::I64, WINDOWS.as_ptr() as i64);
         let at = i32::from(region.0) * size_of::<u64>() as i32;
-        let window = self.b.ins().load(types::I64, trusted(), windows, at);
-        self.b.ins().iadd(base, window)
+        self.b.ins().load(types::I64, trusted(), windows, at)
+    }
+
+    /// The host address of an access that is proved, without its offset.
+    fn proved(&mut self, region: RegionId, base: Var) -> clif::Value {
+        if let (RegionId::STACK, Var::FP, Some(frame)) = (region, base, self.regions.frame) {
+            return frame;
+        }
+        let base = self.read_full(base);
+        let in_loop = self.regions.in_loop.get(&(self.reserved.clone(), region));
+        if let Some(&variable) = in_loop {
+            let displacement = self.b.use_var(variable);
+            return self.b.ins().iadd(displacement, base);
+        }
+        self.host_address(region, base)
     }
 
     fn load_bound(&mut self, (region, size, write): (RegionId, Size, bool)) -> clif::Value {
@@ -176,12 +255,20 @@ impl Translator<'_> {
         let wanted = self.wanted(dst);
         if let Check::Direct(region) = check {
             if wanted != Form::Dead {
-                let base = self.read_full(place.base);
-                let host = self.host_address(region, base);
+                let host = self.proved(region, place.base);
                 let result = self.plain_load(host, place.off, place.size, signed, wanted);
                 self.define(dst, result);
             }
             return;
+        }
+        let access = Access { insn: place.insn, size: place.size, signed };
+        if self.cold {
+            self.call_out(place, access, self.runtime.thunks.load);
+            let x = self.load_machine(types::I64, offset_of!(Machine, result));
+            let done = self.b.create_block();
+            self.return_to(done, &[]);
+            self.enter_block(done);
+            return self.define(dst, Result::Full(x));
         }
         let (slow, host, off) = self.inline_check(place, false, check);
         let done = self.b.create_block();
@@ -194,7 +281,6 @@ impl Translator<'_> {
         self.b.ins().jump(done, args);
 
         self.enter_block(slow);
-        let access = Access { insn: place.insn, size: place.size, signed };
         self.call_out(place, access, self.runtime.thunks.load);
         let mut y = self.load_machine(types::I64, offset_of!(Machine, result));
         if !full {
@@ -215,16 +301,16 @@ impl Translator<'_> {
         let ty = if place.size == Size::DW { types::I64 } else { types::I32 };
         let value = self.read_as(ty, src);
         if let Check::Direct(region) = check {
-            let base = self.read_full(place.base);
-            let host = self.host_address(region, base);
+            let host = self.proved(region, place.base);
             return self.plain_store(host, place.off, place.size, value);
         }
-        let (slow, host, off) = self.inline_check(place, true, check);
         let done = self.b.create_block();
-        self.plain_store(host, off, place.size, value);
-        self.b.ins().jump(done, &[]);
-
-        self.enter_block(slow);
+        if !self.cold {
+            let (slow, host, off) = self.inline_check(place, true, check);
+            self.plain_store(host, off, place.size, value);
+            self.b.ins().jump(done, &[]);
+            self.enter_block(slow);
+        }
         let wide = if ty == types::I64 { value } else { self.b.ins().uextend(types::I64, value) };
         self.store_machine(wide, argument_offset(callouts::VALUE));
         let access = Access { insn: place.insn, size: place.size, signed: false };

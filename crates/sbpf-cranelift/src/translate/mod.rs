@@ -56,6 +56,8 @@ pub(crate) fn translate(
         access_trap: None,
         plain_trap: None,
         liveness,
+        reserved: Vec::new(),
+        cold: false,
         depths: loop_depths(func),
         choices: choices(func),
         before: State::new(),
@@ -121,6 +123,10 @@ struct Translator<'a> {
     /// Where a trap goes that has left the right fuel in the machine.
     plain_trap: Option<clif::Block>,
     liveness: Liveness,
+    /// What the current block reserves.
+    reserved: Vec<Var>,
+    /// Whether the current block rarely runs.
+    cold: bool,
     /// Loop depth of each block.
     depths: Vec<u32>,
     /// Which blocks end in a selection instead of a branch.
@@ -151,6 +157,8 @@ impl Translator<'_> {
             }
         }
         self.load_regions();
+        self.load_frame(params[6]);
+        self.declare_loop_regions();
         self.b.ins().jump(self.blocks[0], &[]);
     }
 
@@ -194,6 +202,8 @@ impl Translator<'_> {
         let func = self.func;
         let block = &func.blocks[index];
         self.b.switch_to_block(self.blocks[index]);
+        self.cold = block.cold;
+        self.reserved.clone_from(&block.reserved);
         if block.cold {
             self.b.set_cold_block(self.blocks[index]);
         }
@@ -203,6 +213,9 @@ impl Translator<'_> {
             self.after = after;
             self.op(op, *insn);
             std::mem::swap(&mut self.before, &mut self.after);
+        }
+        if let Term::Jump(to) = block.term {
+            self.enter_loop(index, to);
         }
         self.term(&block.term, self.choices[index]);
         if let Some(trap) = self.access_trap.take() {

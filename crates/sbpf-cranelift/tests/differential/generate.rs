@@ -650,16 +650,16 @@ impl Generator<'_> {
         } else {
             let n = self.rng.pick(&numbers);
             self.line(format!("mov %r{r}, %r{n}"));
-            match self.rng.below(5) {
-                0 => {
+            match self.rng.below(9) {
+                0..=4 => {
                     let mask = self.rng.pick(&[15, 63, 127, 1023]);
                     self.line(format!("and %r{r}, {mask}"));
                 }
-                1 => {
+                5 => {
                     let by = self.rng.range(-9, 9);
                     self.line(format!("add %r{r}, {by}"));
                 }
-                2 => {
+                6 => {
                     let by = self.rng.range(1, 4);
                     self.line(format!("rsh %r{r}, {by}"));
                 }
@@ -965,7 +965,6 @@ impl Generator<'_> {
         self.line(format!("ja {top}"));
         self.place(&done);
         self.release(&[i]);
-        // Where nothing leaves the loop, what follows must still be reachable code for the assembler.
     }
 
     // Calls.

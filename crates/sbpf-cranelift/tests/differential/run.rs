@@ -101,7 +101,7 @@ impl Subject {
         let mut second = Padded::new(&input.second, if self.kind() == Kind::Raw { 0 } else { input.skew }, noise);
         let args = Padded::new(&input.args, input.skew / 2, noise);
         let mut context = Padded::new(&context(input), 0, noise);
-        let [a, b, c] = input.told;
+        let [a, b, _] = input.told;
         let (mappings, scalars) = match self.kind() {
             Kind::Read => {
                 let m = Mappings::new()
@@ -127,7 +127,6 @@ impl Subject {
             kind => unreachable!("{kind:?} is not generated"),
         };
         let registers = self.program.entry_registers(&scalars[..]);
-        let _ = c;
         let options = ActivationOptions { heap_quota_bytes: 8 << 10, ..ActivationOptions::default() };
         let mut activation = Activation::new(&self.program, code, options);
         let cancel = input.cancelled.then(|| {
@@ -137,7 +136,6 @@ impl Subject {
         });
         let limits = Limits { budget: input.budget, deadline: None, cancel };
         let result = activation.call(&mappings, registers, &limits);
-        drop(mappings);
         let spilled = [&first, &second, &args, &context].into_iter().any(Padded::spilled);
         let memory = [&first, &second].map(|p| p.bytes().to_vec()).into();
         Outcome { result, memory, spilled }
@@ -150,13 +148,14 @@ impl Subject {
 
 impl Input {
     pub(crate) fn random(rng: &mut Rng, large: bool) -> Self {
-        let len = |rng: &mut Rng| match rng.below(8) {
+        let len = |rng: &mut Rng| match rng.below(16) {
             0 => 0,
             1 => 1 + rng.below(8),
-            2 => 8 * rng.below(20),
-            3 => 64 * rng.below(8) + 1,
-            4 => (64 * (1 + rng.below(8))) - 1,
-            _ => rng.below(300),
+            2..=3 => 8 * rng.below(20),
+            4..=5 => 64 * rng.below(8) + 1,
+            6..=7 => 64 * (1 + rng.below(8)) - 1,
+            8..=10 => rng.below(300),
+            _ => 300 + rng.below(900),
         };
         let first_len = len(rng);
         let second_len = if large { 20_000 + rng.below(30_000) } else { len(rng) };
@@ -165,7 +164,7 @@ impl Input {
         let args_len = rng.pick(&[0, 8, 16, 64]);
         let args = contents(rng, args_len);
         let off = |rng: &mut Rng, n: usize| {
-            let by = if rng.percent(70) { 0 } else { rng.range(-9, 9) };
+            let by = if rng.percent(80) { 0 } else { rng.range(-9, 9) };
             (n as i64 + by) as u64
         };
         let told = [off(rng, first.len()), off(rng, second.len()), off(rng, args.len())];
