@@ -54,6 +54,9 @@ fn main() -> Result<(), Failure> {
         dice: 0x9e37_79b9_7f4a_7c15,
         next: 0,
     };
+    if own.is_some() {
+        load.fill()?;
+    }
     let seconds = Duration::from_secs(number("--seconds", 2)?);
     for depth in value("--depths").unwrap_or("1,32,128").split(',') {
         load.run(depth.parse()?, seconds)?;
@@ -85,6 +88,22 @@ struct Load {
 }
 
 impl Load {
+    /// Writes the whole volume once: untouched memory is all one page of zeroes, and slow to get.
+    fn fill(&mut self) -> Result<(), Failure> {
+        const STEP: usize = 1 << 20;
+        let mut buffer = Buffer::zeroed(STEP);
+        for (at, byte) in buffer.iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        for offset in (0..self.volume().len_bytes()?).step_by(STEP) {
+            let future = self.submit(Request::Write { offset, buffer, durable: false });
+            let outcome = self.wait(future);
+            outcome.status.to_result()?;
+            buffer = outcome.buffer.ok_or("a write returns its buffer")?;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, depth: usize, time: Duration) -> Result<(), Failure> {
         let len = self.volume().len_bytes()?;
         let buffer = || Buffer::with_hugepages(self.block as usize, Hugepages::No);
