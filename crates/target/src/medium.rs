@@ -28,8 +28,8 @@ pub trait Medium: fmt::Debug + Send + Sync {
     /// Starts `access`, whose range lies inside the medium and is a multiple of the block that it was opened with.
     fn start(&self, access: &Access<'_>) -> Step;
 
-    /// The bytes themselves, where they are in memory and every access of them succeeds at once: then reads are
-    /// answered from there without [`start`](Self::start).
+    /// The bytes themselves, where they are in memory and every read of them succeeds at once and as a whole: then
+    /// reads are answered from there without [`start`](Self::start).
     fn memory(&self) -> Option<&SharedMemory> {
         None
     }

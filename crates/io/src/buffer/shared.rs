@@ -84,6 +84,23 @@ impl SharedMemory {
         SharedSlice { memory: self.clone(), range }
     }
 
+    /// Asks the processor to fetch the range into its cache, without waiting for it. What is sent soon after is
+    /// then copied from there. A hint: nothing but time depends on it.
+    ///
+    /// # Panics
+    /// If the range reaches past the end.
+    pub fn prefetch(&self, range: Range<usize>) {
+        let start = self.at(range.start, range.len());
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..range.len()).step_by(CACHE_LINE_BYTES) {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            // SAFETY: the line starts inside the range; a prefetch of a page that is not there does nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(start.as_ptr().add(line).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = start;
+    }
+
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {offset} reach past the end of {} bytes of shared memory", self.len);
@@ -120,17 +137,6 @@ impl SharedSlice {
     pub fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len(), "the target of a copy has the slice's length");
         self.memory.read(self.range.start, into);
-    }
-
-    /// Asks the processor to fetch the bytes into its cache, without waiting for them. What is sent soon after is
-    /// then copied from there. A hint: nothing but time depends on it.
-    pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for line in (0..self.len()).step_by(CACHE_LINE_BYTES) {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: the line starts inside the slice; a prefetch of a page that is not there does nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.address().as_ptr().add(line).cast()) };
-        }
     }
 
     pub(crate) fn address(&self) -> NonNull<u8> {

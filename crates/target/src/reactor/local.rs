@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use diskside_io::buffer::SharedMemory;
 use diskside_nvme::controller::MediumId;
 
 use crate::stats::{IoCounters, Registry};
@@ -13,6 +14,8 @@ use crate::volume::{Volume, VolumeTable};
 pub(crate) struct LocalVolume {
     pub(crate) volume: Arc<Volume>,
     pub(crate) counters: Arc<IoCounters>,
+    /// The bytes, of a volume in memory.
+    pub(crate) memory: Option<SharedMemory>,
 }
 
 /// The volumes that this reactor has used, by [`MediumId`].
@@ -45,7 +48,8 @@ impl LocalVolumes {
                 let volume = volume?;
                 Some(known.unwrap_or_else(|| {
                     let counters = registry.register(&volume.name);
-                    Rc::new(LocalVolume { volume, counters })
+                    let memory = volume.medium.memory().cloned();
+                    Rc::new(LocalVolume { volume, counters, memory })
                 }))
             })
             .collect();

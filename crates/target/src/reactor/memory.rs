@@ -14,7 +14,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use diskside_io::buffer::{Buffer, SharedSlice};
+use diskside_io::buffer::{Buffer, SharedMemory, SharedSlice};
 use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 use slab::Slab;
 
@@ -59,7 +59,7 @@ enum Data {
     /// Being sent.
     Sending(Arc<Buffer>),
     /// Being sent from a volume's own memory, whose range is held until then.
-    Volume { slice: SharedSlice, volume: Rc<LocalVolume>, offset: u64 },
+    Volume { volume: Rc<LocalVolume>, offset: u64, len: usize },
 }
 
 /// A charge of memory with a buffer to match, or without one.
@@ -173,11 +173,11 @@ impl Memory {
         &mut self,
         account: &Account,
         charge: Charge,
-        slice: SharedSlice,
         volume: Rc<LocalVolume>,
         offset: u64,
+        len: usize,
     ) -> BufferId {
-        self.insert(account, charge, Data::Volume { slice, volume, offset })
+        self.insert(account, charge, Data::Volume { volume, offset, len })
     }
 
     /// Takes out a buffer that the peer filled.
@@ -192,7 +192,10 @@ impl Memory {
         let range = slice.offset as usize..(slice.offset + slice.len) as usize;
         match &self.entries[slice.buffer.0 as usize].data {
             Data::Sending(buffer) => Piece::Buffer(Arc::clone(buffer)),
-            Data::Volume { slice, .. } => Piece::Shared(slice.part(range)),
+            Data::Volume { volume, offset, .. } => {
+                let start = *offset as usize;
+                Piece::Shared(bytes_of(volume).slice(start + range.start..start + range.end))
+            }
             Data::Filling(_) => unreachable!("what a peer still fills is not sent"),
         }
     }
@@ -209,12 +212,12 @@ impl Memory {
     }
 
     fn detach_one(&mut self, index: usize) -> bool {
-        let Data::Volume { slice, volume, offset } = &self.entries[index].data else { return false };
-        let (slice, volume, offset) = (slice.clone(), Rc::clone(volume), *offset);
-        let mut buffer = self.buffer(slice.len());
-        slice.copy_to(&mut buffer);
+        let Data::Volume { volume, offset, len } = &self.entries[index].data else { return false };
+        let (volume, offset, len) = (Rc::clone(volume), *offset, *len);
+        let mut buffer = self.buffer(len);
+        bytes_of(&volume).read(offset as usize, &mut buffer);
         self.entries[index].data = Data::Sending(Arc::new(buffer));
-        volume.volume.guards.release(offset..offset + slice.len() as u64, Mode::Shared);
+        volume.volume.guards.release(offset..offset + len as u64, Mode::Shared);
         true
     }
 
@@ -233,8 +236,8 @@ impl Memory {
                     self.give_back(buffer);
                 }
             }
-            Data::Volume { slice, volume, offset } => {
-                volume.volume.guards.release(offset..offset + slice.len() as u64, Mode::Shared);
+            Data::Volume { volume, offset, len } => {
+                volume.volume.guards.release(offset..offset + len as u64, Mode::Shared);
             }
         }
     }
@@ -297,6 +300,13 @@ impl BufferPool for AccountMemory<'_> {
         };
         let buffer = self.memory.buffer(len as usize);
         Some(self.memory.insert(self.account, charge, Data::Filling(buffer)))
+    }
+}
+
+fn bytes_of(volume: &LocalVolume) -> &SharedMemory {
+    match &volume.memory {
+        Some(memory) => memory,
+        None => unreachable!("only volumes in memory are sent from where they are"),
     }
 }
 

@@ -70,22 +70,21 @@ impl Connection {
     /// False where there is no short way; then nothing has happened.
     fn read_at_once(&mut self, core: &mut Core, tag: Tag, medium: MediumId, offset: u64, len: u32) -> bool {
         let Some(volume) = core.volumes.get(medium).filter(|_| !self.copy_reads) else { return false };
-        let Some(memory) = volume.volume.medium.memory() else { return false };
+        let Some(memory) = &volume.memory else { return false };
         let range = offset..offset + u64::from(len);
         let Some(charge) = core.memory.charge(&mut self.account, len as usize) else { return false };
         if !volume.volume.guards.try_hold(range.clone(), Mode::Shared) {
             core.memory.uncharge(&mut self.account, charge);
             return false;
         }
-        let slice = memory.slice(range.start as usize..range.end as usize);
         if len <= PREFETCH_LEN_MAX && self.prefetched_bytes + len <= PREFETCH_BYTES_MAX {
             self.prefetched_bytes += len;
-            slice.prefetch();
+            memory.prefetch(range.start as usize..range.end as usize);
         }
         let volume = Rc::clone(volume);
         volume.counters.reads.add(1);
         volume.counters.read_bytes.add(len.into());
-        let id = core.memory.insert_volume(&self.account, charge, slice, volume, offset);
+        let id = core.memory.insert_volume(&self.account, charge, volume, offset, len as usize);
         if let Some(counters) = self.host_counters(core) {
             counters.reads.add(1);
             counters.read_bytes.add(len.into());

@@ -292,10 +292,10 @@ impl Task {
                 Err(delay) => return Next::Delay(delay),
             };
             match (action, self.charge.take()) {
-                (Action::Bytes(slice), Some(charge)) if slice.len() == len && !bench.copy_reads => {
+                (Action::Bytes(_), Some(charge)) if volume.memory.is_some() && !bench.copy_reads => {
                     // The range stays held until the bytes were sent: the buffer's release lets go of it.
                     self.held = None;
-                    let id = bench.memory.insert_volume(bench.account, charge, slice, volume, offset);
+                    let id = bench.memory.insert_volume(bench.account, charge, volume, offset, len);
                     return ended_with(id, len);
                 }
                 (action, charge) => {
