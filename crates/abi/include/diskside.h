@@ -287,7 +287,7 @@ __u32 ds_crc32c(__u32 seed, const void *p, __u64 len);
 /* XXH3 of 64 bits. */
 __u64 ds_hash64(const void *p, __u64 len, __u64 seed);
 
-/* A line to the host's log: up to 1 KiB, 16 lines a call; further lines are counted. */
+/* A line to the host's log: up to 256 bytes, 16 lines a call; further lines are counted. */
 void ds_log(const char *msg, __u64 len);
 /* Nanoseconds of a clock that never goes back. */
 __u64 ds_now(void);

@@ -16,7 +16,7 @@ mod tests;
 mod world;
 
 pub use table::standard;
-pub use world::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_CALL_MAX, LogLimit};
+pub use world::LOG_LINE_BYTES_MAX;
 
 use crate::machine::{Fault, Machine};
 

@@ -228,7 +228,7 @@ fn digest_helpers() -> Vec<Helper> {
                 &[Param::Read { len: 1, unit: 1 }, SCALAR],
                 Return::Void,
                 world::ds_log,
-                "Writes a line to the host's log: up to 1 KiB a line, 16 lines a call; further lines are counted.",
+                "Writes a line to the host's log: up to 256 bytes a line, 16 lines a call; further lines are counted.",
             )
         },
         Helper {

@@ -1,7 +1,6 @@
 //! `ds_log` and `ds_now`.
 
 use super::*;
-use crate::helpers::{LOG_LINES_PER_CALL_MAX, LogLimit};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Default)]
@@ -29,7 +28,7 @@ fn lines_reach_the_environment_cut_to_their_limit() {
     host.over("ds_log", &text, &[INPUT, 5]).unwrap();
     host.over("ds_log", &text, &[INPUT, 3000]).unwrap();
     host.over("ds_log", &text, &[INPUT, 0]).unwrap();
-    assert_eq!(recorder.lines.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [5, 1024, 0]);
+    assert_eq!(recorder.lines.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [5, 256, 0]);
 }
 
 #[test]
@@ -44,14 +43,4 @@ fn effects_are_declared() {
         assert_eq!(helper.effects.does_io, helper.name == "ds_log", "{}", helper.name);
         assert_eq!(helper.effects.uses_clock, helper.name == "ds_now", "{}", helper.name);
     }
-}
-
-#[test]
-fn a_call_passes_some_lines_and_counts_the_rest() {
-    let mut limit = LogLimit::default();
-    let passed = (0..100).filter(|_| limit.admit()).count();
-    assert_eq!(passed, LOG_LINES_PER_CALL_MAX as usize);
-    assert_eq!(limit.end_call(), 84);
-    assert!(limit.admit(), "the next call starts afresh");
-    assert_eq!(limit.end_call(), 0);
 }
