@@ -21,8 +21,9 @@ lint: ## Run the part of the suite that runs no code: format, style, clippy, doc
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run
 
-bench: ## Measure the sandbox against native code and other engines (bench/sandbox)
+bench: ## Measure the sandbox and the volumes beside what one would use instead (bench/)
 	@bench/sandbox/run
+	@bench/volumes/run
 
 clean: ## Remove everything that was built or fetched
 	@rm -rf target build bench/*/target fuzz/target
