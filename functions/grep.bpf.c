@@ -134,14 +134,18 @@ __s64 grep_scalar(struct grep_count_result *out, const char *in, __u64 in_len,
     if (n == 0 || is_wrong(pattern, n, row_len, call->in_offset))
         return -DS_EINVAL; /* every row contains nothing: use grep_count */
     if (in_len >= n) {
-        char first = pattern[0];
+        char head = pattern[0], tail = pattern[n - 1];
         const char *last = end - n, *next = in; /* where the next row to look at starts */
 
-        for (const char *p = in; p <= last; p++) {
-            __u64 i = 1;
+        for (const char *p = in;; p++) {
             const char *row_end;
+            __u64 i = 1;
 
-            if (*p != first || p < next)
+            while (p <= last && *p != head)
+                p++;
+            if (p > last)
+                break;
+            if (p[n - 1] != tail || p < next)
                 continue;
             while (i < n && p[i] == pattern[i])
                 i++;

@@ -68,25 +68,24 @@ DS_INLINE void insert(struct knn_result *list, __u64 k, __u64 index, __u64 dista
 }
 
 DS_INLINE __u64 square_of(__s64 d) { return d * d; }
-DS_INLINE __u64 size_of(__s64 d) { return d < 0 ? -d : d; }
 
-/* Adds `term` of each pair's difference to `sum`, four pairs a turn. */
-#define SUM_OF(term)                                                                        \
-    for (; row + 4 <= end; row += 4, target += 4)                                           \
-        sum += term((__s64)row[0] - target[0]) + term((__s64)row[1] - target[1]) +          \
-               term((__s64)row[2] - target[2]) + term((__s64)row[3] - target[3]);           \
-    for (; row < end; row++, target++)                                                      \
-        sum += term((__s64)*row - *target)
-
+/* The usual metric, four pairs a turn: clang does not unroll loops for BPF. */
 DS_INLINE __u64 distance_u8(const __u8 *row, const __u8 *target, __u64 n, int metric)
 {
     const __u8 *end = row + n;
     __u64 sum = 0;
 
     if (metric == squared) {
-        SUM_OF(square_of);
+        for (; row + 4 <= end; row += 4, target += 4)
+            sum += square_of((__s64)row[0] - target[0]) + square_of((__s64)row[1] - target[1]) +
+                   square_of((__s64)row[2] - target[2]) + square_of((__s64)row[3] - target[3]);
+        for (; row < end; row++, target++)
+            sum += square_of((__s64)*row - *target);
     } else {
-        SUM_OF(size_of);
+        for (; row < end; row++, target++) {
+            __s64 d = (__s64)*row - *target;
+            sum += d < 0 ? -d : d;
+        }
     }
     return sum;
 }
@@ -104,7 +103,10 @@ DS_INLINE __u64 distance_u32(const __u32 *row, const __u32 *target, __u64 n, int
             overflow |= sum < square;
         }
     } else {
-        SUM_OF(size_of);
+        for (; row < end; row++, target++) {
+            __s64 d = (__s64)*row - *target;
+            sum += d < 0 ? -d : d;
+        }
     }
     return overflow ? NONE : sum;
 }
