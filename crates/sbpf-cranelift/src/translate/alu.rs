@@ -143,6 +143,11 @@ impl Translator<'_> {
         if let Value::Imm(i) = rhs {
             let i = i & i64::from(ty.bits() - 1);
             amount = Value::Imm(i);
+            if i == 0 {
+                let form = if self.wanted(dst) == Form::Full { ty } else { types::I32 };
+                let x = self.read_as(form, lhs.into());
+                return self.define_as(form, dst, x);
+            }
             if op == AluOp::Lsh && width == Width::W64 && self.wanted(dst) == Form::Low {
                 if i >= 32 {
                     let zero = self.constant(types::I32, 0);
