@@ -34,7 +34,7 @@ pub fn listen_at(address: SocketAddr, backlog: i32, options: &SocketOptions) -> 
 }
 
 /// A fresh socket for a connection to `address`, to be connected by
-/// [`Op::Connect`](crate::ring::Op::Connect) or [`connect`].
+/// [`Op::Connect`](crate::ring::Op::Connect) or `connect`.
 pub fn socket_for(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
     let socket = new_socket(address)?;
     tune(&socket, options)?;
