@@ -155,7 +155,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             plan.why.push(format!("insn {}: the address is not a linear function of the trip", access.insn));
             continue;
         };
-        let end = form.hi + access.size.bytes() as i64;
+        let end = form.hi.saturating_add(access.size.bytes() as i64);
         let within = Within::Region { region, write: access.write };
         match constrain(&plan.constraints, deltas, form, end, within) {
             Some(constraints) => {
@@ -183,7 +183,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             }
         };
         needed.extend(pass.conditions_of_steps(form));
-        match constrain(&plan.constraints, deltas, form, form.hi + 1, Within::Bits(bits)) {
+        match constrain(&plan.constraints, deltas, form, form.hi.saturating_add(1), Within::Bits(bits)) {
             Some(constraints) => plan.constraints = constraints,
             None => {
                 // Without this condition the forms do not hold: nothing is proved.

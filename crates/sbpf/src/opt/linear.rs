@@ -360,7 +360,8 @@ fn bounded(op: AluOp, a: &Form, b: &Form, bits: u32) -> Form {
             (None, None) => Form::Any,
         },
         AluOp::Or | AluOp::Xor => match (ra, rb) {
-            (Some(x), Some(y)) => Form::interval(0, (x.1 | y.1 | 1).unsigned_abs().next_power_of_two() as i64 * 2 - 1),
+            // At most all bits up to the highest one of either.
+            (Some(x), Some(y)) => Form::unsigned(64 - (x.1 | y.1).leading_zeros()),
             _ => Form::Any,
         },
         AluOp::Rsh => match (ra, constant) {
