@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -14,6 +15,10 @@ use diskside_io::ring::Op;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
 
 use crate::medium::{Access, Action, Medium, Properties, Step};
+
+/// How long a lock that another process holds is waited for: a target that was killed may still be going away.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A file or block device, with `O_DIRECT` where the file system has it.
 ///
@@ -153,10 +158,16 @@ fn reads_blocks(file: &File, block_bytes: u32) -> bool {
 fn lock(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
     let operation =
         if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    flock(file, operation).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => wrong(path, "is served by another process (it holds a lock on it)"),
-        errno => in_file(path, errno.into()),
-    })
+    let started = Instant::now();
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
+            Err(Errno::WOULDBLOCK) if started.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_POLL),
+            Err(Errno::WOULDBLOCK) => return Err(wrong(path, "is served by another process (it holds a lock on it)")),
+            Err(errno) => return Err(in_file(path, errno.into())),
+        }
+    }
 }
 
 /// Grows the file to the size asked for; gives the length to serve.
