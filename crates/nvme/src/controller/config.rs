@@ -108,7 +108,7 @@ pub struct Namespace {
     pub nsid: u32,
     /// The embedder's name of its medium, handed back in every [`Request`](super::Request).
     pub medium: MediumId,
-    /// Its I/O command set: [`CSI_NVM`](crate::wire::CSI_NVM) for a volume, or that of a declared [`CommandSet`].
+    /// Its I/O command set: [`CSI_NVM`] for a volume, or that of a declared [`CommandSet`].
     pub csi: u8,
     /// Size in blocks.
     pub blocks: u64,

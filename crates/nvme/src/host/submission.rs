@@ -9,7 +9,7 @@ use crate::wire::Sqe;
 /// A command to send. Its command identifier and SGL are filled in by the connection.
 #[derive(Debug)]
 pub struct Submission {
-    /// The command; see the constructors of [`Sqe`](crate::wire::Sqe).
+    /// The command; see the constructors of [`Sqe`].
     pub sqe: Sqe,
     /// Its data.
     pub data: Data,
