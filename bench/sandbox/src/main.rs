@@ -43,7 +43,7 @@ impl Options {
     }
 
     fn plan(&self) -> measure::Plan {
-        let (rounds, slice_ms) = if self.quick { (3, 60) } else { (5, 200) };
+        let (rounds, slice_ms) = if self.quick { (3, 40) } else { (5, 200) };
         measure::Plan { rounds: self.rounds.unwrap_or(rounds), slice: Duration::from_millis(slice_ms) }
     }
 }
