@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use diskside_io::socket::{SocketOptions, listen_at, local_address};
 use diskside_nvme::Nqn;
@@ -305,11 +306,29 @@ fn bind_all(config: &ServeConfig) -> Result<(Vec<Arc<OwnedFd>>, Vec<SocketAddr>)
     let mut bound = (Vec::new(), Vec::new());
     for &address in &config.listen {
         let in_listen = |error| TargetError::Listen { address, error };
-        let socket = listen_at(address, BACKLOG, &options).map_err(in_listen)?;
+        let socket = listen_patiently(address, BACKLOG, &options).map_err(in_listen)?;
         bound.1.push(local_address(&socket).map_err(in_listen)?);
         bound.0.push(Arc::new(socket));
     }
     Ok(bound)
+}
+
+/// How long an address in use is waited for.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+const LISTEN_POLL: Duration = Duration::from_millis(20);
+
+/// Listens, also where a target that was killed a moment ago still does: the kernel takes down its ring, and the
+/// accept that is pending there, some time after the process.
+fn listen_patiently(address: SocketAddr, backlog: i32, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let started = Instant::now();
+    loop {
+        match listen_at(address, backlog, options) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && started.elapsed() < LISTEN_PATIENCE => {
+                std::thread::sleep(LISTEN_POLL);
+            }
+            result => return result,
+        }
+    }
 }
 
 type Started = (Arc<Mailbox>, JoinHandle<io::Result<()>>);
