@@ -159,6 +159,7 @@ unsafe impl Code for CompiledModule {
         self.memory.code_len_bytes()
     }
 
+    // SAFETY: as the trait says: the caller has mapped what the checked IR may reach.
     unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
         let entry = self.memory.at(self.functions[0].offset);
         // SAFETY: the code at this offset was compiled with exactly this signature and convention.
