@@ -7,21 +7,19 @@
 //! Memory for code is written first and executed after, never both at once, and goes when the
 //! module is dropped.
 
-mod callouts;
-mod code_memory;
 mod layout;
 mod link;
 mod liveness;
 mod runtime;
 mod translate;
 
-use code_memory::CodeMemory;
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_frontend::FunctionBuilderContext;
 use diskside_sbpf::activation::{Code, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf::machine::{Machine, Status};
+use diskside_sbpf_native::CodeMemory;
 use runtime::Runtime;
 use std::fmt::Write as _;
 
@@ -138,16 +136,6 @@ impl CompiledModule {
     }
 }
 
-/// What the native functions return: in two registers.
-#[repr(C)]
-struct Outcome {
-    status: u64,
-    value: u64,
-}
-
-/// The native form of a function: the machine, `r1` to `r5`, the frame pointer.
-type NativeFunction = unsafe extern "C" fn(*mut Machine, u64, u64, u64, u64, u64, u64) -> Outcome;
-
 // SAFETY: each operation of the checked IR is translated to what it says: an access is made only
 // where the IR calls it proved or a check has passed, and nothing else is written but the machine.
 unsafe impl Code for CompiledModule {
@@ -161,14 +149,9 @@ unsafe impl Code for CompiledModule {
 
     // SAFETY: as the trait says: the caller has mapped what the checked IR may reach.
     unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
-        let entry = self.memory.at(self.functions[0].offset);
-        // SAFETY: the code at this offset was compiled with exactly this signature and convention.
-        let entry: NativeFunction = unsafe { std::mem::transmute(entry) };
-        let [r1, r2, r3, r4, r5] = args;
-        // SAFETY: the code keeps to the contract of `Code`; the caller keeps its part of it.
-        let outcome = unsafe { entry(machine, r1, r2, r3, r4, r5, fp) };
-        let status = if outcome.status == Status::Returned as u64 { Status::Returned } else { Status::Trapped };
-        (status, outcome.value)
+        // SAFETY: the code at this offset was compiled with that signature and keeps to the contract of
+        // `Code`; the caller keeps its part of it.
+        unsafe { self.memory.enter(self.functions[0].offset, machine, args, fp) }
     }
 }
 

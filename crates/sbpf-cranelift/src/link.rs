@@ -1,12 +1,12 @@
 //! Lays the functions of a module out in one piece of memory and patches the calls between them.
 
-use crate::callouts::rounding;
-use crate::code_memory::CodeMemory;
 use crate::runtime::FUNCTION_ALIGN;
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::function::FunctionParameters;
 use cranelift_codegen::ir::{ExternalName, LibCall};
 use cranelift_codegen::{CompiledCode, FinalizedMachReloc, FinalizedRelocTarget};
+use diskside_sbpf_native::CodeMemory;
+use diskside_sbpf_native::callouts::rounding;
 use std::io;
 
 /// Collects compiled functions.

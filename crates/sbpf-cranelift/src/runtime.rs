@@ -2,8 +2,6 @@
 //! compiled code reaches its callouts.
 
 use crate::CompileError;
-use crate::callouts;
-use crate::code_memory::CodeMemory;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
@@ -11,6 +9,8 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use diskside_sbpf::machine::Machine;
+use diskside_sbpf_native::CodeMemory;
+use diskside_sbpf_native::callouts;
 use std::sync::OnceLock;
 
 /// The calling convention of everything but thunks: what `extern "C"` is on the platforms that have

@@ -1,7 +1,6 @@
 //! What leaves the function: helpers, local calls, the end of a slice.
 
 use super::{Result, Translator, native_signature, trusted};
-use crate::callouts;
 use crate::liveness::Form;
 use crate::runtime::{CALL_CONV, thunk_signature};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -11,6 +10,7 @@ use cranelift_codegen::ir::{
 use diskside_sbpf::ir::Var;
 use diskside_sbpf::machine::Machine;
 use diskside_sbpf::region::RegionId;
+use diskside_sbpf_native::callouts;
 use std::mem::offset_of;
 
 /// Longest frame that is zeroed inline.

@@ -6,7 +6,6 @@
 
 use super::calls::argument_offset;
 use super::{Result, Translator, trusted};
-use crate::callouts::{self, Access};
 use crate::liveness::Form;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self as clif, AtomicRmwOp, BlockArg, InstBuilder, types};
@@ -15,6 +14,7 @@ use diskside_sbpf::insn::{AtomicOp, Size};
 use diskside_sbpf::ir::{BlockId, Check, Op, Value, Var};
 use diskside_sbpf::machine::{Machine, RegionEntry};
 use diskside_sbpf::region::{REGION_COUNT, REGION_SHIFT, RegionId};
+use diskside_sbpf_native::callouts::{self, Access};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 /// Executable pages, unmapped on drop.
 #[derive(Debug)]
-pub(crate) struct CodeMemory {
+pub struct CodeMemory {
     base: NonNull<u8>,
     mapped_len_bytes: usize,
     code_len_bytes: usize,
@@ -20,7 +20,7 @@ unsafe impl Sync for CodeMemory {}
 impl CodeMemory {
     /// Copies `code` into pages of its own and makes them executable. `relocate` gets the address
     /// that the code will run at and patches it before that.
-    pub(crate) fn new(mut code: Vec<u8>, relocate: impl FnOnce(&mut [u8], usize)) -> io::Result<Self> {
+    pub fn new(mut code: Vec<u8>, relocate: impl FnOnce(&mut [u8], usize)) -> io::Result<Self> {
         let code_len_bytes = code.len();
         let mapped_len_bytes = code_len_bytes.max(1).next_multiple_of(rustix::param::page_size());
         // SAFETY: a fresh private mapping at an address that the kernel chooses touches nothing else.
@@ -44,13 +44,13 @@ impl CodeMemory {
     }
 
     /// The address of the byte at this offset.
-    pub(crate) fn at(&self, offset: usize) -> *const u8 {
+    pub fn at(&self, offset: usize) -> *const u8 {
         assert!(offset < self.code_len_bytes, "offsets are those of functions");
         self.base.as_ptr().wrapping_add(offset)
     }
 
     /// Bytes of code.
-    pub(crate) fn code_len_bytes(&self) -> usize {
+    pub fn code_len_bytes(&self) -> usize {
         self.code_len_bytes
     }
 

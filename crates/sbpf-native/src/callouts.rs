@@ -9,24 +9,29 @@ use diskside_sbpf::insn::Size;
 use diskside_sbpf::machine::{Machine, Status};
 
 /// Where in [`Machine::args`] a callout leaves its [`Status`].
-pub(crate) const STATUS: usize = 0;
+pub const STATUS: usize = 0;
 /// Where in [`Machine::args`] a callout finds the program-visible address.
-pub(crate) const ADDRESS: usize = 1;
+pub const ADDRESS: usize = 1;
 /// Where in [`Machine::args`] a callout finds the packed [`Access`], or the instruction slot.
-pub(crate) const ACCESS: usize = 2;
+pub const ACCESS: usize = 2;
 /// Where in [`Machine::args`] a callout finds the value to store.
-pub(crate) const VALUE: usize = 3;
+pub const VALUE: usize = 3;
 
 /// An access, packed into one argument: instruction slot, signedness and size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
-    pub(crate) insn: u32,
-    pub(crate) size: Size,
-    pub(crate) signed: bool,
+pub struct Access {
+    /// Its instruction slot.
+    pub insn: u32,
+    /// How wide.
+    pub size: Size,
+    /// Whether a load extends the sign.
+    pub signed: bool,
 }
 
 impl Access {
-    pub(crate) fn pack(self) -> u64 {
+    /// All of it in one number.
+    #[must_use]
+    pub fn pack(self) -> u64 {
         let size = match self.size {
             Size::B => 0,
             Size::H => 1,
@@ -51,7 +56,7 @@ impl Access {
 ///
 /// # Safety
 /// `machine` is the exclusive pointer that compiled code was entered with.
-pub(crate) unsafe extern "C" fn load(machine: *mut Machine) {
+pub unsafe extern "C" fn load(machine: *mut Machine) {
     // SAFETY: the caller's promise.
     let machine = unsafe { &mut *machine };
     let address = machine.args[ADDRESS];
@@ -82,7 +87,7 @@ pub(crate) unsafe extern "C" fn load(machine: *mut Machine) {
 ///
 /// # Safety
 /// As [`load`].
-pub(crate) unsafe extern "C" fn store(machine: *mut Machine) {
+pub unsafe extern "C" fn store(machine: *mut Machine) {
     // SAFETY: the caller's promise.
     let machine = unsafe { &mut *machine };
     let address = machine.args[ADDRESS];
@@ -108,7 +113,7 @@ pub(crate) unsafe extern "C" fn store(machine: *mut Machine) {
 ///
 /// # Safety
 /// As [`load`].
-pub(crate) unsafe extern "C" fn resolve_atomic(machine: *mut Machine) {
+pub unsafe extern "C" fn resolve_atomic(machine: *mut Machine) {
     // SAFETY: the caller's promise.
     let machine = unsafe { &mut *machine };
     let address = machine.args[ADDRESS];
@@ -127,7 +132,7 @@ pub(crate) unsafe extern "C" fn resolve_atomic(machine: *mut Machine) {
 ///
 /// # Safety
 /// As [`load`].
-pub(crate) unsafe extern "C" fn refill(machine: *mut Machine) {
+pub unsafe extern "C" fn refill(machine: *mut Machine) {
     // SAFETY: the caller's promise.
     let machine = unsafe { &mut *machine };
     machine.at(machine.args[ACCESS] as u32);
@@ -139,7 +144,7 @@ pub(crate) unsafe extern "C" fn refill(machine: *mut Machine) {
 ///
 /// # Safety
 /// As [`load`].
-pub(crate) unsafe extern "C" fn helper(machine: *mut Machine, import: u32, insn: u32) -> u32 {
+pub unsafe extern "C" fn helper(machine: *mut Machine, import: u32, insn: u32) -> u32 {
     // SAFETY: the caller's promise.
     let machine = unsafe { &mut *machine };
     machine.call_helper(import, insn) as u32
@@ -149,35 +154,51 @@ pub(crate) unsafe extern "C" fn helper(machine: *mut Machine, import: u32, insn:
 ///
 /// # Safety
 /// `len` bytes at `host` are the stack's.
-pub(crate) unsafe extern "C" fn zero(host: *mut u8, len: u64) {
+pub unsafe extern "C" fn zero(host: *mut u8, len: u64) {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::write_bytes(host, 0, len as usize) };
 }
 
 /// Roundings, for processors that have no instruction for them.
-pub(crate) mod rounding {
-    pub(crate) extern "C" fn ceil_f32(x: f32) -> f32 {
+pub mod rounding {
+    /// Up.
+    #[must_use]
+    pub extern "C" fn ceil_f32(x: f32) -> f32 {
         x.ceil()
     }
-    pub(crate) extern "C" fn ceil_f64(x: f64) -> f64 {
+    /// Up.
+    #[must_use]
+    pub extern "C" fn ceil_f64(x: f64) -> f64 {
         x.ceil()
     }
-    pub(crate) extern "C" fn floor_f32(x: f32) -> f32 {
+    /// Down.
+    #[must_use]
+    pub extern "C" fn floor_f32(x: f32) -> f32 {
         x.floor()
     }
-    pub(crate) extern "C" fn floor_f64(x: f64) -> f64 {
+    /// Down.
+    #[must_use]
+    pub extern "C" fn floor_f64(x: f64) -> f64 {
         x.floor()
     }
-    pub(crate) extern "C" fn trunc_f32(x: f32) -> f32 {
+    /// Towards zero.
+    #[must_use]
+    pub extern "C" fn trunc_f32(x: f32) -> f32 {
         x.trunc()
     }
-    pub(crate) extern "C" fn trunc_f64(x: f64) -> f64 {
+    /// Towards zero.
+    #[must_use]
+    pub extern "C" fn trunc_f64(x: f64) -> f64 {
         x.trunc()
     }
-    pub(crate) extern "C" fn nearest_f32(x: f32) -> f32 {
+    /// To the nearest, ties to even.
+    #[must_use]
+    pub extern "C" fn nearest_f32(x: f32) -> f32 {
         x.round_ties_even()
     }
-    pub(crate) extern "C" fn nearest_f64(x: f64) -> f64 {
+    /// To the nearest, ties to even.
+    #[must_use]
+    pub extern "C" fn nearest_f64(x: f64) -> f64 {
         x.round_ties_even()
     }
 }
