@@ -10,6 +10,7 @@ mod command;
 mod discovery;
 mod fabrics;
 mod features;
+pub mod file;
 mod identify;
 mod log;
 mod nvm;
