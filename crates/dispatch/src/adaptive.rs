@@ -1,0 +1,101 @@
+//! The default policy: every request measures its side; the other is probed by small parts.
+//!
+//! * **Choice.** The side that the model says is faster, or both at once ([`Plan::Split`]) when that is
+//!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
+//!   the last one was.
+//! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side and
+//!   gives its share of the result. Requests too short to be divided run there beside the plan.
+//! * **Their cost.** Each request adds 0.4 % of its time to a credit; a probe takes all of the time that
+//!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
+//!   measurement of a side and for the one probe that confirms a surprise.
+//! * **Loss when the world changes.** When the side in use slows down, the third request knows.
+//!   When the other side becomes faster, a probe finds out: the next one is due after at most
+//!   `max(INTERVAL_MAX, r)` requests, where `r` is how many times slower that side was thought to be,
+//!   and a second one confirms it. Until then each request loses what the sides differ by, no more.
+//!
+//! The bounds hold in simulation: `tests/regret.rs`.
+
+use crate::Request;
+use crate::decision::{Decision, Plan, Probe, Reason};
+use crate::model::{Direction, Estimate, Side};
+use crate::pair::Pair;
+
+/// Most requests from one probe to the next, while the credit allows it.
+pub const INTERVAL_MAX: u64 = 64;
+/// Share of the time that may go into probes.
+pub const PROBE_SHARE: f64 = 0.004;
+/// The part of a request that is a probe.
+const PROBE_PARTS: u64 = 256;
+/// Shorter probes measure what a request costs whatever its length.
+pub const PROBE_LEN_MIN_BYTES: u64 = 128 << 10;
+/// Estimates this close are equal.
+const TIE: f64 = 1.03;
+/// What both sides at once must gain.
+const SPLIT_GAIN: f64 = 0.95;
+/// Probes without an answer double the pause to the next, up to this.
+const UNANSWERED_MAX: u64 = 1024;
+/// Credit for so many requests can be saved up.
+const CREDIT_REQUESTS_MAX: f64 = 1024.0;
+
+pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estimate>) -> Decision {
+    pair.probing.since += 1;
+    let Some(estimate) = estimate else { return first(pair, request) };
+    let (plan, reason) = choose(pair.last, &estimate);
+    let mut decision = Decision::new(plan, reason);
+    let time_s = plan.side().map_or_else(|| estimate.split_s.unwrap_or(0.0), |side| estimate.on(side));
+    let probing = &mut pair.probing;
+    probing.credit_s = (probing.credit_s + PROBE_SHARE * time_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * time_s);
+    if let Some(side) = plan.side().map(Side::other) {
+        let probe = part(request, side);
+        let expected_s = estimate.on(side) * probe.len_bytes as f64 / request.len_bytes.max(1) as f64;
+        let due = probing.since > probing.interval && probing.credit_s >= expected_s;
+        if (due || probing.confirm) && request.len_bytes > 0 {
+            probing.credit_s -= expected_s;
+            probing.since = 0;
+            probing.confirm = false;
+            decision.probe = Some(probe);
+        }
+    }
+    decision
+}
+
+/// A side, or a term of it, was never measured: measure it by a part.
+fn first(pair: &mut Pair, request: &Request) -> Decision {
+    let fetches = request.direction == Direction::Read && request.cached_bytes < request.len_bytes;
+    let known = |side: Side| pair.costs(side, side == Side::Device || fetches).is_some();
+    let side = match (known(Side::Host), known(Side::Device)) {
+        (true, false) => Side::Host,
+        (false, true) => Side::Device,
+        // Where the data is.
+        _ if request.direction == Direction::Read && !fetches => Side::Host,
+        _ => Side::Device,
+    };
+    let mut decision = Decision::new(side.into(), Reason::Unmeasured);
+    let probing = &mut pair.probing;
+    if probing.since > probing.interval && request.len_bytes > 0 {
+        decision.probe = Some(part(request, side.other()));
+        probing.since = 0;
+        probing.interval = (probing.interval * 2).min(UNANSWERED_MAX);
+    }
+    decision
+}
+
+fn choose(last: Option<Plan>, estimate: &Estimate) -> (Plan, Reason) {
+    let faster = estimate.faster();
+    if let Some(split_s) = estimate.split_s
+        && split_s < SPLIT_GAIN * estimate.on(faster)
+    {
+        return (Plan::Split, Reason::FasterTogether);
+    }
+    match last.and_then(Plan::side) {
+        Some(side) if side != faster && estimate.on(side) <= TIE * estimate.on(faster) => (side.into(), Reason::Tie),
+        _ => (faster.into(), Reason::Faster),
+    }
+}
+
+/// The part of a request that measures a side.
+fn part(request: &Request, side: Side) -> Probe {
+    let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES);
+    let instead = request.divisible && request.direction == Direction::Read && len <= request.len_bytes / 2;
+    Probe { side, len_bytes: len.min(request.len_bytes), instead }
+}

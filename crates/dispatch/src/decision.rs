@@ -1,0 +1,209 @@
+//! What was decided, and why.
+
+use crate::model::{Estimate, Side};
+use std::fmt;
+
+/// Where a request runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// On the host: what it does not hold is fetched.
+    Host,
+    /// At the device.
+    Device,
+    /// What the host holds on the host, the rest at the device, at the same time.
+    Split,
+    /// All of it on both sides, to measure them. Either result is the result.
+    Both,
+}
+
+impl Plan {
+    /// `host`, `device`, `split` or `both`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+            Self::Split => "split",
+            Self::Both => "both",
+        }
+    }
+
+    /// The side that runs all of it, if one does.
+    #[must_use]
+    pub fn side(self) -> Option<Side> {
+        match self {
+            Self::Host => Some(Side::Host),
+            Self::Device => Some(Side::Device),
+            Self::Split | Self::Both => None,
+        }
+    }
+}
+
+impl From<Side> for Plan {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Host => Self::Host,
+            Side::Device => Self::Device,
+        }
+    }
+}
+
+/// A small run on the other side, to measure it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// Where.
+    pub side: Side,
+    /// Of how many bytes: of those that the host does not hold, as long as there are any.
+    pub len_bytes: u64,
+    /// Whether these bytes are left out of the plan, because the probe's result is used; else it runs
+    /// beside the plan and its result is dropped.
+    pub instead: bool,
+}
+
+/// Why a plan was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The caller says so.
+    Told,
+    /// The program has effects besides its result: it runs once, at the data.
+    Effects,
+    /// The device cannot be reached, and the host has the data.
+    LinkLost,
+    /// The device does not run this function.
+    NoCompute,
+    /// One side was never measured: it is tried by a part.
+    Unmeasured,
+    /// The first requests of a period run on both sides.
+    Profiling,
+    /// This side is faster.
+    Faster,
+    /// Both are equally fast: it stays where it was.
+    Tie,
+    /// Both sides at once are faster than either.
+    FasterTogether,
+}
+
+impl Reason {
+    /// All, in the order in which they are counted.
+    pub const ALL: [Self; 9] = [
+        Self::Told,
+        Self::Effects,
+        Self::LinkLost,
+        Self::NoCompute,
+        Self::Unmeasured,
+        Self::Profiling,
+        Self::Faster,
+        Self::Tie,
+        Self::FasterTogether,
+    ];
+
+    /// A word for tables and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Told => "told",
+            Self::Effects => "effects",
+            Self::LinkLost => "link_lost",
+            Self::NoCompute => "no_compute",
+            Self::Unmeasured => "unmeasured",
+            Self::Profiling => "profiling",
+            Self::Faster => "faster",
+            Self::Tie => "tie",
+            Self::FasterTogether => "faster_together",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Told => "the caller says so",
+            Self::Effects => "the program has effects, so it runs once, at the data",
+            Self::LinkLost => "the device cannot be reached, and the host holds all of the data",
+            Self::NoCompute => "the device does not run this function",
+            Self::Unmeasured => "one side is not measured yet, and the data is here",
+            Self::Profiling => "the first requests of a period are measured on both sides",
+            Self::Faster => "it is faster there",
+            Self::Tie => "both sides are equally fast, so it stays",
+            Self::FasterTogether => "the host runs what it holds, the device the rest, at the same time",
+        })
+    }
+}
+
+/// Where a request runs, why, and what was expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// Where.
+    pub plan: Plan,
+    /// What is run on the other side to measure it.
+    pub probe: Option<Probe>,
+    /// Why.
+    pub reason: Reason,
+    /// How long it would take on each side, once both are measured.
+    pub estimate: Option<Estimate>,
+}
+
+impl Decision {
+    pub(crate) fn new(plan: Plan, reason: Reason) -> Self {
+        Self { plan, probe: None, reason, estimate: None }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |s: f64| format!("{:.2} ms", s * 1e3);
+        write!(f, "{}: {}", self.plan.name(), self.reason)?;
+        if let Some(e) = &self.estimate {
+            write!(f, " (expected: host {}, device {}", ms(e.host_s), ms(e.device_s))?;
+            if let Some(split) = e.split_s {
+                write!(f, ", split {}", ms(split))?;
+            }
+            f.write_str(")")?;
+        }
+        if let Some(probe) = &self.probe {
+            let how = if probe.instead { "" } else { " besides" };
+            write!(f, "; {} bytes on the {}{how}, to measure it", probe.len_bytes, probe.side.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// Decisions by reason and by plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    reasons: [u64; Reason::ALL.len()],
+    plans: [u64; 4],
+    probes: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, decision: &Decision) {
+        self.reasons[decision.reason as usize] += 1;
+        self.plans[decision.plan as usize] += 1;
+        self.probes += u64::from(decision.probe.is_some());
+    }
+
+    /// Decisions for this reason.
+    #[must_use]
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.reasons[reason as usize]
+    }
+
+    /// Decisions for this plan.
+    #[must_use]
+    pub fn planned(&self, plan: Plan) -> u64 {
+        self.plans[plan as usize]
+    }
+
+    /// Decisions with a probe.
+    #[must_use]
+    pub fn probes(&self) -> u64 {
+        self.probes
+    }
+
+    /// All decisions.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.reasons.iter().sum()
+    }
+}

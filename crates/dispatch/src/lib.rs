@@ -1,0 +1,247 @@
+//! Host or device: where a request of a function runs, as a pure function of measurements.
+//!
+//! ```
+//! use diskside_dispatch::{Conditions, Dispatcher, Observation, PairId, Plan, Policy, Request, Side};
+//!
+//! let mut dispatcher = Dispatcher::new(Policy::default());
+//! let pair = PairId { file: 1, function: 2 };
+//! let request = Request::read(8 << 20);
+//! // Nothing is known yet: the data is at the device, and a part is tried on the host.
+//! let first = dispatcher.decide(pair, &request, &Conditions::default());
+//! assert_eq!(first.plan, Plan::Device);
+//! println!("{first}");
+//! // Whoever ran it says what it took.
+//! dispatcher.observe(pair, &Observation {
+//!     side: Side::Device, len_bytes: 8 << 20, input_bytes: 8 << 20, output_bytes: 24, round_trip_s: 1e-4,
+//!     queue_s: 0.0, input_s: 0.004, run_s: 0.002, output_s: 0.0, total_s: 0.0045,
+//! });
+//! ```
+//!
+//! The cost model is lambda-IO's (FAST '23, equations 1 to 3; [`model`]). Its variables are measured for
+//! each pair of a file and a function; `D`, the request's length, and `c`, its cached share, are exact.
+//! Two policies fill them in:
+//!
+//! * [`Policy::Periodic`], the paper's: the first *k* of every *n* requests run on both sides.
+//! * [`Policy::Adaptive`], the default: every request that runs is a measurement of its side; the other
+//!   side is measured by small parts of requests, within a budget of time. See [`adaptive`] for what
+//!   that costs at most, and how much is lost at most when the world changes.
+//!
+//! Only programs without effects are probed, split or moved; the others run at the device, or where the
+//! caller says. Nothing here reads a clock, a file or a random number: equal calls give equal decisions.
+
+#![forbid(unsafe_code)]
+
+pub mod adaptive;
+mod decision;
+pub mod model;
+mod pair;
+mod periodic;
+mod window;
+
+use std::collections::HashMap;
+
+pub use decision::{Counts, Decision, Plan, Probe, Reason};
+pub use model::{Costs, Direction, Estimate, Side, Variables, Work};
+use pair::Pair;
+pub use pair::{Observation, PairView};
+use window::Window;
+
+/// A file, or a volume, and a function that runs over it. The caller gives out the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PairId {
+    /// Which file.
+    pub file: u64,
+    /// Which function.
+    pub function: u64,
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    /// Whether results go to the caller or to the file.
+    pub direction: Direction,
+    /// Bytes of input: the model's *D*.
+    pub len_bytes: u64,
+    /// Those of them that the host holds: *c* is this over `len_bytes`.
+    pub cached_bytes: u64,
+    /// Whether the program has no effects but its result, so that it may run twice, or elsewhere.
+    pub effect_free: bool,
+    /// Whether parts may run apart, because results can be put together again.
+    pub divisible: bool,
+}
+
+impl Request {
+    /// A read of so many bytes, none of them cached, by a program without effects whose results fold.
+    #[must_use]
+    pub fn read(len_bytes: u64) -> Self {
+        Self { direction: Direction::Read, len_bytes, cached_bytes: 0, effect_free: true, divisible: true }
+    }
+}
+
+/// How things stand besides the pair's own measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conditions {
+    /// Whether the device can be reached.
+    pub link: Link,
+    /// An empty exchange with the device.
+    pub round_trip_s: f64,
+    /// Calls before this one for each engine of the device.
+    pub device_waiting: f64,
+    /// Calls before this one for each thread of the host.
+    pub host_waiting: f64,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self { link: Link::Up, round_trip_s: 0.0, device_waiting: 0.0, host_waiting: 0.0 }
+    }
+}
+
+/// The state of the way to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Commands and data pass.
+    Up,
+    /// The connection is being made anew.
+    Lost,
+    /// Data passes; the device runs no functions, or not this one.
+    NoCompute,
+}
+
+/// How a side is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Policy {
+    /// Always there.
+    Fixed(Side),
+    /// lambda-IO's: of every `period` requests of a pair the first `profiled` run on both sides.
+    Periodic {
+        /// Requests from one profiling to the next: the paper's *n*.
+        period: u32,
+        /// Requests that run on both sides: the paper's *k*.
+        profiled: u32,
+    },
+    /// Every request measures; the other side is probed by small parts.
+    #[default]
+    Adaptive,
+}
+
+impl Policy {
+    /// The paper's policy with the paper's numbers.
+    pub const PAPER: Self = Self::Periodic { period: 200, profiled: 5 };
+}
+
+/// Most pairs that are remembered; the one that was used least recently gives way.
+pub const PAIRS_MAX: usize = 4096;
+
+/// Chooses sides, for any number of pairs.
+#[derive(Debug)]
+pub struct Dispatcher {
+    policy: Policy,
+    pairs: HashMap<PairId, Pair>,
+    /// How long calls take at each side, of whatever pair: what one that waits waits for.
+    service_s: [Window; 2],
+    counts: Counts,
+    tick: u64,
+}
+
+impl Dispatcher {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, pairs: HashMap::new(), service_s: Default::default(), counts: Counts::default(), tick: 0 }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Where a request runs, and why.
+    pub fn decide(&mut self, id: PairId, request: &Request, conditions: &Conditions) -> Decision {
+        debug_assert!(request.cached_bytes <= request.len_bytes, "more is cached than there is");
+        let policy = self.policy;
+        let waiting_s = self.waiting_s(conditions);
+        let pair = self.pair(id);
+        let estimate = pair.estimate(request, conditions.round_trip_s, waiting_s);
+        let mut decision = forced(policy, request, conditions).unwrap_or_else(|| match policy {
+            Policy::Fixed(side) => Decision::new(side.into(), Reason::Told),
+            Policy::Periodic { period, profiled } => periodic::decide(pair, period, profiled, estimate),
+            Policy::Adaptive => adaptive::decide(pair, request, estimate),
+        });
+        decision.estimate = estimate;
+        pair.note(&decision);
+        self.counts.add(&decision);
+        decision
+    }
+
+    /// Takes note of what a request, or a part of one, took on a side.
+    pub fn observe(&mut self, id: PairId, observation: &Observation) {
+        self.service_s[observation.side as usize].push((observation.total_s - observation.queue_s).max(0.0));
+        let policy = self.policy;
+        let pair = self.pair(id);
+        if !matches!(policy, Policy::Periodic { .. }) || periodic::is_profiling(pair) {
+            pair.observe(observation);
+        }
+    }
+
+    /// Decisions so far, by reason.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// What is known of a pair.
+    #[must_use]
+    pub fn view(&self, id: PairId) -> Option<PairView> {
+        self.pairs.get(&id).map(Pair::view)
+    }
+
+    /// Forgets a pair, for instance when its file was replaced.
+    pub fn forget(&mut self, id: PairId) {
+        self.pairs.remove(&id);
+    }
+
+    /// Pairs that are remembered.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    fn waiting_s(&self, conditions: &Conditions) -> [f64; 2] {
+        let waiting = [conditions.host_waiting, conditions.device_waiting];
+        std::array::from_fn(|side| waiting[side].max(0.0) * self.service_s[side].mean().unwrap_or(0.0))
+    }
+
+    fn pair(&mut self, id: PairId) -> &mut Pair {
+        self.tick += 1;
+        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&id) {
+            let oldest = self.pairs.iter().min_by_key(|(_, pair)| pair.used).map(|(id, _)| *id);
+            if let Some(oldest) = oldest {
+                self.pairs.remove(&oldest);
+            }
+        }
+        let pair = self.pairs.entry(id).or_default();
+        pair.used = self.tick;
+        pair
+    }
+}
+
+/// What leaves no choice.
+fn forced(policy: Policy, request: &Request, conditions: &Conditions) -> Option<Decision> {
+    let cached = request.direction == Direction::Read && request.cached_bytes == request.len_bytes;
+    match conditions.link {
+        Link::NoCompute => Some(Decision::new(Plan::Host, Reason::NoCompute)),
+        // Waiting for the device is all that is left to do, unless the host has the data.
+        Link::Lost if request.effect_free && cached && !matches!(policy, Policy::Fixed(Side::Device)) => {
+            Some(Decision::new(Plan::Host, Reason::LinkLost))
+        }
+        Link::Lost | Link::Up => match policy {
+            Policy::Fixed(_) => None,
+            Policy::Periodic { .. } | Policy::Adaptive if !request.effect_free => {
+                Some(Decision::new(Plan::Device, Reason::Effects))
+            }
+            Policy::Periodic { .. } | Policy::Adaptive => None,
+        },
+    }
+}

@@ -1,0 +1,209 @@
+//! What is known of a file and a function.
+
+use crate::Request;
+use crate::decision::{Decision, Plan, Reason};
+use crate::model::{Costs, Direction, Estimate, Side};
+use crate::window::Window;
+
+/// What a request, or a part of one, took on a side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// Where it ran.
+    pub side: Side,
+    /// Bytes that the function was given.
+    pub len_bytes: u64,
+    /// Those of them that had to be fetched: on the host over the link, at the device from the medium.
+    pub input_bytes: u64,
+    /// Bytes that it gave back.
+    pub output_bytes: u64,
+    /// An empty exchange with the device, if there was one; else 0.
+    pub round_trip_s: f64,
+    /// Waiting for an engine.
+    pub queue_s: f64,
+    /// Fetching the input, beside the run or before it.
+    pub input_s: f64,
+    /// In the function.
+    pub run_s: f64,
+    /// Handing over the output: at the device to the host, in a write also to the medium.
+    pub output_s: f64,
+    /// From the request to the result, with all of the above.
+    pub total_s: f64,
+}
+
+/// What is known of a pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairView {
+    /// The host's terms, once they are measured.
+    pub host: Option<Costs>,
+    /// The device's.
+    pub device: Option<Costs>,
+    /// *α*.
+    pub alpha: Option<f64>,
+    /// *β*: the device's computing over the host's.
+    pub beta: Option<f64>,
+    /// Measurements of each side.
+    pub measured: [u64; 2],
+    /// Requests so far.
+    pub requests: u64,
+}
+
+/// A run that departs from its estimate by more than this factor, either way, is a surprise.
+const SURPRISE: f64 = 1.25;
+/// So many surprises in a row on the side in use are a change.
+const CHANGED: u32 = 3;
+/// So many on the other side: there are few measurements of it.
+const CHANGED_BY_PROBES: u32 = 2;
+/// Of terms that are all but one of nearly no length, nothing can overlap.
+const OVERLAP_MEASURABLE: f64 = 0.05;
+
+#[derive(Debug, Default)]
+pub(crate) struct Pair {
+    /// When it was last used, for the bound on pairs.
+    pub(crate) used: u64,
+    pub(crate) requests: u64,
+    pub(crate) last: Option<Plan>,
+    pub(crate) probing: Probing,
+    sides: [Measured; 2],
+    alpha: Window,
+}
+
+/// What the adaptive policy remembers of its probes.
+#[derive(Debug)]
+pub(crate) struct Probing {
+    /// Time that may be spent on probes.
+    pub(crate) credit_s: f64,
+    /// Requests since the last one.
+    pub(crate) since: u64,
+    /// Requests from one to the next.
+    pub(crate) interval: u64,
+    /// Whether a surprise is to be confirmed.
+    pub(crate) confirm: bool,
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Self { credit_s: 0.0, since: 1, interval: 1, confirm: false }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    input: Window,
+    run: Window,
+    output: Window,
+    overlap: Window,
+    /// Surprises in a row.
+    surprises: u32,
+}
+
+impl Pair {
+    pub(crate) fn measured(&self, side: Side) -> u64 {
+        self.sides[side as usize].run.count()
+    }
+
+    /// Starts measuring anew.
+    pub(crate) fn restart(&mut self) {
+        self.sides = Default::default();
+        self.alpha.restart();
+    }
+
+    /// One side's terms; `None` while a term that matters was never measured.
+    pub(crate) fn costs(&self, side: Side, fetches: bool) -> Option<Costs> {
+        let measured = &self.sides[side as usize];
+        let input = match measured.input.mean() {
+            Some(input) => input,
+            None if fetches => return None,
+            None => 0.0,
+        };
+        Some(Costs {
+            input_s_per_byte: input,
+            run_s_per_byte: measured.run.mean()?,
+            output_s_per_byte: measured.output.mean().unwrap_or(0.0),
+            overlap: measured.overlap.mean().unwrap_or(0.0),
+        })
+    }
+
+    /// Equations 1 to 3 with what was measured; `None` while a side is not.
+    pub(crate) fn estimate(&self, request: &Request, round_trip_s: f64, waiting_s: [f64; 2]) -> Option<Estimate> {
+        let len = request.len_bytes as f64;
+        let cached = request.cached_bytes as f64;
+        let alpha = self.alpha.mean().unwrap_or(0.0);
+        let (host_moves, device_moves) = match request.direction {
+            Direction::Read => (len - cached, len),
+            Direction::Write => (0.0, len),
+        };
+        let host = self.costs(Side::Host, host_moves > 0.0)?;
+        let device = self.costs(Side::Device, device_moves > 0.0)?;
+        let [host_waiting_s, device_waiting_s] = waiting_s;
+        let host_trip_s = if host_moves > 0.0 || request.direction == Direction::Write { round_trip_s } else { 0.0 };
+        let host_s = host.time_s(len, host_moves, alpha * len) + host_trip_s + host_waiting_s;
+        let device_s = device.time_s(len, device_moves, alpha * len) + round_trip_s + device_waiting_s;
+        let mixed = request.direction == Direction::Read && request.divisible && cached > 0.0 && cached < len;
+        let split_s = mixed.then(|| {
+            let rest = len - cached;
+            let here_s = host.time_s(cached, 0.0, alpha * cached) + host_waiting_s;
+            let there_s = device.time_s(rest, rest, alpha * rest) + round_trip_s + device_waiting_s;
+            here_s.max(there_s)
+        });
+        Some(Estimate { host_s, device_s, split_s })
+    }
+
+    pub(crate) fn note(&mut self, decision: &Decision) {
+        self.requests += 1;
+        if !matches!(decision.reason, Reason::LinkLost | Reason::NoCompute) {
+            self.last = Some(decision.plan);
+        }
+    }
+
+    pub(crate) fn observe(&mut self, o: &Observation) {
+        if o.len_bytes == 0 {
+            return;
+        }
+        let predicted_s = self.costs(o.side, o.input_bytes > 0).map(|costs| {
+            Costs { overlap: 0.0, ..costs }.time_s(o.len_bytes as f64, o.input_bytes as f64, o.output_bytes as f64)
+        });
+        let terms_s = [o.input_s.max(0.0), o.run_s.max(0.0), o.output_s.max(0.0)];
+        let sum_s: f64 = terms_s.iter().sum();
+        let side = &mut self.sides[o.side as usize];
+        let surprise = predicted_s.is_some_and(|p| sum_s > p * SURPRISE || sum_s * SURPRISE < p);
+        let is_probe = self.last.and_then(Plan::side).is_some_and(|side| side != o.side);
+        side.surprises = if surprise { side.surprises + 1 } else { 0 };
+        // So many in a row are no outliers: the world has changed.
+        if side.surprises >= if is_probe { CHANGED_BY_PROBES } else { CHANGED } {
+            *side = Measured::default();
+            self.alpha.restart();
+        }
+        let side = &mut self.sides[o.side as usize];
+        if is_probe {
+            self.probing.confirm = side.surprises > 0;
+            let interval = self.probing.interval;
+            self.probing.interval = if surprise { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
+        }
+        let per = |seconds: f64, bytes: u64| seconds / bytes as f64;
+        if o.input_bytes > 0 {
+            side.input.push(per(terms_s[0], o.input_bytes));
+        }
+        side.run.push(per(terms_s[1], o.len_bytes));
+        if o.output_bytes > 0 {
+            side.output.push(per(terms_s[2], o.output_bytes));
+        }
+        let longest_s = terms_s.iter().copied().fold(0.0, f64::max);
+        if sum_s - longest_s > OVERLAP_MEASURABLE * sum_s {
+            let busy_s = o.total_s - o.queue_s - o.round_trip_s;
+            side.overlap.push(((sum_s - busy_s) / (sum_s - longest_s)).clamp(0.0, 1.0));
+        }
+        self.alpha.push(o.output_bytes as f64 / o.len_bytes as f64);
+    }
+
+    pub(crate) fn view(&self) -> PairView {
+        let run = |side: Side| self.sides[side as usize].run.mean();
+        PairView {
+            host: self.costs(Side::Host, false),
+            device: self.costs(Side::Device, false),
+            alpha: self.alpha.mean(),
+            beta: run(Side::Host).zip(run(Side::Device)).map(|(host, device)| host / device),
+            measured: [self.measured(Side::Host), self.measured(Side::Device)],
+            requests: self.requests,
+        }
+    }
+}

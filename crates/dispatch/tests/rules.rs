@@ -1,0 +1,151 @@
+//! The equations, and what may be placed at all.
+
+mod world;
+
+use diskside_dispatch::{
+    Conditions, Direction, Dispatcher, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason, Request, Side,
+    Variables, Work,
+};
+use proptest::prelude::*;
+use world::{MIB, PAIR, Tally, World, variables};
+
+/// Worked by hand: 1 GB of input, half of it cached, output a tenth, computing at half speed.
+#[test]
+fn the_equations_give_what_they_give_on_paper() {
+    let v = Variables { storage_bytes_per_s: 2e9, link_bytes_per_s: 1e9, host_bytes_per_s: 4e9, alpha: 0.1, beta: 0.5 };
+    let time = |direction, cached_bytes| {
+        let e = v.estimate(&Work { direction, len_bytes: 1_000_000_000, cached_bytes });
+        ((e.host_s * 1e4).round() as u64, (e.device_s * 1e4).round() as u64)
+    };
+    assert_eq!(time(Direction::Read, 0), (17_500, 11_000));
+    assert_eq!(time(Direction::Read, 500_000_000), (10_000, 11_000));
+    assert_eq!(time(Direction::Write, 0), (4_000, 15_500));
+}
+
+proptest! {
+    /// Costs are the equations in the form that a run can measure.
+    #[test]
+    fn costs_without_overlap_are_the_equations(
+        storage in 1e6..1e11_f64, link in 1e6..1e11_f64, host in 1e6..1e11_f64, alpha in 0.0..40.0_f64,
+        beta in 0.01..10.0_f64, len in 1..1_u64 << 40, share in 0.0..=1.0_f64, write in any::<bool>(),
+    ) {
+        let v = Variables {
+            storage_bytes_per_s: storage, link_bytes_per_s: link, host_bytes_per_s: host, alpha, beta,
+        };
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let cached = (len as f64 * share) as u64;
+        let e = v.estimate(&Work { direction, len_bytes: len, cached_bytes: cached });
+        let d = len as f64;
+        let moved = if write { 0.0 } else { (len - cached) as f64 };
+        let host_s = v.costs(Side::Host, direction).time_s(d, moved, alpha * d);
+        let device_s = v.costs(Side::Device, direction).time_s(d, d, alpha * d);
+        prop_assert!((host_s / e.host_s - 1.0).abs() < 1e-9 && (device_s / e.device_s - 1.0).abs() < 1e-9);
+    }
+
+    /// Observations of any size and order neither panic nor make a decision impossible.
+    #[test]
+    fn any_history_leads_to_a_decision(
+        steps in prop::collection::vec((any::<bool>(), 0..u64::MAX / 2, 0..u64::MAX, any::<u64>(), -1.0..1e9_f64), 0..200),
+        periodic in any::<bool>(),
+    ) {
+        let mut dispatcher = Dispatcher::new(if periodic { Policy::PAPER } else { Policy::Adaptive });
+        for (device, len, input, output, s) in steps {
+            let cached_bytes = input.min(len);
+            let request = Request { cached_bytes, ..Request::read(len) };
+            let decision = dispatcher.decide(PAIR, &request, &Conditions::default());
+            if let Some(probe) = decision.probe {
+                prop_assert!(probe.len_bytes <= len && (!probe.instead || probe.len_bytes <= len / 2));
+            }
+            dispatcher.observe(PAIR, &Observation {
+                side: if device { Side::Device } else { Side::Host }, len_bytes: len, input_bytes: input,
+                output_bytes: output, round_trip_s: s, queue_s: s, input_s: s, run_s: s * 0.5, output_s: s, total_s: s,
+            });
+        }
+    }
+}
+
+#[test]
+fn a_program_with_effects_is_neither_probed_nor_moved() {
+    for policy in [Policy::Adaptive, Policy::PAPER] {
+        let mut world = World::new(variables(0.01), 0.0);
+        let mut dispatcher = Dispatcher::new(policy);
+        let request = Request { effect_free: false, ..Request::read(8 * MIB) };
+        for _ in 0..500 {
+            let decision = world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+            assert_eq!((decision.plan, decision.probe, decision.reason), (Plan::Device, None, Reason::Effects));
+        }
+    }
+}
+
+#[test]
+fn a_lost_link_leaves_the_host_what_it_holds() {
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let lost = Conditions { link: Link::Lost, ..Conditions::default() };
+    let cached = Request { cached_bytes: MIB, ..Request::read(MIB) };
+    assert_eq!(dispatcher.decide(PAIR, &cached, &lost).reason, Reason::LinkLost);
+    let partly = Request { cached_bytes: MIB - 1, ..cached };
+    assert_ne!(dispatcher.decide(PAIR, &partly, &lost).reason, Reason::LinkLost);
+    let no_compute = Conditions { link: Link::NoCompute, ..Conditions::default() };
+    assert_eq!(dispatcher.decide(PAIR, &partly, &no_compute).plan, Plan::Host);
+}
+
+#[test]
+fn who_is_told_a_side_gets_it() {
+    let mut dispatcher = Dispatcher::new(Policy::Fixed(Side::Host));
+    let decision = dispatcher.decide(PAIR, &Request::read(MIB), &Conditions::default());
+    assert_eq!((decision.plan, decision.reason), (Plan::Host, Reason::Told));
+}
+
+#[test]
+fn a_busy_device_sends_requests_to_the_host() {
+    let mut world = World::new(variables(2.0), 0.0);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let request = Request::read(8 * MIB);
+    for _ in 0..50 {
+        world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+    }
+    assert_eq!(dispatcher.decide(PAIR, &request, &Conditions::default()).plan, Plan::Device);
+    let busy = Conditions { device_waiting: 20.0, ..Conditions::default() };
+    let decision = dispatcher.decide(PAIR, &request, &busy);
+    assert_eq!((decision.plan, decision.reason), (Plan::Host, Reason::Faster), "{decision}");
+}
+
+#[test]
+fn the_paper_profiles_the_first_five_of_two_hundred() {
+    let mut world = World::new(variables(5.0), 0.05);
+    let mut dispatcher = Dispatcher::new(Policy::PAPER);
+    for at in 0..1000 {
+        let decision = world.step(&mut dispatcher, PAIR, &Request::read(8 * MIB), &mut Tally::default());
+        let expected = if at % 200 < 5 { Plan::Both } else { Plan::Device };
+        assert_eq!(decision.plan, expected, "request {at}");
+    }
+    let counts = dispatcher.counts();
+    assert_eq!((counts.of(Reason::Profiling), counts.of(Reason::Faster), counts.total()), (25, 975, 1000));
+}
+
+#[test]
+fn a_decision_says_why_in_words() {
+    let mut world = World::new(variables(5.0), 0.0);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let mut tally = Tally::default();
+    let first = world.step(&mut dispatcher, PAIR, &Request::read(64 * MIB), &mut tally).to_string();
+    assert_eq!(
+        first,
+        "device: one side is not measured yet, and the data is here; 262144 bytes on the host, to measure it"
+    );
+    let second = dispatcher.decide(PAIR, &Request::read(64 * MIB), &Conditions::default()).to_string();
+    assert!(second.starts_with("device: it is faster there (expected: host 335."), "{second}");
+}
+
+#[test]
+fn pairs_are_bounded_and_the_one_least_used_is_forgotten() {
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    for file in 0..PAIRS_MAX as u64 + 10 {
+        dispatcher.decide(PAIR, &Request::read(MIB), &Conditions::default());
+        dispatcher.decide(PairId { file: file + 100, function: 0 }, &Request::read(MIB), &Conditions::default());
+    }
+    assert_eq!(dispatcher.pairs(), PAIRS_MAX);
+    assert!(dispatcher.view(PAIR).is_some() && dispatcher.view(PairId { file: 100, function: 0 }).is_none());
+    dispatcher.forget(PAIR);
+    assert!(dispatcher.view(PAIR).is_none());
+}
