@@ -1,0 +1,25 @@
+//! The few system calls about files that nobody wraps well.
+//!
+//! | Module | What it wraps | Manual page or header |
+//! |---|---|---|
+//! | [`extent`] | where a file's bytes are on its device (`FS_IOC_FIEMAP`) | `linux/fiemap.h` |
+//! | [`lease`] | leases, and the thread that hears when one is to be given up (`F_SETLEASE`) | `fcntl(2)` |
+//! | [`cache`] | flushing a range, and what of it the page cache holds (`cachestat`, `mincore`) | `sync_file_range(2)` |
+//! | [`attributes`] | file system, flags and identity of an open file | `ioctl_fsgetxattr(2)`, `statx(2)` |
+//! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
+//!
+//! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
+//! call owns. Nothing here decides anything; the rules are in `diskside-layout`.
+
+pub mod attributes;
+pub mod cache;
+pub mod extent;
+pub mod lease;
+pub mod loopdev;
+
+use std::io;
+
+/// The result of a system call that answers -1 and sets `errno`.
+fn checked(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
