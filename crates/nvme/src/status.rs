@@ -159,7 +159,8 @@ macro_rules! statuses {
     };
 }
 
-// NVMe Base 4.2.3, figures of generic, command specific, media and path related values; NVM Command Set 3.2.
+// NVMe Base 4.2.3, figures of generic, command specific, media and path related values; NVM Command Set 3.2. Type 7h is
+// ours: statuses of function commands (docs/wire.md).
 statuses! {
     SUCCESS = 0, 0x00, "Successful Completion";
     INVALID_OPCODE = 0, 0x01, "Invalid Command Opcode";
@@ -302,6 +303,18 @@ statuses! {
     CONTROLLER_PATHING_ERROR = 3, 0x60, "Controller Pathing Error";
     HOST_PATHING_ERROR = 3, 0x70, "Host Pathing Error";
     ABORTED_BY_HOST = 3, 0x71, "Command Aborted By Host";
+    UNKNOWN_TAG = 7, 0x01, "Unknown Tag";
+    TAG_IN_USE = 7, 0x02, "Tag In Use";
+    TAG_LIMIT_EXCEEDED = 7, 0x03, "Tag Limit Exceeded";
+    FUNCTION_BUSY = 7, 0x04, "Function Resources Busy";
+    UNKNOWN_HANDLE = 7, 0x05, "Unknown Prepared Request Handle";
+    RESULT_OFFSET_PASSED = 7, 0x06, "Result Offset Passed";
+    FUNCTION_KIND_NOT_SUPPORTED = 7, 0x07, "Function Kind Not Supported";
+    PROGRAM_ID_MISMATCH = 7, 0x08, "Program Identifier Mismatch";
+    FUNCTION_NOT_FOUND = 7, 0x09, "Function Not Found";
+    REQUEST_REFUSED = 7, 0x0a, "Request Refused";
+    FUNCTION_FAILED = 7, 0x0b, "Function Failed";
+    UNKNOWN_FILE_HANDLE = 7, 0x0c, "Unknown File Handle";
 }
 
 /// Statuses of Fabrics commands (NVMe Base 3.3, figure "Fabrics Command Status Codes"): the numbers are shared with the I/O
@@ -353,7 +366,7 @@ mod tests {
     #[test]
     fn a_status_says_its_name_and_its_numbers() {
         assert_eq!(Status::COMPARE_FAILURE.to_string(), "Compare Failure (SCT 2h, SC 85h)");
-        assert_eq!(Status::vendor(1).to_string(), "Vendor Specific (SCT 7h, SC 01h)");
+        assert_eq!(Status::vendor(0xee).to_string(), "Vendor Specific (SCT 7h, SC EEh)");
         assert_eq!(Status::new(4, 9).to_string(), "Unknown status (SCT 4h, SC 09h)");
         assert_eq!(Status::CONNECT_INVALID_HOST.name_for(true), Some("Connect Invalid Host"));
         assert_eq!(Status::NO_PROGRAM.name_for(false), Some("No Program"));

@@ -11,6 +11,7 @@ mod discovery;
 mod fabrics;
 mod features;
 pub mod file;
+pub mod function;
 mod identify;
 mod log;
 mod nvm;

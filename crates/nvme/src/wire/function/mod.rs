@@ -1,0 +1,39 @@
+//! Function commands: running a function at the target's side.
+//!
+//! They are a vendor's I/O commands of the compute namespace (CSI 04h); `docs/wire.md` is their specification. One
+//! command moves data one way. A call is a Send, which carries a [`FunctionRequest`], and Receives, which bring its
+//! result and at the end a [`Trailer`]; the host chooses a 64-bit tag that joins them. A request that was prepared once
+//! runs by one Call. The status of a command says whether the command was sound; what became of the function is told by
+//! the trailer's [`Outcome`].
+
+mod command;
+mod field;
+mod log;
+mod program;
+mod request;
+mod tlv;
+mod trailer;
+
+pub use command::{
+    CALL_ARGS_LEN_MAX, ClearSelect, FUNCTION_VERSION, FunctionKind, RECEIVE_LEN_MIN, ReceiveAnswer, WAIT_MAX_MS,
+    function_opcode,
+};
+pub use field::FieldError;
+pub use log::{
+    CapabilityPage, ErrorRecord, ErrorRecordsPage, ProgramDirectory, ProgramEntry, ProgramImageHeader, StatisticsEntry,
+    StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
+};
+pub use program::{PROGRAM_TYPE_EBPF, ProgramIdType, program_opcode};
+pub use request::{
+    Class, Endpoint, EndpointKind, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, StateName, TierHint,
+};
+pub use trailer::{MESSAGE_LEN_MAX, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader};
+
+/// The Subsystem Local Memory command set's identifier.
+pub const CSI_SLM: u8 = 3;
+
+/// The Computational Programs command set's identifier.
+pub const CSI_COMPUTE: u8 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,463 @@
+//! A request: what a Send with FIRST begins with. A header of 64 bytes, source entries and sink entries of 32 bytes each,
+//! the arguments, and elements for all that came later.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::command::{FUNCTION_VERSION, FunctionKind};
+use super::field::FieldError;
+use super::tlv;
+
+/// The most bytes of a request.
+pub const REQUEST_LEN_MAX: usize = 256 << 10;
+
+/// The most sources, and the most sinks, of a request.
+const ENDPOINTS_MAX: usize = 1024;
+
+/// The header. Zero in a limit means the target's default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RequestHeader {
+    version: U16,
+    header_len: U16,
+    kind: u8,
+    class: u8,
+    flags: U16,
+    pind: U16,
+    sources: U16,
+    sinks: U16,
+    threads_max: U16,
+    program_id: U64,
+    args_len: U32,
+    chunk_len: U32,
+    result_len_max: U64,
+    budget: U64,
+    deadline_ms: U32,
+    split: U32,
+    split_arg: U32,
+    tlv_len: U32,
+}
+const _: () = assert!(size_of::<RequestHeader>() == 64);
+
+impl RequestHeader {
+    /// Length in bytes.
+    pub const LEN: usize = 64;
+
+    /// Length of the whole request that begins with these bytes; `None`: the header is not complete.
+    ///
+    /// # Errors
+    /// What in the header cannot be.
+    pub fn request_len(bytes: &[u8]) -> Result<Option<usize>, FieldError> {
+        let Ok((header, _)) = Self::ref_from_prefix(bytes) else { return Ok(None) };
+        header.check()?;
+        Ok(Some(header.len()))
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        let problem = if self.version.get() != u16::from(FUNCTION_VERSION) {
+            FieldError::new(0, "the version is not 1")
+        } else if usize::from(self.header_len.get()) != Self::LEN {
+            FieldError::new(2, "the header of version 1 has 64 bytes")
+        } else if usize::from(self.sources.get()) > ENDPOINTS_MAX {
+            FieldError::new(10, "at most 1,024 sources")
+        } else if usize::from(self.sinks.get()) > ENDPOINTS_MAX {
+            FieldError::new(12, "at most 1,024 sinks")
+        } else if self.args_len.get() as usize > REQUEST_LEN_MAX {
+            FieldError::new(24, "the arguments are longer than a request may be")
+        } else if self.tlv_len.get() as usize > REQUEST_LEN_MAX || self.len() > REQUEST_LEN_MAX {
+            FieldError::new(60, "the request is longer than 256 KiB")
+        } else {
+            return Ok(());
+        };
+        Err(problem)
+    }
+
+    fn len(&self) -> usize {
+        let endpoints = usize::from(self.sources.get()) + usize::from(self.sinks.get());
+        Self::LEN + endpoints * size_of::<EndpointEntry>() + self.args_len.get() as usize + self.tlv_len.get() as usize
+    }
+}
+
+/// Flags of the header.
+const FLAG_NO_FOLD: u16 = 1 << 0;
+
+/// How urgent a call is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// Someone waits for it.
+    #[default]
+    Normal = 0,
+    /// It runs when nothing else does.
+    Background = 1,
+}
+
+/// How a source is cut into records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordSplit {
+    /// As the program asks.
+    #[default]
+    Program,
+    /// Records of so many bytes.
+    Fixed(u32),
+    /// Records end with this byte.
+    Delimiter(u8),
+    /// No records: cut anywhere.
+    None,
+}
+
+/// Which tier should run a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TierHint {
+    /// The best that is ready.
+    #[default]
+    Best = 0,
+    /// The interpreter.
+    Interpreter = 1,
+    /// Cranelift.
+    Cranelift = 2,
+    /// LLVM.
+    Llvm = 3,
+}
+
+/// A named state, shared by the calls of one host that name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateName {
+    /// Its name: 1 to 64 bytes.
+    pub name: String,
+    /// Its size; it is made when it is first named.
+    pub len_bytes: u32,
+}
+
+/// Where bytes come from or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// What it is.
+    pub kind: EndpointKind,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes; [`Endpoint::TO_END`]: to the end.
+    pub len: u64,
+    /// Generation of the file or layout that is meant; 0: any.
+    pub generation: u64,
+    /// Of a sink: the output is on stable media before the call ends (flag bit 0).
+    pub durable: bool,
+}
+
+/// What an [`Endpoint`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointKind {
+    /// Bytes of the volume with this NSID.
+    Volume(u32),
+    /// An open file of an export, by its handle.
+    File(u32),
+    /// A range of the memory namespace with this NSID.
+    Memory(u32),
+    /// The file that a layout describes.
+    Layout(u32),
+    /// What the host sends after the request, with the same tag.
+    HostStream,
+}
+
+impl Endpoint {
+    /// A length that means all there is.
+    pub const TO_END: u64 = u64::MAX;
+
+    /// So many bytes of it.
+    pub const fn new(kind: EndpointKind, offset: u64, len: u64) -> Self {
+        Self { kind, offset, len, generation: 0, durable: false }
+    }
+
+    /// All of it.
+    pub const fn whole(kind: EndpointKind) -> Self {
+        Self::new(kind, 0, Self::TO_END)
+    }
+}
+
+/// An endpoint as it is sent.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct EndpointEntry {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    reserved2: U16,
+    pub(super) id: U32,
+    pub(super) offset: U64,
+    pub(super) len: U64,
+    pub(super) generation: U64,
+}
+const _: () = assert!(size_of::<EndpointEntry>() == 32);
+
+/// Flags of an entry.
+const FLAG_DURABLE: u8 = 1 << 0;
+
+impl EndpointEntry {
+    fn new(endpoint: &Endpoint) -> Self {
+        let (kind, id) = match endpoint.kind {
+            EndpointKind::Volume(id) => (1, id),
+            EndpointKind::File(id) => (2, id),
+            EndpointKind::Memory(id) => (3, id),
+            EndpointKind::Layout(id) => (4, id),
+            EndpointKind::HostStream => (5, 0),
+        };
+        Self {
+            kind,
+            flags: if endpoint.durable { FLAG_DURABLE } else { 0 },
+            reserved2: U16::ZERO,
+            id: U32::new(id),
+            offset: U64::new(endpoint.offset),
+            len: U64::new(endpoint.len),
+            generation: U64::new(endpoint.generation),
+        }
+    }
+
+    fn parse(&self, base: usize, sink: bool) -> Result<Endpoint, FieldError> {
+        let id = self.id.get();
+        let kind = match self.kind {
+            1 => EndpointKind::Volume(id),
+            2 => EndpointKind::File(id),
+            3 => EndpointKind::Memory(id),
+            4 => EndpointKind::Layout(id),
+            5 if !sink => EndpointKind::HostStream,
+            _ => return Err(FieldError::new(base, "this type of source or sink is not known")),
+        };
+        let flags = if sink { FLAG_DURABLE } else { 0 };
+        if self.flags & !flags != 0 {
+            return Err(FieldError::new(base + 1, "this flag is not known"));
+        }
+        if self.reserved2.get() != 0 {
+            return Err(FieldError::new(base + 2, "reserved bytes are zero"));
+        }
+        let (offset, len) = (self.offset.get(), self.len.get());
+        if len != Endpoint::TO_END && offset.checked_add(len).is_none() {
+            return Err(FieldError::new(base + 16, "the range ends behind 2^64"));
+        }
+        Ok(Endpoint { kind, offset, len, generation: self.generation.get(), durable: self.flags & FLAG_DURABLE != 0 })
+    }
+}
+
+/// A request, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRequest {
+    /// What is asked for. In a request to prepare: the kind of the calls.
+    pub kind: FunctionKind,
+    /// How urgent it is.
+    pub class: Class,
+    /// Whether the outputs of chunks are folded, if the function has a `combine`.
+    pub fold: bool,
+    /// Program index.
+    pub pind: u16,
+    /// The most engine threads that it runs on; 0: as many as the target likes.
+    pub threads_max: u16,
+    /// Content hash that the program must have; 0: any.
+    pub program_id: u64,
+    /// Bytes of a chunk, more or less; 0: the target's default.
+    pub chunk_len: u32,
+    /// The most bytes of result; 0: the target's default.
+    pub result_len_max: u64,
+    /// Back edges of one run; 0: the target's default.
+    pub budget: u64,
+    /// Time for the whole call; 0: the target's default.
+    pub deadline_ms: u32,
+    /// How sources are cut.
+    pub split: RecordSplit,
+    /// Where the input comes from, in order.
+    pub sources: Vec<Endpoint>,
+    /// Where the output goes, in order: the next begins when one is full.
+    pub sinks: Vec<Endpoint>,
+    /// Arguments, as the program sees them.
+    pub args: Vec<u8>,
+    /// The function's name, when the program has several.
+    pub function: Option<String>,
+    /// State that it shares.
+    pub state: Option<StateName>,
+    /// Which tier should run it.
+    pub tier: TierHint,
+}
+
+/// Types of a request's elements.
+const TLV_FUNCTION: u16 = 1;
+const TLV_STATE: u16 = 2;
+const TLV_TIER: u16 = 3 | tlv::IGNORABLE;
+
+/// The longest name of a function or a state.
+const NAME_LEN_MAX: usize = 64;
+
+impl FunctionRequest {
+    /// A request with the defaults, without sources and sinks.
+    pub const fn new(kind: FunctionKind, pind: u16) -> Self {
+        Self {
+            kind,
+            class: Class::Normal,
+            fold: true,
+            pind,
+            threads_max: 0,
+            program_id: 0,
+            chunk_len: 0,
+            result_len_max: 0,
+            budget: 0,
+            deadline_ms: 0,
+            split: RecordSplit::Program,
+            sources: Vec::new(),
+            sinks: Vec::new(),
+            args: Vec::new(),
+            function: None,
+            state: None,
+            tier: TierHint::Best,
+        }
+    }
+
+    /// As it is sent.
+    ///
+    /// # Panics
+    /// In debug builds, if it is longer than [`REQUEST_LEN_MAX`] or has a name longer than 64 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let tlvs = self.encode_tlvs();
+        let (split, split_arg) = match self.split {
+            RecordSplit::Program => (0, 0),
+            RecordSplit::Fixed(len) => (1, len),
+            RecordSplit::Delimiter(byte) => (2, byte.into()),
+            RecordSplit::None => (3, 0),
+        };
+        let header = RequestHeader {
+            version: U16::new(FUNCTION_VERSION.into()),
+            header_len: U16::new(RequestHeader::LEN as u16),
+            kind: self.kind as u8,
+            class: self.class as u8,
+            flags: U16::new(if self.fold { 0 } else { FLAG_NO_FOLD }),
+            pind: U16::new(self.pind),
+            sources: U16::new(self.sources.len() as u16),
+            sinks: U16::new(self.sinks.len() as u16),
+            threads_max: U16::new(self.threads_max),
+            program_id: U64::new(self.program_id),
+            args_len: U32::new(self.args.len() as u32),
+            chunk_len: U32::new(self.chunk_len),
+            result_len_max: U64::new(self.result_len_max),
+            budget: U64::new(self.budget),
+            deadline_ms: U32::new(self.deadline_ms),
+            split: U32::new(split),
+            split_arg: U32::new(split_arg),
+            tlv_len: U32::new(tlvs.len() as u32),
+        };
+        debug_assert!(header.check().is_ok(), "a request has at most 1,024 sources and sinks and 256 KiB");
+        let mut bytes = header.as_bytes().to_vec();
+        for endpoint in self.sources.iter().chain(&self.sinks) {
+            bytes.extend_from_slice(EndpointEntry::new(endpoint).as_bytes());
+        }
+        bytes.extend_from_slice(&self.args);
+        bytes.extend_from_slice(&tlvs);
+        bytes
+    }
+
+    fn encode_tlvs(&self) -> Vec<u8> {
+        let mut tlvs = Vec::new();
+        if let Some(name) = &self.function {
+            debug_assert!(name.len() <= NAME_LEN_MAX, "a function's name has at most 64 bytes");
+            tlv::push(&mut tlvs, TLV_FUNCTION, name.as_bytes());
+        }
+        if let Some(state) = &self.state {
+            debug_assert!(state.name.len() <= NAME_LEN_MAX, "a state's name has at most 64 bytes");
+            let mut value = state.len_bytes.to_le_bytes().to_vec();
+            value.extend_from_slice(state.name.as_bytes());
+            tlv::push(&mut tlvs, TLV_STATE, &value);
+        }
+        if self.tier != TierHint::Best {
+            tlv::push(&mut tlvs, TLV_TIER, &[self.tier as u8]);
+        }
+        tlvs
+    }
+
+    /// Parses a whole request.
+    ///
+    /// # Errors
+    /// The first field that cannot be as it is.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
+        let (header, rest) = RequestHeader::ref_from_prefix(bytes)
+            .map_err(|_| FieldError::new(bytes.len(), "the request ends in its header"))?;
+        header.check()?;
+        if bytes.len() != header.len() {
+            return Err(FieldError::new(bytes.len(), "the request is not as long as its header says"));
+        }
+        let class = match header.class {
+            0 => Class::Normal,
+            1 => Class::Background,
+            _ => return Err(FieldError::new(5, "the class is 0 (normal) or 1 (background)")),
+        };
+        let kind = FunctionKind::from_byte(header.kind).filter(|kind| *kind != FunctionKind::Prepare);
+        let kind = kind.ok_or(FieldError::new(4, "this kind is not known"))?;
+        if header.flags.get() & !FLAG_NO_FOLD != 0 {
+            return Err(FieldError::new(6, "this flag is not known"));
+        }
+        let split_arg = header.split_arg.get();
+        let split = match header.split.get() {
+            0 => RecordSplit::Program,
+            1 if split_arg == 0 => return Err(FieldError::new(56, "a record has at least one byte")),
+            1 => RecordSplit::Fixed(split_arg),
+            2 => RecordSplit::Delimiter(
+                u8::try_from(split_arg).map_err(|_| FieldError::new(56, "a delimiter is one byte"))?,
+            ),
+            3 => RecordSplit::None,
+            _ => return Err(FieldError::new(52, "this split is not known")),
+        };
+        // `len` was compared with the length above: what follows is there.
+        let count = usize::from(header.sources.get()) + usize::from(header.sinks.get());
+        let (entries, rest) = <[EndpointEntry]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| FieldError::new(10, "the request ends in its sources"))?;
+        let mut endpoints = Vec::with_capacity(count);
+        for (index, entry) in entries.iter().enumerate() {
+            let base = RequestHeader::LEN + index * size_of::<EndpointEntry>();
+            endpoints.push(entry.parse(base, index >= header.sources.get().into())?);
+        }
+        let sinks = endpoints.split_off(header.sources.get().into());
+        let (args, tlvs) = rest.split_at(header.args_len.get() as usize);
+        let mut request = Self {
+            class,
+            fold: header.flags.get() & FLAG_NO_FOLD == 0,
+            threads_max: header.threads_max.get(),
+            program_id: header.program_id.get(),
+            chunk_len: header.chunk_len.get(),
+            result_len_max: header.result_len_max.get(),
+            budget: header.budget.get(),
+            deadline_ms: header.deadline_ms.get(),
+            split,
+            sources: endpoints,
+            sinks,
+            args: args.to_vec(),
+            ..Self::new(kind, header.pind.get())
+        };
+        request.decode_tlvs(tlvs, bytes.len() - tlvs.len())?;
+        Ok(request)
+    }
+
+    fn decode_tlvs(&mut self, tlvs: &[u8], base: usize) -> Result<(), FieldError> {
+        for element in tlv::elements(tlvs, base) {
+            let tlv::Element { kind, value, offset } = element?;
+            match kind {
+                TLV_FUNCTION => self.function = Some(name(value, offset)?),
+                TLV_STATE => {
+                    let (len, text) = value.split_first_chunk().ok_or(FieldError::new(offset, "a state has a size"))?;
+                    let len_bytes = u32::from_le_bytes(*len);
+                    self.state = Some(StateName { name: name(text, offset + 4)?, len_bytes });
+                }
+                TLV_TIER => {
+                    // A tier that this target never heard of is the best one.
+                    self.tier = match value {
+                        [1] => TierHint::Interpreter,
+                        [2] => TierHint::Cranelift,
+                        [3] => TierHint::Llvm,
+                        _ => TierHint::Best,
+                    };
+                }
+                _ if kind & tlv::IGNORABLE != 0 => {}
+                _ => return Err(FieldError::new(offset - 4, "this element is not known")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name(bytes: &[u8], offset: usize) -> Result<String, FieldError> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| (1..=NAME_LEN_MAX).contains(&text.len()));
+    text.map(str::to_owned).ok_or(FieldError::new(offset, "a name is 1 to 64 bytes of UTF-8"))
+}
