@@ -2,7 +2,9 @@
 
 use crate::compile::{CompileError, compile};
 use diskside_engine::{Engine, Function, LoadError};
+use diskside_sbpf::image::Image;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why a function was not found or not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,19 @@ pub fn resolve(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
     let object = object(what)?;
     engine
         .load(&object.bytes, object.function.as_deref())
+        .map_err(|source| ResolveError::Load { what: object.what, source })
+}
+
+/// As [`resolve`], to look at a function of whatever kind.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn describe(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
+    let object = object(what)?;
+    let image = Image::from_elf(&object.bytes, engine.helpers());
+    image
+        .map_err(Into::into)
+        .and_then(|image| Function::any_from_image(&Arc::new(image), object.function.as_deref(), engine.helpers()))
         .map_err(|source| ResolveError::Load { what: object.what, source })
 }
 

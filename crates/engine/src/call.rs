@@ -254,6 +254,14 @@ pub enum CallError {
         /// Its name.
         name: String,
     },
+    /// It does not run over bytes.
+    #[error("`{function}` is of kind `{kind}`, which does not run over the bytes of a file")]
+    WrongKind {
+        /// Which function.
+        function: String,
+        /// Its kind.
+        kind: &'static str,
+    },
     /// The tier cannot run it.
     #[error(transparent)]
     Tier(#[from] TierError),

@@ -53,6 +53,14 @@ pub enum LoadError {
         /// Its kind.
         kind: &'static str,
     },
+    /// Its kind does not traverse.
+    #[error("`{program}` is of kind `{kind}`, which follows no pointers; kinds that do: traverse, xrp")]
+    NoTraversal {
+        /// Its section name.
+        program: String,
+        /// Its kind.
+        kind: &'static str,
+    },
 }
 
 impl LoadError {
@@ -82,25 +90,20 @@ impl Function {
     /// # Errors
     /// Why it cannot be taken.
     pub fn from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
-        let mains: Vec<usize> =
-            (0..image.programs.len()).filter(|&i| image.programs[i].kind != Kind::Combine).collect();
-        let names = || mains.iter().map(|&i| image.programs[i].name.clone()).collect();
-        let main = match (name, &mains[..]) {
-            (Some(name), _) => mains
-                .iter()
-                .copied()
-                .find(|&i| image.programs[i].name == name)
-                .ok_or_else(|| LoadError::NoSuchFunction { name: name.to_owned(), has: names() })?,
-            (None, &[only]) => only,
-            (None, []) => {
-                return Err(LoadError::NoSuchFunction { name: "main".into(), has: names() });
-            }
-            (None, _) => return Err(LoadError::Ambiguous { has: names() }),
-        };
-        let entry = &image.programs[main];
-        if !matches!(entry.kind, Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo) {
-            return Err(LoadError::WrongKind { program: entry.section.clone(), kind: entry.kind.name() });
+        let function = Self::any_from_image(image, name, helpers)?;
+        if function.runs_over_bytes() {
+            return Ok(function);
         }
+        Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind().name() })
+    }
+
+    /// Takes a function of an image to look at it; of whatever kind it is.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    pub fn any_from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
+        let main = mains(image, name)?;
+        let entry = &image.programs[main];
         let combine = image.programs.iter().position(|p| p.kind == Kind::Combine && p.name == entry.name);
         Ok(Self {
             main: prepare(image, main, helpers)?,
@@ -118,6 +121,12 @@ impl Function {
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.main.entry().kind
+    }
+
+    /// Whether a [`Call`](crate::Call) can run it.
+    #[must_use]
+    pub fn runs_over_bytes(&self) -> bool {
+        matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo)
     }
 
     /// The program itself.
@@ -160,7 +169,23 @@ impl Function {
     }
 }
 
-fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
+/// The program of an image that is meant; a `combine` belongs to another and is none.
+pub(crate) fn mains(image: &Image, name: Option<&str>) -> Result<usize, LoadError> {
+    let mains: Vec<usize> = (0..image.programs.len()).filter(|&i| image.programs[i].kind != Kind::Combine).collect();
+    let names = || mains.iter().map(|&i| image.programs[i].name.clone()).collect();
+    match (name, &mains[..]) {
+        (Some(name), _) => mains
+            .iter()
+            .copied()
+            .find(|&i| image.programs[i].name == name)
+            .ok_or_else(|| LoadError::NoSuchFunction { name: name.to_owned(), has: names() }),
+        (None, &[only]) => Ok(only),
+        (None, []) => Err(LoadError::NoSuchFunction { name: "main".into(), has: names() }),
+        (None, _) => Err(LoadError::Ambiguous { has: names() }),
+    }
+}
+
+pub(crate) fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
     Program::new(image, program, helpers).map(Arc::new).map_err(|findings| LoadError::Refused {
         program: image.programs[program].section.clone(),
         report: findings.iter().map(|d| d.render(image)).collect::<Vec<_>>().join("\n"),

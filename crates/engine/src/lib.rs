@@ -14,6 +14,7 @@
 //! | [`split`] | where a chunk ends, so that no record is cut |
 //! | [`call`] | what a call is and how it ends |
 //! | [`state`] | memory that programs share across calls |
+//! | [`traverse`] | chains of dependent reads, step by step |
 
 #![forbid(unsafe_code)]
 
@@ -25,12 +26,14 @@ pub mod function;
 mod run;
 pub mod split;
 pub mod state;
+pub mod traverse;
 mod worker;
 
 pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source};
 pub use code::{CodeCache, TierChoice};
 pub use function::{Function, LoadError};
 pub use state::State;
+pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
 
 use diskside_sbpf::helpers::HelperSet;
 use std::sync::Arc;
@@ -67,6 +70,28 @@ impl Engine {
     /// Why it cannot be loaded: a bad object, an unknown name, or what the verifier found.
     pub fn load(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
         Function::load(object, name, &self.helpers)
+    }
+
+    /// Loads a traversal from the bytes of an object, by name; without a name, the only one there.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_traversal(&self, object: &[u8], name: Option<&str>) -> Result<TraverseFunction, LoadError> {
+        TraverseFunction::load(object, name, None, &self.helpers)
+    }
+
+    /// Makes a traversal ready to be started, in the wanted tier.
+    ///
+    /// # Errors
+    /// Why that tier cannot run it.
+    pub fn traversal(
+        &self,
+        function: &TraverseFunction,
+        tier: TierChoice,
+        limits: TraverseLimits,
+    ) -> Result<Traversal, code::TierError> {
+        let code = self.code.get(function.program(), tier)?;
+        Ok(Traversal::new(function, code, limits))
     }
 
     /// Runs a call to its end, on the calling thread and `call.threads - 1` more.

@@ -18,6 +18,10 @@ use std::time::Instant;
 pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
     let started = Instant::now();
     let until = call.limits.until(started);
+    if !call.function.runs_over_bytes() {
+        let (function, kind) = (call.function.name().to_owned(), call.function.kind().name());
+        return Err(CallError::WrongKind { function, kind });
+    }
     if let Some(schema) = call.function.args().filter(|s| call.args.len() < s.len_bytes as usize) {
         return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }

@@ -252,11 +252,16 @@ fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &Chun
 }
 
 fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
-    let source_line = program.image().line_of(trap.insn as usize).map_or_else(String::new, |l| {
+    let source_line = source_line(program, &trap);
+    CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
+}
+
+/// ` (file:line: text)` of a trap, or nothing.
+pub(crate) fn source_line(program: &Program, trap: &diskside_sbpf::trap::Trap) -> String {
+    program.image().line_of(trap.insn as usize).map_or_else(String::new, |l| {
         let text = if l.text.is_empty() { String::new() } else { format!(": {}", l.text) };
         format!(" ({}:{}{text})", l.file, l.line)
-    });
-    CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
+    })
 }
 
 fn output_len(program: &Program, value: i64, cap: u64, place: impl Fn() -> Place) -> Result<usize, CallError> {

@@ -32,7 +32,7 @@ impl Functions {
         };
         let mut functions = Vec::new();
         for name in &names {
-            functions.push(diskside::resolve(&engine, name)?);
+            functions.push(diskside::library::describe(&engine, name)?);
         }
         if self.json {
             let list: Vec<_> = functions.iter().map(document).collect();
