@@ -4,7 +4,7 @@ use crate::code::{TierChoice, TierError};
 use crate::function::Function;
 use crate::split::Split;
 use crate::state::State;
-use diskside_io::readahead::ReadError;
+use diskside_io::readahead::{ReadAt, ReadError, ReadStream};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::trap::Trap;
@@ -75,6 +75,22 @@ pub enum Source {
         /// Which bytes; `None` for all.
         range: Option<Range<u64>>,
     },
+    /// Anything that can be read at a position: a volume, or a file on another machine.
+    Reader {
+        /// What errors call it.
+        name: String,
+        /// Where the bytes come from.
+        reader: Arc<dyn ReadAt>,
+        /// Which bytes; `None` for all.
+        range: Option<Range<u64>>,
+    },
+    /// Bytes that come one after another, and are not known before.
+    Stream {
+        /// What errors call it.
+        name: String,
+        /// Where they come from. It is closed when the call ends early.
+        stream: Arc<dyn ReadStream>,
+    },
     /// Memory.
     Bytes {
         /// What errors call it.
@@ -96,7 +112,7 @@ impl Source {
     pub fn name(&self) -> String {
         match self {
             Self::File { path, .. } => path.display().to_string(),
-            Self::Bytes { name, .. } => name.clone(),
+            Self::Reader { name, .. } | Self::Stream { name, .. } | Self::Bytes { name, .. } => name.clone(),
         }
     }
 }

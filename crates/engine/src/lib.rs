@@ -31,6 +31,7 @@ mod worker;
 
 pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source};
 pub use code::{CodeCache, TierChoice};
+pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use function::{Function, LoadError};
 pub use state::State;
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};

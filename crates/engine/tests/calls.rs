@@ -1,12 +1,15 @@
 //! A call gives the same result however its input is cut, on however many threads, in every tier.
 
-use diskside_engine::{Call, CallError, Engine, Function, Sink, Source, State, TierChoice};
+use diskside_engine::{
+    Call, CallError, Engine, Function, ReadAt, ReadAtError, ReadStream, Sink, Source, State, TierChoice,
+};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::machine::CancelToken;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 fn engine() -> Engine {
@@ -32,6 +35,43 @@ fn bytes(b: &[u8]) -> Vec<Source> {
     vec![Source::Bytes { name: "memory".into(), bytes: b.into() }]
 }
 
+/// Bytes somewhere else, as a volume or a host's stream would give them.
+#[derive(Debug)]
+struct Remote {
+    bytes: Vec<u8>,
+    at: std::sync::atomic::AtomicUsize,
+}
+
+impl Remote {
+    fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), at: Default::default() }
+    }
+}
+
+impl ReadAt for Remote {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let end = offset as usize + buffer.len();
+        buffer.copy_from_slice(&self.bytes[offset as usize..end]);
+        Ok(())
+    }
+}
+
+impl ReadStream for Remote {
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
+        let at = self.at.load(Ordering::Relaxed);
+        let len = buffer.len().min(self.bytes.len() - at).min(17);
+        buffer[..len].copy_from_slice(&self.bytes[at..at + len]);
+        self.at.store(at + len, Ordering::Relaxed);
+        Ok(len)
+    }
+
+    fn close(&self) {}
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -41,7 +81,7 @@ proptest! {
         ends in any::<bool>(),
         chunk in 1usize..200,
         threads in 1usize..4,
-        from_file in any::<bool>(),
+        origin in 0usize..4,
     ) {
         let mut input = lines.join("\n");
         if ends {
@@ -51,7 +91,13 @@ proptest! {
         let f = function(&engine, COPY);
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), &input).expect("written");
-        let sources = if from_file { vec![Source::file(file.path())] } else { bytes(input.as_bytes()) };
+        let remote = Arc::new(Remote::new(input.as_bytes()));
+        let sources = match origin {
+            0 => bytes(input.as_bytes()),
+            1 => vec![Source::file(file.path())],
+            2 => vec![Source::Reader { name: "remote".into(), reader: remote, range: None }],
+            _ => vec![Source::Stream { name: "stream".into(), stream: remote }],
+        };
         let mut call = Call::new(&f, sources, Vec::new());
         call.chunk_len = chunk;
         call.threads = threads;
@@ -66,6 +112,7 @@ proptest! {
         lines in proptest::collection::vec("[a-z]{0,30}", 1..50),
         cuts in proptest::collection::vec(0usize..1000, 0..5),
         chunk in 1usize..100,
+        remote in any::<bool>(),
     ) {
         let input = lines.join("\n") + "\n";
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -78,7 +125,12 @@ proptest! {
         let mut joined = Vec::new();
         for pair in cuts.windows(2) {
             let range = pair[0] as u64..pair[1] as u64;
-            let source = Source::File { path: file.path().to_owned(), range: Some(range) };
+            let reader = Arc::new(Remote::new(input.as_bytes()));
+            let source = if remote {
+                Source::Reader { name: "remote".into(), reader, range: Some(range) }
+            } else {
+                Source::File { path: file.path().to_owned(), range: Some(range) }
+            };
             let mut call = Call::new(&f, vec![source], Vec::new());
             call.chunk_len = chunk;
             call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));

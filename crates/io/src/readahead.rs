@@ -19,6 +19,7 @@
 //! The range is fixed when the reader is made. A file that ends before the range does has been
 //! shortened meanwhile; that is [`ReadError::Shrunk`], never a short success.
 
+mod any;
 mod plan;
 mod reader;
 
@@ -30,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FileType, Mode, OFlags};
@@ -39,6 +40,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::buffer::{Buffer, Hugepages, Pool};
 use crate::instance::file_len_bytes;
 use crate::ring::{Ring, RingConfig, Waker};
+use any::{CloseStream, RangeReader, StreamReader};
+pub use any::{ReadAt, ReadAtError, ReadStream};
 use plan::Plan;
 use reader::{Reader, Source};
 
@@ -117,6 +120,14 @@ pub enum ReadError {
         /// The end of the range.
         expected: u64,
     },
+    /// What was being read is no longer what it was.
+    #[error("{} changed while it was read: {how}", path.display())]
+    Changed {
+        /// What was read.
+        path: PathBuf,
+        /// How that shows.
+        how: String,
+    },
     /// A read failed.
     #[error("reading {} at byte {offset}: {source}", path.display())]
     Read {
@@ -138,6 +149,9 @@ pub struct ChunkReader {
     range: Range<u64>,
     direct: bool,
     control: Arc<Control>,
+    /// Whether the last chunk, or an error, was handed out.
+    ended: bool,
+    stream: Option<CloseStream>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -154,7 +168,22 @@ pub struct Chunk {
 /// How the consumer tells the reading thread something.
 struct Control {
     stop: AtomicBool,
-    waker: Waker,
+    wake: Wake,
+}
+
+/// How the reading thread sleeps.
+enum Wake {
+    Ring(Waker),
+    Thread(Thread),
+}
+
+impl Control {
+    fn wake(&self) {
+        match &self.wake {
+            Wake::Ring(waker) => waker.wake(),
+            Wake::Thread(thread) => thread.unpark(),
+        }
+    }
 }
 
 impl Default for ReadAhead {
@@ -181,10 +210,8 @@ impl ChunkReader {
         how: &ReadAhead,
     ) -> Result<Self, ReadError> {
         let path = name.as_ref().to_owned();
-        if how.chunk_bytes == 0 || how.depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk_bytes and depth must be at least 1").into());
-        }
-        let (range, _) = check(&file, &path, range)?;
+        check_how(how)?;
+        let range = check(&file, &path, range)?;
         let direct = match how.access {
             Access::Buffered => None,
             Access::Direct => Some(reopen_direct(&file).map_err(|errno| {
@@ -223,13 +250,59 @@ impl ChunkReader {
                 Ok(ring) => ring,
                 Err(error) => return drop(answer.send(Err(error))),
             };
-            let control = Arc::new(Control { stop: AtomicBool::new(false), waker: ring.waker() });
+            let control = Arc::new(Control { stop: AtomicBool::new(false), wake: Wake::Ring(ring.waker()) });
             if answer.send(Ok(Arc::clone(&control))).is_ok() {
                 Reader::new(ring, source, plan, pool, depth, control, deliver).run();
             }
         })?;
         let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))??;
-        Ok(Self { chunks, range, direct, control, thread: Some(thread) })
+        let ended = range.is_empty();
+        Ok(Self { chunks, range, direct, control, ended, stream: None, thread: Some(thread) })
+    }
+
+    /// Reads `range` of anything that can be read at a position, which errors call `name`. A range of one chunk is read
+    /// at once, on this thread.
+    pub fn over(
+        reader: Arc<dyn ReadAt>,
+        name: impl AsRef<Path>,
+        range: impl RangeBounds<u64>,
+        how: &ReadAhead,
+    ) -> Result<Self, ReadError> {
+        let name = name.as_ref().to_owned();
+        check_how(how)?;
+        let range = within(&name, range, reader.len())?;
+        let plan = Plan::new(range.clone(), how.chunk_bytes, how.headroom_bytes);
+        let pieces = plan.pieces();
+        let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
+        let (deliver, chunks) = channel();
+        let read = |control| RangeReader { reader, name, plan, pool, control, deliver }.run();
+        let (control, thread) = if pieces <= 1 {
+            let wake = Wake::of(&std::thread::current());
+            let control = Arc::new(Control { stop: AtomicBool::new(false), wake });
+            read(Arc::clone(&control));
+            (control, None)
+        } else {
+            spawn(read).map(|(control, thread)| (control, Some(thread)))?
+        };
+        let ended = range.is_empty();
+        Ok(Self { chunks, range, direct: false, control, ended, stream: None, thread })
+    }
+
+    /// Reads a stream to its end. An empty one gives one empty chunk. Its `range` ends nowhere.
+    pub fn of_stream(stream: Arc<dyn ReadStream>, name: impl AsRef<Path>, how: &ReadAhead) -> Result<Self, ReadError> {
+        let name = name.as_ref().to_owned();
+        check_how(how)?;
+        // The arithmetic of a single chunk: a stream has no positions to align to.
+        let plan = Plan::new(0..how.chunk_bytes as u64, how.chunk_bytes, how.headroom_bytes);
+        let headroom = plan.position(&plan.piece(0), 0);
+        let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
+        let (deliver, chunks) = channel();
+        let (chunk_bytes, close) = (how.chunk_bytes, CloseStream(Arc::downgrade(&stream)));
+        let (control, thread) = spawn(move |control| {
+            StreamReader { stream, name, chunk_bytes, headroom, pool, control, deliver }.run();
+        })?;
+        let range = 0..u64::MAX;
+        Ok(Self { chunks, range, direct: false, control, ended: false, stream: Some(close), thread: Some(thread) })
     }
 
     /// The bytes that will be read.
@@ -247,14 +320,24 @@ impl Iterator for ChunkReader {
     type Item = Result<Chunk, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.receive();
+        self.ended = next.as_ref().is_none_or(|next| next.as_ref().is_ok_and(Chunk::is_last) || next.is_err());
+        // The reading thread ends after the last chunk or an error, unless it panicked.
+        Some(next.unwrap_or_else(|| Err(io::Error::other("the reading thread ended before the last chunk").into())))
+    }
+}
+
+impl ChunkReader {
+    fn receive(&self) -> Option<Result<Chunk, ReadError>> {
         let started = Instant::now();
         loop {
             match self.chunks.try_recv() {
                 Ok(chunk) => return Some(chunk),
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => {
-                    return self.chunks.recv().ok();
-                }
+                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => return self.chunks.recv().ok(),
                 Err(TryRecvError::Empty) => std::hint::spin_loop(),
             }
         }
@@ -264,7 +347,8 @@ impl Iterator for ChunkReader {
 impl Drop for ChunkReader {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
-        self.control.waker.wake();
+        self.stream = None;
+        self.control.wake();
         if let Some(thread) = self.thread.take() {
             // A panic in it is a bug that its own message reports.
             let _ = thread.join();
@@ -321,7 +405,7 @@ impl Drop for Chunk {
     fn drop(&mut self) {
         // First into the pool, then the news of it.
         self.buffer = None;
-        self.control.waker.wake();
+        self.control.wake();
     }
 }
 
@@ -331,8 +415,29 @@ impl fmt::Debug for Chunk {
     }
 }
 
-/// The range in bytes, and the file's length.
-fn check(file: &OwnedFd, path: &Path, range: impl RangeBounds<u64>) -> Result<(Range<u64>, u64), ReadError> {
+/// Starts the thread of a reader that sleeps by parking.
+fn spawn(read: impl FnOnce(Arc<Control>) + Send + 'static) -> io::Result<(Arc<Control>, JoinHandle<()>)> {
+    let (answer, made) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
+        let wake = Wake::of(&std::thread::current());
+        let control = Arc::new(Control { stop: AtomicBool::new(false), wake });
+        if answer.send(Arc::clone(&control)).is_ok() {
+            read(control);
+        }
+    })?;
+    let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))?;
+    Ok((control, thread))
+}
+
+fn check_how(how: &ReadAhead) -> io::Result<()> {
+    if how.chunk_bytes == 0 || how.depth == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk_bytes and depth must be at least 1"));
+    }
+    Ok(())
+}
+
+/// The range of the file in bytes.
+fn check(file: &OwnedFd, path: &Path, range: impl RangeBounds<u64>) -> Result<Range<u64>, ReadError> {
     let open_error = |source: io::Error| ReadError::Open { path: path.to_owned(), source };
     let stat = rustix::fs::fstat(file).map_err(|errno| open_error(errno.into()))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -347,6 +452,11 @@ fn check(file: &OwnedFd, path: &Path, range: impl RangeBounds<u64>) -> Result<(R
         return Err(ReadError::NotAFile { path: path.to_owned(), kind });
     }
     let len = file_len_bytes(file).map_err(open_error)?;
+    within(path, range, len)
+}
+
+/// The range of `len` bytes.
+fn within(path: &Path, range: impl RangeBounds<u64>, len: u64) -> Result<Range<u64>, ReadError> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
         Bound::Excluded(&before) => before.saturating_add(1),
@@ -360,7 +470,7 @@ fn check(file: &OwnedFd, path: &Path, range: impl RangeBounds<u64>) -> Result<(R
     if start > end || end > len {
         return Err(ReadError::OutOfRange { path: path.to_owned(), start, end, len });
     }
-    Ok((start..end, len))
+    Ok(start..end)
 }
 
 /// The same file once more, past the page cache.

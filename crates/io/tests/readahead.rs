@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadError};
+use std::sync::Arc;
+
+use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadAt, ReadAtError, ReadError, ReadStream};
 use proptest::prelude::*;
 
 fn how(chunk_bytes: usize, depth: usize, headroom_bytes: usize, access: Access) -> ReadAhead {
@@ -171,4 +173,140 @@ fn what_was_just_written_is_read_also_past_the_page_cache() {
     file.as_file().write_all_at(b"fresh", 20_000).unwrap();
     let bytes = read_all(ChunkReader::open(file.path(), .., &how(8192, 2, 0, Access::Direct)).unwrap()).unwrap();
     assert_eq!(&bytes[20_000..20_005], b"fresh");
+}
+
+/// Bytes in memory behind the trait, and what goes wrong with them.
+#[derive(Debug)]
+struct Remote {
+    bytes: Vec<u8>,
+    fails_at: Option<(u64, fn() -> ReadAtError)>,
+    panics_at: Option<u64>,
+}
+
+impl ReadAt for Remote {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let end = offset + buffer.len() as u64;
+        assert!(self.panics_at.is_none_or(|at| !(offset..end).contains(&at)), "this reader panics on purpose");
+        if let Some((at, error)) = self.fails_at.filter(|(at, _)| (offset..end).contains(at)) {
+            let _ = at;
+            return Err(error());
+        }
+        buffer.copy_from_slice(&self.bytes[offset as usize..end as usize]);
+        Ok(())
+    }
+}
+
+fn remote(len: usize) -> Remote {
+    Remote { bytes: pattern(len), fails_at: None, panics_at: None }
+}
+
+/// Gives its bytes in pieces of uneven lengths.
+#[derive(Debug)]
+struct Trickle {
+    bytes: Vec<u8>,
+    at: std::sync::Mutex<usize>,
+    /// Blocks at the end until it is closed, as a host that sends no more.
+    endless: bool,
+    closed: (std::sync::Mutex<bool>, std::sync::Condvar),
+}
+
+impl Trickle {
+    fn new(bytes: Vec<u8>, endless: bool) -> Arc<Self> {
+        Arc::new(Self { bytes, at: Default::default(), endless, closed: Default::default() })
+    }
+}
+
+impl ReadStream for Trickle {
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
+        let mut at = self.at.lock().unwrap();
+        let len = buffer.len().min(self.bytes.len() - *at).min(1 + *at % 1000);
+        buffer[..len].copy_from_slice(&self.bytes[*at..*at + len]);
+        *at += len;
+        if len == 0 && self.endless {
+            let closed = self.closed.0.lock().unwrap();
+            drop(self.closed.1.wait_while(closed, |closed| !*closed).unwrap());
+        }
+        Ok(len)
+    }
+
+    fn close(&self) {
+        *self.closed.0.lock().unwrap() = true;
+        self.closed.1.notify_all();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn chunks_of_any_reader_and_of_a_stream_are_its_bytes(
+        len in 0_usize..100_000, cut in (0.0..=1.0_f64, 0.0..=1.0_f64), chunk in 1_usize..30_000,
+        depth in 1_usize..5, headroom in 0_usize..5_000,
+    ) {
+        let chunk = chunk.max(len / 64);
+        let how = how(chunk, depth, headroom, Access::Auto);
+        let source = remote(len);
+        let bytes = source.bytes.clone();
+        let ends = [cut.0, cut.1].map(|part| (part * len as f64) as usize);
+        let (start, end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        let reader = ChunkReader::over(Arc::new(source), "remote", start as u64..end as u64, &how).unwrap();
+        prop_assert_eq!(read_all(reader).unwrap(), &bytes[start..end]);
+
+        let mut lasts = 0;
+        let mut all = Vec::new();
+        for next in ChunkReader::of_stream(Trickle::new(bytes.clone(), false), "stream", &how).unwrap() {
+            let mut next = next.unwrap();
+            prop_assert_eq!(next.offset(), all.len() as u64);
+            prop_assert!(next.headroom_bytes() >= headroom && next.prepend(&vec![0; headroom]));
+            lasts += usize::from(next.is_last());
+            all.extend_from_slice(&next[headroom..]);
+        }
+        prop_assert_eq!((all, lasts), (bytes, 1), "one chunk says that it is the last");
+    }
+}
+
+#[test]
+fn errors_of_a_reader_keep_their_kind_and_place() {
+    let cases: [(fn() -> ReadAtError, &str); 2] = [
+        (
+            || std::io::Error::from_raw_os_error(5).into(),
+            "reading remote at byte 8192: Input/output error (os error 5)",
+        ),
+        (|| ReadAtError::Changed("its size is 7 now".into()), "remote changed while it was read: its size is 7 now"),
+    ];
+    for (error, want) in cases {
+        let source = Remote { fails_at: Some((9000, error)), ..remote(20_000) };
+        let mut reader = ChunkReader::over(Arc::new(source), "remote", .., &how(4096, 2, 0, Access::Auto)).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
+        assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
+        assert_eq!(reader.next().unwrap().unwrap_err().to_string(), want);
+        assert!(reader.next().is_none(), "it ends after an error");
+    }
+    let range = ChunkReader::over(Arc::new(remote(5)), "remote", 3..9, &ReadAhead::default()).unwrap_err();
+    assert_eq!(range.to_string(), "bytes 3..9 are not in remote, which has 5 bytes");
+}
+
+/// The thread's panic once looked like the end of the bytes, so a call over half of a file would have succeeded.
+#[test]
+fn a_reader_that_panics_is_an_error_and_no_early_end() {
+    let source = Remote { panics_at: Some(9000), ..remote(20_000) };
+    let chunks: Vec<_> =
+        ChunkReader::over(Arc::new(source), "remote", .., &how(4096, 2, 0, Access::Auto)).unwrap().collect();
+    assert_eq!(chunks.len(), 3);
+    assert_eq!(
+        chunks[2].as_ref().unwrap_err().to_string(),
+        "read-ahead: the reading thread ended before the last chunk"
+    );
+}
+
+#[test]
+fn a_consumer_that_leaves_frees_a_stream_that_waits() {
+    let how = how(4096, 2, 0, Access::Auto);
+    let mut reader = ChunkReader::of_stream(Trickle::new(pattern(10_000), true), "stream", &how).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
+    drop(reader);
 }

@@ -4,9 +4,9 @@ use super::headroom;
 use crate::call::{CallError, Place, Source};
 use crate::split::{RECORD_LEN_MAX, Split, first_record, record_index, whole_records};
 use crate::worker::ChunkInfo;
-use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError};
+use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadAt, ReadError};
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,9 @@ struct Current {
 }
 
 enum Reading {
-    File {
+    Ahead {
         reader: ChunkReader,
-        path: std::path::PathBuf,
+        origin: Origin,
         /// True until the first record that starts in the range is found.
         skipping: bool,
         /// Where the range ends, when the last record may go on after it.
@@ -64,6 +64,35 @@ enum Reading {
         at: usize,
         done: bool,
     },
+}
+
+/// What can be opened once more, to read the end of a record that goes on after a range.
+#[derive(Clone)]
+enum Origin {
+    File(PathBuf),
+    Reader(String, Arc<dyn ReadAt>),
+    Stream,
+}
+
+impl Origin {
+    fn open(&self, range: Range<u64>, how: &ReadAhead) -> Result<ChunkReader, ReadError> {
+        match self {
+            Self::File(path) => ChunkReader::open(path, range, how),
+            Self::Reader(name, reader) => ChunkReader::over(Arc::clone(reader), name, range, how),
+            Self::Stream => Err(std::io::Error::from(std::io::ErrorKind::NotSeekable).into()),
+        }
+    }
+
+    /// Bytes in all.
+    fn len(&self) -> Result<u64, ReadError> {
+        match self {
+            Self::File(path) => std::fs::metadata(path)
+                .map(|metadata| metadata.len())
+                .map_err(|source| ReadError::Open { path: path.clone(), source }),
+            Self::Reader(_, reader) => Ok(reader.len()),
+            Self::Stream => Ok(u64::MAX),
+        }
+    }
 }
 
 impl<'a> Chunks<'a> {
@@ -90,33 +119,46 @@ impl<'a> Chunks<'a> {
             Source::Bytes { bytes, .. } => {
                 (Reading::Memory { bytes: Arc::clone(bytes), at: 0, done: false }, bytes.len() as u64, 0)
             }
-            Source::File { path, range } => self.open_file(path, range.as_ref())?,
+            Source::File { path, range } => self.open_ahead(Origin::File(path.clone()), range.as_ref())?,
+            Source::Reader { name, reader, range } => {
+                self.open_ahead(Origin::Reader(name.clone(), Arc::clone(reader)), range.as_ref())?
+            }
+            Source::Stream { name, stream } => {
+                let reader = ChunkReader::of_stream(Arc::clone(stream), name, &self.how())?;
+                let origin = Origin::Stream;
+                (Reading::Ahead { reader, origin, skipping: false, extends_from: None, done: false }, u64::MAX, 0)
+            }
         };
         Ok(Current { name, index: index as u32, len, reading, carry: Vec::new(), offset, chunk_index: 0 })
     }
 
-    fn open_file(&self, path: &Path, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), CallError> {
-        let how = ReadAhead {
+    fn how(&self) -> ReadAhead {
+        ReadAhead {
             chunk_bytes: self.chunk_len,
             depth: self.depth,
             headroom_bytes: headroom(self.split),
             ..ReadAhead::default()
-        };
+        }
+    }
+
+    /// The range of a source that is read ahead, the source's length, and where reading begins.
+    fn open_ahead(&self, origin: Origin, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), CallError> {
+        let how = self.how();
         let Some(range) = range else {
-            let reader = ChunkReader::open(path, .., &how)?;
+            let reader = match &origin {
+                Origin::File(path) => ChunkReader::open(path, .., &how)?,
+                other => other.open(0..other.len()?, &how)?,
+            };
             let len = reader.range().end;
-            let reading =
-                Reading::File { reader, path: path.to_owned(), skipping: false, extends_from: None, done: false };
-            return Ok((reading, len, 0));
+            return Ok((Reading::Ahead { reader, origin, skipping: false, extends_from: None, done: false }, len, 0));
         };
         let delimited = matches!(self.split, Split::Delimiter(_));
         let skipping = delimited && range.start > 0;
         let start = if skipping { range.start - 1 } else { range.start };
-        let reader = ChunkReader::open(path, start..range.end, &how)?;
-        let len = std::fs::metadata(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?.len();
+        let reader = origin.open(start..range.end, &how)?;
+        let len = origin.len()?;
         let extends_from = (delimited && range.end < len).then_some(range.end);
-        let reading = Reading::File { reader, path: path.to_owned(), skipping, extends_from, done: false };
-        Ok((reading, len, start))
+        Ok((Reading::Ahead { reader, origin, skipping, extends_from, done: false }, len, start))
     }
 }
 
@@ -151,7 +193,7 @@ impl Current {
     fn next(&mut self, split: Split, chunk_len: usize) -> Result<Option<(Input, ChunkInfo)>, CallError> {
         loop {
             match &mut self.reading {
-                Reading::Memory { done: true, .. } | Reading::File { done: true, .. } => {
+                Reading::Memory { done: true, .. } | Reading::Ahead { done: true, .. } => {
                     return Ok(None);
                 }
                 Reading::Memory { bytes, at, done } => {
@@ -173,8 +215,8 @@ impl Current {
                     let input = Input::Shared { bytes: Arc::clone(bytes), range };
                     return Ok(Some((input, self.info(split, offset, last))));
                 }
-                Reading::File { .. } => {
-                    if let Some(next) = self.next_of_file(split)? {
+                Reading::Ahead { .. } => {
+                    if let Some(next) = self.next_ahead(split)? {
                         return Ok(next);
                     }
                 }
@@ -184,8 +226,8 @@ impl Current {
 
     /// One read buffer: `None` when it held no whole record and more has to be read.
     #[allow(clippy::option_option, reason = "the outer level says whether to go on, the inner whether there is more")]
-    fn next_of_file(&mut self, split: Split) -> Result<Option<Option<(Input, ChunkInfo)>>, CallError> {
-        let Reading::File { reader, path, skipping, extends_from, done } = &mut self.reading else {
+    fn next_ahead(&mut self, split: Split) -> Result<Option<Option<(Input, ChunkInfo)>>, CallError> {
+        let Reading::Ahead { reader, origin, skipping, extends_from, done } = &mut self.reading else {
             return Ok(Some(None));
         };
         let Some(chunk) = reader.next().transpose()? else {
@@ -221,12 +263,12 @@ impl Current {
         }
         let extends = extends_from.filter(|_| ends_range);
         let whole = start + whole_records(split, &chunk[start..], ends_range && extends.is_none());
-        let path = path.clone();
         if let Some(from) = extends {
+            let (name, origin) = (Arc::clone(&self.name), origin.clone());
             let mut bytes = std::mem::take(&mut self.carry);
             bytes.extend_from_slice(&chunk[start..]);
             if whole < chunk.len() || (whole == start && !bytes.is_empty()) {
-                finish_record(&path, from, split, &mut bytes)?;
+                finish_record(&name, &origin, from, split, &mut bytes)?;
             }
             let offset = self.offset;
             return Ok(Some(Some((Input::Joined(bytes), self.info(split, offset, true)))));
@@ -283,7 +325,7 @@ impl Current {
 }
 
 /// Reads on after a range until the record that began in it ends.
-fn finish_record(path: &Path, from: u64, split: Split, bytes: &mut Vec<u8>) -> Result<(), CallError> {
+fn finish_record(name: &str, origin: &Origin, from: u64, split: Split, bytes: &mut Vec<u8>) -> Result<(), CallError> {
     let Split::Delimiter(delimiter) = split else {
         return Ok(());
     };
@@ -291,7 +333,7 @@ fn finish_record(path: &Path, from: u64, split: Split, bytes: &mut Vec<u8>) -> R
         return Ok(());
     }
     let how = ReadAhead { chunk_bytes: 256 << 10, depth: 1, ..ReadAhead::default() };
-    for chunk in ChunkReader::open(path, from.., &how)? {
+    for chunk in origin.open(from..origin.len()?, &how)? {
         let chunk = chunk?;
         let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
         bytes.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
@@ -299,7 +341,7 @@ fn finish_record(path: &Path, from: u64, split: Split, bytes: &mut Vec<u8>) -> R
             break;
         }
         if bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(&path.display().to_string(), from, bytes.len() as u64));
+            return Err(too_long(name, from, bytes.len() as u64));
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::field::FieldError;
 use super::tlv;
 
 /// The most bytes of a request.
-pub const REQUEST_LEN_MAX: usize = 256 << 10;
+pub const REQUEST_LEN_MAX: usize = 1 << 20;
 
 /// The most sources, and the most sinks, of a request.
 const ENDPOINTS_MAX: usize = 1024;
@@ -65,7 +65,7 @@ impl RequestHeader {
         } else if self.args_len.get() as usize > REQUEST_LEN_MAX {
             FieldError::new(24, "the arguments are longer than a request may be")
         } else if self.tlv_len.get() as usize > REQUEST_LEN_MAX || self.len() > REQUEST_LEN_MAX {
-            FieldError::new(60, "the request is longer than 256 KiB")
+            FieldError::new(60, "the request is longer than 1 MiB")
         } else {
             return Ok(());
         };
@@ -340,7 +340,7 @@ impl FunctionRequest {
             split_arg: U32::new(split_arg),
             tlv_len: U32::new(tlvs.len() as u32),
         };
-        debug_assert!(header.check().is_ok(), "a request has at most 1,024 sources and sinks and 256 KiB");
+        debug_assert!(header.check().is_ok(), "a request has at most 1,024 sources and sinks and 1 MiB");
         let mut bytes = header.as_bytes().to_vec();
         for endpoint in self.sources.iter().chain(&self.sinks) {
             bytes.extend_from_slice(EndpointEntry::new(endpoint).as_bytes());

@@ -1,0 +1,196 @@
+//! Read-ahead over bytes that no file descriptor stands for: a thread asks for them, chunk after chunk.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+
+use super::plan::{Piece, Plan};
+use super::{Chunk, Control, ReadError, Wake};
+use crate::buffer::{Buffer, Pool};
+
+/// Bytes that can be read at any position: a volume, or a file on another machine. Reading may block.
+pub trait ReadAt: fmt::Debug + Send + Sync {
+    /// How many there are. It stays the same for as long as somebody reads.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills the buffer with the bytes from `offset` on. Read-ahead asks for whole blocks of 4,096 bytes, into buffers
+    /// that are aligned to that, except at the end.
+    ///
+    /// # Errors
+    /// Why not all of them could be read; the buffer's content is then undefined.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError>;
+}
+
+/// Bytes that come one after another. Reading may block.
+pub trait ReadStream: fmt::Debug + Send + Sync {
+    /// Puts the next bytes into the start of the buffer and says how many they are: 0 only at the end.
+    ///
+    /// # Errors
+    /// Why there are no more, although it is not the end.
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError>;
+
+    /// Nobody will read any more: a read that waits returns, with whatever answer.
+    fn close(&self);
+}
+
+/// Why bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadAtError {
+    /// The system, or the other machine, says so.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// What was being read is no longer what it was.
+    #[error("{0}")]
+    Changed(String),
+}
+
+/// The thread that reads a range ahead.
+pub(super) struct RangeReader {
+    pub(super) reader: Arc<dyn ReadAt>,
+    pub(super) name: PathBuf,
+    pub(super) plan: Plan,
+    pub(super) pool: Pool,
+    pub(super) control: Arc<Control>,
+    pub(super) deliver: Sender<Result<Chunk, ReadError>>,
+}
+
+impl RangeReader {
+    pub(super) fn run(self) {
+        for index in 0..self.plan.pieces() {
+            let piece = self.plan.piece(index);
+            let Some(buffer) = take(&self.pool, &self.control) else { return };
+            let chunk = self.read(&piece, buffer);
+            let failed = chunk.is_err();
+            // A consumer that is gone has set `stop`.
+            if self.deliver.send(chunk).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, piece: &Piece, mut buffer: Buffer) -> Result<Chunk, ReadError> {
+        let data = self.plan.position(piece, piece.wanted.start)..self.plan.position(piece, piece.wanted.end);
+        // The whole window, as far as it goes: so a reader that needs alignment can read into this very buffer.
+        let window = piece.window.start..piece.window.end.min(self.reader.len()).max(piece.wanted.end);
+        let target = self.plan.position(piece, window.start)..self.plan.position(piece, window.end);
+        self.reader
+            .read_exact_at(window.start, &mut buffer[target])
+            .map_err(|error| read_error(&self.name, piece.wanted.start, error))?;
+        Ok(chunk(buffer, data, piece.wanted.start, piece.last, &self.control))
+    }
+}
+
+/// The thread that reads a stream ahead.
+pub(super) struct StreamReader {
+    pub(super) stream: Arc<dyn ReadStream>,
+    pub(super) name: PathBuf,
+    pub(super) chunk_bytes: usize,
+    pub(super) headroom: usize,
+    pub(super) pool: Pool,
+    pub(super) control: Arc<Control>,
+    pub(super) deliver: Sender<Result<Chunk, ReadError>>,
+}
+
+impl StreamReader {
+    pub(super) fn run(self) {
+        if let Err(error) = self.read_all() {
+            // Without a consumer nobody wants to know.
+            let _ = self.deliver.send(Err(error));
+        }
+    }
+
+    /// A chunk is handed out when it is known whether it is the last: when the next has a byte, or the stream has ended.
+    fn read_all(&self) -> Result<(), ReadError> {
+        let mut offset = 0;
+        let Some(mut buffer) = take(&self.pool, &self.control) else { return Ok(()) };
+        let mut len = self.fill(&mut buffer, 0, offset)?;
+        loop {
+            let (mut next, mut next_len) = (None, 0);
+            if len == self.chunk_bytes {
+                let Some(mut free) = take(&self.pool, &self.control) else { return Ok(()) };
+                // Only the first bytes: the chunk before must not wait until this one is full.
+                next_len = self.read(&mut free, 0, offset + len as u64)?;
+                next = (next_len > 0).then_some(free);
+            }
+            let data = self.headroom..self.headroom + len;
+            if self.deliver.send(Ok(chunk(buffer, data, offset, next.is_none(), &self.control))).is_err() {
+                return Ok(());
+            }
+            let Some(free) = next else { return Ok(()) };
+            offset += len as u64;
+            buffer = free;
+            len = self.fill(&mut buffer, next_len, offset)?;
+        }
+    }
+
+    /// Reads until a chunk is full or the stream ends.
+    fn fill(&self, buffer: &mut Buffer, mut len: usize, offset: u64) -> Result<usize, ReadError> {
+        while len < self.chunk_bytes {
+            match self.read(buffer, len, offset)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        Ok(len)
+    }
+
+    fn read(&self, buffer: &mut Buffer, len: usize, offset: u64) -> Result<usize, ReadError> {
+        let free = &mut buffer[self.headroom + len..self.headroom + self.chunk_bytes];
+        let read = self.stream.read(free).map_err(|error| read_error(&self.name, offset + len as u64, error))?;
+        assert!(read <= free.len(), "a stream gave {read} bytes for a buffer of {}", free.len());
+        Ok(read)
+    }
+}
+
+/// A free buffer; sleeps until there is one. `None`: nobody wants chunks any more.
+fn take(pool: &Pool, control: &Control) -> Option<Buffer> {
+    loop {
+        if control.stop.load(Ordering::Acquire) {
+            return None;
+        }
+        match pool.take() {
+            Some(buffer) => return Some(buffer),
+            // A buffer that came back between the two left its wake-up.
+            None => std::thread::park(),
+        }
+    }
+}
+
+fn chunk(buffer: Buffer, data: Range<usize>, offset: u64, last: bool, control: &Arc<Control>) -> Chunk {
+    Chunk { buffer: Some(buffer), data, offset, last, control: Arc::clone(control) }
+}
+
+fn read_error(name: &std::path::Path, offset: u64, error: ReadAtError) -> ReadError {
+    let path = name.to_owned();
+    match error {
+        ReadAtError::Io(source) => ReadError::Read { path, offset, source },
+        ReadAtError::Changed(how) => ReadError::Changed { path, how },
+    }
+}
+
+/// Ends a stream's reads when the consumer is gone.
+pub(super) struct CloseStream(pub(super) Weak<dyn ReadStream>);
+
+impl Drop for CloseStream {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0.upgrade() {
+            stream.close();
+        }
+    }
+}
+
+impl Wake {
+    pub(super) fn of(thread: &Thread) -> Self {
+        Wake::Thread(thread.clone())
+    }
+}
