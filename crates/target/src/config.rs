@@ -21,6 +21,7 @@
 //! # Ok::<(), diskside_target::config::ConfigError>(())
 //! ```
 
+mod export;
 mod size;
 mod volume;
 
@@ -31,6 +32,7 @@ use std::path::{Path, PathBuf};
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
 use serde::{Deserialize, Serialize};
 
+pub use export::ExportSpec;
 pub use size::Size;
 pub use volume::{Source, VolumeSpec};
 
@@ -60,6 +62,9 @@ pub struct Settings {
     /// The volumes.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
+    /// The exported directories.
+    #[serde(default, rename = "export")]
+    pub exports: Vec<ExportSpec>,
 }
 
 /// [`Limits`] as a user wrote them.
@@ -108,8 +113,11 @@ pub struct ServeConfig {
     /// Bounds of what peers can take.
     pub limits: Limits,
     /// The volumes.
-    #[serde(rename = "volume")]
+    #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeSpec>,
+    /// The exported directories.
+    #[serde(rename = "export", skip_serializing_if = "Vec::is_empty")]
+    pub exports: Vec<ExportSpec>,
 }
 
 /// Bounds of what peers can take.
@@ -153,12 +161,15 @@ impl Settings {
         })
     }
 
-    /// These settings, with every field that `flags` sets replaced, and the volumes of `flags` added.
-    /// A volume of the same name is replaced.
+    /// These settings, with every field that `flags` sets replaced, and the volumes and exports of `flags` added.
+    /// One of the same name is replaced.
     pub fn overridden_by(self, flags: Self) -> Self {
         let mut volumes = self.volumes;
         volumes.retain(|volume| flags.volumes.iter().all(|flag| flag.name != volume.name));
         volumes.extend(flags.volumes);
+        let mut exports = self.exports;
+        exports.retain(|export| flags.exports.iter().all(|flag| flag.name != export.name));
+        exports.extend(flags.exports);
         Self {
             listen: flags.listen.or(self.listen),
             advertise: flags.advertise.or(self.advertise),
@@ -170,6 +181,7 @@ impl Settings {
             congestion_control: flags.congestion_control.or(self.congestion_control),
             limits: self.limits.overridden_by(flags.limits),
             volumes,
+            exports,
         }
     }
 }
@@ -222,6 +234,7 @@ impl ServeConfig {
             congestion_control: settings.congestion_control,
             limits: Limits::resolve(settings.limits),
             volumes: settings.volumes,
+            exports: settings.exports,
         }
     }
 
@@ -252,7 +265,26 @@ impl ServeConfig {
             return wrong("cores", what);
         }
         self.limits.check(self.reactors)?;
-        self.check_volumes()
+        self.check_volumes()?;
+        self.check_exports()
+    }
+
+    fn check_exports(&self) -> Result<(), ConfigError> {
+        let wrong = |name: &str, what: String| Err(ConfigError::Value { field: format!("export `{name}`"), what });
+        let mut names = BTreeSet::new();
+        for export in &self.exports {
+            if let Err(what) = export.check() {
+                return wrong(&export.name, what);
+            }
+            if !names.insert(&export.name) {
+                return wrong(&export.name, "there are two of this name".into());
+            }
+        }
+        if self.exports.len() > EXPORTS_MAX {
+            let what = format!("{} exports; at most {EXPORTS_MAX}", self.exports.len());
+            return Err(ConfigError::Value { field: "export".into(), what });
+        }
+        Ok(())
     }
 
     fn check_volumes(&self) -> Result<(), ConfigError> {
@@ -405,4 +437,6 @@ fn default_nqn() -> String {
 pub const PORT: u16 = 4420;
 /// Volumes of one subsystem.
 pub const VOLUMES_MAX: usize = 1024;
+/// Exported directories of one target.
+pub const EXPORTS_MAX: usize = 256;
 const REACTORS_MAX: usize = 256;

@@ -6,6 +6,7 @@
 //! | [`config`] | what to serve: a TOML file, flags, or both |
 //! | [`medium`], [`media`] | the bytes behind a volume, one trait; file, memory, and two for tests |
 //! | [`volume`], [`guard`] | a medium with a name, and what keeps its blocks whole |
+//! | [`export`] | directories served by name, and the file operations on them |
 //! | [`link`] | a connection in memory, for a host in the same process |
 //! | [`stats`] | counters per volume, host and reactor |
 //!
@@ -53,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod export;
 pub mod guard;
 pub mod link;
 pub mod media;

@@ -10,6 +10,7 @@ use diskside_io::ring;
 use diskside_nvme::controller::{Subsystem, Subsystems};
 
 use crate::config::ServeConfig;
+use crate::export::Exports;
 use crate::link::LoopEnd;
 use crate::stats::{ReactorCounters, Registry};
 use crate::volume::VolumeTable;
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) subsystems: Arc<Subsystems>,
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) volumes: VolumeTable,
+    pub(crate) exports: Arc<Exports>,
     pub(crate) volume_stats: Registry,
     pub(crate) host_stats: Registry,
     pub(crate) reactor_stats: Vec<ReactorCounters>,

@@ -17,7 +17,8 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 
 pub use handle::Handle;
 
-use crate::config::{ConfigError, ServeConfig, Settings, VolumeSpec};
+use crate::config::{ConfigError, ExportSpec, ServeConfig, Settings, VolumeSpec};
+use crate::export::{ExportError, Exports};
 use crate::medium::Medium;
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Message, Shared};
@@ -75,6 +76,9 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
+    /// A directory cannot be exported.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// There is a volume of this name already.
     #[error("there is a volume `{0}` already")]
     VolumeExists(String),
@@ -208,6 +212,13 @@ impl TargetBuilder {
         self
     }
 
+    /// Exports a directory.
+    #[must_use]
+    pub fn export(mut self, spec: ExportSpec) -> Self {
+        self.config.exports.push(spec);
+        self
+    }
+
     /// Adds a volume on a medium of the embedder's own. The path in `spec` only names it.
     #[must_use]
     pub fn medium(mut self, spec: VolumeSpec, medium: Arc<dyn Medium>) -> Self {
@@ -215,7 +226,7 @@ impl TargetBuilder {
         self
     }
 
-    /// Opens the volumes and binds the addresses.
+    /// Opens the volumes and exports, and binds the addresses.
     pub fn build(self) -> Result<Target, TargetError> {
         let Self { config, media } = self;
         config.check()?;
@@ -235,6 +246,7 @@ impl TargetBuilder {
             subsystems,
             subsystem,
             volumes: VolumeTable::default(),
+            exports: Exports::open(&config.exports)?,
             volume_stats: Registry::default(),
             host_stats: Registry::default(),
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),

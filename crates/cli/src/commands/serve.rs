@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use clap::Args;
 use diskside::target::Target;
-use diskside::target::config::{ServeConfig, Settings, VolumeSpec};
+use diskside::target::config::{ExportSpec, ServeConfig, Settings, VolumeSpec};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -13,11 +13,15 @@ use std::path::PathBuf;
 Examples:
   diskside serve --volume data=/srv/data.img,size=10GiB
   diskside serve --volume db=/dev/sdb --volume scratch=mem:1GiB --listen 0.0.0.0:4420
+  diskside serve --export data=/srv/data --export logs=/var/log,ro --listen 0.0.0.0:4420
   diskside serve --config /etc/diskside.toml --print-config")]
 pub(crate) struct Serve {
     /// A volume: a file, a block device, or mem:SIZE
     #[arg(long = "volume", value_name = "NAME=PATH[,size=SIZE][,ro][,block=4096]")]
     volumes: Vec<VolumeSpec>,
+    /// A directory, served by name; files in it are opened, made and written as this user and group
+    #[arg(long = "export", value_name = "NAME=PATH[,ro][,uid=N][,gid=N]")]
+    exports: Vec<ExportSpec>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
@@ -55,6 +59,7 @@ impl Serve {
             reactors: self.reactors,
             congestion_control: self.congestion_control,
             volumes: self.volumes,
+            exports: self.exports,
             ..Settings::default()
         };
         let config = ServeConfig::resolve(file.overridden_by(flags)).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -78,7 +83,10 @@ fn announce(target: &Target) -> std::io::Result<()> {
         for volume in handle.volumes() {
             writeln!(out, "serving {} at nvme-tcp://{address}/{}/{}", volume.name, handle.nqn(), volume.nsid)?;
         }
-        if handle.volumes().is_empty() {
+        for export in handle.exports().names() {
+            writeln!(out, "serving {export} at diskside://{address}/{export}")?;
+        }
+        if handle.volumes().is_empty() && handle.exports().is_empty() {
             writeln!(out, "serving no volumes at nvme-tcp://{address}/{}", handle.nqn())?;
         }
     }

@@ -166,7 +166,8 @@ impl VolumeSpec {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// A volume's or export's name: what can stand in a URL and in a path.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(fine) {
         return Err(format!(

@@ -8,6 +8,7 @@ use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::{TargetError, allowed_hosts, identity};
 use crate::config::{VOLUMES_MAX, VolumeSpec};
+use crate::export::Exports;
 use crate::link::{LoopEnd, loop_pair};
 use crate::media;
 use crate::medium::Medium;
@@ -81,6 +82,11 @@ impl Handle {
     /// The volumes, in the order in which they were added.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         self.shared().volumes.snapshot().into_iter().flatten().collect()
+    }
+
+    /// The exported directories.
+    pub fn exports(&self) -> &Arc<Exports> {
+        &self.shared().exports
     }
 
     /// Opens a volume and adds it; connected hosts are told.

@@ -321,7 +321,7 @@ impl<T> Iterator for Records<'_, T> {
 }
 
 fn encode_record(bytes: &mut Vec<u8>, header: &RecordHeader, attributes: &[u8], name: &[u8]) {
-    debug_assert!(name.len() <= 255, "a file's name has at most 255 bytes");
+    debug_assert!(name.len() <= 4096, "a file system's names are shorter");
     let end = bytes.len() + usize::from(header.len.get());
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(attributes);

@@ -1,0 +1,257 @@
+//! The handles of one association, and the way of a request to the export's threads.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use diskside_nvme::wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{Export, Exports, FileError, FileReply, operations};
+
+/// Handles that one session may have open.
+pub const HANDLES_MAX: usize = 1024;
+
+/// The files that one association of a host has open. Clones are the same session; when the last one is dropped, its
+/// handles are closed.
+#[derive(Clone, Debug)]
+pub struct FileSession {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    exports: Arc<Exports>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    open: Slab<(u64, Arc<OpenFile>)>,
+    /// Given to the next handle. It starts anywhere, so that a handle of an earlier association is not one of this.
+    generation: u64,
+}
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) export: Arc<Export>,
+    pub(super) fd: OwnedFd,
+    /// How messages call it.
+    pub(super) name: String,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// Of a writable file: where its path started, to find it again. `None`: the export's root. No other file keeps
+    /// its directory, so that a chain of lookups keeps no more files open than there are handles.
+    pub(super) dir: Option<Arc<OpenFile>>,
+    /// Of a writable file: its path from there.
+    pub(super) path: Vec<u8>,
+    /// A sync failed, so what was written before may be lost: no later sync can say otherwise.
+    pub(super) sync_failed: AtomicBool,
+}
+
+/// Where an operation starts: a directory of an export, and the path from there.
+pub(super) struct Start<'a> {
+    pub(super) export: Arc<Export>,
+    pub(super) dir: Option<Arc<OpenFile>>,
+    pub(super) path: &'a [u8],
+}
+
+impl FileSession {
+    pub(super) fn new(exports: Arc<Exports>) -> Self {
+        let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
+        Self { inner: Arc::new(Inner { exports, table: Mutex::new(table) }) }
+    }
+
+    /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
+    /// `result_len_max` bytes. Never waits for a disk.
+    ///
+    /// # Errors
+    /// The bytes are no request; `reply` is not called.
+    pub fn submit(
+        &self,
+        request: impl AsRef<[u8]> + Send + 'static,
+        result_len_max: usize,
+        reply: impl FnOnce(FileReply) + Send + 'static,
+    ) -> Result<(), MalformedRequest> {
+        let parsed = FileRequest::parse(request.as_ref())?;
+        let export = match self.export_of(&parsed) {
+            Ok(Some(export)) => export,
+            Ok(None) => {
+                reply(operations::list_exports(&self.inner.exports, &parsed, result_len_max));
+                return Ok(());
+            }
+            Err(error) => {
+                reply(error.into());
+                return Ok(());
+            }
+        };
+        let mut guard = ReplyGuard(Some(reply));
+        let session = self.clone();
+        export.workers.submit(move || {
+            let done = match FileRequest::parse(request.as_ref()) {
+                Ok(request) => operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into),
+                Err(malformed) => FileError::because(Errno::INVAL, malformed.to_string()).into(),
+            };
+            guard.send(done);
+        });
+        Ok(())
+    }
+
+    /// The export that a request is about; `None` for the list of exports.
+    fn export_of(&self, request: &FileRequest<'_>) -> Result<Option<Arc<Export>>, FileError> {
+        use FileRequest as R;
+        let (dir, path): (_, &[u8]) = match *request {
+            R::ListExports { .. } => return Ok(None),
+            R::Lookup { dir, path, .. }
+            | R::Create { dir, path, .. }
+            | R::Unlink { dir, path }
+            | R::MakeDirectory { dir, path, .. }
+            | R::RemoveDirectory { dir, path }
+            | R::Rename { dir, from: path, .. }
+            | R::Stat { base: dir, path, .. }
+            | R::List { base: dir, path, .. } => (dir, path),
+            R::Read { file, .. }
+            | R::Write { file, .. }
+            | R::Truncate { file, .. }
+            | R::Sync { file, .. }
+            | R::Close { file } => (Some(file), b""),
+        };
+        Ok(Some(self.start(request.op(), dir, path)?.export))
+    }
+
+    /// Where `path` starts: from a handle's directory, or from the export that is its first name.
+    pub(super) fn start<'a>(
+        &self,
+        op: FileOp,
+        dir: Option<FileHandle>,
+        path: &'a [u8],
+    ) -> Result<Start<'a>, FileError> {
+        if let Some(handle) = dir {
+            let dir = self.get(op, handle)?;
+            return Ok(Start { export: Arc::clone(&dir.export), dir: Some(dir), path });
+        }
+        let (name, path) = match path.iter().position(|&byte| byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (path, &[][..]),
+        };
+        let export = self.inner.exports.find(name).ok_or_else(|| {
+            FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
+        })?;
+        Ok(Start { export: Arc::clone(export), dir: None, path })
+    }
+
+    /// What a handle stands for.
+    pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        let table = self.table();
+        match table.open.get(key(handle)) {
+            Some((generation, file)) if *generation == handle.generation => Ok(Arc::clone(file)),
+            _ => Err(stale(op, handle)),
+        }
+    }
+
+    /// Gives a handle to an open file.
+    pub(super) fn insert(&self, op: FileOp, file: OpenFile) -> Result<FileHandle, FileError> {
+        let mut table = self.table();
+        if table.open.len() >= HANDLES_MAX {
+            let message = format!("{op}: {HANDLES_MAX} handles are open, which is the limit; close some");
+            return Err(FileError::because(Errno::MFILE, message));
+        }
+        let generation = table.generation;
+        table.generation = generation.wrapping_add(1);
+        let id = table.open.insert((generation, Arc::new(file))) as u32 + 1;
+        Ok(FileHandle { id, generation })
+    }
+
+    /// Lets a handle stand for another file. A handle that was closed meanwhile stays closed.
+    pub(super) fn replace(&self, handle: FileHandle, file: OpenFile) {
+        if let Some((generation, open)) = self.table().open.get_mut(key(handle))
+            && *generation == handle.generation
+        {
+            *open = Arc::new(file);
+        }
+    }
+
+    pub(super) fn remove(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        let file = self.get(op, handle)?;
+        let mut table = self.table();
+        match table.open.get(key(handle)) {
+            Some((generation, _)) if *generation == handle.generation => {
+                table.open.remove(key(handle));
+                Ok(file)
+            }
+            _ => Err(stale(op, handle)),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Start<'_> {
+    /// The directory to resolve the path from.
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_ref().map_or_else(|| self.export.root.as_fd(), |dir| dir.fd.as_fd())
+    }
+
+    /// How messages call what the path means.
+    pub(super) fn name(&self) -> String {
+        let mut name = self.dir.as_ref().map_or(&self.export.name, |dir| &dir.name).clone();
+        if !self.path.is_empty() {
+            name.push('/');
+            name.extend(self.path.escape_ascii().map(char::from));
+        }
+        name.truncate(NAME_LEN_MAX);
+        name
+    }
+
+    /// What was found there, open.
+    pub(super) fn open(self, fd: OwnedFd, readable: bool, writable: bool) -> OpenFile {
+        OpenFile {
+            fd,
+            name: self.name(),
+            readable,
+            writable,
+            export: self.export,
+            dir: self.dir.filter(|_| writable),
+            path: if writable { self.path.to_vec() } else { Vec::new() },
+            sync_failed: AtomicBool::new(false),
+        }
+    }
+}
+
+fn key(handle: FileHandle) -> usize {
+    (handle.id as usize).wrapping_sub(1)
+}
+
+fn stale(op: FileOp, handle: FileHandle) -> FileError {
+    let message = format!("{op}: handle {} is not open (any more); look the file up again", handle.id);
+    FileError::because(Errno::STALE, message)
+}
+
+/// Answers also where the job that should panicked.
+struct ReplyGuard<F: FnOnce(FileReply)>(Option<F>);
+
+impl<F: FnOnce(FileReply)> ReplyGuard<F> {
+    fn send(&mut self, done: FileReply) {
+        if let Some(reply) = self.0.take() {
+            reply(done);
+        }
+    }
+}
+
+impl<F: FnOnce(FileReply)> Drop for ReplyGuard<F> {
+    fn drop(&mut self) {
+        self.send(FileError::because(Errno::IO, "the target failed; see its log").into());
+    }
+}
+
+/// Names in messages are cut here.
+const NAME_LEN_MAX: usize = 1024;
+
+// The limit fits the wire's numbers.
+const _: () = assert!(HANDLES_MAX < u32::MAX as usize && file::PATH_LEN_MAX <= u16::MAX as usize);

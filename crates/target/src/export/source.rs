@@ -1,0 +1,64 @@
+//! An open file as input of a function: read anywhere, and known to have stayed the same.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use diskside_nvme::wire::file::{FileHandle, FileOp};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::attributes::{settled_version, status, version};
+use super::operations::opened_for;
+use super::session::OpenFile;
+use super::{FileError, FileSession};
+
+/// A file that a function reads. Cheap to clone; used from any thread.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    file: Arc<OpenFile>,
+    version: u64,
+    len_bytes: u64,
+}
+
+impl FileSession {
+    /// The file of a handle, to read from. Waits up to 50 ms if the file changed just now, and for the disk: not for
+    /// a reactor.
+    pub fn source(&self, handle: FileHandle) -> Result<FileSource, FileError> {
+        let file = opened_for(self, FileOp::Read, handle)?;
+        let name = file.name.clone();
+        let (version, status) = settled_version(file.fd.as_fd()).map_err(|errno| FileError::new(errno, &name))?;
+        if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile {
+            return Err(FileError::because(Errno::ISDIR, format!("{name} is a directory; a function reads a file")));
+        }
+        Ok(FileSource { file, version, len_bytes: status.stx_size })
+    }
+}
+
+impl FileSource {
+    /// How messages call it: the export and the path.
+    pub fn name(&self) -> &str {
+        &self.file.name
+    }
+
+    /// Its version from before the first read.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Its length in bytes from before the first read.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Reads at `offset`, and gives the number of bytes: fewer than asked for at the file's end, or anywhere.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(&self.file.fd, &mut *buffer, offset))?)
+    }
+
+    /// Whether everything read so far belongs to [`version`](Self::version). Asked after the last read.
+    pub fn unchanged(&self) -> Result<(), FileError> {
+        let now = status(self.file.fd.as_fd()).map_err(|errno| FileError::new(errno, self.name()))?;
+        if version(&now) == self.version { Ok(()) } else { Err(FileError::changed(self.name())) }
+    }
+}

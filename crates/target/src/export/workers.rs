@@ -1,0 +1,127 @@
+//! The threads of an export: they have its user and group, and may wait for a disk.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::credentials::Credentials;
+
+/// Threads of one export at a time. They are started when work waits and none is idle.
+const THREADS_MAX: usize = 8;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs as the export's user. Dropping it ends the threads, after the jobs that are queued.
+pub(super) struct Workers {
+    queue: Arc<Queue>,
+    name: String,
+    credentials: Credentials,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    ended: bool,
+}
+
+impl Workers {
+    /// Starts the first thread, and so learns whether the credentials can be had.
+    pub(super) fn start(name: &str, credentials: Credentials) -> io::Result<Self> {
+        let workers = Self { queue: Arc::default(), name: name.to_owned(), credentials };
+        workers.queue.lock().threads += 1;
+        let started = workers.spawn()?;
+        started.recv().map_err(|_| io::Error::other("the thread ended before it began"))??;
+        Ok(workers)
+    }
+
+    /// Runs `job` as soon as a thread is free.
+    pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.queue.lock();
+        state.jobs.push_back(Box::new(job));
+        let grow = state.jobs.len() > state.idle && state.threads < THREADS_MAX;
+        if grow {
+            state.threads += 1;
+        }
+        drop(state);
+        self.queue.changed.notify_one();
+        if grow && let Err(error) = self.spawn() {
+            // The first thread is there and does the work.
+            tracing::warn!(export = self.name, %error, "cannot start one more thread");
+            self.queue.lock().threads -= 1;
+        }
+    }
+
+    /// Runs `job` and waits for what it gives. `None` if it panicked.
+    pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.submit(move || drop(sender.send(job())));
+        receiver.recv().ok()
+    }
+
+    /// Starts a thread, which says whether it got its credentials.
+    fn spawn(&self) -> io::Result<mpsc::Receiver<io::Result<()>>> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (queue, credentials) = (Arc::clone(&self.queue), self.credentials.clone());
+        let mut name = format!("x-{}", self.name);
+        name.truncate(15);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let taken = credentials.take_on();
+            let fine = taken.is_ok();
+            // Only the first thread is waited for.
+            drop(sender.send(taken));
+            if fine {
+                queue.work();
+            }
+            queue.lock().threads -= 1;
+        })?;
+        Ok(receiver)
+    }
+}
+
+impl Queue {
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // A job that panics answers through its reply's guard; the thread serves the others.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.lock();
+            } else if state.ended {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.lock().ended = true;
+        self.queue.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
