@@ -1,0 +1,176 @@
+//! The child: found, started, given time, listened to.
+
+use crate::wire::{ANSWER_LEN_MAX, Answer};
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Name of the program that holds LLVM.
+pub const PROGRAM: &str = "diskside-llvm";
+/// The variable that says where it is; empty for nowhere.
+pub const VARIABLE: &str = "DISKSIDE_LLVM";
+
+/// The program that compiles, started anew for each function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compiler {
+    program: PathBuf,
+    cpu: Option<String>,
+    time_max: Duration,
+}
+
+/// Why a child gave no object.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It is not there, or may not be started.
+    #[error("{} cannot be started: {error}", .program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It took too long and was stopped.
+    #[error("the compiler did not answer within {} ms and was stopped", .time_max.as_millis())]
+    TimedOut {
+        /// What it was given.
+        time_max: Duration,
+    },
+    /// It ended otherwise than well.
+    #[error("the compiler ended with {status}")]
+    Crashed {
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// What it wrote is no answer.
+    #[error("the compiler's answer makes no sense: {0}")]
+    Garbage(&'static str),
+    /// It said no.
+    #[error("LLVM refused: {0}")]
+    Refused(String),
+    /// The pipe to or from it broke.
+    #[error("talking to the compiler: {0}")]
+    Pipe(std::io::Error),
+}
+
+impl Compiler {
+    /// How long it may take when nothing else is said.
+    pub const TIME_MAX: Duration = Duration::from_secs(20);
+
+    /// The program at this place.
+    #[must_use]
+    pub fn at(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), cpu: None, time_max: Self::TIME_MAX }
+    }
+
+    /// The one that `DISKSIDE_LLVM` names, or that lies beside the running program. `None` when there
+    /// is none.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        if let Some(named) = std::env::var_os(VARIABLE) {
+            return (!named.is_empty()).then(|| Self::at(named));
+        }
+        let exe = std::env::current_exe().ok()?;
+        let beside = exe.parent()?;
+        // Tests and examples lie a directory deeper than programs.
+        let around = [Some(beside), beside.parent()];
+        around.into_iter().flatten().map(|dir| dir.join(PROGRAM)).find(|p| p.is_file()).map(Self::at)
+    }
+
+    /// Compiles for this processor instead of the one that it runs on: a name as LLVM's `-mcpu` takes,
+    /// such as `x86-64-v3`.
+    #[must_use]
+    pub fn with_cpu(mut self, cpu: impl Into<String>) -> Self {
+        self.cpu = Some(cpu.into());
+        self
+    }
+
+    /// Stops it after this time.
+    #[must_use]
+    pub fn with_time_max(mut self, time_max: Duration) -> Self {
+        self.time_max = time_max;
+        self
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Which LLVM for which processor: what besides its input the code depends on.
+    ///
+    /// # Errors
+    /// Why it did not say.
+    pub fn identity(&self) -> Result<String, ChildError> {
+        let bytes = self.run(&["--identity"], &[])?;
+        let text = String::from_utf8(bytes).map_err(|_| ChildError::Garbage("its identity is no text"))?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// Has it compile text to an object; gives that with the optimiser's remarks.
+    pub(crate) fn compile(&self, text: &str) -> Result<(Vec<u8>, String), ChildError> {
+        let bytes = self.run(&[], text.as_bytes())?;
+        match Answer::parse(&bytes).map_err(ChildError::Garbage)? {
+            Answer::Object { remarks, object } => Ok((object, remarks)),
+            Answer::Error(message) => Err(ChildError::Refused(message)),
+        }
+    }
+
+    fn run(&self, flags: &[&str], input: &[u8]) -> Result<Vec<u8>, ChildError> {
+        let mut args: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        if let Some(cpu) = &self.cpu {
+            args.extend(["--cpu".into(), cpu.into()]);
+        }
+        let mut child = Command::new(&self.program)
+            .args(args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| ChildError::Start { program: self.program.clone(), error })?;
+        let answer = self.converse(&mut child, input);
+        if answer.is_err() {
+            // It may have ended already.
+            let _ = child.kill();
+        }
+        let status = child.wait().map_err(ChildError::Pipe)?;
+        let (bytes, written) = answer?;
+        if !status.success() {
+            return Err(ChildError::Crashed { status });
+        }
+        written.map_err(ChildError::Pipe)?;
+        if bytes.len() > ANSWER_LEN_MAX {
+            return Err(ChildError::Garbage("it is too long"));
+        }
+        Ok(bytes)
+    }
+
+    /// Writes all and reads all, in the time given. Dropping the pipes when the child is killed ends
+    /// the thread.
+    fn converse(&self, child: &mut Child, input: &[u8]) -> Result<(Vec<u8>, std::io::Result<()>), ChildError> {
+        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(ChildError::Garbage("it has no pipes"));
+        };
+        let (send, done) = channel();
+        let input = input.to_vec();
+        std::thread::Builder::new()
+            .name("llvm child".into())
+            .spawn(move || {
+                let written = to.write_all(&input);
+                drop(to);
+                let mut bytes = Vec::new();
+                let read = from.take(ANSWER_LEN_MAX as u64 + 1).read_to_end(&mut bytes);
+                let _ = send.send(read.map(|_| (bytes, written)));
+            })
+            .map_err(ChildError::Pipe)?;
+        match done.recv_timeout(self.time_max) {
+            Ok(answer) => answer.map_err(ChildError::Pipe),
+            Err(_) => Err(ChildError::TimedOut { time_max: self.time_max }),
+        }
+    }
+}
