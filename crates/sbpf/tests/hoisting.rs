@@ -4,7 +4,7 @@ use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings,
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::interp::Interpreter;
-use diskside_sbpf::ir::LoopReport;
+use diskside_sbpf::ir::{LoopReport, Term, Var};
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
 
@@ -104,4 +104,57 @@ fn the_interval_of_an_or_of_large_constants_does_not_overflow() {
             both_forms_agree(&p);
         }
     }
+}
+
+/// Blocks of the optimised form that run unchecked and end with a test of the program's own.
+fn tests_in_fast_copies(program: &Program) -> usize {
+    let fast = program.optimised().functions[0].blocks.iter().filter(|b| !b.reserved.is_empty());
+    let own = |t: &Term| matches!(t, Term::Branch { lhs, .. } if lhs.0 <= Var::FP.0);
+    fast.filter(|b| own(&b.term)).count()
+}
+
+#[test]
+fn a_test_that_counts_trips_is_made_after_the_last_one_only() {
+    // r4 counts up by the second number from the first, or down; the limit is r6.
+    for (width, start, step, limit, test) in [
+        ("", "0", 1, "%r3", "jlt %r4, %r6, next"),
+        ("", "0", 1, "%r3", "jgt %r6, %r4, next"),
+        ("", "0", 1, "%r3", "jne %r4, %r6, next"),
+        ("", "0", 3, "%r3", "jlt %r4, %r6, next"),
+        ("", "0", 3, "%r3", "jne %r4, %r6, next"),
+        ("", "1", 2, "%r3", "jle %r4, %r6, next"),
+        ("", "-5", 1, "%r3", "jslt %r4, %r6, next"),
+        ("", "-5", 4, "%r3", "jsle %r4, %r6, next"),
+        ("", "%r3", -1, "0", "jgt %r4, %r6, next"),
+        ("", "%r3", -1, "0", "jsgt %r4, %r6, next"),
+        ("", "%r3", -7, "0", "jsgt %r4, %r6, next"),
+        ("", "%r3", -1, "1", "jsge %r4, %r6, next"),
+        ("", "%r3", -1, "5", "jge %r4, %r6, next"),
+        ("", "%r3", -1, "0", "jne %r4, %r6, next"),
+        ("", "0", 1, "%r3", "jeq %r4, %r6, done\nja next"),
+        ("32", "0", 1, "%r3", "jlt32 %r4, %r6, next"),
+        ("32", "0", 1, "%r3", "jne32 %r4, %r6, next"),
+        ("32", "0", 5, "%r3", "jslt32 %r4, %r6, next"),
+        ("32", "7", 1, "100", "jle32 %r4, %r6, next"),
+        ("32", "0", 1, "-1", "jslt32 %r4, %r6, next"),
+        ("32", "-3", 1, "9", "jlt32 %r4, %r6, next"),
+        ("32", "%r3", -1, "0", "jsgt32 %r4, %r6, next"),
+    ] {
+        let text = format!(
+            "mov %r0, 0\nmov{width} %r4, {start}\nmov{width} %r6, {limit}\nmov %r7, %r2\nnext:\nldxb %r5, [%r7]\n\
+             add %r0, %r5\nadd %r7, 1\nadd{width} %r4, {step}\n{test}\ndone:\nexit"
+        );
+        let p = program(&text);
+        assert!(loops(&p)[0].hoisted, "{text}: {:?}", loops(&p));
+        assert_eq!(tests_in_fast_copies(&p), 0, "{text}\n{}", p.optimised());
+        both_forms_agree(&p);
+    }
+}
+
+#[test]
+fn a_test_of_what_was_read_stays_in_every_trip() {
+    let p = program("mov %r0, 0\nnext:\nldxb %r5, [%r2]\nadd %r0, 1\nadd %r2, 1\njne %r5, 3, next\nexit");
+    assert!(loops(&p)[0].hoisted);
+    assert_eq!(tests_in_fast_copies(&p), 1);
+    both_forms_agree(&p);
 }

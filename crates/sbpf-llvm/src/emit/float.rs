@@ -91,7 +91,7 @@ impl FunctionEmitter<'_> {
 
     /// The bits of a result; any NaN becomes the canonical one.
     fn canonical(&mut self, ty: &str, x: String) -> Computed {
-        let (bits, nan) = if ty == "float" { ("i32", u64::from(NAN_F32)) } else { ("i64", NAN_F64) };
+        let (bits, nan) = if ty == "float" { ("i32", NAN_F32) } else { ("i64", NAN_F64) };
         let raw = self.value(format_args!("bitcast {ty} {x} to {bits}"));
         let is_nan = self.value(format_args!("fcmp uno {ty} {x}, 0.0"));
         let x = self.value(format_args!("select i1 {is_nan}, {bits} {nan}, {bits} {raw}"));

@@ -55,7 +55,7 @@ impl FunctionEmitter<'_> {
     pub(super) fn access(&mut self, op: &Op) {
         match *op {
             Op::Load { dst, base, off, size, signed, check } => {
-                self.load(dst, Place { base, off, size }, signed, check)
+                self.load(dst, Place { base, off, size }, signed, check);
             }
             Op::Store { base, off, size, src, check } => self.store(Place { base, off, size }, src, check),
             Op::Atomic { op, fetch, size, base, off, src } => self.atomic(op, fetch, Place { base, off, size }, src),

@@ -1,5 +1,6 @@
 //! What one loop does to its variables and memory, trip by trip.
 
+use super::exits::{self, ExitTest};
 use super::graph::{Graph, Loop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
 use crate::insn::Size;
@@ -14,6 +15,8 @@ pub(super) struct Plan {
     pub(super) constraints: Vec<Constraint>,
     /// `(var, of, plus)`: `var == of + plus` must hold on entry.
     pub(super) equalities: BTreeSet<(Var, Var, i64)>,
+    /// Tests that the fast copy makes only when its trips are used up.
+    pub(super) exits: Vec<ExitTest>,
     /// Accesses that they cover: block and index of the operation.
     pub(super) covered: BTreeMap<(BlockId, usize), RegionId>,
     /// Accesses in the loop, those of inner loops not counted.
@@ -65,10 +68,10 @@ pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Pla
     // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
     // that it had never had; so it ends.
     loop {
-        let pass = body.pass(&hypotheses);
+        let mut pass = body.pass(&hypotheses);
         if !revise(&mut hypotheses, &mut refuted, &pass) {
             let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or((0, 0))).collect::<Vec<_>>();
-            return Some(plan(&body, &deltas, &pass));
+            return Some(plan(&body, &deltas, &mut pass));
         }
     }
 }
@@ -143,7 +146,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
     !varies.is_empty()
 }
 
-fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
+fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &mut Pass) -> Plan {
     let mut plan = Plan { has_inner: !body.inner_headers.is_empty(), accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
@@ -166,6 +169,14 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             }
             None => plan.why.push(format!("insn {}: too many different addresses in this loop", access.insn)),
         }
+    }
+    if !plan.covered.is_empty() {
+        let mut conditions = std::mem::take(&mut pass.conditions);
+        for (test, rests_on) in exits::find(body, pass, deltas, &mut conditions) {
+            plan.exits.push(test);
+            needed.extend(rests_on);
+        }
+        pass.conditions = conditions;
     }
     // A condition's own form may rest on others.
     let mut done = Conditions::new();
@@ -229,26 +240,30 @@ fn constrain(
 
 impl Pass {
     /// What the steps of a form's variables rest on.
-    fn conditions_of_steps(&self, form: &Linear) -> Conditions {
+    pub(super) fn conditions_of_steps(&self, form: &Linear) -> Conditions {
         form.terms.iter().flat_map(|&(v, _)| self.latch.conditions(v)).copied().collect()
     }
 }
 
 /// The blocks of a loop in an order in which each comes after all ways to it within one trip.
-struct Body<'a> {
-    func: &'a Func,
-    graph: &'a Graph,
-    the_loop: &'a Loop,
-    order: Vec<BlockId>,
+pub(super) struct Body<'a> {
+    pub(super) func: &'a Func,
+    pub(super) graph: &'a Graph,
+    pub(super) the_loop: &'a Loop,
+    pub(super) order: Vec<BlockId>,
     /// Headers of loops inside, with the variables that these write.
     inner_headers: BTreeMap<BlockId, BTreeSet<Var>>,
     /// Blocks of loops inside.
-    inner: BTreeSet<BlockId>,
+    pub(super) inner: BTreeSet<BlockId>,
     accesses: u32,
 }
 
-struct Pass {
-    latch: State,
+/// What one trip does.
+pub(super) struct Pass {
+    /// Before the next trip.
+    pub(super) latch: State,
+    /// At the end of each block.
+    pub(super) at_end: BTreeMap<BlockId, State>,
     accesses: Vec<Access>,
     conditions: Vec<Condition>,
     /// Variables that may be copies of each other.
@@ -310,7 +325,7 @@ impl<'a> Body<'a> {
             at_end.insert(b, state);
         }
         let latch = self.join_ways(self.the_loop.header, &at_end, &mut alike);
-        Pass { latch, accesses, conditions, alike }
+        Pass { latch, at_end, accesses, conditions, alike }
     }
 
     /// The state before a block, from all ways within the loop that come to it.

@@ -268,7 +268,7 @@ pub(super) enum Hypothesis {
     Varies,
 }
 
-fn index_of(condition: Condition, all: &mut Vec<Condition>) -> usize {
+pub(super) fn index_of(condition: Condition, all: &mut Vec<Condition>) -> usize {
     all.iter().position(|c| *c == condition).unwrap_or_else(|| {
         all.push(condition);
         all.len() - 1

@@ -10,6 +10,7 @@
 //! interpreter checks it again, and the differential tests run both forms.
 
 mod analysis;
+mod exits;
 mod graph;
 mod linear;
 mod version;

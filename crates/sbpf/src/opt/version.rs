@@ -11,6 +11,10 @@
 //!           \      exits
 //!            after
 //! ```
+//! Tests that end the loop and whose outcome the guard can tell ([`super::exits`]) are left out of the
+//! fast copy: `T` is at most the trips after which they say "another", and the one before the fast latch
+//! is made between it and `again`.
+//!
 //! The guard runs again after at most a slice of trips, so deadline and cancellation stay prompt.
 //! `T` is paid in advance, but nothing inside may see that: before a call and before a refill of an
 //! inner loop, `T` goes back to `FUEL` (the fast copy then meets its guard at the next latch).
@@ -19,6 +23,7 @@
 //! versioning an outer loop adds its own to whatever it copies.
 
 use super::analysis::{Constraint, Plan, Within};
+use super::exits::{ExitTest, Stays};
 use super::graph::Loop;
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::lower::{charge, is_negative, out_of_fuel};
@@ -37,7 +42,7 @@ pub(super) fn version(func: &mut Func, the_loop: &Loop, plan: &Plan) {
     };
     versioning.copy(the_loop, plan);
     let guard = versioning.guard(the_loop.header, plan);
-    versioning.fix_copies(the_loop, guard);
+    versioning.fix_copies(the_loop, guard, plan);
     for (block, edge) in entries {
         retarget(&mut func.blocks[block.0 as usize].term, edge, guard);
     }
@@ -134,14 +139,24 @@ impl Versioning<'_> {
     }
 
     /// Sends the edges of the fast copy where they belong.
-    fn fix_copies(&mut self, the_loop: &Loop, guard: BlockId) {
+    fn fix_copies(&mut self, the_loop: &Loop, guard: BlockId, plan: &Plan) {
         let mut exits: BTreeMap<BlockId, BlockId> = BTreeMap::new();
         for copy in self.copies.clone().into_values() {
             if self.is_refill(copy) {
                 self.split_refill(copy);
             }
             if self.pays_for(copy, the_loop.header) {
-                self.make_latch(copy, guard);
+                let insn = self.func.blocks[copy.0 as usize].term_insn;
+                let mut used_up = self.again(insn, guard);
+                let test = plan.exits.iter().find(|e| self.copies[&e.latch] == copy);
+                if let Some(test) = test {
+                    used_up = self.late_test(test, used_up, &mut exits);
+                }
+                self.make_latch(copy, used_up);
+                continue;
+            }
+            if let Some(test) = plan.exits.iter().find(|e| self.copies[&e.block] == copy) {
+                self.func.blocks[copy.0 as usize].term = Term::Jump(self.copies[&test.latch]);
                 continue;
             }
             let mut term = self.func.blocks[copy.0 as usize].term;
@@ -193,17 +208,31 @@ impl Versioning<'_> {
         )
     }
 
-    /// A latch that uses up one trip instead of paying.
-    fn make_latch(&mut self, b: BlockId, guard: BlockId) {
+    /// Makes a test after the last trip that the guard allowed: out of the loop, or to `again`.
+    fn late_test(&mut self, test: &ExitTest, again: BlockId, exits: &mut BTreeMap<BlockId, BlockId>) -> BlockId {
+        let original = &self.func.blocks[test.block.0 as usize];
+        let (mut term, insn) = (original.term, original.term_insn);
+        for s in term.successors().collect::<Vec<_>>() {
+            let to = if s == test.latch { again } else { *exits.entry(s).or_insert_with(|| self.exit(s)) };
+            retarget(&mut term, s, to);
+        }
+        // No trip is left, and none was taken too many: the edge of the last one is not paid yet.
+        let mut block = Block::empty(insn, term);
+        block.ops.push((zero(self.trips), insn));
+        self.push(block)
+    }
+
+    /// A latch that uses up one trip instead of paying; when there is none left, control goes to
+    /// `used_up`.
+    fn make_latch(&mut self, b: BlockId, used_up: BlockId) {
         let insn = self.func.blocks[b.0 as usize].term_insn;
         let Term::Branch { otherwise: header, .. } = self.func.blocks[b.0 as usize].term else {
             unreachable!("a charge ends with a branch")
         };
-        let again = self.again(insn, guard);
         let trips = self.trips;
         let block = &mut self.func.blocks[b.0 as usize];
         *block.ops.last_mut().expect("a charge is an operation") = (sub(trips, Value::Imm(1)), insn);
-        block.term = is_negative(trips, again, self.copies[&header]);
+        block.term = is_negative(trips, used_up, self.copies[&header]);
     }
 
     /// Pays for the edge that was not paid in advance, and goes to the guard.
@@ -225,6 +254,9 @@ impl Versioning<'_> {
         let mut pays = Block::empty(insn, Term::Jump(self.copies[&header]));
         pays.ops.push((sub(Var::FUEL, self.trips.into()), insn));
         let mut next = self.push(pays);
+        for test in plan.exits.iter().rev() {
+            next = self.exit_trips(test, next);
+        }
         for constraint in plan.constraints.iter().rev() {
             next = self.constraint(constraint, next, slow);
         }
@@ -257,6 +289,76 @@ impl Versioning<'_> {
         self.push(block)
     }
 
+    /// Lowers `T` to the trips after which a test surely says "another"; 0 when it says so after none.
+    fn exit_trips(&mut self, test: &ExitTest, next: BlockId) -> BlockId {
+        let [start, limit, quotient] = self.scratch;
+        let (insn, trips) = (self.insn, self.trips);
+        let signed = matches!(test.stays, Stays::Short { signed: true } | Stays::ShortOrEqual { signed: true });
+        let mut ops = vec![mov(start, Value::Imm(test.constant))];
+        self.add_terms(&test.terms, start, quotient, &mut ops);
+        ops.push(match (test.width, test.limit) {
+            (Width::W64, limit_value) => mov(limit, limit_value),
+            (Width::W32, Value::Imm(i)) if signed => mov(limit, Value::Imm(i64::from(i as i32))),
+            (Width::W32, Value::Imm(i)) => mov(limit, Value::Imm(i64::from(i as u32))),
+            (Width::W32, Value::Var(v)) if signed => Op::MovSx { width: Width::W64, dst: limit, src: v, bits: 32 },
+            (Width::W32, v @ Value::Var(_)) => Op::MovZx { dst: limit, src: v, bits: 32 },
+        });
+        // The distance to go, towards the limit; as an unsigned number it is exact.
+        let distance = match test.step > 0 {
+            true => vec![sub(limit, start.into())],
+            false => vec![alu(AluOp::Sub, limit, start, limit.into())],
+        };
+        let step = test.step.unsigned_abs() as i64;
+        let divide = match step.count_ones() {
+            1 => alu(AluOp::Rsh, limit, limit, Value::Imm(i64::from(step.trailing_zeros()))),
+            _ => alu(AluOp::Div, limit, limit, Value::Imm(step)),
+        };
+        let at_most = Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: limit.into() };
+        let plus_one = alu(AluOp::Add, limit, limit, Value::Imm(1));
+        let tag = |ops: Vec<Op>| ops.into_iter().map(|op| (op, insn)).collect::<Vec<_>>();
+        let (count, outside) = match (test.stays, test.step > 0) {
+            // It may be stepped over; then it is met later, if ever.
+            (Stays::Unequal, _) => {
+                let mut only = Block::empty(insn, Term::Jump(next));
+                only.ops = tag([ops, distance, vec![divide, at_most]].concat());
+                return self.push(only);
+            }
+            (Stays::Short { signed }, up) => {
+                (vec![sub(limit, Value::Imm(1)), divide, plus_one, at_most], beyond(signed, up, true))
+            }
+            (Stays::ShortOrEqual { signed }, up) => (vec![divide, plus_one, at_most], beyond(signed, up, false)),
+        };
+        let mut some = Block::empty(insn, Term::Jump(next));
+        some.ops = tag([distance, count].concat());
+        let some = self.push(some);
+        let mut none = Block::empty(insn, Term::Jump(next));
+        none.ops.push((zero(trips), insn));
+        let none = self.push(none);
+        let over = Term::Branch {
+            width: Width::W64,
+            cond: outside,
+            lhs: start,
+            rhs: limit.into(),
+            then: none,
+            otherwise: some,
+        };
+        let mut first = Block::empty(insn, over);
+        first.ops = tag(ops);
+        self.push(first)
+    }
+
+    /// Adds terms to a sum.
+    fn add_terms(&self, terms: &[(Var, i64)], sum: Var, product: Var, ops: &mut Vec<Op>) {
+        for &(v, k) in terms {
+            if k == 1 {
+                ops.push(add(sum, v));
+            } else {
+                ops.push(alu(AluOp::Mul, product, v, Value::Imm(k)));
+                ops.push(add(sum, product));
+            }
+        }
+    }
+
     /// Lowers `T` to the trips that one constraint allows; goes to `slow` when it allows none.
     fn constraint(&mut self, c: &Constraint, next: BlockId, slow: BlockId) -> BlockId {
         let [start, room, quotient] = self.scratch;
@@ -267,14 +369,7 @@ impl Versioning<'_> {
         };
         // start = first byte touched in the first trip, relative to the region.
         let mut ops = vec![mov(start, Value::Imm(c.lo.wrapping_sub(base as i64)))];
-        for &(v, k) in &c.terms {
-            if k == 1 {
-                ops.push(add(start, v));
-            } else {
-                ops.push(alu(AluOp::Mul, quotient, v, Value::Imm(k)));
-                ops.push(add(start, quotient));
-            }
-        }
+        self.add_terms(&c.terms, start, quotient, &mut ops);
         ops.push(limit);
         // room = bytes that stay free behind the last byte of the first trip.
         let trips = vec![sub(room, start.into()), sub(room, Value::Imm(c.end - c.lo))];
@@ -308,6 +403,20 @@ impl Versioning<'_> {
         let mut first = Block::empty(insn, inside);
         first.ops = tag(ops);
         self.push(first)
+    }
+}
+
+/// Whether something that steps up (or down) towards a limit is there already.
+fn beyond(signed: bool, up: bool, or_equal: bool) -> Cond {
+    match (signed, up, or_equal) {
+        (false, true, true) => Cond::Ge,
+        (false, true, false) => Cond::Gt,
+        (false, false, true) => Cond::Le,
+        (false, false, false) => Cond::Lt,
+        (true, true, true) => Cond::SGe,
+        (true, true, false) => Cond::SGt,
+        (true, false, true) => Cond::SLe,
+        (true, false, false) => Cond::SLt,
     }
 }
 
