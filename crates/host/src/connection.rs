@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,6 +30,9 @@ use crate::volume::{Volume, VolumeState, refuse};
 pub struct Connection {
     inner: Arc<Inner>,
 }
+
+/// Name of the threads of admin queues.
+const CONTROL_THREAD: &str = "nvme-admin";
 
 /// What the users hold; the threads do not.
 struct Inner {
@@ -117,7 +120,7 @@ impl Connection {
         let (orders, received) = channel();
         let (announce, announced) = sync_channel(1);
         let (answer, made) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("nvme-admin".into()).spawn({
+        let thread = std::thread::Builder::new().name(CONTROL_THREAD.into()).spawn({
             let shared = Arc::clone(&shared);
             move || match Control::new(Arc::clone(&shared), subsystem, received, announce) {
                 Ok(control) => {
@@ -165,6 +168,17 @@ impl Connection {
         controller.clone().expect("a connection was up once")
     }
 
+    /// The most bytes that one command moves.
+    pub(crate) fn transfer_len_max(&self) -> u32 {
+        let controller = self.inner.shared.controller.lock().unwrap_or_else(PoisonError::into_inner);
+        controller.as_ref().map_or(4096, |controller| controller.transfer_len_max)
+    }
+
+    /// How long a command may take.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.inner.shared.options.command_timeout
+    }
+
     /// Where the controller is.
     pub fn address(&self) -> Peer {
         self.inner.shared.peer()
@@ -194,16 +208,74 @@ impl Connection {
         let shared = &self.inner.shared;
         let queues = shared.queues.get().expect("a connection that came up has queues");
         let turn = shared.turn.fetch_add(1, Ordering::Relaxed) % queues.len() as u64;
-        let queue = &queues[turn as usize];
-        match queue.staging.send(staged) {
+        queues[turn as usize].stage(staged);
+    }
+
+    /// A queue for commands that are to go together, chosen in turn.
+    pub(crate) fn lane(&self) -> Lane {
+        let shared = &self.inner.shared;
+        let queues = shared.queues.get().expect("a connection that came up has queues");
+        Lane((shared.turn.fetch_add(1, Ordering::Relaxed) % queues.len() as u64) as usize)
+    }
+
+    /// Hands commands to one queue, which sends them together. Never sleeps: a queue's own thread may call it.
+    pub(crate) fn command_on(&self, lane: Lane, command: Command) -> RequestFuture<CommandOutcome> {
+        let (promise, future) = promise();
+        let queue = &self.inner.shared.queues.get().expect("a connection that came up has queues")[lane.0];
+        match queue.staging.try_send(Staged::Command { command, promise }) {
             Ok(()) => queue.waker.wake(),
-            Err(refused) => refuse(refused.0, "the queue's thread has ended"),
+            Err(TrySendError::Disconnected(staged)) => refuse(staged, QUEUE_ENDED),
+            // Thousands of requests wait. This one waits where it holds up nobody.
+            Err(TrySendError::Full(staged)) => {
+                let connection = self.clone();
+                std::thread::spawn(move || {
+                    connection.inner.shared.queues.get().expect("as above")[lane.0].stage(staged);
+                });
+            }
+        }
+        future
+    }
+}
+
+const QUEUE_ENDED: &str = "the queue's thread has ended";
+
+impl QueueHandle {
+    /// Hands a request over; sleeps while too many wait.
+    fn stage(&self, staged: Staged) {
+        match self.staging.send(staged) {
+            Ok(()) => self.waker.wake(),
+            Err(refused) => refuse(refused.0, QUEUE_ENDED),
         }
     }
 }
 
+/// One of a connection's queues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane(usize);
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        let ending =
+            Ending { shared: Arc::clone(&self.shared), control: self.control.clone(), thread: self.thread.take() };
+        // What a request's end sets off may hold the last connection: then this is a queue's thread, which
+        // cannot wait for itself.
+        if self.shared.is_own_thread() {
+            std::thread::spawn(move || ending.run());
+        } else {
+            ending.run();
+        }
+    }
+}
+
+/// The end of a connection in good order.
+struct Ending {
+    shared: Arc<Shared>,
+    control: ToControl,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ending {
+    fn run(self) {
         self.shared.set_ending();
         // First the queues, so that what was submitted is done; then the controller.
         for queue in self.shared.queues.get().into_iter().flatten() {
@@ -216,7 +288,7 @@ impl Drop for Inner {
             let _ = thread.join();
         }
         self.control.send(Order::Close);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread {
             let _ = thread.join();
         }
     }
@@ -340,6 +412,15 @@ impl Shared {
 
     pub(crate) fn note_problem(&self, error: &HostError) {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    /// Whether the calling thread is one of the connection's.
+    fn is_own_thread(&self) -> bool {
+        let own = std::thread::current().id();
+        self.queues.get().into_iter().flatten().any(|queue| {
+            let thread = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.as_ref().is_some_and(|thread| thread.thread().id() == own)
+        }) || std::thread::current().name() == Some(CONTROL_THREAD)
     }
 
     /// Calls `with` for each volume in use.

@@ -528,6 +528,8 @@ fn is_transient(status: Status) -> bool {
         Status::ANA_TRANSITION,
         Status::CONTROLLER_PATHING_ERROR,
         Status::HOST_PATHING_ERROR,
+        Status::FUNCTION_BUSY,
+        Status::TAG_LIMIT_EXCEEDED,
     ];
     !status.do_not_retry() && passing.iter().any(|&one| status.is(one))
 }

@@ -33,6 +33,7 @@ mod connection;
 mod control;
 mod discovery;
 mod error;
+pub mod function;
 mod inline;
 mod job;
 mod link;
@@ -40,6 +41,7 @@ mod options;
 mod queue;
 mod route;
 mod stats;
+mod task;
 mod url;
 mod volume;
 

@@ -37,6 +37,12 @@ pub trait Lost {
     fn lost(what: &'static str) -> Self;
 }
 
+impl<T, E: Lost> Lost for Result<T, E> {
+    fn lost(what: &'static str) -> Self {
+        Err(E::lost(what))
+    }
+}
+
 impl Lost for Outcome {
     fn lost(what: &'static str) -> Self {
         Self::failed(Status::lost(what), None)

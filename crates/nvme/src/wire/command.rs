@@ -123,6 +123,13 @@ impl Sqe {
         self.cid = U16::new(cid);
     }
 
+    /// Sets the namespace identifier.
+    #[must_use]
+    pub fn with_nsid(mut self, nsid: u32) -> Self {
+        self.nsid.set(nsid);
+        self
+    }
+
     /// Namespace identifier.
     pub const fn nsid(&self) -> u32 {
         self.nsid.get()

@@ -1,0 +1,397 @@
+//! A controller's compute namespace: what it can do, its programs, its calls.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{RequestFuture, block_on};
+use diskside_nvme::Status;
+use diskside_nvme::host::CommandError;
+use diskside_nvme::wire::function::{
+    CSI_COMPUTE, CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionRequest, ProgramDirectory, ProgramEntry,
+    ProgramImageHeader, StatisticsEntry, StatisticsPage, function_log, program_state,
+};
+use diskside_nvme::wire::{Sqe, cns};
+
+use super::error::FunctionError;
+use super::prepared::Prepared;
+use super::stream::{CallOutcome, FIRST_LEN_BYTES, ResultStream};
+use crate::connection::Connection;
+use crate::error::HostError;
+use crate::job::{Command, CommandData, CommandFailure};
+use crate::task::drive;
+
+/// Longest part of a log page that is read at once.
+const LOG_PART_LEN: u32 = 64 << 10;
+/// Longest log page that is read: more than any object.
+const LOG_LEN_MAX: usize = 64 << 20;
+/// Longest part of a program that is loaded at once.
+const LOAD_PART_LEN: u32 = 128 << 10;
+/// The most bytes of result that a call collects unless its request says otherwise.
+const RESULT_LEN_MAX: u64 = 256 << 20;
+/// Records of the error log that are searched for a refused command.
+const ERROR_RECORDS: u32 = 8;
+
+/// The compute namespace of a connected controller. Clones refer to the same one.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connection: Connection,
+    nsid: u32,
+    capabilities: CapabilityPage,
+    helpers: Vec<String>,
+    next_tag: AtomicU64,
+}
+
+/// A program that a target has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Program index.
+    pub index: u16,
+    /// Content hash of its object.
+    pub hash: u64,
+    /// Name of its first function.
+    pub name: String,
+    /// Functions in it.
+    pub functions: u16,
+    /// Bytes of its object.
+    pub len_bytes: u32,
+    /// Whether it came with the target.
+    pub device_defined: bool,
+    /// Whether it is active.
+    pub active: bool,
+    /// Whether this host loaded it.
+    pub own: bool,
+}
+
+impl Compute {
+    /// Finds the compute namespace of a controller.
+    pub fn new(connection: &Connection) -> Result<Self, FunctionError> {
+        let nsid = find_nsid(connection)?;
+        let page = block_on(drive(read_log(
+            connection.clone(),
+            nsid,
+            function_log::CAPABILITIES,
+            0,
+            CapabilityPage::decode_len,
+        )))?;
+        let (capabilities, helpers) =
+            CapabilityPage::decode(&page).map_err(|e| FunctionError::malformed("capabilities", e))?;
+        // Tags are the host's own: anything that a former connection of this controller did not use.
+        let next_tag = AtomicU64::new(RandomState::new().hash_one(nsid) << 20);
+        let shared = Shared { connection: connection.clone(), nsid, capabilities, helpers, next_tag };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.shared.connection
+    }
+
+    /// Namespace identifier.
+    #[must_use]
+    pub fn nsid(&self) -> u32 {
+        self.shared.nsid
+    }
+
+    /// What the target can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &CapabilityPage {
+        &self.shared.capabilities
+    }
+
+    /// Helpers that functions can call there.
+    #[must_use]
+    pub fn helpers(&self) -> &[String] {
+        &self.shared.helpers
+    }
+
+    /// Runs a request and collects its result.
+    pub fn call(&self, request: &FunctionRequest) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+        self.call_with(request, Vec::new())
+    }
+
+    /// Runs a request with a host stream, in parts, and collects its result.
+    pub fn call_with(
+        &self,
+        request: &FunctionRequest,
+        input: Vec<Buffer>,
+    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+        let len_max = if request.result_len_max == 0 { RESULT_LEN_MAX } else { request.result_len_max };
+        let stream = self.stream(request, input);
+        drive(async move { stream?.collect(len_max).await })
+    }
+
+    /// Runs a request whose result is read as it comes.
+    pub fn stream(&self, request: &FunctionRequest, input: Vec<Buffer>) -> Result<ResultStream, FunctionError> {
+        self.stream_expecting(request, input, FIRST_LEN_BYTES.into())
+    }
+
+    /// As [`stream`](Self::stream); Receives for so many bytes, trailer included, leave with the request.
+    pub(super) fn stream_expecting(
+        &self,
+        request: &FunctionRequest,
+        input: Vec<Buffer>,
+        expected_len: u64,
+    ) -> Result<ResultStream, FunctionError> {
+        let bytes = self.encode(request)?;
+        Ok(ResultStream::start(self.clone(), request.kind, bytes, input, expected_len))
+    }
+
+    /// Sends a request that is to run often.
+    pub fn prepare(&self, request: &FunctionRequest) -> Result<Prepared, FunctionError> {
+        Prepared::new(self, &self.encode(request)?)
+    }
+
+    /// Stops the call of a tag. With `wait` it is over when this ends: nothing of it is written any more. Returns
+    /// whether it has stopped.
+    pub fn cancel(&self, tag: u64, wait: bool, timeout: Duration) -> Result<bool, FunctionError> {
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let sqe = Sqe::function_cancel(self.nsid(), tag, wait, self.wait_ms(timeout_ms.max(1)));
+        let command = self.command(sqe, CommandData::None);
+        let outcome = block_on(self.connection().command_on(self.connection().lane(), command));
+        let answer = outcome.result.map_err(|failure| FunctionError::command("cancelling a call", failure))?;
+        Ok(answer.result as u32 == 0)
+    }
+
+    /// The programs that are loaded.
+    pub fn programs(&self) -> Result<Vec<Program>, FunctionError> {
+        let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len)?;
+        let (_, entries) =
+            ProgramDirectory::decode(&page).map_err(|e| FunctionError::malformed("list of programs", e))?;
+        Ok(entries.iter().map(Program::new).collect())
+    }
+
+    /// The object of a program.
+    pub fn object(&self, index: u16) -> Result<Vec<u8>, FunctionError> {
+        let page = self.log(function_log::PROGRAM_IMAGE, index, ProgramImageHeader::decode_len)?;
+        let (_, object) = ProgramImageHeader::decode(&page).map_err(|e| FunctionError::malformed("program", e))?;
+        Ok(object.to_vec())
+    }
+
+    /// Counters of the target.
+    pub fn statistics(&self) -> Result<(StatisticsPage, Vec<StatisticsEntry>), FunctionError> {
+        let page = self.log(function_log::STATISTICS, 0, StatisticsPage::decode_len)?;
+        StatisticsPage::decode(&page).map_err(|e| FunctionError::malformed("statistics", e))
+    }
+
+    /// What went wrong last on this controller, the newest first.
+    pub fn errors(&self) -> Result<Vec<ErrorRecord>, FunctionError> {
+        block_on(drive(read_errors(self.clone(), ERROR_RECORDS)))
+    }
+
+    /// Makes sure that the target has an object with this content hash, active, and returns its program. One that
+    /// is there already, whoever loaded it, is not loaded again.
+    pub fn load(&self, object: &[u8], hash: u64) -> Result<Program, FunctionError> {
+        let mut programs = self.programs()?;
+        if let Some(program) = programs.iter().find(|program| program.hash == hash && program.active) {
+            return Ok(program.clone());
+        }
+        let count = self.capabilities().programs.get();
+        loop {
+            let free = (0..count.min(u32::from(u16::MAX) + 1))
+                .map(|index| index as u16)
+                .find(|index| programs.iter().all(|program| program.index != *index));
+            let index = free.ok_or(FunctionError::NoIndex { programs: count })?;
+            match block_on(drive(load_at(self.clone(), index, object.to_vec()))) {
+                Ok(()) => break,
+                // Another host was faster.
+                Err(error) if is_status(&error, Status::INVALID_PROGRAM_INDEX) => {
+                    let before = programs.len();
+                    programs = self.programs()?;
+                    if programs.len() == before {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let loaded = self.programs()?.into_iter().find(|program| program.hash == hash && program.active);
+        loaded.ok_or_else(|| FunctionError::Malformed {
+            what: "list of programs",
+            problem: "the program that was loaded is not in it under its content hash".into(),
+        })
+    }
+
+    /// Unloads a program of this host.
+    pub fn unload(&self, index: u16) -> Result<(), FunctionError> {
+        let deactivate = Sqe::activate_program(self.nsid(), index, false);
+        block_on(drive(admin(self.connection().clone(), "deactivating a program", deactivate, CommandData::None)))?;
+        let unload = Sqe::unload_program(self.nsid(), index);
+        block_on(drive(admin(self.connection().clone(), "unloading a program", unload, CommandData::None)))?;
+        Ok(())
+    }
+
+    pub(super) fn next_tag(&self) -> u64 {
+        self.shared.next_tag.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn transfer_len_max(&self) -> u32 {
+        self.connection().transfer_len_max()
+    }
+
+    /// A timeout at the target that ends before this side loses its patience with the command.
+    pub(super) fn wait_ms(&self, wanted_ms: u32) -> u32 {
+        let patience_ms = self.connection().command_timeout().as_millis() / 2;
+        wanted_ms.min(u32::try_from(patience_ms).unwrap_or(u32::MAX)).max(1)
+    }
+
+    /// Adds to a refused command what the error log says about it.
+    pub(super) async fn explain(&self, error: FunctionError, id: u64) -> FunctionError {
+        let FunctionError::Command { what, failure, said: None } = error else { return error };
+        let mut said = None;
+        if matches!(failure, CommandFailure::Command(CommandError::Status { .. }))
+            && let Ok(records) = read_errors(self.clone(), ERROR_RECORDS).await
+        {
+            said = records.into_iter().find(|record| record.id == id).map(|record| record.message);
+        }
+        FunctionError::Command { what, failure, said: said.filter(|said| !said.is_empty()) }
+    }
+
+    fn encode(&self, request: &FunctionRequest) -> Result<Vec<u8>, FunctionError> {
+        let bytes = request.encode();
+        let len_max = self.capabilities().request_len_max.get() as usize;
+        if bytes.len() > len_max {
+            return Err(FunctionError::RequestTooLong { len: bytes.len(), len_max });
+        }
+        Ok(bytes)
+    }
+
+    fn log(&self, lid: u8, id: u16, len: fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>, FunctionError> {
+        block_on(drive(read_log(self.connection().clone(), self.nsid(), lid, id, len)))
+    }
+}
+
+impl Program {
+    fn new(entry: &ProgramEntry) -> Self {
+        let has = |bit: u8| entry.state & bit != 0;
+        Self {
+            index: entry.pind.get(),
+            hash: entry.program_id.get(),
+            name: entry.name(),
+            functions: entry.functions.get(),
+            len_bytes: entry.len.get(),
+            device_defined: has(program_state::DEVICE_DEFINED),
+            active: has(program_state::ACTIVE),
+            own: has(program_state::OWN),
+        }
+    }
+}
+
+/// Lengths of pages, from their first bytes.
+trait PageLen {
+    fn decode_len(bytes: &[u8]) -> Option<usize>;
+}
+
+macro_rules! page_len {
+    ($($page:ty),*) => {
+        $(impl PageLen for $page {
+            fn decode_len(bytes: &[u8]) -> Option<usize> {
+                zerocopy::FromBytes::read_from_prefix(bytes).ok().map(|(page, _): (Self, _)| page.len())
+            }
+        })*
+    };
+}
+
+page_len!(CapabilityPage, StatisticsPage, ProgramDirectory, ProgramImageHeader);
+
+fn find_nsid(connection: &Connection) -> Result<u32, FunctionError> {
+    let sqe = Sqe::identify(cns::COMMAND_SET_ACTIVE_NAMESPACES, 0, CSI_COMPUTE);
+    let data = CommandData::Receive(Buffer::zeroed(4096));
+    let listed = block_on(drive(admin(connection.clone(), "looking for a compute namespace", sqe, data)));
+    let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |nsid| u32::from_le_bytes(*nsid));
+    match listed {
+        Ok((_, Some(buffer))) if first(&buffer) != 0 => Ok(first(&buffer)),
+        // A target that knows no such command set may refuse the question.
+        Ok(_) | Err(FunctionError::Command { failure: CommandFailure::Command(CommandError::Status { .. }), .. }) => {
+            Err(FunctionError::NoCompute { subsystem: connection.controller().subsystem.as_str().to_owned() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An admin command. These may be sent again after a loss: each is idempotent.
+async fn admin(
+    connection: Connection,
+    what: &'static str,
+    sqe: Sqe,
+    data: CommandData,
+) -> Result<(u64, Option<Buffer>), FunctionError> {
+    let outcome = connection.command(Command { sqe, data, timeout: None, repeatable: true }).await;
+    let answer = outcome.result.map_err(|failure| FunctionError::command(what, failure))?;
+    Ok((answer.result, outcome.buffer))
+}
+
+/// A whole log page. `len` tells its length from its first bytes.
+async fn read_log(
+    connection: Connection,
+    nsid: u32,
+    lid: u8,
+    id: u16,
+    len: fn(&[u8]) -> Option<usize>,
+) -> Result<Vec<u8>, FunctionError> {
+    let mut page = Vec::new();
+    let mut wanted = 4096;
+    while page.len() < wanted {
+        let part = (wanted - page.len()).next_multiple_of(4).min(LOG_PART_LEN as usize);
+        let sqe = Sqe::get_log_page(lid, page.len() as u64, part as u32, CSI_COMPUTE, true)
+            .with_log_specific_id(id)
+            .with_nsid(nsid);
+        let data = CommandData::Receive(Buffer::zeroed(part));
+        let (_, buffer) = admin(connection.clone(), "reading a log page", sqe, data).await?;
+        page.extend_from_slice(&buffer.unwrap_or_else(|| Buffer::zeroed(0)));
+        wanted = len(&page).filter(|len| *len <= LOG_LEN_MAX).ok_or_else(|| FunctionError::Malformed {
+            what: "log page",
+            problem: format!("page {lid:#04x} does not tell its length, or one that cannot be"),
+        })?;
+    }
+    page.truncate(wanted);
+    Ok(page)
+}
+
+async fn read_errors(compute: Compute, records: u32) -> Result<Vec<ErrorRecord>, FunctionError> {
+    let len = 64 + records * ErrorRecord::LEN as u32;
+    let sqe = Sqe::get_log_page(function_log::ERRORS, 0, len, CSI_COMPUTE, true).with_nsid(compute.nsid());
+    let data = CommandData::Receive(Buffer::zeroed(len as usize));
+    let (_, buffer) = admin(compute.connection().clone(), "reading the error log", sqe, data).await?;
+    let bytes = buffer.unwrap_or_else(|| Buffer::zeroed(0));
+    ErrorRecordsPage::decode(&bytes).map_err(|e| FunctionError::malformed("error log", e))
+}
+
+/// Loads an object in parts, and activates it.
+async fn load_at(compute: Compute, index: u16, object: Vec<u8>) -> Result<(), FunctionError> {
+    let (nsid, connection) = (compute.nsid(), compute.connection().clone());
+    let part_len = LOAD_PART_LEN.min(compute.transfer_len_max()) as usize;
+    for (at, part) in object.chunks(part_len).enumerate() {
+        let offset = (at * part_len) as u32;
+        let sqe = Sqe::load_program(nsid, index, object.len() as u32, offset, part.len() as u32);
+        let data = CommandData::Send(Buffer::copy_of(part));
+        if let Err(error) = admin(connection.clone(), "loading a program", sqe, data).await {
+            return Err(compute.explain(error, index.into()).await);
+        }
+    }
+    let activate = Sqe::activate_program(nsid, index, true);
+    match admin(connection, "activating a program", activate, CommandData::None).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(compute.explain(error, index.into()).await),
+    }
+}
+
+fn is_status(error: &FunctionError, wanted: Status) -> bool {
+    match error {
+        FunctionError::Command { failure: CommandFailure::Command(CommandError::Status { status, .. }), .. } => {
+            status.is(wanted)
+        }
+        FunctionError::Host(HostError::Command { source: CommandError::Status { status, .. }, .. }) => {
+            status.is(wanted)
+        }
+        _ => false,
+    }
+}

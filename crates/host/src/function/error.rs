@@ -1,0 +1,150 @@
+//! How a call fails.
+
+use std::io;
+
+use diskside_io::request::Lost;
+use diskside_nvme::wire::function::{FieldError, Outcome, Trailer};
+
+use crate::error::HostError;
+use crate::job::CommandFailure;
+
+/// Why a function at a target, or an operation on a file, did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FunctionError {
+    /// The function, or what it works on, failed. The trailer has the message, the trap, the place and the line.
+    #[error("{}", described(.0))]
+    Failed(Box<Trailer>),
+    /// A command was refused, or its connection was lost.
+    #[error("{what}: {failure}{}", also(.said))]
+    Command {
+        /// What the command was for.
+        what: &'static str,
+        /// The status, or why there is none.
+        failure: CommandFailure,
+        /// What the target's error log says about it, for instance what the verifier found.
+        said: Option<String>,
+    },
+    /// The target's bytes are not what the specification says.
+    #[error("the target's {what} is malformed: {problem}")]
+    Malformed {
+        /// What was to be read.
+        what: &'static str,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// The controller has no compute namespace.
+    #[error("{subsystem} runs no functions: it has no compute namespace (I/O command set 4)")]
+    NoCompute {
+        /// The subsystem.
+        subsystem: String,
+    },
+    /// The target has no room for another program.
+    #[error("the target has no free program index: all {programs} are in use")]
+    NoIndex {
+        /// How many there are.
+        programs: u32,
+    },
+    /// The request is longer than the target takes.
+    #[error("the request has {len} bytes, the target takes {len_max}")]
+    RequestTooLong {
+        /// Its length.
+        len: usize,
+        /// The longest.
+        len_max: usize,
+    },
+    /// The result is longer than the caller takes.
+    #[error("the result exceeds {len_max} bytes")]
+    ResultTooLong {
+        /// The limit.
+        len_max: u64,
+    },
+    /// The connection cannot be used.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl FunctionError {
+    pub(super) fn command(what: &'static str, failure: impl Into<CommandFailure>) -> Self {
+        Self::Command { what, failure: failure.into(), said: None }
+    }
+
+    pub(super) fn malformed(what: &'static str, problem: FieldError) -> Self {
+        Self::Malformed { what, problem: problem.to_string() }
+    }
+
+    /// The trailer of a call that was run.
+    #[must_use]
+    pub fn trailer(&self) -> Option<&Trailer> {
+        match self {
+            Self::Failed(trailer) => Some(trailer),
+            _ => None,
+        }
+    }
+
+    /// The errno that a function or a file operation gave, positive.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        let trailer = self.trailer().filter(|trailer| trailer.outcome == Outcome::Errno)?;
+        trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok())
+    }
+
+    /// Whether the function was never begun or its end is unknown because the connection was lost: without
+    /// effects it may be called again.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        use diskside_nvme::host::CommandError;
+        match self {
+            Self::Command { failure, .. } => {
+                matches!(failure, CommandFailure::NotSent(_) | CommandFailure::Command(CommandError::ConnectionLost))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Lost for FunctionError {
+    fn lost(what: &'static str) -> Self {
+        Self::command("the call", CommandFailure::NotSent(what))
+    }
+}
+
+impl From<FunctionError> for io::Error {
+    fn from(error: FunctionError) -> Self {
+        let kind = match (&error, error.errno()) {
+            (_, Some(errno)) => Self::from_raw_os_error(errno).kind(),
+            (FunctionError::Failed(trailer), _) if trailer.outcome == Outcome::Cancelled => io::ErrorKind::Interrupted,
+            (FunctionError::Failed(trailer), _) if trailer.outcome == Outcome::Deadline => io::ErrorKind::TimedOut,
+            _ if error.is_loss() => io::ErrorKind::ConnectionAborted,
+            (FunctionError::NoCompute { .. }, _) => io::ErrorKind::Unsupported,
+            (FunctionError::Malformed { .. }, _) => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+fn described(trailer: &Trailer) -> String {
+    if !trailer.message.is_empty() {
+        return trailer.message.clone();
+    }
+    match trailer.outcome {
+        Outcome::Ok => "the call ended well".into(),
+        Outcome::Errno => {
+            let errno = trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok()).unwrap_or(0);
+            io::Error::from_raw_os_error(errno).to_string()
+        }
+        Outcome::Trap => format!("the function was stopped at instruction {}", trailer.insn),
+        Outcome::Budget => "the budget of loop iterations is used up".into(),
+        Outcome::Deadline => "the deadline passed".into(),
+        Outcome::Cancelled => "the call was cancelled".into(),
+        Outcome::Media => "a medium or a file failed".into(),
+        Outcome::Stale => "the file changed while it was used".into(),
+        Outcome::OutputFull => "the output did not fit".into(),
+        Outcome::Refused => "the call could not be begun".into(),
+    }
+}
+
+fn also(said: &Option<String>) -> String {
+    said.as_ref().map_or_else(String::new, |said| format!(": {}", said.trim_end()))
+}

@@ -1,0 +1,408 @@
+//! Files of exports: lookup, attributes, listing, reading, writing, and what changes names.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, Status, block_on};
+use diskside_nvme::wire::file::{
+    DirEntry, Export, FileAttributes, FileFlags, FileHandle, FileKind, FileRequest, OpenedFile, REQUEST_HEADER_LEN,
+};
+use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, TRAILER_LEN};
+use zerocopy::FromBytes as _;
+
+use super::compute::Compute;
+use super::error::FunctionError;
+use super::stream::{CallOutcome, FIRST_LEN_BYTES};
+use crate::connection::Connection;
+use crate::task::drive;
+
+/// Bytes of a listing that are asked for at once.
+const LISTING_LEN: u32 = 256 << 10;
+/// Bytes of one read, and of one write: a request is at most 256 KiB long.
+const READ_LEN_BYTES: usize = 1 << 20;
+const WRITE_LEN_BYTES: usize = 192 << 10;
+/// Parts of one request that are in flight at once.
+const PARTS: usize = 8;
+/// Room for a trailer with its message, so that one Receive brings it with the result.
+const TRAILER_ROOM_BYTES: u64 = TRAILER_LEN as u64 + 1024;
+
+/// The exports of a target. Clones refer to the same connection.
+#[derive(Clone, Debug)]
+pub struct Files {
+    compute: Compute,
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Differs when the content may differ; see [`FileInfo::recent`].
+    pub version: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Kind of file.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub permissions: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// When the content changed last: seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+    /// Number of the file, and of its file system.
+    pub inode: (u64, u64),
+    /// Whether nothing in its export can be changed.
+    pub read_only: bool,
+    /// Changed so short a time ago that a further change might keep the version.
+    pub recent: bool,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name: mostly UTF-8.
+    pub name: Vec<u8>,
+    /// Kind of file.
+    pub kind: FileKind,
+    /// The rest, if the file was still there.
+    pub info: Option<FileInfo>,
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedExport {
+    /// Its name, with which paths start.
+    pub name: String,
+    /// Whether nothing in it can be changed.
+    pub read_only: bool,
+    /// The user and group that accesses run as.
+    pub owner: (u32, u32),
+}
+
+type Answer = Result<CallOutcome, FunctionError>;
+
+impl Files {
+    /// The files of a controller's target.
+    pub fn new(connection: &Connection) -> Result<Self, FunctionError> {
+        Ok(Self { compute: Compute::new(connection)? })
+    }
+
+    /// The files of the target that runs these functions.
+    #[must_use]
+    pub fn of(compute: &Compute) -> Self {
+        Self { compute: compute.clone() }
+    }
+
+    /// What runs functions over them.
+    #[must_use]
+    pub fn compute(&self) -> &Compute {
+        &self.compute
+    }
+
+    /// Any operation. `result_len` is the most that its result may have.
+    pub fn request(&self, request: &FileRequest<'_>, result_len: u64) -> RequestFuture<Answer> {
+        let mut call = FunctionRequest::new(FunctionKind::File, 0);
+        call.args = request.to_bytes();
+        let first = (result_len + TRAILER_ROOM_BYTES).max(TRAILER_ROOM_BYTES);
+        let stream = self.compute.stream_expecting(&call, Vec::new(), first);
+        drive(async move { stream?.collect(result_len.max(FIRST_LEN_BYTES.into())).await })
+    }
+
+    /// The exports.
+    pub fn exports(&self) -> Result<Vec<ListedExport>, FunctionError> {
+        let mut exports = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let request = FileRequest::ListExports { cursor, len_max: LISTING_LEN };
+            let answer = block_on(self.request(&request, LISTING_LEN.into()))?;
+            let before = exports.len();
+            for export in Export::parse_all(&answer.result) {
+                let export = export.map_err(|e| malformed("list of exports", e))?;
+                cursor = export.cursor;
+                let name = String::from_utf8_lossy(export.name).into_owned();
+                exports.push(ListedExport { name, read_only: export.read_only, owner: (export.uid, export.gid) });
+            }
+            if exports.len() == before {
+                return Ok(exports);
+            }
+        }
+    }
+
+    /// What is known of the file at `path`, which starts with an export's name. Follows symbolic links.
+    pub fn stat(&self, path: &[u8]) -> Result<FileInfo, FunctionError> {
+        let request = FileRequest::Stat { base: None, path, flags: FileFlags::NONE };
+        let answer = block_on(self.request(&request, size_of::<FileAttributes>() as u64))?;
+        let attributes = FileAttributes::read_from_bytes(&answer.result).map_err(|_| short("attributes"))?;
+        Ok(FileInfo::new(&attributes))
+    }
+
+    /// What the directory at `path` holds, in no order.
+    pub fn list(&self, path: &[u8]) -> Result<Vec<Listed>, FunctionError> {
+        let mut entries = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let flags = FileFlags::ATTRIBUTES;
+            let request = FileRequest::List { base: None, path, cursor, len_max: LISTING_LEN, flags };
+            let answer = block_on(self.request(&request, LISTING_LEN.into()))?;
+            let before = entries.len();
+            for entry in DirEntry::parse_all(&answer.result) {
+                let entry = entry.map_err(|e| malformed("listing", e))?;
+                cursor = entry.cursor;
+                let info = entry.attributes.as_ref().map(FileInfo::new);
+                entries.push(Listed { name: entry.name.to_vec(), kind: entry.kind, info });
+            }
+            if entries.len() == before {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Opens the file at `path`.
+    pub fn open(&self, path: &[u8], flags: FileFlags) -> Result<RemoteFile, FunctionError> {
+        self.opened(path, &FileRequest::Lookup { dir: None, path, flags })
+    }
+
+    /// Makes a file, or opens the one that is there, depending on `flags`.
+    pub fn create(&self, path: &[u8], mode: u32, flags: FileFlags) -> Result<RemoteFile, FunctionError> {
+        self.opened(path, &FileRequest::Create { dir: None, path, mode, flags })
+    }
+
+    fn opened(&self, path: &[u8], request: &FileRequest<'_>) -> Result<RemoteFile, FunctionError> {
+        let answer = block_on(self.request(request, size_of::<OpenedFile>() as u64))?;
+        let opened = OpenedFile::read_from_bytes(&answer.result).map_err(|_| short("opened file"))?;
+        let info = Mutex::new(FileInfo::new(&opened.attributes));
+        let inner = Opened { files: self.clone(), handle: opened.handle(), path: path.to_vec(), info };
+        Ok(RemoteFile { inner: Arc::new(inner) })
+    }
+
+    /// Gives a file another name in the same export; with `replace` what had that name is gone.
+    pub fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Result<(), FunctionError> {
+        let flags = if replace { FileFlags::NONE } else { FileFlags::NO_REPLACE };
+        self.run(&FileRequest::Rename { dir: None, from, to, flags })
+    }
+
+    /// Removes a file's name.
+    pub fn unlink(&self, path: &[u8]) -> Result<(), FunctionError> {
+        self.run(&FileRequest::Unlink { dir: None, path })
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<(), FunctionError> {
+        self.run(&FileRequest::MakeDirectory { dir: None, path, mode })
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, path: &[u8]) -> Result<(), FunctionError> {
+        self.run(&FileRequest::RemoveDirectory { dir: None, path })
+    }
+
+    fn run(&self, request: &FileRequest<'_>) -> Result<(), FunctionError> {
+        block_on(self.request(request, 0)).map(drop)
+    }
+}
+
+impl FileInfo {
+    fn new(attributes: &FileAttributes) -> Self {
+        Self {
+            version: attributes.version.get(),
+            len_bytes: attributes.size.get(),
+            kind: attributes.kind(),
+            permissions: attributes.mode.get() & 0o7777,
+            owner: (attributes.uid.get(), attributes.gid.get()),
+            modified: (attributes.modified.seconds.get(), attributes.modified.nanoseconds.get()),
+            inode: (attributes.inode.get(), attributes.device.get()),
+            read_only: attributes.has(FileAttributes::READ_ONLY),
+            recent: attributes.has(FileAttributes::RECENT),
+        }
+    }
+}
+
+/// An open file of an export. Clones refer to the same handle, which the last one closes.
+///
+/// It takes reads, writes and flushes like a local file ([`AsyncIo`]).
+#[derive(Clone, Debug)]
+pub struct RemoteFile {
+    inner: Arc<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    files: Files,
+    handle: FileHandle,
+    path: Vec<u8>,
+    info: Mutex<FileInfo>,
+}
+
+impl RemoteFile {
+    /// Its path, from the export's name on.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        &self.inner.path
+    }
+
+    /// What was known of it last.
+    #[must_use]
+    pub fn info(&self) -> FileInfo {
+        *self.inner.info.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for its attributes again.
+    pub fn refresh(&self) -> Result<FileInfo, FunctionError> {
+        let request = FileRequest::Stat { base: Some(self.inner.handle), path: b"", flags: FileFlags::NONE };
+        let answer = block_on(self.inner.files.request(&request, size_of::<FileAttributes>() as u64))?;
+        let attributes = FileAttributes::read_from_bytes(&answer.result).map_err(|_| short("attributes"))?;
+        let info = FileInfo::new(&attributes);
+        *self.inner.info.lock().unwrap_or_else(PoisonError::into_inner) = info;
+        Ok(info)
+    }
+
+    /// The exports that it belongs to.
+    #[must_use]
+    pub fn files(&self) -> &Files {
+        &self.inner.files
+    }
+
+    /// What names it in the sources and sinks of functions.
+    #[must_use]
+    pub fn endpoint(&self, offset: u64, len: u64) -> Endpoint {
+        Endpoint::new(EndpointKind::File(self.inner.handle.id), offset, len)
+    }
+
+    /// Up to `len` bytes, fewer at its end or where the target bounds one result. The trailer's generation is the
+    /// version that was read.
+    pub fn read_once(&self, offset: u64, len: u32) -> RequestFuture<Answer> {
+        let request = FileRequest::Read { file: self.inner.handle, offset, len };
+        self.inner.files.request(&request, len.into())
+    }
+
+    /// Writes at `offset`, or at the end with [`FileFlags::APPEND`]; at most 192 KiB at once.
+    pub fn write_once(&self, offset: u64, data: &[u8], flags: FileFlags) -> RequestFuture<Answer> {
+        let request = FileRequest::Write { file: self.inner.handle, offset, data, flags };
+        self.inner.files.request(&request, 0)
+    }
+
+    /// Makes it `len` bytes long.
+    pub fn truncate(&self, len: u64) -> Result<(), FunctionError> {
+        self.inner.files.run(&FileRequest::Truncate { file: self.inner.handle, len })
+    }
+
+    /// Makes what was written survive power loss.
+    pub fn sync(&self) -> Result<(), FunctionError> {
+        self.inner.files.run(&FileRequest::Sync { file: self.inner.handle, flags: FileFlags::NONE })
+    }
+
+    async fn read(self, offset: u64, mut buffer: Buffer) -> Outcome {
+        let len = buffer.len();
+        let mut parts = VecDeque::new();
+        let mut asked = 0;
+        let mut done = 0;
+        while done < len {
+            while asked < len && parts.len() < PARTS {
+                let part = READ_LEN_BYTES.min(len - asked);
+                parts.push_back((part, self.read_once(offset + asked as u64, part as u32)));
+                asked += part;
+            }
+            let Some((part, answer)) = parts.pop_front() else { break };
+            match answer.await {
+                Ok(CallOutcome { result, .. }) if result.len() <= part => {
+                    buffer[done..done + result.len()].copy_from_slice(&result);
+                    done += result.len();
+                    if result.is_empty() {
+                        break;
+                    }
+                    if result.len() < part {
+                        // The end, or as much as the target gives at once: go on behind it.
+                        parts.clear();
+                        asked = done;
+                    }
+                }
+                Ok(_) => return failed(&short("bytes of a read"), done, Some(buffer)),
+                Err(error) => return failed(&error, done, Some(buffer)),
+            }
+        }
+        Outcome { status: Status::Success, transferred_bytes: done as u64, buffer: Some(buffer) }
+    }
+
+    async fn write(self, offset: u64, buffer: Buffer, durable: bool) -> Outcome {
+        let flags = if durable { FileFlags::DURABLE } else { FileFlags::NONE };
+        let mut parts = VecDeque::new();
+        let mut asked = 0;
+        let mut done = 0;
+        while done < buffer.len() {
+            while asked < buffer.len() && parts.len() < PARTS {
+                let end = buffer.len().min(asked + WRITE_LEN_BYTES);
+                parts.push_back((end - asked, self.write_once(offset + asked as u64, &buffer[asked..end], flags)));
+                asked = end;
+            }
+            let Some((part, answer)) = parts.pop_front() else { break };
+            match answer.await {
+                Ok(CallOutcome { trailer, .. }) => {
+                    let written = usize::try_from(trailer.returned).unwrap_or(0).min(part);
+                    done += written;
+                    if written < part {
+                        let status = Status::from_errno(Errno::NOSPC);
+                        return Outcome { status, transferred_bytes: done as u64, buffer: Some(buffer) };
+                    }
+                }
+                Err(error) => return failed(&error, done, Some(buffer)),
+            }
+        }
+        Outcome { status: Status::Success, transferred_bytes: done as u64, buffer: Some(buffer) }
+    }
+
+    async fn flush(self) -> Outcome {
+        let request = FileRequest::Sync { file: self.inner.handle, flags: FileFlags::DATA_ONLY };
+        match self.inner.files.request(&request, 0).await {
+            Ok(_) => Outcome { status: Status::Success, transferred_bytes: 0, buffer: None },
+            Err(error) => failed(&error, 0, None),
+        }
+    }
+}
+
+impl AsyncIo for RemoteFile {
+    fn submit(&self, request: Request) -> RequestFuture {
+        let this = self.clone();
+        match request {
+            Request::Read { offset, buffer } => drive(this.read(offset, buffer)),
+            Request::Write { offset, buffer, durable } => drive(this.write(offset, buffer, durable)),
+            Request::Flush => drive(this.flush()),
+            Request::Deallocate { .. } | Request::WriteZeroes { .. } => drive(async {
+                Outcome::failed(Status::refused("a file of an export takes reads, writes and flushes"), None)
+            }),
+        }
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.refresh()?.len_bytes)
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        1
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        drop(self.files.request(&FileRequest::Close { file: self.handle }, 0));
+    }
+}
+
+fn failed(error: &FunctionError, done: usize, buffer: Option<Buffer>) -> Outcome {
+    let status = match error.errno() {
+        Some(errno) => Status::from_errno(Errno::from_raw_os_error(errno)),
+        None if error.is_loss() => Status::lost("the connection was lost before the request completed"),
+        None => Status::lost("the target failed the request"),
+    };
+    Outcome { status, transferred_bytes: done as u64, buffer }
+}
+
+fn malformed(what: &'static str, problem: impl std::fmt::Display) -> FunctionError {
+    FunctionError::Malformed { what, problem: problem.to_string() }
+}
+
+fn short(what: &'static str) -> FunctionError {
+    FunctionError::Malformed { what, problem: "it does not have the length that it must".into() }
+}
+
+const _: () = assert!(WRITE_LEN_BYTES + REQUEST_HEADER_LEN + 64 < diskside_nvme::wire::function::REQUEST_LEN_MAX);

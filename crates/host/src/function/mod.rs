@@ -1,0 +1,26 @@
+//! Functions at a target: its compute namespace, behind a connection.
+//!
+//! A [`Compute`] runs [`FunctionRequest`](diskside_nvme::wire::function::FunctionRequest)s. A call is a Send and
+//! the first Receive of its result, handed to one queue together, so that they leave in one segment and
+//! a short call costs one round trip. Longer results come by further Receives, a few at a time, which
+//! are the credit of the target: a [`ResultStream`] that nobody reads stops it.
+//!
+//! | File | What it does |
+//! |---|---|
+//! | `compute` | finds the namespace; capabilities, statistics, errors; programs: list, load, unload |
+//! | `stream` | one call: Sends, Receives, the trailer |
+//! | `prepared` | requests that were sent before, run by one command |
+//! | `file` | files of exports |
+//! | `error` | how a call fails |
+
+mod compute;
+mod error;
+mod file;
+mod prepared;
+mod stream;
+
+pub use compute::{Compute, Program};
+pub use error::FunctionError;
+pub use file::{FileInfo, Files, Listed, ListedExport, RemoteFile};
+pub use prepared::Prepared;
+pub use stream::{CallOutcome, ResultStream};

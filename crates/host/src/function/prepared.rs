@@ -1,0 +1,114 @@
+//! Requests that were sent before: one command runs them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{RequestFuture, block_on};
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{
+    CALL_ARGS_LEN_MAX, ClearSelect, FunctionKind, Outcome, ReceiveAnswer, TRAILER_LEN, Trailer,
+};
+
+use super::compute::Compute;
+use super::error::FunctionError;
+use super::stream::CallOutcome;
+use crate::job::{CommandData, CommandOutcome};
+use crate::task::drive;
+
+/// A request that the target keeps. Each call of it is one command, with up to 16 bytes of argument that take
+/// the place of the first bytes of the request's. Clones refer to the same one; the last gives it up.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    compute: Compute,
+    handle: u32,
+}
+
+impl Prepared {
+    pub(super) fn new(compute: &Compute, request: &[u8]) -> Result<Self, FunctionError> {
+        let tag = compute.next_tag();
+        let sqe = Sqe::function_send(compute.nsid(), FunctionKind::Prepare, tag, 0, request.len() as u32)
+            .with_first()
+            .with_last();
+        let command = compute.command(sqe, CommandData::Send(Buffer::copy_of(request)));
+        let sent = compute.connection().command_on(compute.connection().lane(), command);
+        let explained = compute.clone();
+        let handle = block_on(drive(async move {
+            match sent.await.result {
+                Ok(answer) => Ok(Handle(answer.result as u32)),
+                Err(failure) => {
+                    Err(explained.explain(FunctionError::command("preparing a request", failure), tag).await)
+                }
+            }
+        }))?;
+        Ok(Self { inner: Arc::new(Inner { compute: compute.clone(), handle: handle.0 }) })
+    }
+
+    /// Runs it. `result_len` is the length of the result if it is known, else the most that it may have: a result
+    /// of exactly this length costs the least.
+    ///
+    /// # Panics
+    /// If `args` are longer than 16 bytes.
+    pub fn call(&self, args: &[u8], result_len: u32) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+        assert!(args.len() <= CALL_ARGS_LEN_MAX, "longer arguments belong into the prepared request");
+        let Inner { compute, handle } = &*self.inner;
+        let started = Instant::now();
+        let timeout_ms = compute.wait_ms(10_000) as u16;
+        let len = result_len.max(TRAILER_LEN as u32);
+        // A buffer of exactly the result's length lets the completion ride on the data.
+        let buffer_len = if result_len == 0 { len } else { result_len };
+        let sqe = Sqe::function_call(compute.nsid(), *handle, args, buffer_len, timeout_ms);
+        let command = compute.command(sqe, CommandData::Receive(Buffer::zeroed(buffer_len as usize)));
+        let connection = compute.connection();
+        let done = connection.command_on(connection.lane(), command);
+        let (compute, id) = (compute.clone(), u64::from(*handle));
+        let sent = args.len() as u64;
+        drive(async move {
+            let outcome = done.await;
+            match finish(outcome, buffer_len) {
+                Ok((result, trailer)) => {
+                    let wire_bytes = (sent, result.len() as u64);
+                    Ok(CallOutcome { result, trailer, total: started.elapsed(), wire_bytes })
+                }
+                Err(error) => Err(compute.explain(error, id).await),
+            }
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let sqe = Sqe::function_clear(self.compute.nsid(), ClearSelect::Prepared, self.handle.into(), 0..0);
+        let connection = self.compute.connection();
+        drop(connection.command_on(connection.lane(), self.compute.command(sqe, CommandData::None)));
+    }
+}
+
+/// A handle on its way.
+struct Handle(u32);
+
+fn finish(outcome: CommandOutcome, buffer_len: u32) -> Result<(Vec<u8>, Trailer), FunctionError> {
+    let answer = outcome.result.map_err(|failure| FunctionError::command("a prepared call", failure))?;
+    let malformed = || FunctionError::Malformed {
+        what: "answer to a Call",
+        problem: "more bytes than the buffer of the Call holds".into(),
+    };
+    let got = ReceiveAnswer::from_call_result(answer.result, buffer_len).ok_or_else(malformed)?;
+    let buffer = outcome.buffer.ok_or_else(malformed)?;
+    let end = got.result_len as usize;
+    let result = buffer.get(..end).ok_or_else(malformed)?;
+    let mut trailer = Trailer::new(Outcome::Ok);
+    if got.trailer_len > 0 {
+        let bytes = buffer.get(end..end + usize::from(got.trailer_len)).ok_or_else(malformed)?;
+        trailer = Trailer::decode(bytes).map_err(|e| FunctionError::malformed("trailer", e))?;
+    }
+    if trailer.outcome != Outcome::Ok {
+        return Err(FunctionError::Failed(Box::new(trailer)));
+    }
+    Ok((result.to_vec(), trailer))
+}
