@@ -1,0 +1,30 @@
+//! Files on mounted volumes: where their bytes are on the volume, and the proof that they stay there while they are
+//! read behind the file system's back.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | [`admission`] | which files may be read at the volume at all |
+//! | [`place`] | on which disk a file system is, and where on it |
+//! | [`layout`] | what has to be read from the volume for a range of a file |
+//! | [`guard`] | whether what was read is the file's: leases, generations, checks before and after |
+//! | [`mod@file`] | the guard's system calls, and the thread that answers breaks of leases |
+//! | [`reason`] | why a file is read the plain way instead, with words and counters |
+//!
+//! Nothing here reads or writes a volume. Who does, asks [`Guard::begin`] where, and [`Guard::finish`]
+//! whether the answer counts.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod file;
+pub mod guard;
+pub mod layout;
+pub mod place;
+pub mod reason;
+
+pub use admission::{Admitted, SUPERBLOCK_LEN, admit};
+pub use file::{OpenFile, watched};
+pub use guard::{FileOps, Guard, GuardConfig, Proof, Ticket};
+pub use layout::{BlockRead, Layout, Piece};
+pub use place::{Disk, Namespace, Place};
+pub use reason::{Counters, Reason, Refusal};
