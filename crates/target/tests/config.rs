@@ -38,9 +38,16 @@ fn what_is_printed_gives_the_same_configuration() {
         name = "fast"
         path = "mem:64MiB"
         nsid = 9
+        [[export]]
+        name = "files"
+        path = "/srv/files"
+        read_only = true
+        uid = 1000
+        groups = [4, 27]
         "#,
     )
     .unwrap();
+    assert_eq!((config.exports[0].uid, config.exports[0].gid), (Some(1000), None));
     let printed = config.to_toml();
     assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
     assert!(printed.contains("transfer = \"128KiB\""), "{printed}");
@@ -109,4 +116,20 @@ fn a_volume_made_in_code_is_checked_too() {
     let settings = Settings { volumes: vec![VolumeSpec::new("a/b", "x")], ..Settings::default() };
     let error = ServeConfig::resolve(settings).unwrap_err().to_string();
     assert!(error.contains("the name `a/b` must be"), "{error}");
+}
+
+#[test]
+fn exports_are_checked_and_joined_like_volumes() {
+    let export = |name: &str| format!("[[export]]\nname = '{name}'\npath = '/srv'\n");
+    let error = resolve(&(export("a") + &export("a"))).unwrap_err();
+    assert_eq!(error, "export `a`: there are two of this name");
+    let error = resolve("[[export]]\nname = '..'\npath = '/srv'").unwrap_err();
+    assert!(error.starts_with("export `..`: a name of dots alone"), "{error}");
+    let many: String = (0..257).map(|n| export(&n.to_string())).collect();
+    assert_eq!(resolve(&many).unwrap_err(), "export: 257 exports; at most 256");
+    let file = Settings::from_toml(&(export("a") + &export("b")), "d.toml").unwrap();
+    let flags = Settings { exports: vec!["b=/other,ro".parse().unwrap()], ..Settings::default() };
+    let config = ServeConfig::resolve(file.overridden_by(flags)).unwrap();
+    let told: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.read_only)).collect();
+    assert_eq!(told, [("a", false), ("b", true)]);
 }

@@ -60,7 +60,9 @@ pub(super) fn open_file(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Resu
             FileType::Symlink => return Err(Errno::LOOP),
             _ => return Err(Errno::INVAL),
         }
-        let opened = open_beneath(dir, path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
+        // Should it become a pipe meanwhile, nothing waits. With O_PATH openat2 takes no such flag.
+        let patience = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
+        let opened = open_beneath(dir, path, flags | patience, Mode::empty())?;
         let found = status(opened.as_fd())?;
         if same_file(&seen, &found) {
             return Ok((opened, found));

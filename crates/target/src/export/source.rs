@@ -1,9 +1,9 @@
 //! An open file as input of a function: read anywhere, and known to have stayed the same.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use diskside_io::readahead::{ReadAt, ReadAtError};
 use diskside_nvme::wire::file::{FileHandle, FileOp};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -51,14 +51,30 @@ impl FileSource {
         self.len_bytes
     }
 
-    /// Reads at `offset`, and gives the number of bytes: fewer than asked for at the file's end, or anywhere.
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(&self.file.fd, &mut *buffer, offset))?)
-    }
-
     /// Whether everything read so far belongs to [`version`](Self::version). Asked after the last read.
     pub fn unchanged(&self) -> Result<(), FileError> {
         let now = status(self.file.fd.as_fd()).map_err(|errno| FileError::new(errno, self.name()))?;
         if version(&now) == self.version { Ok(()) } else { Err(FileError::changed(self.name())) }
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let rest = &mut buffer[filled..];
+            match rustix::io::pread(&self.file.fd, rest, offset.saturating_add(filled as u64)) {
+                // It ends before the length that it had when it was opened.
+                Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(ReadAtError::Io(errno.into())),
+            }
+        }
+        Ok(())
     }
 }

@@ -124,8 +124,11 @@ pub struct MalformedAnswer {
 pub struct Records<'a, T> {
     bytes: &'a [u8],
     at: usize,
-    parse: fn(&'a [u8]) -> Result<(T, usize), &'static str>,
+    parse: fn(&'a [u8]) -> Parsed<T>,
 }
+
+/// A record and its length, or what is wrong with it.
+type Parsed<T> = Result<(T, usize), &'static str>;
 
 impl FileAttributes {
     /// Flag: nothing in the file's export can be changed.
@@ -239,7 +242,7 @@ impl<'a> DirEntry<'a> {
         Records { bytes, at: 0, parse: Self::parse }
     }
 
-    fn parse(bytes: &'a [u8]) -> Result<(Self, usize), &'static str> {
+    fn parse(bytes: &'a [u8]) -> Parsed<Self> {
         let (header, rest, len) = split_record(bytes)?;
         let has_attributes = header.flags & 1 != 0;
         let (attributes, rest) = if has_attributes {
@@ -284,7 +287,7 @@ impl<'a> Export<'a> {
         Records { bytes, at: 0, parse: Self::parse }
     }
 
-    fn parse(bytes: &'a [u8]) -> Result<(Self, usize), &'static str> {
+    fn parse(bytes: &'a [u8]) -> Parsed<Self> {
         let (header, rest, len) = split_record(bytes)?;
         let number = header.number.get();
         let export = Self {

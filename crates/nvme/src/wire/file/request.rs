@@ -256,6 +256,8 @@ impl FileFlags {
     pub const READ: Self = Self(1);
     /// Open for writing.
     pub const WRITE: Self = Self(1 << 1);
+    /// Open for both.
+    pub const READ_WRITE: Self = Self(Self::READ.0 | Self::WRITE.0);
     /// Refuse what is no directory.
     pub const DIRECTORY: Self = Self(1 << 2);
     /// Do not follow a symbolic link that is the path's last name.

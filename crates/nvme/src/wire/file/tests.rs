@@ -37,8 +37,10 @@ fn every_field_stands_where_the_document_says() {
     assert_eq!(opened.handle(), HANDLE);
 }
 
-/// Each request with the bytes that differ from a header of zeroes.
-fn requests() -> Vec<(FileRequest<'static>, &'static [(usize, &'static [u8])], &'static [u8])> {
+type Case = (FileRequest<'static>, &'static [(usize, &'static [u8])], &'static [u8]);
+
+/// Each request with the bytes that differ from a header of zeroes, and what follows it.
+fn requests() -> Vec<Case> {
     const H: (usize, &[u8]) = (8, &[1, 2, 3, 4]);
     const G: (usize, &[u8]) = (16, &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
     let dir = Some(HANDLE);
