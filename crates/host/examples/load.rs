@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
             congestion_control: value("--congestion").map(str::to_owned),
             ..SocketOptions::default()
         },
-        spin: Duration::from_micros(number("--poll-us", 50)?),
+        spin: Duration::from_micros(number("--poll-us", 100)?),
         ..ConnectOptions::default()
     };
     let mut load = Load {

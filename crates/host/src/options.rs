@@ -39,7 +39,7 @@ pub struct ConnectOptions {
     pub loss_timeout: Duration,
     /// How often one request is sent again after losses and transient errors.
     pub retries_max: u8,
-    /// How long a queue's thread polls before it sleeps.
+    /// How long a queue's thread polls at most before it sleeps; less while that does not pay.
     pub spin: Duration,
     /// How the sockets are set up.
     pub socket: SocketOptions,
@@ -61,7 +61,7 @@ impl Default for ConnectOptions {
             reconnect_delay_max: Duration::from_secs(5),
             loss_timeout: Duration::from_secs(60),
             retries_max: 5,
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(100),
             socket: SocketOptions::default(),
         }
     }

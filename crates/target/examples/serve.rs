@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             Err(_) => settings.volumes.push(argument.parse()?),
         }
     }
-    settings.congestion_control = Some("reno".into());
     let target = Target::builder().config(ServeConfig::resolve(settings)?).build()?;
     let handle = target.handle();
     println!("{} at {:?}", handle.nqn(), handle.local_addresses());

@@ -52,7 +52,7 @@ pub struct Settings {
     pub reactors: Option<usize>,
     /// Cores to pin the reactors to, in order.
     pub cores: Option<Vec<usize>>,
-    /// How long a reactor polls before it sleeps, in microseconds.
+    /// How long a reactor polls at most before it sleeps, in microseconds; less while that does not pay.
     pub poll_us: Option<u32>,
     /// TCP congestion control of accepted connections, such as `reno`, `cubic` or `bbr`.
     pub congestion_control: Option<String>,
@@ -105,7 +105,7 @@ pub struct ServeConfig {
     pub reactors: usize,
     /// Cores to pin the reactors to, in order; empty: not pinned.
     pub cores: Vec<usize>,
-    /// How long a reactor polls before it sleeps, in microseconds.
+    /// How long a reactor polls at most before it sleeps, in microseconds; less while that does not pay.
     pub poll_us: u32,
     /// TCP congestion control of accepted connections; `None`: the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,7 +230,7 @@ impl ServeConfig {
                 .reactors
                 .unwrap_or_else(|| settings.cores.as_ref().map_or(1, |cores| cores.len().max(1))),
             cores: settings.cores.unwrap_or_default(),
-            poll_us: settings.poll_us.unwrap_or(50),
+            poll_us: settings.poll_us.unwrap_or(100),
             congestion_control: settings.congestion_control,
             limits: Limits::resolve(settings.limits),
             volumes: settings.volumes,

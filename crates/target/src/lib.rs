@@ -49,7 +49,8 @@
 //! | time in which a peer takes no byte of an answer | 60 s; 2 s while another connection gets no memory at all |
 //! | time that blocks are held for a slow peer | 5 ms: then they are copied and given free |
 //!
-//! A reactor polls for `poll_us` (50 µs) after something happened and then sleeps: an idle target takes no CPU time.
+//! A reactor polls for up to `poll_us` (100 µs) before it sleeps, where that pays: an idle target takes no CPU time,
+//! and one that shares its processor with busy threads does not poll.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! Each turn of its loop takes every completion that is there, lets the connections' machines and tasks go as far
 //! as they get, and hands everything that came of it to the kernel in one system call: one send per connection with
-//! all its answers, and the media's operations. Then it polls for `poll_us`, and sleeps when nothing happened.
+//! all its answers, and the media's operations. Then it polls for up to `poll_us`, and sleeps when nothing happened.
 //!
 //! A connection stays with its reactor for life. The I/O queues of one controller may live on different reactors:
 //! they share what the machines share through [`Subsystems`](diskside_nvme::controller::Subsystems), which the path

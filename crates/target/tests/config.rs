@@ -12,7 +12,7 @@ fn a_volume_is_enough() {
     assert_eq!(config.listen, ["127.0.0.1:4420".parse().unwrap()]);
     assert!(config.nqn.starts_with("nqn.2026-11.io.diskside:"));
     assert!((1..=8).contains(&config.reactors), "one for each core");
-    assert_eq!(config.poll_us, 50);
+    assert_eq!(config.poll_us, 100);
     assert!(config.hosts.is_empty());
 }
 

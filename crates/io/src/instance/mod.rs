@@ -48,7 +48,7 @@ pub struct InstanceConfig {
     pub in_flight_max: u32,
     /// Requests that may wait in the staging queue of one instance; `submit` sleeps while it is full.
     pub staging_max: usize,
-    /// How long a thread polls before it sleeps (one thread an instance only).
+    /// How long a thread polls at most before it sleeps (one thread an instance only).
     pub spin: Duration,
     /// Let a kernel thread submit, which sleeps after this long without work (`IORING_SETUP_SQPOLL`).
     pub sq_poll: Option<Duration>,
@@ -109,7 +109,7 @@ impl Default for InstanceConfig {
             threads: Threads::One,
             in_flight_max: 128,
             staging_max: 4096,
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(100),
             sq_poll: None,
             io_poll: false,
         }
