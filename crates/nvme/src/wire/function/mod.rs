@@ -8,6 +8,7 @@
 
 mod command;
 mod field;
+mod layout;
 mod log;
 mod program;
 mod request;
@@ -19,6 +20,7 @@ pub use command::{
     function_opcode,
 };
 pub use field::FieldError;
+pub use layout::{LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
 pub use log::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, ProgramDirectory, ProgramEntry, ProgramImageHeader, StatisticsEntry,
     StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
