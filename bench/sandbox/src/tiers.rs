@@ -6,11 +6,12 @@ use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Map
 use diskside_sbpf::helpers::standard;
 use diskside_sbpf::image::Image;
 use diskside_sbpf::region::RegionId;
+use diskside_sbpf_llvm::Compiler;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The tiers, slowest first.
-pub const ENGINES: [Engine; 2] = [
+pub const ENGINES: [Engine; 3] = [
     Engine {
         name: "diskside interp",
         safe: true,
@@ -23,6 +24,18 @@ pub const ENGINES: [Engine; 2] = [
             Sandboxed::prepare(task, |program| {
                 diskside_sbpf_cranelift::compile(program.optimised(), &Default::default())
                     .map(|code| Arc::new(code) as Arc<dyn Code>)
+                    .map_err(|e| e.to_string())
+            })
+        },
+    },
+    Engine {
+        name: "diskside llvm",
+        safe: true,
+        prepare: |task| {
+            Sandboxed::prepare(task, |program| {
+                let compiler = Compiler::find().ok_or("diskside-llvm is not here; bench/sandbox/run builds it")?;
+                diskside_sbpf_llvm::compile(program.optimised(), &compiler)
+                    .map(|compiled| Arc::new(compiled.code) as Arc<dyn Code>)
                     .map_err(|e| e.to_string())
             })
         },

@@ -9,10 +9,9 @@ use diskside_sbpf::image::Kind;
 use diskside_sbpf::interp::Interpreter;
 use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::region::RegionId;
-use diskside_sbpf_cranelift::{Options, compile};
 use std::sync::Arc;
 
-/// A program in its four forms. The first is the reference.
+/// A program in its forms. The first is the reference.
 pub(crate) struct Subject {
     program: Arc<Program>,
     codes: Vec<(&'static str, Arc<dyn Code>)>,
@@ -60,13 +59,11 @@ impl Subject {
         let program = Program::new(&Arc::new(image), 0, helpers)
             .map_err(|d| Refused::Verifier(d.iter().map(|d| d.to_string() + "\n").collect()))?;
         let program = Arc::new(program);
-        let compiled = |module| compile(module, &Options::default()).expect("what verifies compiles");
-        let codes: Vec<(&'static str, Arc<dyn Code>)> = vec![
+        let mut codes: Vec<(&'static str, Arc<dyn Code>)> = vec![
             ("interpreter, plain", Arc::new(program.interpreter())),
             ("interpreter, optimised", Arc::new(Interpreter::new(Arc::clone(program.optimised())))),
-            ("cranelift, plain", Arc::new(compiled(program.plain()))),
-            ("cranelift, optimised", Arc::new(compiled(program.optimised()))),
         ];
+        codes.extend(crate::forms::compiled(&program));
         Ok(Self { program, codes })
     }
 
@@ -82,7 +79,7 @@ impl Subject {
         for (i, (name, code)) in self.codes.iter().enumerate() {
             let run = || self.run_one(Arc::clone(code), input, i as u64);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
-                .map_err(|_| format!("{name}: {}", crate::last_panic()))?;
+                .map_err(|_| format!("{name}: {}", crate::harness::last_panic()))?;
             if outcome.spilled {
                 return Err(format!("{name}: wrote outside of its regions"));
             }

@@ -15,6 +15,9 @@ use std::ptr::null_mut;
 /// Bytes of remarks that are kept.
 const REMARKS_LEN_MAX: usize = 1 << 20;
 
+/// Of all that the optimiser says, what is about vectors has one of these in it.
+const ABOUT_LOOPS: [&str; 4] = ["vectorized", "cost-model", "interleav", "SLP vectorized"];
+
 /// Code for one processor.
 pub(crate) struct Target {
     machine: LLVMTargetMachineRef,
@@ -160,6 +163,9 @@ extern "C" fn on_diagnostic(info: LLVMDiagnosticInfoRef, remarks: *mut c_void) {
     unsafe {
         let remarks = &mut *remarks.cast::<Vec<u8>>();
         let text = taken(LLVMGetDiagInfoDescription(info));
+        if !ABOUT_LOOPS.iter().any(|about| text.contains(about)) {
+            return;
+        }
         if remarks.len() + text.len() < REMARKS_LEN_MAX {
             remarks.extend(text.bytes().map(|b| if b == b'\n' { b' ' } else { b }));
             remarks.push(b'\n');
