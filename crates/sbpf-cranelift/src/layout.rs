@@ -3,40 +3,55 @@
 
 use diskside_sbpf::ir::Func;
 
-/// Loop depth of every block; 0 outside of loops and for unreachable ones.
+/// The loops that each block is in.
 ///
 /// Loops are natural ones, found by the retreating edges of a depth-first walk; where control enters
-/// a loop in the middle the depth is a guess, which costs speed at most.
-pub(crate) fn loop_depths(func: &Func) -> Vec<u32> {
-    let count = func.blocks.len();
-    let successors: Vec<Vec<usize>> =
-        func.blocks.iter().map(|b| b.term.successors().map(|s| s.0 as usize).collect()).collect();
-    let mut predecessors = vec![Vec::new(); count];
-    for (from, to) in successors.iter().enumerate() {
-        for &to in to {
-            predecessors[to].push(from);
-        }
-    }
-    let mut depths = vec![0; count];
-    let mut latches_by_header = std::collections::BTreeMap::<usize, Vec<usize>>::new();
-    for (latch, header) in retreating_edges(&successors) {
-        latches_by_header.entry(header).or_default().push(latch);
-    }
-    for (header, latches) in latches_by_header {
-        // Everything that reaches a latch without passing the header is in the loop.
-        let mut inside = vec![false; count];
-        inside[header] = true;
-        let mut waiting = latches;
-        while let Some(block) = waiting.pop() {
-            if !std::mem::replace(&mut inside[block], true) {
-                waiting.extend(&predecessors[block]);
+/// a loop in the middle the answer is a guess, which costs speed at most.
+#[derive(Debug)]
+pub(crate) struct Loops {
+    /// How many; 0 outside of loops and for unreachable blocks.
+    pub(crate) depths: Vec<u32>,
+    /// The header of the innermost one.
+    pub(crate) innermost: Vec<Option<usize>>,
+}
+
+impl Loops {
+    pub(crate) fn new(func: &Func) -> Self {
+        let count = func.blocks.len();
+        let successors: Vec<Vec<usize>> =
+            func.blocks.iter().map(|b| b.term.successors().map(|s| s.0 as usize).collect()).collect();
+        let mut predecessors = vec![Vec::new(); count];
+        for (from, to) in successors.iter().enumerate() {
+            for &to in to {
+                predecessors[to].push(from);
             }
         }
-        for (depth, inside) in depths.iter_mut().zip(inside) {
-            *depth += u32::from(inside);
+        let mut depths = vec![0; count];
+        let mut innermost: Vec<Option<(usize, usize)>> = vec![None; count];
+        let mut latches_by_header = std::collections::BTreeMap::<usize, Vec<usize>>::new();
+        for (latch, header) in retreating_edges(&successors) {
+            latches_by_header.entry(header).or_default().push(latch);
         }
+        for (header, latches) in latches_by_header {
+            // Everything that reaches a latch without passing the header is in the loop.
+            let mut inside = vec![false; count];
+            inside[header] = true;
+            let mut waiting = latches;
+            while let Some(block) = waiting.pop() {
+                if !std::mem::replace(&mut inside[block], true) {
+                    waiting.extend(&predecessors[block]);
+                }
+            }
+            let len = inside.iter().filter(|b| **b).count();
+            for (block, _) in inside.into_iter().enumerate().filter(|(_, inside)| *inside) {
+                depths[block] += 1;
+                if innermost[block].is_none_or(|(least, _)| len < least) {
+                    innermost[block] = Some((len, header));
+                }
+            }
+        }
+        Self { depths, innermost: innermost.into_iter().map(|i| i.map(|(_, header)| header)).collect() }
     }
-    depths
 }
 
 /// The blocks that can be reached, each after those that lead to it but for loops.

@@ -52,7 +52,7 @@ impl Liveness {
             let mut state = live_out(block, &live_in, vars);
             needs_of_term(&block.term, &mut state);
             for (op, _) in block.ops.iter().rev() {
-                step_back(op, block, &mut state);
+                step_back(op, &mut state);
             }
             if state != live_in[i] {
                 live_in[i] = state;
@@ -80,20 +80,11 @@ impl Liveness {
         needs_of_term(&b.term, &mut state);
         let mut states = vec![state.clone()];
         for (op, _) in b.ops.iter().rev() {
-            step_back(op, b, &mut state);
+            step_back(op, &mut state);
             states.push(state.clone());
         }
         states.reverse();
         states
-    }
-}
-
-/// True when the operation can stop the program with a trap that leaves `FUEL` to be stored.
-pub(crate) fn may_trap_on_access(op: &Op) -> bool {
-    match op {
-        Op::Load { check, .. } | Op::Store { check, .. } => !matches!(check, Check::Direct(_)),
-        Op::Atomic { .. } => true,
-        _ => false,
     }
 }
 
@@ -149,16 +140,11 @@ fn needs_of_term(term: &Term, state: &mut State) {
 }
 
 /// From the state after an operation to the state before it.
-fn step_back(op: &Op, block: &Block, state: &mut State) {
+fn step_back(op: &Op, state: &mut State) {
     let dst = op.dst();
     let wanted = dst.map_or(Form::Dead, |v| state[usize::from(v.0)]);
     let r0_wanted = state[0];
     op.each_write(|v| state[usize::from(v.0)] = Form::Dead);
-    if may_trap_on_access(op) {
-        for &v in &block.reserved {
-            need(state, v, Form::Full);
-        }
-    }
     needs_of_op(op, wanted, r0_wanted, state);
     state[usize::from(Var::FUEL.0)] = Form::Full;
 }
@@ -248,7 +234,7 @@ fn low_uses(func: &Func, live_out: &[State]) -> Vec<bool> {
         };
         mark(&state, &mut found);
         for (op, _) in block.ops.iter().rev() {
-            step_back(op, block, &mut state);
+            step_back(op, &mut state);
             mark(&state, &mut found);
         }
     }

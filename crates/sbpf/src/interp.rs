@@ -88,13 +88,13 @@ impl Run<'_, '_> {
             for (op, insn) in &b.ops {
                 self.machine.at(*insn);
                 if self.show(func, Some(op), *insn, &vars).is_break() {
-                    self.machine.slice = fuel_with_reserved(func, block, &vars);
+                    self.machine.slice = vars[usize::from(Var::FUEL.0)] as i64;
                     self.machine.cancelled();
                     return (Status::Trapped, 0);
                 }
                 if self.op(op, &mut vars).is_err() {
                     if !matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill) {
-                        self.machine.slice = fuel_with_reserved(func, block, &vars);
+                        self.machine.slice = vars[usize::from(Var::FUEL.0)] as i64;
                     }
                     return (Status::Trapped, 0);
                 }
@@ -247,12 +247,6 @@ impl Run<'_, '_> {
         );
         entry.base.wrapping_add(offset as usize)
     }
-}
-
-fn fuel_with_reserved(func: &Func, block: usize, vars: &[u64]) -> i64 {
-    let reserved = &func.blocks[block].reserved;
-    let sum = reserved.iter().map(|v| vars[usize::from(v.0)]).fold(0u64, u64::wrapping_add);
-    vars[usize::from(Var::FUEL.0)].wrapping_add(sum) as i64
 }
 
 fn get(vars: &[u64], v: Value) -> u64 {

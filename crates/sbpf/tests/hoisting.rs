@@ -4,7 +4,7 @@ use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings,
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::interp::Interpreter;
-use diskside_sbpf::ir::{LoopReport, Term, Var};
+use diskside_sbpf::ir::{Check, LoopReport, Op, Term, Value, Var};
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
 
@@ -106,10 +106,12 @@ fn the_interval_of_an_or_of_large_constants_does_not_overflow() {
     }
 }
 
-/// Blocks of the optimised form that run unchecked and end with a test of the program's own.
+/// Blocks of the optimised form that read the input unchecked and end with a test of the program's own.
 fn tests_in_fast_copies(program: &Program) -> usize {
-    let fast = program.optimised().functions[0].blocks.iter().filter(|b| !b.reserved.is_empty());
-    let own = |t: &Term| matches!(t, Term::Branch { lhs, .. } if lhs.0 <= Var::FP.0);
+    let proved = |(op, _): &(Op, u32)| matches!(op, Op::Load { check: Check::Direct(RegionId::INPUT), .. });
+    let fast = program.optimised().functions[0].blocks.iter().filter(|b| b.ops.iter().any(proved));
+    let added = |v: Value| matches!(v, Value::Var(v) if v.0 >= Var::FIRST_FREE);
+    let own = |t: &Term| matches!(t, Term::Branch { lhs, rhs, .. } if lhs.0 <= Var::FP.0 && !added(*rhs));
     fast.filter(|b| own(&b.term)).count()
 }
 

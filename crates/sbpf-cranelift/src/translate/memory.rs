@@ -24,9 +24,9 @@ use std::mem::offset_of;
 pub(super) struct Regions {
     /// Host address minus program-visible address.
     displacement: BTreeMap<RegionId, Known>,
-    /// Displacements again, for each fast loop that has proved accesses: a value that lives only as
-    /// long as the loop is likelier to get a register. The loop is named by what it reserves.
-    in_loop: BTreeMap<(Vec<Var>, RegionId), Variable>,
+    /// Displacements again, for each innermost loop that has proved accesses: a value that lives only as
+    /// long as the loop is likelier to get a register. The loop is named by its header.
+    in_loop: BTreeMap<(usize, RegionId), Variable>,
     /// Where `r10` points to, when the frame is accessed by it.
     frame: Option<clif::Value>,
     /// For an access of this size: the first offset at which it would leave the region.
@@ -134,17 +134,18 @@ impl Translator<'_> {
         self.b.ins().isub(base, window)
     }
 
-    /// Finds the fast loops' proved accesses. Outside of its loop such a displacement is the common one.
+    /// Finds the loops' proved accesses. Outside of its loop such a displacement is the common one.
     pub(super) fn declare_loop_regions(&mut self) {
         let func = self.func;
-        for block in func.blocks.iter().filter(|b| !b.reserved.is_empty()) {
+        for (block, header) in func.blocks.iter().zip(self.loops.innermost.clone()) {
+            let Some(header) = header.filter(|_| !block.cold) else { continue };
             for (op, _) in &block.ops {
                 if let Op::Load { check: Check::Direct(region), base, .. }
                 | Op::Store { check: Check::Direct(region), base, .. } = *op
                     && base != Var::FP
                     && region != RegionId::HEAP
                 {
-                    let key = (block.reserved.clone(), region);
+                    let key = (header, region);
                     if !self.regions.in_loop.contains_key(&key) {
                         let common = self.recall(self.regions.displacement[&region]);
                         let variable = self.b.declare_var(types::I64);
@@ -156,14 +157,16 @@ impl Translator<'_> {
         }
     }
 
-    /// Where a fast loop is entered, loads its displacements.
+    /// Where a loop is entered, loads its displacements.
     pub(super) fn enter_loop(&mut self, from: usize, to: BlockId) {
-        let reserved = &self.func.blocks[to.0 as usize].reserved;
-        let outside = &self.func.blocks[from].reserved;
-        if reserved.get(1..) != Some(&outside[..]) {
+        let header = to.0 as usize;
+        let is_entry = self.loops.innermost[header] == Some(header)
+            && self.loops.innermost[from] != Some(header)
+            && self.loops.depths[from] < self.loops.depths[header];
+        if !is_entry {
             return;
         }
-        let all = self.regions.in_loop.iter().filter(|(key, _)| key.0 == *reserved);
+        let all = self.regions.in_loop.iter().filter(|(key, _)| key.0 == header);
         let all: Vec<(RegionId, Variable)> = all.map(|(key, v)| (key.1, *v)).collect();
         for (region, variable) in all {
             let x = self.load_displacement(region);
@@ -201,7 +204,7 @@ impl Translator<'_> {
             return frame;
         }
         let base = self.read_full(base);
-        let in_loop = self.regions.in_loop.get(&(self.reserved.clone(), region));
+        let in_loop = self.in_loop.and_then(|header| self.regions.in_loop.get(&(header, region)));
         if let Some(&variable) = in_loop {
             let displacement = self.b.use_var(variable);
             return self.b.ins().iadd(displacement, base);

@@ -10,7 +10,7 @@ mod choice;
 mod float;
 mod memory;
 
-use crate::layout::{loop_depths, reverse_postorder};
+use crate::layout::{Loops, reverse_postorder};
 use crate::liveness::{Form, Liveness, State};
 use crate::runtime::{CALL_CONV, Runtime};
 use choice::{Choice, choices};
@@ -56,9 +56,9 @@ pub(crate) fn translate(
         access_trap: None,
         plain_trap: None,
         liveness,
-        reserved: Vec::new(),
+        in_loop: None,
         cold: false,
-        depths: loop_depths(func),
+        loops: Loops::new(func),
         choices: choices(func),
         before: State::new(),
         after: State::new(),
@@ -88,7 +88,6 @@ fn counts_edges(func: &Func) -> bool {
         let reads_at_end = matches!(b.term, Term::Branch { lhs, rhs, .. }
             if lhs == Var::FUEL || rhs == Value::Var(Var::FUEL));
         reads_at_end
-            || !b.reserved.is_empty()
             || b.ops.iter().any(|(op, _)| match op {
                 Op::CallHelper { .. } | Op::CallLocal { .. } => false,
                 op => {
@@ -123,12 +122,12 @@ struct Translator<'a> {
     /// Where a trap goes that has left the right fuel in the machine.
     plain_trap: Option<clif::Block>,
     liveness: Liveness,
-    /// What the current block reserves.
-    reserved: Vec<Var>,
+    /// The innermost loop that the current block is in, by its header.
+    in_loop: Option<usize>,
     /// Whether the current block rarely runs.
     cold: bool,
-    /// Loop depth of each block.
-    depths: Vec<u32>,
+    /// Loops of each block.
+    loops: Loops,
     /// Which blocks end in a selection instead of a branch.
     choices: Vec<Option<Choice>>,
     /// Forms before the current operation.
@@ -203,7 +202,7 @@ impl Translator<'_> {
         let block = &func.blocks[index];
         self.b.switch_to_block(self.blocks[index]);
         self.cold = block.cold;
-        self.reserved.clone_from(&block.reserved);
+        self.in_loop = self.loops.innermost[index];
         if block.cold {
             self.b.set_cold_block(self.blocks[index]);
         }
@@ -220,7 +219,7 @@ impl Translator<'_> {
         self.term(&block.term, self.choices[index]);
         if let Some(trap) = self.access_trap.take() {
             self.enter_block(trap);
-            self.store_fuel_with_reserved(index);
+            self.store_fuel();
             self.return_trapped();
         }
     }
@@ -288,7 +287,7 @@ impl Translator<'_> {
     fn is_rarer(&self, a: BlockId, b: BlockId) -> bool {
         let frequency = |block: BlockId| {
             let i = block.0 as usize;
-            (!self.func.blocks[i].cold, self.depths[i])
+            (!self.func.blocks[i].cold, self.loops.depths[i])
         };
         frequency(a) < frequency(b)
     }
@@ -387,18 +386,6 @@ impl Translator<'_> {
 
     fn store_fuel(&mut self) {
         let fuel = self.b.use_var(self.full[usize::from(Var::FUEL.0)]);
-        self.store_machine(fuel, offset_of!(Machine, slice));
-    }
-
-    fn store_fuel_with_reserved(&mut self, block: usize) {
-        if !self.counts {
-            return;
-        }
-        let mut fuel = self.b.use_var(self.full[usize::from(Var::FUEL.0)]);
-        for v in &self.func.blocks[block].reserved {
-            let paid = self.b.use_var(self.full[usize::from(v.0)]);
-            fuel = self.b.ins().iadd(fuel, paid);
-        }
         self.store_machine(fuel, offset_of!(Machine, slice));
     }
 

@@ -55,10 +55,9 @@ impl FunctionEmitter<'_> {
         self.define_as(width, dst, x);
     }
 
-    /// Fuel and the counters of trips are not negative when one is taken off: below zero, control
-    /// leaves for a refill or for the guard.
+    /// Fuel is not negative when one is taken off: below zero, control leaves for a refill.
     fn counts_down(&self, dst: Var, lhs: Var, rhs: Value) -> bool {
-        dst == lhs && rhs == Value::Imm(1) && (dst == Var::FUEL || self.block.reserved.contains(&dst))
+        dst == lhs && rhs == Value::Imm(1) && dst == Var::FUEL
     }
 
     pub(super) fn neg(&mut self, width: Width, dst: Var, src: Var) {

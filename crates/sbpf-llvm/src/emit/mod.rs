@@ -6,7 +6,8 @@
 //! - A proved access is an element address from its region's base, in bounds; regions are disjoint
 //!   memory, which the accesses say by alias scopes.
 //! - 32-bit values stay 32-bit: see `narrow`.
-//! - The counter of trips and the fuel are counted down without wrapping, and say so.
+//! - Fuel is counted down without wrapping, and says so. Fast loops end when a variable that they step
+//!   equals a limit, which LLVM counts by itself.
 //!
 //! Every fact that LLVM is told is one that the checked IR proves; each is stated where it is emitted.
 //! Regions that others may write at the same time are accessed by volatile operations, which LLVM may
@@ -258,7 +259,7 @@ impl<'a> FunctionEmitter<'a> {
         self.term(self.block.term);
         if let Some(trap) = self.access_trap.take() {
             self.label(&trap);
-            self.store_fuel_with_reserved();
+            self.store_fuel();
             self.return_trapped();
         }
     }
@@ -392,16 +393,6 @@ impl<'a> FunctionEmitter<'a> {
 
     fn store_fuel(&mut self) {
         let fuel = self.read_full(Var::FUEL);
-        self.store_machine(&fuel, offset_of!(Machine, slice));
-    }
-
-    fn store_fuel_with_reserved(&mut self) {
-        let mut fuel = self.read_full(Var::FUEL);
-        for &v in &self.block.reserved {
-            // As it was paid: the state of `narrow` is that of the block's end, so read all of it.
-            let paid = self.value(format_args!("load i64, ptr %v{}", v.0));
-            fuel = self.value(format_args!("add i64 {fuel}, {paid}"));
-        }
         self.store_machine(&fuel, offset_of!(Machine, slice));
     }
 

@@ -30,12 +30,7 @@ impl fmt::Display for Func {
 }
 
 fn block(f: &mut fmt::Formatter<'_>, id: BlockId, b: &Block) -> fmt::Result {
-    write!(f, "{id}:{}", if b.cold { " (cold)" } else { "" })?;
-    if !b.reserved.is_empty() {
-        write!(f, " reserved")?;
-        b.reserved.iter().try_for_each(|v| write!(f, " {v}"))?;
-    }
-    writeln!(f)?;
+    writeln!(f, "{id}:{}", if b.cold { " (cold)" } else { "" })?;
     for (op, insn) in &b.ops {
         writeln!(f, "  {insn:>5}  {op}")?;
     }

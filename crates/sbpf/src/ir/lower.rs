@@ -158,7 +158,7 @@ impl<'a> FunctionLowering<'a> {
             }
             _ => Term::Jump(BlockId(block.successors[0] as u32 + 1)),
         };
-        self.blocks[index + 1] = Block { ops, term, term_insn, cold: false, reserved: Vec::new() };
+        self.blocks[index + 1] = Block { ops, term, term_insn, cold: false };
     }
 
     /// A block on a retreating edge that pays for it.
@@ -262,7 +262,7 @@ impl Block {
     /// A block without operations.
     #[must_use]
     pub fn empty(term_insn: u32, term: Term) -> Self {
-        Self { ops: Vec::new(), term, term_insn, cold: false, reserved: Vec::new() }
+        Self { ops: Vec::new(), term, term_insn, cold: false }
     }
 }
 

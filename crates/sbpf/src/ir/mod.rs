@@ -15,10 +15,10 @@
 //! - An [`Check::Direct`] access lies inside its region whenever control reaches it. Lowering proves
 //!   it for constant stack and context offsets, `opt` by a guard. This is the trusted part.
 //! - [`Check::Hinted`] is a hint: a wrong region costs speed only.
-//! - When an operation of a block traps, the budget left is `FUEL` plus the variables in the block's
-//!   `reserved` list: fast loops pay for several trips in advance.
-//! - On entry of a [`Op::Refill`], `FUEL` is -1 and nothing is reserved. Before a call nothing is
-//!   reserved either; when a call or a refill traps, `Machine::slice` already holds what is left.
+//! - When an operation traps, the budget left is `FUEL`. Fast loops that pay for several trips in
+//!   advance have no operation that traps, looks at the budget or calls.
+//! - On entry of a [`Op::Refill`], `FUEL` is -1. When a call or a refill traps, `Machine::slice` already
+//!   holds what is left.
 
 pub mod display;
 pub mod lower;
@@ -85,8 +85,6 @@ pub struct Block {
     pub term_insn: u32,
     /// True where control comes rarely: refills, slow copies' entries.
     pub cold: bool,
-    /// Trip counters of the fast loops around this block: edges paid in advance.
-    pub reserved: Vec<Var>,
 }
 
 /// A value: a variable or a constant.
@@ -255,6 +253,16 @@ pub struct LoopReport {
 }
 
 impl Op {
+    /// Whether it is an access that can stop the program.
+    #[must_use]
+    pub fn may_trap_on_access(&self) -> bool {
+        match self {
+            Self::Load { check, .. } | Self::Store { check, .. } => !matches!(check, Check::Direct(_)),
+            Self::Atomic { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The variable that the operation writes, besides the fixed ones of calls.
     #[must_use]
     pub fn dst(&self) -> Option<Var> {

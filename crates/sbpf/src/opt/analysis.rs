@@ -1,8 +1,8 @@
 //! What one loop does to its variables and memory, trip by trip.
 
-use super::exits::{self, ExitTest};
 use super::graph::{Graph, Loop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
+use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
 use crate::ir::{BlockId, Check, Func, Op, Var};
 use crate::region::RegionId;
@@ -15,14 +15,14 @@ pub(super) struct Plan {
     pub(super) constraints: Vec<Constraint>,
     /// `(var, of, plus)`: `var == of + plus` must hold on entry.
     pub(super) equalities: BTreeSet<(Var, Var, i64)>,
-    /// Tests that the fast copy makes only when its trips are used up.
-    pub(super) exits: Vec<ExitTest>,
     /// Accesses that they cover: block and index of the operation.
     pub(super) covered: BTreeMap<(BlockId, usize), RegionId>,
     /// Accesses in the loop, those of inner loops not counted.
     pub(super) accesses: u32,
-    /// Whether there are loops inside.
-    pub(super) has_inner: bool,
+    /// Variables that can count the trips, best first.
+    pub(super) counters: Vec<Counter>,
+    /// A test of the loop's own that tells how many trips are left.
+    pub(super) exit_test: Option<(ExitTest, Tested)>,
     /// Why accesses were left out.
     pub(super) why: Vec<String>,
 }
@@ -68,10 +68,10 @@ pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Pla
     // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
     // that it had never had; so it ends.
     loop {
-        let mut pass = body.pass(&hypotheses);
+        let pass = body.pass(&hypotheses);
         if !revise(&mut hypotheses, &mut refuted, &pass) {
             let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or((0, 0))).collect::<Vec<_>>();
-            return Some(plan(&body, &deltas, &mut pass));
+            return Some(plan(&body, &deltas, &pass));
         }
     }
 }
@@ -82,11 +82,6 @@ fn step_of(v: Var, pass: &Pass) -> Option<(i64, i64)> {
         Form::Linear(l) if l.terms == [(v, 1)] => Some((l.lo, l.hi)),
         _ => None,
     }
-}
-
-/// The same, when it is always the same.
-fn exact_step_of(v: Var, pass: &Pass) -> Option<i64> {
-    step_of(v, pass).filter(|s| s.0 == s.1).map(|s| s.0)
 }
 
 /// Confronts the hypotheses with what a trip does. True when one had to change.
@@ -103,7 +98,8 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
         match hypotheses.of[v] {
             Hypothesis::Varies => {}
             Hypothesis::Equals { of, plus } => {
-                let holds = exact_step_of(of, pass)
+                let holds = pass
+                    .exact_step(of)
                     .and_then(|step| step.checked_add(plus))
                     .is_some_and(|c| latch.is_some_and(|l| l.terms == [(of, 1)] && (l.lo, l.hi) == (c, c)));
                 if !holds {
@@ -117,7 +113,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
                 Some(Linear { terms, lo, hi }) if lo == hi && matches!(terms[..], [(_, 1)]) && !*refuted => {
                     // It takes over another variable's value of this trip.
                     let of = terms[0].0;
-                    match exact_step_of(of, pass).and_then(|step| lo.checked_sub(step)) {
+                    match pass.exact_step(of).and_then(|step| lo.checked_sub(step)) {
                         Some(plus) => proposals.push((v, Hypothesis::Equals { of, plus })),
                         None => varies.push(v),
                     }
@@ -146,8 +142,8 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
     !varies.is_empty()
 }
 
-fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &mut Pass) -> Plan {
-    let mut plan = Plan { has_inner: !body.inner_headers.is_empty(), accesses: body.accesses, ..Plan::default() };
+fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
+    let mut plan = Plan { accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
         let Some(region) = access.region else {
@@ -169,14 +165,6 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &mut Pass) -> Plan {
             }
             None => plan.why.push(format!("insn {}: too many different addresses in this loop", access.insn)),
         }
-    }
-    if !plan.covered.is_empty() {
-        let mut conditions = std::mem::take(&mut pass.conditions);
-        for (test, rests_on) in exits::find(body, pass, deltas, &mut conditions) {
-            plan.exits.push(test);
-            needed.extend(rests_on);
-        }
-        pass.conditions = conditions;
     }
     // A condition's own form may rest on others.
     let mut done = Conditions::new();
@@ -204,6 +192,9 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &mut Pass) -> Plan {
             }
         }
     }
+    plan.exit_test = trips::exit_test(body, pass, &done);
+    let tested = plan.exit_test.as_ref().and_then(|(test, _)| test.of.terms.first());
+    plan.counters = trips::counters(body, pass, &done, tested.map(|t| t.0));
     plan
 }
 
@@ -239,6 +230,21 @@ fn constrain(
 }
 
 impl Pass {
+    /// How much a variable's header value changes in a trip, when it is always the same.
+    pub(super) fn exact_step(&self, v: Var) -> Option<i64> {
+        step_of(v, self).filter(|s| s.0 == s.1).map(|s| s.0)
+    }
+
+    /// Whether a condition says no more than that a value fits its low half.
+    pub(super) fn is_about_width(&self, condition: usize) -> bool {
+        matches!(self.conditions[condition], Condition::Fits { .. })
+    }
+
+    /// How much a form changes in a trip, when it is always the same.
+    pub(super) fn step_of_form(&self, form: &Linear) -> Option<i64> {
+        form.terms.iter().try_fold(0i64, |sum, &(v, c)| sum.checked_add(self.exact_step(v)?.checked_mul(c)?))
+    }
+
     /// What the steps of a form's variables rest on.
     pub(super) fn conditions_of_steps(&self, form: &Linear) -> Conditions {
         form.terms.iter().flat_map(|&(v, _)| self.latch.conditions(v)).copied().collect()
@@ -252,7 +258,7 @@ pub(super) struct Body<'a> {
     pub(super) the_loop: &'a Loop,
     pub(super) order: Vec<BlockId>,
     /// Headers of loops inside, with the variables that these write.
-    inner_headers: BTreeMap<BlockId, BTreeSet<Var>>,
+    pub(super) inner_headers: BTreeMap<BlockId, BTreeSet<Var>>,
     /// Blocks of loops inside.
     pub(super) inner: BTreeSet<BlockId>,
     accesses: u32,
@@ -260,7 +266,7 @@ pub(super) struct Body<'a> {
 
 /// What one trip does.
 pub(super) struct Pass {
-    /// Before the next trip.
+    /// When it goes back to the header.
     pub(super) latch: State,
     /// At the end of each block.
     pub(super) at_end: BTreeMap<BlockId, State>,
@@ -298,8 +304,8 @@ impl<'a> Body<'a> {
             }
         }
         for b in body.order.iter().filter(|b| !body.inner.contains(b)) {
-            let is_access = |op: &Op| matches!(op, Op::Load { .. } | Op::Store { .. } | Op::Atomic { .. });
-            body.accesses += func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| is_access(op)).count() as u32;
+            body.accesses +=
+                func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| op.may_trap_on_access()).count() as u32;
         }
         Some(body)
     }

@@ -21,6 +21,13 @@ pub(super) struct Loop {
     pub(super) blocks: BTreeSet<BlockId>,
 }
 
+/// A loop and the loops inside it.
+#[derive(Debug)]
+pub(super) struct Nest {
+    pub(super) the_loop: Loop,
+    pub(super) inner: Vec<Nest>,
+}
+
 impl Graph {
     pub(super) fn new(func: &Func) -> Self {
         let n = func.blocks.len();
@@ -107,11 +114,19 @@ impl Graph {
         Some(Loop { header, blocks })
     }
 
-    /// Headers of all natural loops, inner loops before the loops around them.
-    pub(super) fn loop_headers(&self) -> Vec<BlockId> {
+    /// All natural loops, each with those inside it.
+    pub(super) fn loop_nests(&self) -> Vec<Nest> {
         let mut loops: Vec<Loop> = self.order.iter().filter_map(|&b| self.natural_loop(b)).collect();
-        loops.sort_by_key(|l| l.blocks.len());
-        loops.into_iter().map(|l| l.header).collect()
+        loops.sort_by_key(|l| std::cmp::Reverse(l.blocks.len()));
+        let mut nests: Vec<Nest> = Vec::new();
+        for the_loop in loops {
+            let mut siblings = &mut nests;
+            while let Some(around) = siblings.iter().position(|n| n.the_loop.blocks.contains(&the_loop.header)) {
+                siblings = &mut siblings[around].inner;
+            }
+            siblings.push(Nest { the_loop, inner: Vec::new() });
+        }
+        nests
     }
 }
 

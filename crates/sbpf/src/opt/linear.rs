@@ -64,6 +64,11 @@ impl Form {
         }
     }
 
+    /// By how much it differs from the header's value of a variable, when that is constant.
+    pub(super) fn offset_from(&self, v: Var) -> Option<i64> {
+        self.linear().filter(|l| l.terms == [(v, 1)] && l.lo == l.hi).map(|l| l.lo)
+    }
+
     fn linear(&self) -> Option<&Linear> {
         match self {
             Self::Any => None,

@@ -1,27 +1,31 @@
 //! The optimiser: from a check at every access to checks before loops.
 //!
-//! For each loop, inner ones first, `analysis` finds out how addresses move from trip to trip.
-//! Where they move by bounded steps, `version` puts a guard before the loop that computes for how
-//! many trips every access stays inside its region, and a copy of the loop that runs that many trips
-//! without checks and without paying for each trip. When the guard proves nothing, the original loop
-//! runs, so a trap is always the checked one.
+//! `analysis` finds out how addresses move from trip to trip of a loop. Where they move by bounded
+//! steps, `version` puts a guard before the loop that computes for how many trips every access stays
+//! inside its region, and lets a fast form of the loop run that many trips without checks and, where it
+//! can, without paying for each trip. When the guard proves nothing, a slow form runs, which is the loop
+//! as it was, so a trap is always the checked one.
+//!
+//! Outer loops come first: each outermost loop that can have a guard is copied once, and the loops
+//! inside it find their slow forms in that copy. So code grows to twice its size at most, however deep
+//! loops are nested.
 //!
 //! The analysis is trusted: what it calls proved is not checked again by compiled code. The
 //! interpreter checks it again, and the differential tests run both forms.
 
 mod analysis;
-mod exits;
 mod graph;
+mod guard;
 mod linear;
+mod trips;
 mod version;
 
-use crate::ir::{Func, LoopReport, Module};
-use graph::Graph;
+use crate::ir::{Block, Func, LoopReport, Module, Term};
+use graph::{Graph, Nest};
+use version::{Inner, Twins};
 
 /// Beyond this many operations a function is left as it is.
 const OPS_MAX: usize = 50_000;
-/// How much versioning may multiply a function.
-const GROWTH_MAX: usize = 12;
 
 /// The module with checks hoisted out of loops.
 #[must_use]
@@ -32,38 +36,79 @@ pub fn optimise(module: &Module) -> Module {
 }
 
 fn optimise_function(func: &mut Func) {
-    let limit = (size(func) * GROWTH_MAX).min(OPS_MAX);
-    for header in Graph::new(func).loop_headers() {
-        let graph = Graph::new(func);
-        let Some(the_loop) = graph.natural_loop(header) else {
-            continue;
-        };
-        let mut report = LoopReport {
-            insn: version::first_insn(func, header),
-            accesses: 0,
-            unchecked: 0,
-            hoisted: false,
-            why: Vec::new(),
-        };
-        let grown: usize = the_loop.blocks.iter().map(|b| func.blocks[b.0 as usize].ops.len() + 1).sum();
-        if size(func) + grown > limit {
-            report.why.push("the function would grow too much".into());
-        } else if let Some(plan) = analysis::analyse(func, &graph, &the_loop) {
+    for nest in Graph::new(func).loop_nests() {
+        hoist(func, &nest, None);
+    }
+    func.loops.sort_by_key(|l| l.insn);
+    drop_unreachable(func);
+}
+
+/// Hoists checks out of a loop and the loops inside. `slow` has the copies of its blocks, if it lies in
+/// a loop that was copied.
+fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
+    let the_loop = &nest.the_loop;
+    let mut report = LoopReport {
+        insn: version::first_insn(func, the_loop.header),
+        accesses: 0,
+        unchecked: 0,
+        hoisted: false,
+        why: Vec::new(),
+    };
+    let plan = analysis::analyse(func, &Graph::new(func), the_loop);
+    match &plan {
+        Some(plan) => {
             report.accesses = plan.accesses;
             report.unchecked = plan.covered.len() as u32;
             report.hoisted = !plan.covered.is_empty();
             report.why.clone_from(&plan.why);
-            if report.hoisted {
-                version::version(func, &the_loop, &plan);
-            }
-        } else {
-            report.why.push("control enters the loop in the middle".into());
         }
-        func.loops.push(report);
+        None => report.why.push("control enters the loop in the middle".into()),
     }
-    func.loops.sort_by_key(|l| l.insn);
+    let grown: usize = the_loop.blocks.iter().map(|b| size(&func.blocks[b.0 as usize])).sum();
+    if report.hoisted && slow.is_none() && func.blocks.iter().map(size).sum::<usize>() + grown > OPS_MAX {
+        report.why.push("the function would grow too much".into());
+        (report.hoisted, report.unchecked) = (false, 0);
+    }
+    let plan = plan.filter(|_| report.hoisted);
+    func.loops.push(report);
+    let Some(plan) = plan else {
+        nest.inner.iter().for_each(|inner| hoist(func, inner, slow));
+        return;
+    };
+    let copied = slow.is_none().then(|| version::copy(func, the_loop));
+    let twins = slow.or(copied.as_ref()).expect("one or the other");
+    let mut inner_loops = Vec::new();
+    for inner in &nest.inner {
+        let first = func.blocks.len() as u32;
+        hoist(func, inner, Some(twins));
+        inner_loops.push(Inner { header: inner.the_loop.header, added: first..func.blocks.len() as u32 });
+    }
+    version::version(func, the_loop, &plan, twins, &inner_loops, copied.is_some());
 }
 
-fn size(func: &Func) -> usize {
-    func.blocks.iter().map(|b| b.ops.len() + 1).sum()
+fn size(block: &Block) -> usize {
+    block.ops.len() + 1
+}
+
+/// Removes blocks that nothing leads to any more.
+fn drop_unreachable(func: &mut Func) {
+    let order_of = Graph::new(func).order_of;
+    let mut new_ids = Vec::with_capacity(order_of.len());
+    let mut next = 0;
+    for reachable in &order_of {
+        new_ids.push(crate::ir::BlockId(next));
+        next += u32::from(reachable.is_some());
+    }
+    let mut reachable = order_of.iter().map(Option::is_some);
+    func.blocks.retain(|_| reachable.next().expect("one for each block"));
+    for block in &mut func.blocks {
+        match &mut block.term {
+            Term::Jump(to) => *to = new_ids[to.0 as usize],
+            Term::Branch { then, otherwise, .. } => {
+                *then = new_ids[then.0 as usize];
+                *otherwise = new_ids[otherwise.0 as usize];
+            }
+            Term::Return => {}
+        }
+    }
 }

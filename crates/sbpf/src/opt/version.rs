@@ -1,53 +1,123 @@
-//! Two copies of a loop under one guard.
+//! A fast and a slow form of a loop under one guard.
 //!
 //! ```text
-//!            entry                      guard:  T = most trips that all constraints allow, and FUEL
+//!            entry                      guard:  T = most trips that every constraint allows
 //!              |                                if none: slow
-//!            guard <-------------+              FUEL -= T          (pays T retreating edges)
+//!            guard <-------------+              limit = where the counter is after T + 1 trips
 //!           /     \              |
-//!        slow      fast          |      fast latch:  T -= 1; if T < 0 goto again; goto fast
-//!        loop      loop          |      again:       FUEL -= 1 (refill when it is out)
-//!          \        | \--again---+      fast exit:   FUEL += T          (what was not used)
+//!        slow      fast          |      fast latch:  counter != limit ? goto fast : goto stop
+//!        loop      loop          |      stop:        the loop's own exit test, if it was left out;
+//!          \        | \---stop---+                   pays for the edge; goto guard
 //!           \      exits
 //!            after
 //! ```
-//! Tests that end the loop and whose outcome the guard can tell ([`super::exits`]) are left out of the
-//! fast copy: `T` is at most the trips after which they say "another", and the one before the fast latch
-//! is made between it and `again`.
+//! The counter is a variable that the loop steps anyway; a loop without one counts `T` down.
 //!
-//! The guard runs again after at most a slice of trips, so deadline and cancellation stay prompt.
-//! `T` is paid in advance, but nothing inside may see that: before a call and before a refill of an
-//! inner loop, `T` goes back to `FUEL` (the fast copy then meets its guard at the next latch).
+//! A *prepaid* loop takes `T` retreating edges from `FUEL` in the guard and gives back what it did not
+//! use at each exit. Nothing inside may see that: so a loop is prepaid only when its fast form has no
+//! call and no access that can trap; and before a refill of an inner loop all goes back to `FUEL`, and
+//! the limit is set to this very trip. Any other loop pays for each trip, as it did.
 //!
-//! Loops are versioned from the inside out, so the blocks made here know of no outer trip counter;
-//! versioning an outer loop adds its own to whatever it copies.
+//! A guard admits at most a slice of trips, so deadline and cancellation stay prompt.
 
-use super::analysis::{Constraint, Plan, Within};
-use super::exits::{ExitTest, Stays};
-use super::graph::Loop;
+use super::analysis::Plan;
+use super::graph::{Graph, Loop};
+use super::guard::Guard;
+use super::trips::{Counter, Tested};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::lower::{charge, is_negative, out_of_fuel};
 use crate::ir::{BinOp, Block, BlockId, Check, Func, Op, Term, Value, Var};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-/// Adds the fast copy of a loop. The blocks of the loop become the slow copy.
-pub(super) fn version(func: &mut Func, the_loop: &Loop, plan: &Plan) {
-    let entries = entries(func, the_loop);
-    let mut versioning = Versioning {
-        trips: fresh(func),
-        scratch: [fresh(func), fresh(func), fresh(func)],
-        insn: first_insn(func, the_loop.header),
-        func,
-        copies: BTreeMap::new(),
-    };
-    versioning.copy(the_loop, plan);
-    let guard = versioning.guard(the_loop.header, plan);
-    versioning.fix_copies(the_loop, guard, plan);
-    for (block, edge) in entries {
-        retarget(&mut func.blocks[block.0 as usize].term, edge, guard);
+/// From blocks to their slow copies.
+pub(super) type Twins = BTreeMap<BlockId, BlockId>;
+
+/// A loop inside, which has its final form.
+#[derive(Clone, Debug)]
+pub(super) struct Inner {
+    pub(super) header: BlockId,
+    /// Blocks that were added for it.
+    pub(super) added: Range<u32>,
+}
+
+/// Copies the blocks of a loop; the copies lead to each other, and out of the loop as the originals.
+pub(super) fn copy(func: &mut Func, the_loop: &Loop) -> Twins {
+    let first = func.blocks.len() as u32;
+    let twins: Twins = the_loop.blocks.iter().copied().zip((first..).map(BlockId)).collect();
+    for &b in &the_loop.blocks {
+        let mut twin = func.blocks[b.0 as usize].clone();
+        twin.cold = true;
+        for s in twin.term.successors().collect::<BTreeSet<_>>() {
+            if let Some(&to) = twins.get(&s) {
+                retarget(&mut twin.term, s, to);
+            }
+        }
+        func.blocks.push(twin);
     }
-    for b in &the_loop.blocks {
-        func.blocks[b.0 as usize].cold = true;
+    twins
+}
+
+/// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. `outermost`
+/// when the twins are of this loop and not of one around it.
+pub(super) fn version(
+    func: &mut Func,
+    the_loop: &Loop,
+    plan: &Plan,
+    twins: &Twins,
+    inner_loops: &[Inner],
+    outermost: bool,
+) {
+    for (&(b, i), &region) in &plan.covered {
+        if let (Op::Load { check, .. } | Op::Store { check, .. }, _) = &mut func.blocks[b.0 as usize].ops[i] {
+            *check = Check::Direct(region);
+        }
+    }
+    let header = the_loop.header;
+    let now = Graph::new(func).natural_loop(header).expect("it still loops").blocks;
+    let entries: Vec<BlockId> = (0..func.blocks.len() as u32)
+        .map(BlockId)
+        .filter(|b| !now.contains(b) && func.blocks[b.0 as usize].term.successors().any(|s| s == header))
+        .collect();
+    let prepaid = !now.iter().flat_map(|b| &func.blocks[b.0 as usize].ops).any(|(op, _)| sees_fuel(op));
+    let limited = prepaid || plan.constraints.iter().any(|c| c.step != (0, 0));
+    let mut versioning = Versioning { insn: first_insn(func, header), func, header, inner_loops, now };
+    let count = limited.then(|| versioning.choose_counter(plan, prepaid));
+    // Without a test at its start a fast loop ends in the slow form, which must not be that of a loop
+    // around it.
+    let may_leave_out = |tested: &Tested| outermost || matches!(tested, Tested::AtLatch(_));
+    let counts_up = matches!(count, Some(Count::Up { .. }));
+    let test = plan.exit_test.as_ref().filter(|(_, tested)| counts_up && may_leave_out(tested));
+    // The guard comes last and the way back to it first: this block stands for it.
+    let guard = versioning.push(Block::empty(versioning.insn, Term::Return));
+    if prepaid {
+        let count = count.as_ref().expect("a prepaid loop is limited");
+        versioning.give_back_at_refills(count);
+        versioning.give_back_at_exits(count);
+    }
+    versioning.make_latches(count.as_ref(), test.map(|t| &t.1), prepaid, guard);
+    let has_inner = !inner_loops.is_empty();
+    let first = Guard {
+        func: versioning.func,
+        insn: versioning.insn,
+        plan,
+        slow: twins[&header],
+        fast: header,
+        count: count.as_ref(),
+        test,
+        prepaid,
+        has_inner,
+    }
+    .make();
+    func.blocks[guard.0 as usize].term = Term::Jump(first);
+    for b in entries {
+        retarget(&mut func.blocks[b.0 as usize].term, header, guard);
+    }
+    if outermost && has_inner {
+        // What fell back on the slow form for the sake of an inner loop may be fast in the next trip.
+        for twin in twins.values() {
+            retarget(&mut func.blocks[twin.0 as usize].term, twins[&header], guard);
+        }
     }
 }
 
@@ -57,19 +127,17 @@ pub(super) fn first_insn(func: &Func, b: BlockId) -> u32 {
     block.ops.first().map_or(block.term_insn, |(_, insn)| *insn)
 }
 
-fn fresh(func: &mut Func) -> Var {
-    func.vars += 1;
-    Var(func.vars - 1)
+/// How the fast form knows its last trip.
+pub(super) enum Count {
+    /// By a variable of the loop, which has the value of `limit` after the last trip.
+    Up { counter: Counter, limit: Var },
+    /// By a variable that is below 0 after the last trip.
+    Down { trips: Var },
 }
 
-/// Blocks outside the loop that go to its header.
-fn entries(func: &Func, the_loop: &Loop) -> Vec<(BlockId, BlockId)> {
-    (0..func.blocks.len() as u32)
-        .map(BlockId)
-        .filter(|b| !the_loop.blocks.contains(b))
-        .filter(|b| func.blocks[b.0 as usize].term.successors().any(|s| s == the_loop.header))
-        .map(|b| (b, the_loop.header))
-        .collect()
+/// Whether an operation looks at `FUEL`, or ends the program with what is in it.
+fn sees_fuel(op: &Op) -> bool {
+    op.may_trap_on_access() || matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. })
 }
 
 fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
@@ -90,11 +158,11 @@ fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
 
 struct Versioning<'f> {
     func: &'f mut Func,
-    trips: Var,
-    scratch: [Var; 3],
+    header: BlockId,
     insn: u32,
-    /// From blocks of the loop to their fast copies.
-    copies: BTreeMap<BlockId, BlockId>,
+    inner_loops: &'f [Inner],
+    /// The blocks of the loop, with what was added for the loops inside.
+    now: BTreeSet<BlockId>,
 }
 
 impl Versioning<'_> {
@@ -103,339 +171,235 @@ impl Versioning<'_> {
         BlockId(self.func.blocks.len() as u32 - 1)
     }
 
-    /// Copies the blocks, with covered accesses unchecked. Edges still go to the originals.
-    fn copy(&mut self, the_loop: &Loop, plan: &Plan) {
-        for &b in &the_loop.blocks {
-            let mut block = self.func.blocks[b.0 as usize].clone();
-            for (i, (op, _)) in block.ops.iter_mut().enumerate() {
-                if let (Some(&region), Op::Load { check, .. } | Op::Store { check, .. }) =
-                    (plan.covered.get(&(b, i)), op)
-                {
-                    *check = Check::Direct(region);
-                }
-            }
-            self.give_back_before_calls(&mut block);
-            block.reserved.push(self.trips);
-            let copy = self.push(block);
-            self.copies.insert(b, copy);
+    fn block(&self, b: BlockId) -> &Block {
+        &self.func.blocks[b.0 as usize]
+    }
+
+    /// Takes the first counter that is known wherever edges have to be given back.
+    fn choose_counter(&mut self, plan: &Plan, prepaid: bool) -> Count {
+        let mut asked: Vec<BlockId> = Vec::new();
+        if prepaid {
+            asked.extend(self.exits().into_iter().map(|(from, _)| from));
+            asked.extend(self.inner_refills());
+        }
+        let known = |c: &&Counter| asked.iter().all(|&b| self.offset_at(c, b).is_some());
+        match plan.counters.iter().find(known).cloned() {
+            Some(counter) => Count::Up { counter, limit: fresh(self.func) },
+            None => Count::Down { trips: fresh(self.func) },
         }
     }
 
-    /// Calls and refills must find all fuel in `FUEL`.
-    fn give_back_before_calls(&self, block: &mut Block) {
-        let calls = |op: &Op| matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. } | Op::Refill);
-        if !block.ops.iter().any(|(op, _)| calls(op)) {
-            return;
-        }
-        let mut ops = Vec::with_capacity(block.ops.len() + 2);
-        for (op, insn) in block.ops.drain(..) {
-            if calls(&op) {
-                ops.push((add(Var::FUEL, self.trips), insn));
-                ops.push((zero(self.trips), insn));
-            }
-            ops.push((op, insn));
-        }
-        block.ops = ops;
+    /// How far the counter is from its value at the header, at the end of a block. Loops inside do not
+    /// write it.
+    fn offset_at(&self, counter: &Counter, b: BlockId) -> Option<i64> {
+        let original = self.inner_loops.iter().find(|i| i.added.contains(&b.0)).map_or(b, |i| i.header);
+        counter.after.get(&original).copied()
     }
 
-    /// Sends the edges of the fast copy where they belong.
-    fn fix_copies(&mut self, the_loop: &Loop, guard: BlockId, plan: &Plan) {
-        let mut exits: BTreeMap<BlockId, BlockId> = BTreeMap::new();
-        for copy in self.copies.clone().into_values() {
-            if self.is_refill(copy) {
-                self.split_refill(copy);
-            }
-            if self.pays_for(copy, the_loop.header) {
-                let insn = self.func.blocks[copy.0 as usize].term_insn;
-                let mut used_up = self.again(insn, guard);
-                let test = plan.exits.iter().find(|e| self.copies[&e.latch] == copy);
-                if let Some(test) = test {
-                    used_up = self.late_test(test, used_up, &mut exits);
-                }
-                self.make_latch(copy, used_up);
-                continue;
-            }
-            if let Some(test) = plan.exits.iter().find(|e| self.copies[&e.block] == copy) {
-                self.func.blocks[copy.0 as usize].term = Term::Jump(self.copies[&test.latch]);
-                continue;
-            }
-            let mut term = self.func.blocks[copy.0 as usize].term;
-            for s in term.successors().collect::<Vec<_>>() {
-                let to = match self.copies.get(&s) {
-                    Some(&c) => c,
-                    None if !the_loop.blocks.contains(&s) => *exits.entry(s).or_insert_with(|| self.exit(s)),
-                    None => continue,
-                };
-                retarget(&mut term, s, to);
-            }
-            self.func.blocks[copy.0 as usize].term = term;
-        }
+    /// Edges that leave the loop.
+    fn exits(&self) -> Vec<(BlockId, BlockId)> {
+        let ways = |&b: &BlockId| self.block(b).term.successors().map(move |s| (b, s));
+        self.now.iter().flat_map(ways).filter(|(_, s)| !self.now.contains(s)).collect()
     }
 
-    /// The way out of the fast copy: unused trips go back.
-    fn exit(&mut self, to: BlockId) -> BlockId {
-        let mut block = Block::empty(self.insn, Term::Jump(to));
-        block.ops.push((add(Var::FUEL, self.trips), self.insn));
-        block.ops.push((zero(self.trips), self.insn));
-        self.push(block)
-    }
-
-    fn is_refill(&self, b: BlockId) -> bool {
-        self.func.blocks[b.0 as usize].ops.last().is_some_and(|(op, _)| *op == Op::Refill)
-    }
-
-    /// What was given back may be enough: then the host need not be asked.
-    fn split_refill(&mut self, b: BlockId) {
-        let block = &mut self.func.blocks[b.0 as usize];
-        let refill = block.ops.pop().expect("a refill block ends with a refill");
-        let (term, insn, reserved) = (block.term, block.term_insn, block.reserved.clone());
-        let asks = self.push(Block { ops: vec![refill], term, term_insn: insn, cold: true, reserved });
-        let Term::Jump(target) = term else { unreachable!("a refill block ends with a jump") };
-        self.func.blocks[b.0 as usize].term = out_of_fuel(asks, target);
-        // `asks` goes where the refill went; its edge is fixed like that of any copy.
-        if let Some(&copy) = self.copies.get(&target) {
-            self.func.blocks[asks.0 as usize].term = Term::Jump(copy);
-        }
-    }
-
-    /// Whether the block ends with the charge of an edge to the header.
-    fn pays_for(&self, b: BlockId, header: BlockId) -> bool {
-        let block = &self.func.blocks[b.0 as usize];
-        let pays = block.ops.last().is_some_and(|(op, _)| *op == charge());
-        pays && matches!(
-            block.term,
-            Term::Branch { cond: Cond::SLt, lhs: Var::FUEL, otherwise, .. } if otherwise == header
-        )
-    }
-
-    /// Makes a test after the last trip that the guard allowed: out of the loop, or to `again`.
-    fn late_test(&mut self, test: &ExitTest, again: BlockId, exits: &mut BTreeMap<BlockId, BlockId>) -> BlockId {
-        let original = &self.func.blocks[test.block.0 as usize];
-        let (mut term, insn) = (original.term, original.term_insn);
-        for s in term.successors().collect::<Vec<_>>() {
-            let to = if s == test.latch { again } else { *exits.entry(s).or_insert_with(|| self.exit(s)) };
-            retarget(&mut term, s, to);
-        }
-        // No trip is left, and none was taken too many: the edge of the last one is not paid yet.
-        let mut block = Block::empty(insn, term);
-        block.ops.push((zero(self.trips), insn));
-        self.push(block)
-    }
-
-    /// A latch that uses up one trip instead of paying; when there is none left, control goes to
-    /// `used_up`.
-    fn make_latch(&mut self, b: BlockId, used_up: BlockId) {
-        let insn = self.func.blocks[b.0 as usize].term_insn;
-        let Term::Branch { otherwise: header, .. } = self.func.blocks[b.0 as usize].term else {
-            unreachable!("a charge ends with a branch")
+    /// Blocks of inner loops that ask for fuel.
+    fn inner_refills(&self) -> Vec<BlockId> {
+        let asks = |&b: &BlockId| {
+            let block = self.block(b);
+            block.ops.last().is_some_and(|(op, _)| *op == Op::Refill) && block.term != Term::Jump(self.header)
         };
-        let trips = self.trips;
-        let block = &mut self.func.blocks[b.0 as usize];
-        *block.ops.last_mut().expect("a charge is an operation") = (sub(trips, Value::Imm(1)), insn);
-        block.term = is_negative(trips, used_up, self.copies[&header]);
+        self.now.iter().copied().filter(asks).collect()
     }
 
-    /// Pays for the edge that was not paid in advance, and goes to the guard.
-    fn again(&mut self, insn: u32, guard: BlockId) -> BlockId {
+    /// Puts what was not used on the ways out.
+    fn give_back_at_exits(&mut self, count: &Count) {
+        let mut made: BTreeMap<(BlockId, Option<i64>), BlockId> = BTreeMap::new();
+        for (from, to) in self.exits() {
+            let offset = match count {
+                Count::Up { counter, .. } => self.offset_at(counter, from),
+                Count::Down { .. } => None,
+            };
+            let exit = match made.get(&(to, offset)) {
+                Some(&exit) => exit,
+                None => {
+                    let mut block = Block::empty(self.insn, Term::Jump(to));
+                    block.cold = self.block(to).cold;
+                    block.ops = self.give_back(count, offset);
+                    let exit = self.push(block);
+                    made.insert((to, offset), exit);
+                    exit
+                }
+            };
+            retarget(&mut self.func.blocks[from.0 as usize].term, to, exit);
+        }
+    }
+
+    /// A refill of an inner loop finds all fuel in `FUEL`. That may be enough: then the host is not asked.
+    fn give_back_at_refills(&mut self, count: &Count) {
+        for b in self.inner_refills() {
+            let mut ops;
+            match count {
+                Count::Up { counter, limit } => {
+                    let offset = self.offset_at(counter, b).expect("the counter was chosen so");
+                    ops = self.give_back(count, Some(offset));
+                    let last = alu(AluOp::Add, *limit, counter.var, Value::Imm(counter.step - offset));
+                    ops.push((last, self.insn));
+                }
+                Count::Down { trips } => {
+                    ops = self.give_back(count, None);
+                    ops.push((mov(*trips, Value::Imm(0)), self.insn));
+                }
+            }
+            let block = &mut self.func.blocks[b.0 as usize];
+            let refill = block.ops.pop().expect("a refill block ends with a refill");
+            let Term::Jump(target) = block.term else { unreachable!("a refill block ends with a jump") };
+            block.ops.extend(ops);
+            let mut asks = Block::empty(block.term_insn, Term::Jump(target));
+            asks.ops.push(refill);
+            asks.cold = true;
+            let asks = self.push(asks);
+            self.func.blocks[b.0 as usize].term = out_of_fuel(asks, target);
+        }
+    }
+
+    /// `FUEL` plus the edges that were paid and not taken.
+    fn give_back(&mut self, count: &Count, offset: Option<i64>) -> Vec<(Op, u32)> {
+        let insn = self.insn;
+        let ops = match count {
+            Count::Down { trips } => vec![alu(AluOp::Add, Var::FUEL, Var::FUEL, (*trips).into())],
+            Count::Up { counter, limit } => {
+                // With h the counter at the header of this trip: (limit - h) / step - 1.
+                let offset = offset.expect("the counter was chosen so");
+                let (step, left) = (counter.step, fresh(self.func));
+                let (from, to) = if step > 0 { (counter.var, *limit) } else { (*limit, counter.var) };
+                let beyond = if step > 0 { offset - step } else { step - offset };
+                let mut ops = vec![alu(AluOp::Sub, left, to, from.into())];
+                if beyond != 0 {
+                    ops.push(alu(AluOp::Add, left, left, Value::Imm(beyond)));
+                }
+                ops.extend(divided(left, step.unsigned_abs()));
+                ops.push(alu(AluOp::Add, Var::FUEL, Var::FUEL, left.into()));
+                ops
+            }
+        };
+        ops.into_iter().map(|op| (op, insn)).collect()
+    }
+
+    /// Rewrites the ends of trips.
+    fn make_latches(&mut self, count: Option<&Count>, tested: Option<&Tested>, prepaid: bool, guard: BlockId) {
+        let latches: Vec<BlockId> = self.now.iter().copied().filter(|&b| self.pays_for_trip(b)).collect();
+        let Some(count) = count else { return };
+        let mut done = BTreeSet::new();
+        match tested {
+            Some(Tested::AtLatch(blocks)) => {
+                for &b in blocks {
+                    done.insert(self.merge_test(b, count, prepaid, guard));
+                }
+            }
+            // The guard admits no trip that this test would end.
+            Some(&Tested::Before(b)) => {
+                let inside = self.stays_at(b);
+                self.func.blocks[b.0 as usize].term = Term::Jump(inside);
+            }
+            None => {}
+        }
+        for b in latches.into_iter().filter(|b| !done.contains(b)) {
+            let insn = self.block(b).term_insn;
+            let stop = self.stop(insn, guard);
+            let (pay, paying) = (self.func.blocks[b.0 as usize].ops.pop(), self.block(b).term);
+            let next = if prepaid {
+                self.header
+            } else {
+                let mut block = Block::empty(insn, paying);
+                block.ops.extend(pay);
+                self.push(block)
+            };
+            self.end_trip(b, count, next, stop);
+        }
+    }
+
+    /// Ends a block with the question whether another trip may follow.
+    fn end_trip(&mut self, b: BlockId, count: &Count, next: BlockId, stop: BlockId) {
+        let block = &mut self.func.blocks[b.0 as usize];
+        block.term = match count {
+            Count::Up { counter, limit } => Term::Branch {
+                width: Width::W64,
+                cond: Cond::Ne,
+                lhs: counter.var,
+                rhs: (*limit).into(),
+                then: next,
+                otherwise: stop,
+            },
+            Count::Down { trips } => {
+                let insn = block.term_insn;
+                block.ops.push((alu(AluOp::Sub, *trips, *trips, Value::Imm(1)), insn));
+                is_negative(*trips, stop, next)
+            }
+        };
+    }
+
+    /// Leaves an exit test at the end of a trip to the last one. Gives the latch that followed it.
+    fn merge_test(&mut self, b: BlockId, count: &Count, prepaid: bool, guard: BlockId) -> BlockId {
+        let latch = self.stays_at(b);
+        let insn = self.block(latch).term_insn;
+        let stop = self.stop(insn, guard);
+        let (mut test, test_insn) = (self.block(b).term, self.block(b).term_insn);
+        retarget(&mut test, latch, stop);
+        if prepaid {
+            // All that was paid for was used: nothing to give back on this way out.
+            for s in test.successors().filter(|&s| s != stop).collect::<Vec<_>>() {
+                if let Term::Jump(out) = self.block(s).term {
+                    retarget(&mut test, s, out);
+                }
+            }
+        }
+        let test = self.push(Block::empty(test_insn, test));
+        let next = if prepaid { self.header } else { latch };
+        self.end_trip(b, count, next, test);
+        latch
+    }
+
+    fn stays_at(&self, b: BlockId) -> BlockId {
+        self.block(b).term.successors().find(|s| self.now.contains(s)).expect("a test of the loop's own")
+    }
+
+    /// Pays for an edge, and goes to the guard.
+    fn stop(&mut self, insn: u32, guard: BlockId) -> BlockId {
         let mut asks = Block::empty(insn, Term::Jump(guard));
         asks.ops.push((Op::Refill, insn));
         asks.cold = true;
         let asks = self.push(asks);
         let mut pays = Block::empty(insn, out_of_fuel(asks, guard));
-        pays.ops.push((zero(self.trips), insn));
         pays.ops.push((charge(), insn));
         self.push(pays)
     }
 
-    /// The guard's first block.
-    fn guard(&mut self, header: BlockId, plan: &Plan) -> BlockId {
-        let insn = self.insn;
-        let slow = header;
-        let mut pays = Block::empty(insn, Term::Jump(self.copies[&header]));
-        pays.ops.push((sub(Var::FUEL, self.trips.into()), insn));
-        let mut next = self.push(pays);
-        for test in plan.exits.iter().rev() {
-            next = self.exit_trips(test, next);
-        }
-        for constraint in plan.constraints.iter().rev() {
-            next = self.constraint(constraint, next, slow);
-        }
-        for &(var, of, plus) in plan.equalities.iter().rev() {
-            next = self.equality(var, of, plus, next, slow);
-        }
-        let mut first = Block::empty(insn, Term::Jump(next));
-        first.ops.push((mov(self.trips, Var::FUEL.into()), insn));
-        if plan.has_inner {
-            // Leave the inner loops fuel of their own, or they would take it back each time.
-            first.ops.push((alu(AluOp::Rsh, self.trips, self.trips, Value::Imm(1)), insn));
-        }
-        self.push(first)
-    }
-
-    /// Goes to `slow` unless `var == of + plus`.
-    fn equality(&mut self, var: Var, of: Var, plus: i64, next: BlockId, slow: BlockId) -> BlockId {
-        let expected = self.scratch[0];
-        let differs = Term::Branch {
-            width: Width::W64,
-            cond: Cond::Ne,
-            lhs: var,
-            rhs: expected.into(),
-            then: slow,
-            otherwise: next,
-        };
-        let mut block = Block::empty(self.insn, differs);
-        block.ops.push((mov(expected, of.into()), self.insn));
-        block.ops.push((alu(AluOp::Add, expected, expected, Value::Imm(plus)), self.insn));
-        self.push(block)
-    }
-
-    /// Lowers `T` to the trips after which a test surely says "another"; 0 when it says so after none.
-    fn exit_trips(&mut self, test: &ExitTest, next: BlockId) -> BlockId {
-        let [start, limit, quotient] = self.scratch;
-        let (insn, trips) = (self.insn, self.trips);
-        let signed = matches!(test.stays, Stays::Short { signed: true } | Stays::ShortOrEqual { signed: true });
-        let mut ops = vec![mov(start, Value::Imm(test.constant))];
-        self.add_terms(&test.terms, start, quotient, &mut ops);
-        ops.push(match (test.width, test.limit) {
-            (Width::W64, limit_value) => mov(limit, limit_value),
-            (Width::W32, Value::Imm(i)) if signed => mov(limit, Value::Imm(i64::from(i as i32))),
-            (Width::W32, Value::Imm(i)) => mov(limit, Value::Imm(i64::from(i as u32))),
-            (Width::W32, Value::Var(v)) if signed => Op::MovSx { width: Width::W64, dst: limit, src: v, bits: 32 },
-            (Width::W32, v @ Value::Var(_)) => Op::MovZx { dst: limit, src: v, bits: 32 },
-        });
-        // The distance to go, towards the limit; as an unsigned number it is exact.
-        let distance = match test.step > 0 {
-            true => vec![sub(limit, start.into())],
-            false => vec![alu(AluOp::Sub, limit, start, limit.into())],
-        };
-        let step = test.step.unsigned_abs() as i64;
-        let divide = match step.count_ones() {
-            1 => alu(AluOp::Rsh, limit, limit, Value::Imm(i64::from(step.trailing_zeros()))),
-            _ => alu(AluOp::Div, limit, limit, Value::Imm(step)),
-        };
-        let at_most = Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: limit.into() };
-        let plus_one = alu(AluOp::Add, limit, limit, Value::Imm(1));
-        let tag = |ops: Vec<Op>| ops.into_iter().map(|op| (op, insn)).collect::<Vec<_>>();
-        let (count, outside) = match (test.stays, test.step > 0) {
-            // It may be stepped over; then it is met later, if ever.
-            (Stays::Unequal, _) => {
-                let mut only = Block::empty(insn, Term::Jump(next));
-                only.ops = tag([ops, distance, vec![divide, at_most]].concat());
-                return self.push(only);
-            }
-            (Stays::Short { signed }, up) => {
-                (vec![sub(limit, Value::Imm(1)), divide, plus_one, at_most], beyond(signed, up, true))
-            }
-            (Stays::ShortOrEqual { signed }, up) => (vec![divide, plus_one, at_most], beyond(signed, up, false)),
-        };
-        let mut some = Block::empty(insn, Term::Jump(next));
-        some.ops = tag([distance, count].concat());
-        let some = self.push(some);
-        let mut none = Block::empty(insn, Term::Jump(next));
-        none.ops.push((zero(trips), insn));
-        let none = self.push(none);
-        let over = Term::Branch {
-            width: Width::W64,
-            cond: outside,
-            lhs: start,
-            rhs: limit.into(),
-            then: none,
-            otherwise: some,
-        };
-        let mut first = Block::empty(insn, over);
-        first.ops = tag(ops);
-        self.push(first)
-    }
-
-    /// Adds terms to a sum.
-    fn add_terms(&self, terms: &[(Var, i64)], sum: Var, product: Var, ops: &mut Vec<Op>) {
-        for &(v, k) in terms {
-            if k == 1 {
-                ops.push(add(sum, v));
-            } else {
-                ops.push(alu(AluOp::Mul, product, v, Value::Imm(k)));
-                ops.push(add(sum, product));
-            }
-        }
-    }
-
-    /// Lowers `T` to the trips that one constraint allows; goes to `slow` when it allows none.
-    fn constraint(&mut self, c: &Constraint, next: BlockId, slow: BlockId) -> BlockId {
-        let [start, room, quotient] = self.scratch;
-        let insn = self.insn;
-        let (base, limit) = match c.within {
-            Within::Region { region, write } => (region.base(), Op::RegionLen { dst: room, region, write }),
-            Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
-        };
-        // start = first byte touched in the first trip, relative to the region.
-        let mut ops = vec![mov(start, Value::Imm(c.lo.wrapping_sub(base as i64)))];
-        self.add_terms(&c.terms, start, quotient, &mut ops);
-        ops.push(limit);
-        // room = bytes that stay free behind the last byte of the first trip.
-        let trips = vec![sub(room, start.into()), sub(room, Value::Imm(c.end - c.lo))];
-        let mut lower = Vec::new();
-        let mut at_most = |distance: Var, step: i64| {
-            if step > 0 {
-                lower.push(match step.count_ones() {
-                    1 => alu(AluOp::Rsh, quotient, distance, Value::Imm(i64::from(step.trailing_zeros()))),
-                    _ => alu(AluOp::Div, quotient, distance, Value::Imm(step)),
-                });
-                lower.push(Op::Bin { op: BinOp::UMin, dst: self.trips, lhs: self.trips, rhs: quotient.into() });
-            }
-        };
-        at_most(room, c.step.1);
-        at_most(start, -c.step.0);
-        let tag = |ops: Vec<Op>| ops.into_iter().map(|op| (op, insn)).collect::<Vec<_>>();
-        let mut last = Block::empty(insn, Term::Jump(next));
-        last.ops = tag(lower);
-        let last = if last.ops.is_empty() { next } else { self.push(last) };
-        let mut middle = Block::empty(insn, is_negative(room, slow, last));
-        middle.ops = tag(trips);
-        let middle = self.push(middle);
-        let inside = Term::Branch {
-            width: Width::W64,
-            cond: Cond::Ge,
-            lhs: start,
-            rhs: room.into(),
-            then: slow,
-            otherwise: middle,
-        };
-        let mut first = Block::empty(insn, inside);
-        first.ops = tag(ops);
-        self.push(first)
+    /// Whether the block ends with the charge of an edge to the header.
+    fn pays_for_trip(&self, b: BlockId) -> bool {
+        let block = self.block(b);
+        block.ops.last().is_some_and(|(op, _)| *op == charge())
+            && matches!(block.term, Term::Branch { cond: Cond::SLt, lhs: Var::FUEL, otherwise, .. } if otherwise == self.header)
     }
 }
 
-/// Whether something that steps up (or down) towards a limit is there already.
-fn beyond(signed: bool, up: bool, or_equal: bool) -> Cond {
-    match (signed, up, or_equal) {
-        (false, true, true) => Cond::Ge,
-        (false, true, false) => Cond::Gt,
-        (false, false, true) => Cond::Le,
-        (false, false, false) => Cond::Lt,
-        (true, true, true) => Cond::SGe,
-        (true, true, false) => Cond::SGt,
-        (true, false, true) => Cond::SLe,
-        (true, false, false) => Cond::SLt,
+pub(super) fn fresh(func: &mut Func) -> Var {
+    func.vars += 1;
+    Var(func.vars - 1)
+}
+
+/// `v / by` in place.
+pub(super) fn divided(v: Var, by: u64) -> Option<Op> {
+    match by {
+        1 => None,
+        _ if by.is_power_of_two() => Some(alu(AluOp::Rsh, v, v, Value::Imm(i64::from(by.trailing_zeros())))),
+        _ => Some(alu(AluOp::Div, v, v, Value::Imm(by as i64))),
     }
 }
 
-fn alu(op: AluOp, dst: Var, lhs: Var, rhs: Value) -> Op {
+pub(super) fn alu(op: AluOp, dst: Var, lhs: Var, rhs: Value) -> Op {
     Op::Bin { op: BinOp::Alu(op, Width::W64), dst, lhs, rhs }
 }
 
-fn add(dst: Var, by: Var) -> Op {
-    alu(AluOp::Add, dst, dst, by.into())
-}
-
-fn sub(dst: Var, by: Value) -> Op {
-    alu(AluOp::Sub, dst, dst, by)
-}
-
-fn mov(dst: Var, src: Value) -> Op {
+pub(super) fn mov(dst: Var, src: Value) -> Op {
     Op::Mov { width: Width::W64, dst, src }
-}
-
-fn zero(dst: Var) -> Op {
-    mov(dst, Value::Imm(0))
 }

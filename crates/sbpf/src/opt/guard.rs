@@ -1,0 +1,258 @@
+//! The guard of a fast loop: for how many trips everything that was proved holds.
+
+use super::analysis::{Constraint, Plan, Within};
+use super::linear::Linear;
+use super::trips::{ExitTest, Relation, Tested};
+use super::version::{Count, alu, divided, fresh, mov};
+use crate::insn::{AluOp, Cond, Width};
+use crate::ir::lower::is_negative;
+use crate::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
+
+/// Most trips of a loop that pays for each of them: so many steps cannot wrap around.
+const TRIPS_MAX: i64 = 1 << 20;
+
+pub(super) struct Guard<'a> {
+    pub(super) func: &'a mut Func,
+    pub(super) insn: u32,
+    pub(super) plan: &'a Plan,
+    pub(super) slow: BlockId,
+    pub(super) fast: BlockId,
+    /// `None` when the fast form may run for ever.
+    pub(super) count: Option<&'a Count>,
+    /// The loop's own test that the fast form leaves out.
+    pub(super) test: Option<&'a (ExitTest, Tested)>,
+    pub(super) prepaid: bool,
+    pub(super) has_inner: bool,
+}
+
+/// A piece of the guard, made from its end.
+struct Piece {
+    ops: Vec<Op>,
+    /// Goes to the slow form if so.
+    refuses: Option<(Cond, Var, Value)>,
+}
+
+impl Guard<'_> {
+    /// Its first block.
+    pub(super) fn make(mut self) -> BlockId {
+        let trips = match self.count {
+            Some(Count::Down { trips }) => *trips,
+            _ => fresh(self.func),
+        };
+        let mut pieces = vec![Piece { ops: self.most_trips(trips), refuses: None }];
+        for &(var, of, plus) in &self.plan.equalities {
+            pieces.push(self.equality(var, of, plus));
+        }
+        let scratch = [fresh(self.func), fresh(self.func), fresh(self.func)];
+        for constraint in &self.plan.constraints {
+            pieces.extend(constraint_pieces(constraint, trips, scratch));
+        }
+        if let Some((test, tested)) = self.test {
+            pieces.push(trips_of_test(test, tested, trips, scratch));
+        }
+        pieces.push(Piece { ops: self.settle(trips), refuses: None });
+        self.chain(pieces)
+    }
+
+    fn chain(&mut self, pieces: Vec<Piece>) -> BlockId {
+        let mut next = self.fast;
+        let mut block = Block::empty(self.insn, Term::Jump(next));
+        // From the end: a piece that can refuse ends a block.
+        for piece in pieces.into_iter().rev() {
+            if let Some((cond, lhs, rhs)) = piece.refuses {
+                self.func.blocks.push(block);
+                next = BlockId(self.func.blocks.len() as u32 - 1);
+                let width = Width::W64;
+                block =
+                    Block::empty(self.insn, Term::Branch { width, cond, lhs, rhs, then: self.slow, otherwise: next });
+            }
+            let insn = self.insn;
+            block.ops.splice(0..0, piece.ops.into_iter().map(|op| (op, insn)));
+        }
+        self.func.blocks.push(block);
+        BlockId(self.func.blocks.len() as u32 - 1)
+    }
+
+    fn most_trips(&self, trips: Var) -> Vec<Op> {
+        match (self.count, self.prepaid) {
+            (None, _) => Vec::new(),
+            (_, false) => vec![mov(trips, Value::Imm(TRIPS_MAX))],
+            // Leave the inner loops fuel of their own, or they would take it back each time.
+            (_, true) if self.has_inner => vec![alu(AluOp::Rsh, trips, Var::FUEL, Value::Imm(1))],
+            (_, true) => vec![mov(trips, Var::FUEL.into())],
+        }
+    }
+
+    /// Refuses unless `var == of + plus`.
+    fn equality(&mut self, var: Var, of: Var, plus: i64) -> Piece {
+        let expected = fresh(self.func);
+        let ops = vec![alu(AluOp::Add, expected, of, Value::Imm(plus))];
+        Piece { ops, refuses: Some((Cond::Ne, var, expected.into())) }
+    }
+
+    /// Pays for the trips, and says where the counter stops.
+    fn settle(&mut self, trips: Var) -> Vec<Op> {
+        let mut ops = Vec::new();
+        if self.prepaid {
+            ops.push(alu(AluOp::Sub, Var::FUEL, Var::FUEL, trips.into()));
+        }
+        if let Some(Count::Up { counter, limit }) = self.count {
+            let by = counter.step.unsigned_abs();
+            let (limit, distance) = (*limit, fresh(self.func));
+            // Multiplied as a whole: were the last step added behind, a code generator would leave it out
+            // and compare with the value before the step, which then lives in another register.
+            ops.push(alu(AluOp::Add, distance, trips, Value::Imm(1)));
+            ops.extend(match by {
+                1 => None,
+                _ if by.is_power_of_two() => {
+                    Some(alu(AluOp::Lsh, distance, distance, Value::Imm(i64::from(by.trailing_zeros()))))
+                }
+                _ => Some(alu(AluOp::Mul, distance, distance, Value::Imm(by as i64))),
+            });
+            let way = if counter.step > 0 { AluOp::Add } else { AluOp::Sub };
+            ops.push(alu(way, limit, counter.var, distance.into()));
+        }
+        ops
+    }
+}
+
+/// Lowers `T` to the trips that a constraint allows; refuses when it allows none.
+fn constraint_pieces(c: &Constraint, trips: Var, [start, room, quotient]: [Var; 3]) -> [Piece; 3] {
+    let (base, limit) = match c.within {
+        Within::Region { region, write } => (region.base(), Op::RegionLen { dst: room, region, write }),
+        Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
+    };
+    // start = first byte touched in the first trip, relative to the region.
+    let from = Linear { terms: c.terms.clone(), lo: c.lo, hi: c.lo };
+    let mut first = sum(start, &from, 0i64.wrapping_sub(base as i64), quotient);
+    first.push(limit);
+    // room = bytes that stay free behind the last byte of the first trip.
+    let middle = vec![alu(AluOp::Sub, room, room, start.into()), alu(AluOp::Sub, room, room, Value::Imm(c.end - c.lo))];
+    let mut last = Vec::new();
+    for (distance, step) in [(room, c.step.1), (start, -c.step.0)] {
+        if step > 0 {
+            last.extend(at_most(trips, distance, step as u64, quotient));
+        }
+    }
+    let Term::Branch { cond: negative, rhs: zero, .. } = is_negative(room, BlockId(0), BlockId(0)) else {
+        unreachable!("it is a branch")
+    };
+    [
+        Piece { ops: first, refuses: Some((Cond::Ge, start, room.into())) },
+        Piece { ops: middle, refuses: Some((negative, room, zero)) },
+        Piece { ops: last, refuses: None },
+    ]
+}
+
+/// `trips = min(trips, distance / step)`.
+fn at_most(trips: Var, distance: Var, step: u64, quotient: Var) -> Vec<Op> {
+    let min = |by: Var| Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: by.into() };
+    match step {
+        1 => vec![min(distance)],
+        _ => {
+            let mut ops = vec![mov(quotient, distance.into())];
+            ops.extend(divided(quotient, step));
+            ops.push(min(quotient));
+            ops
+        }
+    }
+}
+
+/// Lowers `T` to the trips before an exit test ends the loop, or to some fewer.
+fn trips_of_test(test: &ExitTest, tested: &Tested, trips: Var, [a, b, quotient]: [Var; 3]) -> Piece {
+    let signed = match test.relation {
+        Relation::Below { signed } | Relation::BelowOrEqual { signed } => signed,
+        Relation::Above { signed } | Relation::AboveOrEqual { signed } => signed,
+        Relation::Different => false,
+    };
+    let narrow = test.width == Width::W32;
+    // An offset that turns a signed comparison into an unsigned one.
+    let bias = match (signed, narrow) {
+        (false, _) => 0,
+        (true, true) => 1 << 31,
+        (true, false) => i64::MIN,
+    };
+    let step = test.step.abs();
+    let mut ops = sum(a, &test.of, bias, quotient);
+    ops.extend(sum(b, &test.bound, bias, quotient));
+    if narrow {
+        ops.extend([a, b].map(|v| Op::MovZx { dst: v, src: v.into(), bits: 32 }));
+    }
+    // How many trips pass is a quotient, rounded down. Where a sum wraps around it comes out smaller,
+    // which is safe: the test is made again when the trips are over.
+    let min = Op::Bin { op: BinOp::UMin, dst: quotient, lhs: a, rhs: b.into() };
+    let mut adjust = |by: i64| {
+        if by != 0 {
+            ops.push(alu(AluOp::Add, b, b, Value::Imm(by)));
+        }
+    };
+    match test.relation {
+        Relation::Below { .. } => adjust(step - 1),
+        Relation::BelowOrEqual { .. } => adjust(step),
+        Relation::Above { .. } => adjust(1 - step),
+        Relation::AboveOrEqual { .. } => adjust(-step),
+        Relation::Different => {}
+    }
+    match test.relation {
+        Relation::Below { .. } | Relation::BelowOrEqual { .. } => {
+            ops.extend([min, alu(AluOp::Sub, quotient, b, quotient.into())]);
+        }
+        Relation::Above { .. } | Relation::AboveOrEqual { .. } => {
+            ops.extend([min, alu(AluOp::Sub, quotient, a, quotient.into())]);
+        }
+        Relation::Different => {
+            let (from, to) = if test.step > 0 { (a, b) } else { (b, a) };
+            ops.push(alu(AluOp::Sub, quotient, to, from.into()));
+            if narrow {
+                ops.push(Op::MovZx { dst: quotient, src: quotient.into(), bits: 32 });
+            }
+            if step > 1 {
+                ops.push(alu(AluOp::Add, quotient, quotient, Value::Imm(step - 1)));
+            }
+        }
+    }
+    ops.extend(divided(quotient, step as u64));
+    let min = Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: quotient.into() };
+    match tested {
+        Tested::AtLatch(_) => {
+            ops.push(min);
+            Piece { ops, refuses: None }
+        }
+        Tested::Before(_) => {
+            // The last trip must pass the test, too.
+            ops.push(alu(AluOp::Sub, a, quotient, Value::Imm(1)));
+            ops.push(Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: a.into() });
+            Piece { ops, refuses: Some((Cond::Eq, quotient, Value::Imm(0))) }
+        }
+    }
+}
+
+/// `dst` = a form's value plus a constant.
+fn sum(dst: Var, form: &Linear, plus: i64, scratch: Var) -> Vec<Op> {
+    let constant = form.lo.wrapping_add(plus);
+    let mut ops = Vec::new();
+    let mut begun = false;
+    for &(v, k) in &form.terms {
+        let term = if k == 1 {
+            v
+        } else {
+            let into = if begun { scratch } else { dst };
+            ops.push(alu(AluOp::Mul, into, v, Value::Imm(k)));
+            into
+        };
+        if !begun {
+            if term != dst {
+                ops.push(mov(dst, term.into()));
+            }
+            begun = true;
+        } else {
+            ops.push(alu(AluOp::Add, dst, dst, term.into()));
+        }
+    }
+    if !begun {
+        ops.push(mov(dst, Value::Imm(constant)));
+    } else if constant != 0 {
+        ops.push(alu(AluOp::Add, dst, dst, Value::Imm(constant)));
+    }
+    ops
+}
