@@ -173,7 +173,7 @@ struct ds_range {
     __u32 perm, nsid;
 };
 
-/* Of the standard Execute Program command. data is range 0. */
+/* Of the standard Execute Program command. data is range[0]; the memory ranges follow from range[1] on. */
 struct ds_exec {
     __u32 size, nranges;
     __u64 cparam1, cparam2;

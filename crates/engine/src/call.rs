@@ -278,6 +278,16 @@ pub enum CallError {
         /// Its kind.
         kind: &'static str,
     },
+    /// An execution has not the memory ranges that its program takes.
+    #[error("{function} was given {given} memory ranges: {what}")]
+    BadRanges {
+        /// Which program.
+        function: String,
+        /// Ranges given.
+        given: usize,
+        /// What is wrong with that.
+        what: &'static str,
+    },
     /// The tier cannot run it.
     #[error(transparent)]
     Tier(#[from] TierError),

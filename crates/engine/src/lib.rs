@@ -22,6 +22,7 @@ pub mod args;
 pub mod call;
 pub mod code;
 mod environment;
+mod execute;
 pub mod function;
 mod run;
 pub mod split;
@@ -32,6 +33,7 @@ mod worker;
 pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source};
 pub use code::{CodeCache, TierChoice};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
+pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
 pub use state::State;
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
@@ -101,5 +103,13 @@ impl Engine {
     /// Why it did not end well, with the place in the source.
     pub fn run(&self, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
         run::run(&self.code, call, sink)
+    }
+
+    /// Runs a program once over memory ranges, on the calling thread, and gives what it returned.
+    ///
+    /// # Errors
+    /// Why it did not end well. What it wrote into its ranges stays.
+    pub fn execute(&self, execution: Execution<'_>) -> Result<u64, CallError> {
+        execute::execute(&self.code, execution)
     }
 }

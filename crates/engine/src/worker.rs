@@ -251,7 +251,7 @@ fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &Chun
     bytes
 }
 
-fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
+pub(crate) fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
     let source_line = source_line(program, &trap);
     CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
 }

@@ -9,7 +9,7 @@ use crate::interp::{Interpreter, Tracer};
 use crate::ir::{Module, lower::lower};
 use crate::machine::{CancelToken, Environment, Machine, NoEnvironment, RegionEntry, SLICE_EDGES, Status};
 use crate::opt::optimise;
-use crate::region::{REGION_LEN_MAX, RegionId};
+use crate::region::{REGION_COUNT, REGION_LEN_MAX, RegionId};
 use crate::trap::Trap;
 use crate::verify::{Contract, Diagnostic, Entry, Verified, contract, verify};
 use std::marker::PhantomData;
@@ -168,13 +168,48 @@ const MAPPINGS_MAX: usize = 8;
 pub struct Mappings<'a> {
     entries: [(RegionId, RegionEntry); MAPPINGS_MAX],
     len: usize,
+    ranges: &'a [(RegionId, RegionEntry)],
     borrow: PhantomData<&'a mut [u8]>,
+}
+
+/// The memory ranges of a standard execution: [`RegionId::RANGE_FIRST`] and those after it, all of them writable.
+#[derive(Debug, Default)]
+pub struct Ranges<'a> {
+    entries: Vec<(RegionId, RegionEntry)>,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Ranges<'a> {
+    /// Most ranges of a call: one for each region that is left.
+    pub const MAX: usize = REGION_COUNT - RegionId::RANGE_FIRST.0 as usize;
+
+    /// No ranges.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next range, and says in which region the program finds it.
+    ///
+    /// # Panics
+    /// As [`Mappings::writable`], and if there are [`Self::MAX`] ranges already.
+    pub fn push(&mut self, bytes: &'a mut [u8]) -> RegionId {
+        assert!(self.entries.len() < Self::MAX, "a call has at most {} memory ranges", Self::MAX);
+        let region = RegionId(RegionId::RANGE_FIRST.0 + self.entries.len() as u8);
+        self.entries.push((region, writable_entry(bytes)));
+        region
+    }
 }
 
 impl Default for Mappings<'_> {
     #[inline]
     fn default() -> Self {
-        Self { entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX], len: 0, borrow: PhantomData }
+        Self {
+            entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX],
+            len: 0,
+            ranges: &[],
+            borrow: PhantomData,
+        }
     }
 }
 
@@ -209,19 +244,20 @@ impl<'a> Mappings<'a> {
     #[must_use]
     #[inline]
     pub fn writable(self, region: RegionId, bytes: &'a mut [u8]) -> Self {
-        assert!(
-            bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(Self::WRITABLE_ALIGN),
-            "writable memory of a program must be aligned to {} bytes",
-            Self::WRITABLE_ALIGN
-        );
-        let len = bytes.len() as u64;
-        self.push(region, RegionEntry { base: bytes.as_mut_ptr(), len, write_len: len })
+        self.push(region, writable_entry(bytes))
+    }
+
+    /// Maps memory ranges besides.
+    #[must_use]
+    pub fn ranges(mut self, ranges: &'a mut Ranges<'_>) -> Self {
+        self.ranges = &ranges.entries;
+        self
     }
 
     // Inlined, or each link of the chain would copy the whole.
     #[inline]
     fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
-        assert!(entry.len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
+        check_len(&entry);
         assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
         self.entries[self.len] = (region, entry);
         self.len += 1;
@@ -229,8 +265,26 @@ impl<'a> Mappings<'a> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(RegionId, RegionEntry)> {
-        self.entries[..self.len].iter()
+        self.entries[..self.len].iter().chain(self.ranges)
     }
+}
+
+#[inline]
+fn writable_entry(bytes: &mut [u8]) -> RegionEntry {
+    assert!(
+        bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(Mappings::WRITABLE_ALIGN),
+        "writable memory of a program must be aligned to {} bytes",
+        Mappings::WRITABLE_ALIGN
+    );
+    let len = bytes.len() as u64;
+    let entry = RegionEntry { base: bytes.as_mut_ptr(), len, write_len: len };
+    check_len(&entry);
+    entry
+}
+
+#[inline]
+fn check_len(entry: &RegionEntry) {
+    assert!(entry.len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
 }
 
 /// How a call ended well.

@@ -6,6 +6,7 @@
 
 pub(crate) mod memory;
 mod pool;
+mod ranges;
 mod shared;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 pub use memory::{ALIGNMENT_BYTES, Hugepages};
 pub use pool::{Pool, PoolStats};
+pub use ranges::{RangeGuard, RangeMemory};
 pub use shared::{SharedMemory, SharedSlice};
 
 use memory::Memory;

@@ -173,6 +173,18 @@ impl Sqe {
         self
     }
 
+    /// Dword 4: the metadata pointer's low half, where no command of ours has metadata. Linux does not pass it on.
+    pub const fn dword4(&self) -> u32 {
+        self.mptr.get() as u32
+    }
+
+    /// Sets dword 4.
+    #[must_use]
+    pub const fn with_dword4(mut self, value: u32) -> Self {
+        self.mptr = U64::new(value as u64);
+        self
+    }
+
     /// Dwords `n` (low half) and `n + 1`.
     pub const fn qword(&self, n: usize) -> u64 {
         self.dword(n) as u64 | (self.dword(n + 1) as u64) << 32

@@ -14,6 +14,7 @@ pub mod file;
 pub mod function;
 mod identify;
 mod log;
+pub mod memory;
 mod nvm;
 mod pdu;
 mod properties;

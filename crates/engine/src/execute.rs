@@ -1,0 +1,141 @@
+//! Standard executions: one run of a program over memory ranges, as NVMe's Execute Program asks for.
+
+use crate::call::{CallError, CallLimits, Place};
+use crate::code::{CodeCache, TierChoice};
+use crate::environment::{CallEnvironment, Log};
+use crate::function::Function;
+use crate::worker::trapped;
+use diskside_abi::context::{
+    DsCall, DsExec, DsRange, FLAG_FIRST, FLAG_LAST, LambdaContext, PERM_READ, PERM_WRITE, UNKNOWN,
+};
+use diskside_io::buffer::Buffer;
+use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Ranges};
+use diskside_sbpf::image::Kind;
+use diskside_sbpf::region::RegionId;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+
+/// One execution.
+///
+/// A program of kind `exec` sees all ranges and the data, which is range 0. A program that runs over bytes (`read`,
+/// `write`, `lambda`, `lambda_io`) gets range 1 as its input, range 2 as its output, and the data as its arguments.
+#[derive(Debug)]
+pub struct Execution<'a> {
+    /// What runs.
+    pub function: &'a Function,
+    /// Memory ranges, from range 1 on, each with its namespace.
+    pub ranges: Vec<(u32, &'a mut [u8])>,
+    /// The data that came with the command.
+    pub data: &'a [u8],
+    /// First parameter of the command.
+    pub cparam1: u64,
+    /// Second parameter of the command.
+    pub cparam2: u64,
+    /// Which tier runs it.
+    pub tier: TierChoice,
+    /// When to stop it.
+    pub limits: CallLimits,
+}
+
+/// Most memory ranges of an execution: the data takes one window, too.
+pub const EXECUTION_RANGES_MAX: usize = Ranges::MAX - 1;
+
+pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64, CallError> {
+    let Execution { function, ranges, data, cparam1, cparam2, tier, limits } = execution;
+    let name = || function.main().entry().section.clone();
+    let bad = |what: &'static str| CallError::BadRanges { function: name(), given: ranges.len(), what };
+    if ranges.len() > EXECUTION_RANGES_MAX {
+        return Err(bad("at most 239 fit"));
+    }
+    let exec = function.kind() == Kind::Exec;
+    if !exec && !function.runs_over_bytes() {
+        return Err(bad("its kind is not run by an execution"));
+    }
+    if !exec && ranges.len() != 2 {
+        return Err(bad("it takes two: its input and its output"));
+    }
+    if let Some(schema) = function.args()
+        && !exec
+        && data.len() < schema.len_bytes as usize
+    {
+        return Err(CallError::BadArgs { given: data.len(), wants: schema.len_bytes, name: schema.name.clone() });
+    }
+    let started = Instant::now();
+    let options = ActivationOptions {
+        heap_quota_bytes: limits.heap_quota_bytes,
+        environment: Box::new(CallEnvironment::new(Log::default())),
+    };
+    let mut activation = Activation::new(function.main(), code.get(function.main(), tier)?, options);
+    let bytes = ranges.iter().map(|(_, range)| range.len() as u64).sum();
+    let mut machine_limits = Limits::for_bytes(bytes, data.len() as u64);
+    machine_limits.budget = limits.budget.unwrap_or(machine_limits.budget);
+    machine_limits.deadline = limits.until(started);
+    machine_limits.cancel.clone_from(&limits.cancel);
+    let returned = if exec {
+        let context = exec_context(&ranges, data.len(), cparam1, cparam2);
+        let mut data = Buffer::copy_of(data);
+        let mut mapped = Ranges::new();
+        mapped.push(&mut data);
+        for (_, range) in ranges {
+            mapped.push(range);
+        }
+        let mappings = Mappings::new().read_only(RegionId::CONTEXT, &context).ranges(&mut mapped);
+        activation.call(&mappings, function.main().entry_registers(&[]), &machine_limits)
+    } else {
+        let mut ranges = ranges.into_iter().map(|(_, range)| range);
+        let (input, output) = (ranges.next().unwrap_or_default(), ranges.next().unwrap_or_default());
+        let in_len = input.len() as u64;
+        let context = bytes_context(function.kind(), in_len, data.len() as u64, output.len() as u64);
+        let mappings = Mappings::new()
+            .read_only(RegionId::INPUT, input)
+            .writable(RegionId::OUTPUT, output)
+            .read_only(RegionId::ARGS, data)
+            .read_only(RegionId::CONTEXT, &context);
+        activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits)
+    };
+    let place = Place { source: "its memory ranges".into(), range: 0..bytes };
+    returned.map(|returned| returned.value).map_err(|stopped| trapped(function.main(), place, stopped.trap))
+}
+
+/// `struct ds_exec` with its ranges, the first of which is the data.
+fn exec_context(ranges: &[(u32, &mut [u8])], data_len: usize, cparam1: u64, cparam2: u64) -> Vec<u8> {
+    let perm = PERM_READ | PERM_WRITE;
+    let range = |index: usize, len: usize, nsid: u32| DsRange {
+        addr: RegionId(RegionId::RANGE_FIRST.0 + index as u8).base().into(),
+        len: (len as u64).into(),
+        perm: perm.into(),
+        nsid: nsid.into(),
+    };
+    let exec = DsExec {
+        size: (DsExec::LEN_BYTES as u32).into(),
+        nranges: (ranges.len() as u32 + 1).into(),
+        cparam1: cparam1.into(),
+        cparam2: cparam2.into(),
+        data: RegionId::RANGE_FIRST.base().into(),
+        data_len: (data_len as u64).into(),
+    };
+    let mut context = exec.as_bytes().to_vec();
+    context.extend_from_slice(range(0, data_len, 0).as_bytes());
+    for (index, (nsid, bytes)) in (1..).zip(ranges) {
+        context.extend_from_slice(range(index, bytes.len(), *nsid).as_bytes());
+    }
+    context
+}
+
+/// `struct ds_call` of a program that runs over all of its input at once, or lambda-IO's `struct context`.
+fn bytes_context(kind: Kind, in_len: u64, args_len: u64, out_cap: u64) -> Vec<u8> {
+    if kind == Kind::LambdaIo {
+        let (buf_o, buf_i) = (RegionId::OUTPUT.base().into(), RegionId::INPUT.base().into());
+        return LambdaContext { buf_o, buf_i, size_i: in_len.into() }.as_bytes().to_vec();
+    }
+    let call = DsCall {
+        size: (DsCall::LEN_BYTES as u32).into(),
+        flags: (FLAG_FIRST | FLAG_LAST).into(),
+        args_len: args_len.into(),
+        out_cap: out_cap.into(),
+        record_index: UNKNOWN.into(),
+        source_len: in_len.into(),
+        ..DsCall::default()
+    };
+    call.as_bytes().to_vec()
+}
