@@ -51,9 +51,10 @@ struct kv_multi_get {
 
 /* kv_range, kv_sum: the pairs of first <= key <= last in order of keys, or the sum of their values. */
 struct kv_range {
-    __u64 first, last;
-    __u64 limit;    /* most pairs */
+    __u64 first;
     __u64 start;    /* offset of the node to start at */
+    __u64 last;
+    __u64 limit;    /* most pairs */
     __u64 leaf_end; /* older files: the offset at which the leaves end; else 0 */
 };
 
@@ -65,7 +66,7 @@ struct kv_pair {
 /* What is given, in front of kv_range's pairs. */
 struct kv_range_result {
     __u64 count;
-    __u64 more; /* 1: there was no room for all, or more than limit */
+    __u64 more;   /* 1: there was no room for all, or more than limit */
     __u64 resume; /* then: the first key that is missing */
     __u64 sum;
 };

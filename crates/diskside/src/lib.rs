@@ -21,6 +21,7 @@
 //! | [`copy`] | copying between files and volumes |
 //! | [`host`] | connections, volumes and discovery over NVMe/TCP |
 //! | [`target`] | serving volumes over NVMe/TCP |
+//! | [`traverse`] | chains of dependent reads, step by step |
 //! | [`sandbox`] | the sandbox itself: images, the verifier, the checked IR |
 
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod copy;
 pub mod library;
 pub mod result;
 
+pub use diskside_engine::traverse;
 pub use diskside_engine::{
     Call, CallError, CallLimits, CallStats, Engine, Function, LoadError, Outcome, Place, Sink, Source, State,
     TierChoice, args, split,
