@@ -37,6 +37,7 @@ pub mod function;
 mod inline;
 mod job;
 mod link;
+pub mod mounted;
 mod options;
 mod queue;
 mod route;

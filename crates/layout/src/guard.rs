@@ -28,7 +28,7 @@ use diskside_sys::lease::Lease;
 
 use crate::layout::{Layout, Piece};
 use crate::place::Place;
-use crate::reason::{Reason, Refusal};
+use crate::reason::{Counters, Reason, Refusal};
 
 /// What the guard asks of the kernel about one open file.
 pub trait FileOps: Send + Sync {
@@ -191,6 +191,35 @@ impl<F: FileOps> Guard<F> {
     pub fn finish(&self, ticket: Ticket<F>) -> Result<(), Refusal> {
         debug_assert!(Arc::ptr_eq(&self.0, &ticket.inner), "a ticket of another file");
         ticket.check()
+    }
+
+    /// Runs `at_volume` with a layout, and returns what it brings if that is the file's. If not, what it brought is
+    /// dropped unseen and it runs once more. Counts what became of it.
+    ///
+    /// # Errors
+    /// Why the range has to be read the plain way: what [`begin`](Self::begin) and [`finish`](Self::finish) say, or
+    /// `at_volume` itself.
+    pub fn prove<T>(
+        &self,
+        range: Range<u64>,
+        counters: &Counters,
+        mut at_volume: impl FnMut(&Ticket<F>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let mut attempt = || {
+            let ticket = self.begin(range.clone())?;
+            let brought = at_volume(&ticket)?;
+            self.finish(ticket).map(|()| brought)
+        };
+        let mut outcome = attempt();
+        if outcome.as_ref().is_err_and(|refusal| refusal.reason.passes()) {
+            counters.note_retry();
+            outcome = attempt();
+        }
+        match &outcome {
+            Ok(_) => counters.note_at_volume(),
+            Err(refusal) => counters.note_plain(refusal.reason),
+        }
+        outcome
     }
 
     /// For whoever hears of breaks.

@@ -99,6 +99,14 @@ reasons! {
     Failed = "failed", "something failed on the way";
 }
 
+impl Reason {
+    /// Whether it may be gone at the next try.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        matches!(self, Self::LeaseBroken | Self::Remapped | Self::Changed)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words())

@@ -1,5 +1,7 @@
 //! File systems on images that the tests make, mount and look at behind the file system's back. Needs root.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
