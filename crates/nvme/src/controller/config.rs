@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::nqn::Nqn;
 use crate::wire::CSI_NVM;
+use crate::wire::function::CSI_SLM;
 
 use super::request::MediumId;
 
@@ -240,6 +241,11 @@ impl SubsystemConfig {
             return Err(ConfigError::Size { nsid, blocks, block_len: block_size.bytes() });
         }
         Ok(())
+    }
+
+    /// Whether there are memory namespaces: then copies from them, and the reachability of namespaces, exist.
+    pub(super) fn has_memory(&self) -> bool {
+        self.command_set(CSI_SLM).is_some()
     }
 
     /// The declared command set of this identifier.

@@ -3,6 +3,8 @@
 use zerocopy::IntoBytes;
 
 use crate::status::Status;
+use crate::wire::function::{CSI_COMPUTE, CSI_SLM};
+use crate::wire::memory::COPY_FORMAT_MEMORY;
 use crate::wire::{
     CSI_NVM, ControllerList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat, NSID_ALL,
     NvmControllerLimits, Version, cns, descriptor_type,
@@ -97,7 +99,7 @@ pub(super) fn answer(
         }
         cns::INDEPENDENT_NAMESPACE => match find(nsid)? {
             None => ours(IndependentNamespace::zeroed().as_bytes()),
-            Some(namespace) => ours(independent_namespace(namespace).as_bytes()),
+            Some(namespace) => ours(independent_namespace(namespace, config).as_bytes()),
         },
         cns::ATTACHED_CONTROLLERS if find(nsid)?.is_none() => ours(ControllerList::new([]).as_bytes()),
         cns::ATTACHED_CONTROLLERS | cns::CONTROLLERS => {
@@ -162,7 +164,10 @@ fn identify_controller(controller: &Controller) -> Vec<u8> {
             | IdentifyController::VERIFY
             | IdentifyController::COPY,
     );
-    id.copy_formats.set(COPY_FORMATS);
+    let memory = config.has_memory();
+    id.copy_formats.set(COPY_FORMATS | u16::from(memory) << COPY_FORMAT_MEMORY);
+    // RRSUP: reachability is reported.
+    id.reachability = memory.into();
     // Flush does not take all namespaces at once.
     id.volatile_write_cache = 0b10 << 1 | config.write_cache as u8;
     id.io_command_capsule_16.set((64 + IN_CAPSULE_LEN) / 16);
@@ -202,13 +207,26 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     id
 }
 
-fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
+fn independent_namespace(namespace: &Namespace, config: &SubsystemConfig) -> IndependentNamespace {
     let mut id = IndependentNamespace::zeroed();
     id.sharing = 1;
     id.attributes = namespace.read_only as u8;
     id.status = 1;
+    if config.has_memory() {
+        id.reachability_group.set(reachability_group(namespace.csi));
+    }
     id
 }
+
+/// The reachability group of a namespace: all of a command set are in one. 0: in none.
+pub(super) fn reachability_group(csi: u8) -> u32 {
+    REACHABILITY_GROUPS.iter().find(|(_, member)| *member == csi).map_or(0, |(group, _)| *group)
+}
+
+/// Reachability groups and the command set of their namespaces.
+pub(super) const REACHABILITY_GROUPS: [(u32, u8); 3] = [(1, CSI_NVM), (2, CSI_SLM), (3, CSI_COMPUTE)];
+/// Reachability associations and their groups: volumes with memory, for copies; memory with programs, to run them over.
+pub(super) const REACHABILITY_ASSOCIATIONS: [(u32, [u32; 2]); 2] = [(1, [1, 2]), (2, [2, 3])];
 
 /// Descriptors that tell the namespace apart (CNS 03h): UUID, NGUID and command set.
 fn descriptors(namespace: &Namespace) -> Vec<u8> {

@@ -4,6 +4,7 @@ use zerocopy::FromBytes;
 
 use crate::buffer::BufferSlice;
 use crate::status::Status;
+use crate::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource};
 use crate::wire::{CSI_NVM, CopySourceEntry, DsmRange, HostBehavior, NSID_ALL, Sqe, nvm_opcode};
 
 use super::command::{Command, Io, Transfer, check_flags, is_nvm, other_transfer};
@@ -34,6 +35,9 @@ pub(super) fn parse(
     };
     if namespace.csi != CSI_NVM || !is_nvm(opcode) {
         return parse_other(sqe, config, namespace, all_command_sets);
+    }
+    if opcode == nvm_opcode::COPY && sqe.copy_format() == COPY_FORMAT_MEMORY && config.has_memory() {
+        return parse_copy_from_memory(sqe, config, namespace, all_command_sets);
     }
     let medium = namespace.medium;
     Ok(match opcode {
@@ -154,6 +158,28 @@ fn check_transfer_len(transfer: Transfer, config: &SubsystemConfig) -> Result<()
         }
         _ => Ok(()),
     }
+}
+
+/// A copy from memory namespaces, whose medium is the embedder's: so is the whole command.
+fn parse_copy_from_memory(
+    sqe: &Sqe,
+    config: &SubsystemConfig,
+    namespace: &Namespace,
+    all_command_sets: bool,
+) -> Result<(Command, Transfer), Status> {
+    if !all_command_sets {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    check_writable(namespace)?;
+    if sqe.copy_ranges() > COPY_RANGES_MAX {
+        return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr());
+    }
+    if sqe.slba() >= namespace.blocks {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    let transfer = Transfer::ToPool(sqe.copy_ranges() * size_of::<MemoryCopySource>() as u32);
+    check_transfer_len(transfer, config)?;
+    Ok((Command::Other { nsid: namespace.nsid, medium: namespace.medium, admin: false }, transfer))
 }
 
 fn parse_copy(sqe: &Sqe, namespace: &Namespace) -> Result<(Command, Transfer), Status> {

@@ -4,11 +4,13 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use crate::status::Status;
+use crate::wire::memory::{memory_log, reachability_page};
 use crate::wire::{
     CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, SmartLog, admin_opcode, log_page, nvm_opcode,
 };
 
 use super::features;
+use super::identify::{REACHABILITY_ASSOCIATIONS, REACHABILITY_GROUPS};
 use super::shared::{Controller, ERROR_LOG_ENTRIES};
 use super::subsystem::{Subsystems, pad};
 
@@ -54,6 +56,8 @@ pub(super) fn page(
         log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
         log_page::FEATURES => supported_features(),
         log_page::MI_COMMANDS => vec![0; 4096],
+        memory_log::REACHABILITY_GROUPS if subsystem.config.has_memory() => reachability_groups(controller),
+        memory_log::REACHABILITY_ASSOCIATIONS if subsystem.config.has_memory() => reachability_associations(controller),
         _ if subsystem.config.command_sets.iter().any(|set| set.log_pages.contains(&lid)) => {
             return Ok(Answer::Embedder);
         }
@@ -164,11 +168,32 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
             log_page::MI_COMMANDS,
         ]
     };
-    let declared = controller.subsystem.config.command_sets.iter().flat_map(|set| &set.log_pages);
+    let config = &controller.subsystem.config;
+    if config.has_memory() && !controller.subsystem.is_discovery() {
+        for lid in [memory_log::REACHABILITY_GROUPS, memory_log::REACHABILITY_ASSOCIATIONS] {
+            pages[usize::from(lid)].set(1);
+        }
+    }
+    let declared = config.command_sets.iter().flat_map(|set| &set.log_pages);
     for lid in ours.iter().chain(declared) {
         pages[usize::from(*lid)].set(1);
     }
     pages.as_bytes().to_vec()
+}
+
+/// LID 1Ah: which namespaces are in which group.
+fn reachability_groups(controller: &Controller) -> Vec<u8> {
+    let namespaces = controller.subsystem.snapshot();
+    let members = |csi: u8| namespaces.iter().filter(|n| n.csi == csi).map(|n| n.nsid).collect::<Vec<u32>>();
+    let groups: Vec<(u32, Vec<u32>)> = REACHABILITY_GROUPS.iter().map(|&(id, csi)| (id, members(csi))).collect();
+    let records: Vec<(u32, &[u32])> = groups.iter().map(|(id, members)| (*id, &members[..])).collect();
+    reachability_page(namespaces.epoch, &records)
+}
+
+/// LID 1Bh: which groups reach each other.
+fn reachability_associations(controller: &Controller) -> Vec<u8> {
+    let records: Vec<(u32, &[u32])> = REACHABILITY_ASSOCIATIONS.iter().map(|(id, groups)| (*id, &groups[..])).collect();
+    reachability_page(controller.subsystem.snapshot().epoch, &records)
 }
 
 /// LID 12h: a dword per feature, bit 0 supported, bit 1 changeable, bit 21 it belongs to the controller.

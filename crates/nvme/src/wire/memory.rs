@@ -44,8 +44,6 @@ pub mod memory_log {
     pub const PROGRAM_TYPES: u8 = 0x83;
     /// Memory Range Set List. The number is from one source.
     pub const RANGE_SETS: u8 = 0x84;
-    /// All of them.
-    pub const ALL: [u8; 5] = [REACHABILITY_GROUPS, REACHABILITY_ASSOCIATIONS, PROGRAMS, PROGRAM_TYPES, RANGE_SETS];
 }
 
 /// What Execute Program asks for.
