@@ -40,6 +40,14 @@ pub struct Call<'a> {
     pub limits: CallLimits,
     /// Counts the input bytes that are done.
     pub progress: Option<Arc<AtomicU64>>,
+    /// Who says when the function may compute; it is not asked for the time in which the call reads and writes.
+    pub turns: Option<Arc<dyn Turns>>,
+}
+
+/// Gives threads their turn to compute.
+pub trait Turns: std::fmt::Debug + Send + Sync {
+    /// Runs `work` once, when it is its turn.
+    fn take(&self, work: &mut dyn FnMut());
 }
 
 impl<'a> Call<'a> {
@@ -61,6 +69,7 @@ impl<'a> Call<'a> {
             state: None,
             limits: CallLimits::default(),
             progress: None,
+            turns: None,
         }
     }
 }
@@ -138,6 +147,16 @@ pub struct CallLimits {
     pub result_len_max: usize,
     /// Most bytes that `ds_alloc` gives out at one time, per thread.
     pub heap_quota_bytes: u64,
+}
+
+impl Call<'_> {
+    /// Runs `work` when it is its turn.
+    pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some(turns) = &self.turns else { return work() };
+        let (mut work, mut result) = (Some(work), None);
+        turns.take(&mut || result = work.take().map(|work| work()));
+        result.expect("a turn runs its work once")
+    }
 }
 
 impl Default for CallLimits {

@@ -13,6 +13,7 @@
 //! | [`code`] | which tier runs, and what is compiled already |
 //! | [`split`] | where a chunk ends, so that no record is cut |
 //! | [`call`] | what a call is and how it ends |
+//! | [`small`] | the same over one small input, for who cannot wait |
 //! | [`state`] | memory that programs share across calls |
 //! | [`traverse`] | chains of dependent reads, step by step |
 
@@ -25,16 +26,18 @@ mod environment;
 mod execute;
 pub mod function;
 mod run;
+pub mod small;
 pub mod split;
 pub mod state;
 pub mod traverse;
 mod worker;
 
-pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source};
-pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
+pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source, Turns};
+pub use code::{CodeCache, TierChoice};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
+pub use small::{SmallCall, SmallInput};
 pub use state::State;
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
 
@@ -53,22 +56,6 @@ impl Engine {
     #[must_use]
     pub fn new(helpers: HelperSet) -> Self {
         Self { helpers: Arc::new(helpers), code: CodeCache::default() }
-    }
-
-    /// The same engine, with LLVM as well; see [`code`].
-    #[must_use]
-    pub fn with_llvm(mut self, options: LlvmOptions) -> Self {
-        self.code = CodeCache::with_llvm(options);
-        self
-    }
-
-    /// The same engine, with LLVM as well when its compiler is found here.
-    #[must_use]
-    pub fn with_llvm_if_found(self) -> Self {
-        match LlvmOptions::find() {
-            Some(options) => self.with_llvm(options),
-            None => self,
-        }
     }
 
     /// The helpers that programs can call.

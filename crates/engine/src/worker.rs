@@ -1,7 +1,7 @@
 //! One thread's copy of a function: its activation, its output, its clock.
 
 use crate::call::{Call, CallError, Place};
-use crate::code::{CodeCache, TierChoice};
+use crate::code::CodeCache;
 use crate::environment::{CallEnvironment, Log};
 use crate::state::State;
 use diskside_io::buffer::Buffer;
@@ -53,7 +53,6 @@ impl Tally {
 
 /// Runs the function over chunks.
 pub(crate) struct Worker<'c> {
-    code: &'c CodeCache,
     call: &'c Call<'c>,
     activation: Activation,
     until: Option<Instant>,
@@ -64,18 +63,17 @@ pub(crate) struct Worker<'c> {
 /// Flags of `struct ds_call`.
 const DS_FIRST: u32 = 1;
 const DS_LAST: u32 = 2;
-const DS_CALL_LEN: usize = 56;
+pub(crate) const DS_CALL_LEN: usize = 56;
 
 impl<'c> Worker<'c> {
     pub(crate) fn new(
-        code: &'c CodeCache,
+        code: &CodeCache,
         call: &'c Call<'c>,
         log: &Log,
         until: Option<Instant>,
     ) -> Result<Self, CallError> {
         let program = call.function.main();
         Ok(Self {
-            code,
             call,
             activation: activate(code, call, program, log)?,
             until,
@@ -106,33 +104,21 @@ impl<'c> Worker<'c> {
             mappings = mappings.writable(RegionId::STATE, state.as_mut_bytes());
         }
         let args = function.main().entry_registers(&[input.len() as u64]);
-        let started = Instant::now();
-        let result = self.activation.call(&mappings, args, &limits);
-        self.tally.run += started.elapsed();
+        let activation = &mut self.activation;
+        let (result, ran) = self.call.in_turn(|| {
+            let started = Instant::now();
+            (activation.call(&mappings, args, &limits), started.elapsed())
+        });
+        self.tally.run += ran;
         let place = || info.place(input.len());
         let returned = result.map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
-        let value = match function.kind() {
-            Kind::LambdaIo => i64::from(returned.value as i32),
-            _ => returned.value as i64,
-        };
+        let value = value_of(function.kind(), returned.value);
         let len = output_len(function.main(), value, cap, place)?;
         self.tally.chunks += 1;
         self.tally.input_bytes += input.len() as u64;
         self.tally.output_bytes += len as u64;
         self.tally.edges += limits.budget - returned.edges_left;
-        self.take_better_code(input.len() as u64);
         Ok(&self.output.bytes()[..len])
-    }
-}
-
-impl Worker<'_> {
-    /// The next chunk runs in better code, when there is some by now.
-    fn take_better_code(&mut self, input_len: u64) {
-        if self.call.tier == TierChoice::Best
-            && let Some(better) = self.code.ran(self.call.function.main(), self.tier(), input_len)
-        {
-            self.activation.set_code(better);
-        }
     }
 }
 
@@ -176,9 +162,12 @@ impl<'c> Folder<'c> {
             .writable(RegionId::ACCUMULATOR, &mut self.accumulator[..cap])
             .read_only(RegionId::INPUT, part);
         let args = self.program.entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
-        let started = Instant::now();
-        let result = self.activation.call(&mappings, args, &limits);
-        self.run += started.elapsed();
+        let activation = &mut self.activation;
+        let (result, ran) = self.call.in_turn(|| {
+            let started = Instant::now();
+            (activation.call(&mappings, args, &limits), started.elapsed())
+        });
+        self.run += ran;
         let place = || info.place(part.len());
         let returned = result.map_err(|stopped| trapped(&self.program, place(), stopped.trap))?;
         self.len = output_len(&self.program, returned.value as i64, cap as u64, place)?;
@@ -190,9 +179,17 @@ impl<'c> Folder<'c> {
     }
 }
 
+/// The return value of a program of this kind.
+pub(crate) fn value_of(kind: Kind, register: u64) -> i64 {
+    match kind {
+        Kind::LambdaIo => i64::from(register as i32),
+        _ => register as i64,
+    }
+}
+
 /// Output memory, all zeros before each run.
-#[derive(Default)]
-struct Output {
+#[derive(Debug, Default)]
+pub(crate) struct Output {
     small: Vec<u64>,
     large: Option<Buffer>,
 }
@@ -201,7 +198,7 @@ impl Output {
     /// Up to this, zeroing is cheaper than fresh pages.
     const SMALL_LEN_MAX: usize = 64 << 10;
 
-    fn zeroed(&mut self, len: usize) -> &mut [u8] {
+    pub(crate) fn zeroed(&mut self, len: usize) -> &mut [u8] {
         if len <= Self::SMALL_LEN_MAX {
             self.large = None;
             self.small.clear();
@@ -212,7 +209,7 @@ impl Output {
         &mut self.large.insert(Buffer::zeroed(len))[..len]
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.large {
             Some(b) => b,
             None => self.small.as_bytes(),
@@ -239,7 +236,7 @@ fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
 }
 
 /// The kind's context structure: `struct ds_call`, or lambda-IO's `struct context`.
-fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &ChunkInfo) -> [u8; DS_CALL_LEN] {
+pub(crate) fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &ChunkInfo) -> [u8; DS_CALL_LEN] {
     let mut bytes = [0; DS_CALL_LEN];
     let mut at = 0;
     let mut put = |field: &[u8]| {
@@ -278,7 +275,12 @@ pub(crate) fn source_line(program: &Program, trap: &diskside_sbpf::trap::Trap) -
     })
 }
 
-fn output_len(program: &Program, value: i64, cap: u64, place: impl Fn() -> Place) -> Result<usize, CallError> {
+pub(crate) fn output_len(
+    program: &Program,
+    value: i64,
+    cap: u64,
+    place: impl Fn() -> Place,
+) -> Result<usize, CallError> {
     let function = || program.entry().section.clone();
     if value < 0 {
         let code = i32::try_from(value).unwrap_or(i32::MIN + 1);

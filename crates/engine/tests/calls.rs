@@ -183,7 +183,7 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error_that_says_where() {
     let handle = file.as_file().try_clone().expect("cloned");
     let result = std::thread::scope(|scope| {
         scope.spawn(move || {
-            while progress.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            while progress.load(Ordering::Relaxed) == 0 {
                 std::hint::spin_loop();
             }
             handle.set_len(1 << 20).expect("shortened");

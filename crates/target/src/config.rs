@@ -21,6 +21,7 @@
 //! # Ok::<(), diskside_target::config::ConfigError>(())
 //! ```
 
+mod compute;
 mod export;
 mod size;
 mod volume;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
 use serde::{Deserialize, Serialize};
 
+pub use compute::{ComputeConfig, ComputeSettings};
 pub use export::ExportSpec;
 pub use size::Size;
 pub use volume::{Source, VolumeSpec};
@@ -59,6 +61,9 @@ pub struct Settings {
     /// Bounds of what peers can take.
     #[serde(default)]
     pub limits: LimitSettings,
+    /// What is computed, and how much of it.
+    #[serde(default)]
+    pub compute: ComputeSettings,
     /// The volumes.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
@@ -112,6 +117,8 @@ pub struct ServeConfig {
     pub congestion_control: Option<String>,
     /// Bounds of what peers can take.
     pub limits: Limits,
+    /// What is computed, and how much of it.
+    pub compute: ComputeConfig,
     /// The volumes.
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeSpec>,
@@ -180,6 +187,7 @@ impl Settings {
             poll_us: flags.poll_us.or(self.poll_us),
             congestion_control: flags.congestion_control.or(self.congestion_control),
             limits: self.limits.overridden_by(flags.limits),
+            compute: self.compute.overridden_by(flags.compute),
             volumes,
             exports,
         }
@@ -233,6 +241,7 @@ impl ServeConfig {
             poll_us: settings.poll_us.unwrap_or(100),
             congestion_control: settings.congestion_control,
             limits: Limits::resolve(settings.limits),
+            compute: ComputeConfig::resolve(settings.compute),
             volumes: settings.volumes,
             exports: settings.exports,
         }
@@ -265,6 +274,7 @@ impl ServeConfig {
             return wrong("cores", what);
         }
         self.limits.check(self.reactors)?;
+        self.compute.check(|nsid| self.volumes.iter().any(|volume| volume.nsid == Some(nsid)))?;
         self.check_volumes()?;
         self.check_exports()
     }

@@ -54,6 +54,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compute;
 pub mod config;
 pub mod export;
 pub mod guard;

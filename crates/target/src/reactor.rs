@@ -9,6 +9,7 @@
 //! of a command never locks, and the volumes.
 
 mod connection;
+mod function;
 mod local;
 mod memory;
 mod start;
@@ -307,6 +308,12 @@ impl Reactor {
                 Message::Wake(id) => {
                     if let Some(connection) = self.connections.get_mut(id) {
                         connection.woken(&mut self.core);
+                    }
+                }
+                Message::Answer(answer) => {
+                    let (name, answer) = *answer;
+                    if let Some(connection) = self.connections.get_mut(name.connection) {
+                        connection.answered(&mut self.core, name, answer);
                     }
                 }
                 Message::VolumesChanged => self.core.refresh_volumes(),

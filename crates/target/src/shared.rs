@@ -9,6 +9,9 @@ use std::task::{Wake, Waker};
 use diskside_io::ring;
 use diskside_nvme::controller::{Subsystem, Subsystems};
 
+use crate::compute::Compute;
+use crate::compute::answer::Answer;
+use crate::compute::association::Name;
 use crate::config::ServeConfig;
 use crate::export::Exports;
 use crate::link::LoopEnd;
@@ -21,16 +24,18 @@ pub(crate) struct Shared {
     pub(crate) config: ServeConfig,
     pub(crate) subsystems: Arc<Subsystems>,
     pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) volumes: VolumeTable,
+    pub(crate) volumes: Arc<VolumeTable>,
+    /// What computes, if there is a compute namespace.
+    pub(crate) compute: Option<Arc<Compute>>,
     pub(crate) exports: Arc<Exports>,
-    pub(crate) volume_stats: Registry,
+    pub(crate) volume_stats: Arc<Registry>,
     pub(crate) host_stats: Registry,
     pub(crate) reactor_stats: Vec<ReactorCounters>,
     /// Connections by reactor.
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
     /// The reactors, once all of them run.
-    pub(crate) mailboxes: OnceLock<Vec<Arc<Mailbox>>>,
+    pub(crate) mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
 }
 
 impl Shared {
@@ -69,6 +74,8 @@ pub(crate) enum Message {
     Loop(LoopEnd),
     /// Something concerns this connection.
     Wake(usize),
+    /// The answer to a command that was handed to an engine.
+    Answer(Box<(Name, Answer)>),
     /// Volumes were added or removed.
     VolumesChanged,
     /// Finish what is in flight and end.

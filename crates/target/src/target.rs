@@ -17,6 +17,7 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 
 pub use handle::Handle;
 
+use crate::compute::{Compute, Surroundings};
 use crate::config::{ConfigError, ExportSpec, ServeConfig, Settings, VolumeSpec};
 use crate::export::{ExportError, Exports};
 use crate::medium::Medium;
@@ -96,6 +97,9 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
+    /// The compute namespace cannot be set up.
+    #[error("compute: {0}")]
+    Compute(io::Error),
     /// Signals cannot be waited for.
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
@@ -234,7 +238,9 @@ impl TargetBuilder {
             Nqn::new(text).map_err(|error| ConfigError::Value { field: "nqn".into(), what: error.to_string() })
         };
         let subsystems = Subsystems::new();
+        let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {
+            command_sets: computes.then(Compute::command_set).into_iter().collect(),
             allowed_hosts: allowed_hosts(&config.hosts)?,
             io_queues_max: config.limits.queues,
             queue_entries_max: config.limits.queue_entries,
@@ -242,17 +248,34 @@ impl TargetBuilder {
             ..SubsystemConfig::new(nqn(&config.nqn)?, identity::serial(&config.nqn))
         })?;
         let reactors = config.reactors;
+        let exports = Exports::open(&config.exports)?;
+        let (volumes, volume_stats) = (Arc::new(VolumeTable::default()), Arc::new(Registry::default()));
+        let mailboxes = Arc::new(OnceLock::new());
+        let compute = if computes {
+            let surroundings = Surroundings {
+                volumes: Arc::clone(&volumes),
+                volume_stats: Arc::clone(&volume_stats),
+                exports: Arc::clone(&exports),
+                mailboxes: Arc::clone(&mailboxes),
+            };
+            let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
+            subsystem.add_namespace(compute.namespace(identity::volume_uuid(&config.nqn, COMPUTE_NAME)))?;
+            Some(compute)
+        } else {
+            None
+        };
         let shared = Arc::new(Shared {
             subsystems,
             subsystem,
-            volumes: VolumeTable::default(),
-            exports: Exports::open(&config.exports)?,
-            volume_stats: Registry::default(),
+            volumes,
+            compute,
+            exports,
+            volume_stats,
             host_stats: Registry::default(),
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
-            mailboxes: OnceLock::new(),
+            mailboxes,
             config,
         });
         let (listeners, addresses) = bind_all(&shared.config)?;
@@ -285,6 +308,9 @@ impl Running {
             if let Err(error) = ended {
                 result = Err(TargetError::Reactor { index, error });
             }
+        }
+        if let Some(compute) = &self.handle.shared().compute {
+            compute.stop();
         }
         // Closes the media, also where a handle is kept.
         self.handle.shared().volumes.clear();
@@ -398,5 +424,7 @@ fn pin(shared: &Shared, index: usize) -> io::Result<()> {
         .map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("core {core}: {errno}")))
 }
 
+/// What the compute namespace's UUID is made from: no volume can have this name.
+const COMPUTE_NAME: &str = "\0compute";
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -98,6 +98,12 @@ impl VolumeTable {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// The volume with this namespace ID.
+    pub(crate) fn find(&self, nsid: u32) -> Option<Arc<Volume>> {
+        let volumes = self.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        volumes.iter().flatten().find(|volume| volume.nsid == nsid).cloned()
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }

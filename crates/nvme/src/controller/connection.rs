@@ -240,6 +240,16 @@ impl Connection {
         self.link.as_ref().map(|link| link.controller.cntlid)
     }
 
+    /// Names the controller among all of this process, also those that are gone; `None` before Connect.
+    pub fn association(&self) -> Option<u64> {
+        self.link.as_ref().map(|link| link.controller.association)
+    }
+
+    /// Entries of the submission queue; 0 before Connect.
+    pub fn queue_entries(&self) -> u16 {
+        self.link.as_ref().map_or(0, |link| link.entries)
+    }
+
     /// The host's name; `None` before Connect.
     pub fn host_nqn(&self) -> Option<&Nqn> {
         self.link.as_ref().map(|link| &link.controller.host)

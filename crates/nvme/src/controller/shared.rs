@@ -26,6 +26,8 @@ pub(super) struct Controller {
     pub(super) cntlid: u16,
     pub(super) host: Nqn,
     pub(super) host_id: [u8; 16],
+    /// Unlike the identifier, no other controller of this process ever has it.
+    pub(super) association: u64,
     pub(super) subsystem: Arc<Subsystem>,
     /// The volatile write cache is on: writes need not be durable before they are answered.
     write_cache: AtomicBool,
@@ -119,6 +121,8 @@ impl Controller {
         keep_alive_ms: u32,
         admin: Waker,
     ) -> Self {
+        static ASSOCIATIONS: AtomicU64 = AtomicU64::new(1);
+        let association = ASSOCIATIONS.fetch_add(1, Ordering::Relaxed);
         let write_cache = subsystem.config.write_cache;
         let shared = Shared {
             cc: Cc::default(),
@@ -138,6 +142,7 @@ impl Controller {
             cntlid,
             host,
             host_id,
+            association,
             subsystem,
             write_cache: AtomicBool::new(write_cache),
             closed: AtomicBool::new(false),

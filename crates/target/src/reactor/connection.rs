@@ -10,6 +10,7 @@ use diskside_nvme::controller::{self, ConnectionConfig, State};
 use diskside_nvme::{Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
+use super::function::FunctionState;
 use super::memory::{Account, AccountMemory, Memory, Piece};
 use super::{Core, Token};
 use crate::link::{LoopEnd, LoopRead, LoopWriteError};
@@ -21,6 +22,8 @@ pub(super) struct Connection {
     pub(super) machine: controller::Connection,
     pub(super) account: Account,
     pub(super) counters: Option<Arc<IoCounters>>,
+    /// Function commands: its controller's state, once one came.
+    pub(super) function: FunctionState,
     /// Tasks that have not ended.
     pub(super) tasks: usize,
     /// The peer reads too slowly for blocks to be held until it has.
@@ -93,6 +96,7 @@ impl Connection {
             machine,
             account,
             counters: None,
+            function: FunctionState::new(),
             tasks: 0,
             copy_reads: false,
             prefetched_bytes: 0,
@@ -165,7 +169,9 @@ impl Connection {
         }
         let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
         self.machine.handle_buffers(core.now, &mut pool);
-        if pool.refused {
+        let refused = pool.refused;
+        self.answer_held(core);
+        if refused {
             self.wait_for_memory(core);
         }
         self.mark_dirty(core);
@@ -247,6 +253,7 @@ impl Connection {
         }
         self.phase = Phase::Closed;
         self.carry = Vec::new();
+        self.function.close(core.now);
         if self.tasks > 0 {
             core.end_delays(self.id);
         }
@@ -320,7 +327,7 @@ impl Connection {
         taken
     }
 
-    fn wait_for_memory(&mut self, core: &mut Core) {
+    pub(super) fn wait_for_memory(&mut self, core: &mut Core) {
         if !self.starved {
             self.starved = true;
             core.counters().memory_waits.add(1);

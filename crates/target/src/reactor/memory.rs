@@ -63,7 +63,7 @@ enum Data {
 }
 
 /// A charge of memory with a buffer to match, or without one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Charge(u64);
 
 /// What a send needs of a buffer.
@@ -166,6 +166,11 @@ impl Memory {
     /// Names a filled buffer for the machine to send.
     pub(crate) fn insert_filled(&mut self, account: &Account, charge: Charge, buffer: Buffer) -> BufferId {
         self.insert(account, charge, Data::Sending(Arc::new(buffer)))
+    }
+
+    /// Names a buffer that others hold too, for the machine to send a part of it.
+    pub(crate) fn insert_shared(&mut self, account: &Account, charge: Charge, buffer: Arc<Buffer>) -> BufferId {
+        self.insert(account, charge, Data::Sending(buffer))
     }
 
     /// Names a range of a volume's memory for the machine to send. The range is held, and released with the buffer.

@@ -52,9 +52,15 @@ impl Connection {
             let own = |task: &&mut Task| task.connection == self.id && task.tag == tag;
             if let Some(task) = core.tasks.iter_mut().map(|(_, task)| task).find(own) {
                 task.cancel();
+            } else {
+                self.abort_function(core, tag);
             }
             return;
         }
+        let operation = match operation {
+            Operation::Other(other) => return self.start_function(core, tag, other),
+            operation => operation,
+        };
         if let Operation::Read { offset, len, .. } = operation
             && self.read_at_once(core, tag, medium, offset, len)
         {
@@ -114,18 +120,13 @@ impl Connection {
     fn task(&mut self, core: &mut Core, tag: Tag, medium: MediumId, operation: Operation) -> Result<Task, Status> {
         let data = match &operation {
             Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
-            Operation::Other(other) => other.data,
             _ => None,
         };
         if core.volumes.get(medium).is_none() {
             // It may have been added after this turn began.
             core.refresh_volumes();
         }
-        let volume = match (core.volumes.get(medium), &operation) {
-            (_, Operation::Other(_)) => Err(Status::INVALID_OPCODE.dnr()),
-            (None, _) => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
-            (Some(volume), _) => Ok(Rc::clone(volume)),
-        };
+        let volume = core.volumes.get(medium).map(Rc::clone).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         let volume = volume.inspect_err(|_| self.release(core, data))?;
         let new = |work| Task::new(self.id, tag, Rc::clone(&volume), work);
         Ok(match operation {
@@ -178,7 +179,7 @@ impl Connection {
         self.counters.as_ref()
     }
 
-    fn answer(&mut self, core: &mut Core, tag: Tag, completion: Completion) {
+    pub(super) fn answer(&mut self, core: &mut Core, tag: Tag, completion: Completion) {
         let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
         self.machine.complete(core.now, tag, completion, &mut pool);
         self.mark_dirty(core);

@@ -126,9 +126,15 @@ impl Controller {
     ) -> Result<Self, Status> {
         let mut admin = Queue::negotiate(wire).unwrap();
         let id = admin.connect(nqn, host, 0, 32, CONTROLLER_ID_DYNAMIC, keep_alive_ms)?;
-        let cc = Cc::default().with_enable(1).with_iosqes(6).with_iocqes(4);
-        admin.command(Sqe::property_set(property::CC, false, cc.0.into()), None, 0).ok();
-        Ok(Self { admin, id, address, handle: handle.clone(), host: host.to_owned() })
+        let mut controller = Self { admin, id, address, handle: handle.clone(), host: host.to_owned() };
+        controller.enable(0);
+        Ok(controller)
+    }
+
+    /// Enables the controller with the NVM command set alone (0), or with all that it supports (6).
+    pub fn enable(&mut self, command_sets: u32) {
+        let cc = Cc::default().with_enable(1).with_css(command_sets).with_iosqes(6).with_iocqes(4);
+        self.admin.command(Sqe::property_set(property::CC, false, cc.0.into()), None, 0).ok();
     }
 
     pub fn io_queue(&self, queue_id: u16, entries: u16) -> Queue {

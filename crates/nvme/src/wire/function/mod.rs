@@ -27,7 +27,8 @@ pub use log::{
 };
 pub use program::{PROGRAM_TYPE_EBPF, ProgramIdType, program_opcode};
 pub use request::{
-    Class, Endpoint, EndpointKind, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, StateName, TierHint,
+    Class, Endpoint, EndpointKind, FunctionRequest, Placement, REQUEST_LEN_MAX, RecordSplit, RequestHeader, StateName,
+    TierHint,
 };
 pub use trailer::{MESSAGE_LEN_MAX, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader};
 

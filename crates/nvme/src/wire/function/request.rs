@@ -143,6 +143,20 @@ pub struct Endpoint {
     pub generation: u64,
     /// Of a sink: the output is on stable media before the call ends (flag bit 0).
     pub durable: bool,
+    /// Of a sink that is a file: where the output goes.
+    pub placement: Placement,
+}
+
+/// Where in a file the output goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Over what is there, from the entry's offset on.
+    #[default]
+    InPlace,
+    /// At the end (flag bit 1).
+    Append,
+    /// As a new file that takes the old one's place when it is complete (flag bit 2).
+    Replace,
 }
 
 /// What an [`Endpoint`] is.
@@ -166,7 +180,7 @@ impl Endpoint {
 
     /// So many bytes of it.
     pub const fn new(kind: EndpointKind, offset: u64, len: u64) -> Self {
-        Self { kind, offset, len, generation: 0, durable: false }
+        Self { kind, offset, len, generation: 0, durable: false, placement: Placement::InPlace }
     }
 
     /// All of it.
@@ -191,6 +205,8 @@ const _: () = assert!(size_of::<EndpointEntry>() == 32);
 
 /// Flags of an entry.
 const FLAG_DURABLE: u8 = 1 << 0;
+const FLAG_APPEND: u8 = 1 << 1;
+const FLAG_REPLACE: u8 = 1 << 2;
 
 impl EndpointEntry {
     fn new(endpoint: &Endpoint) -> Self {
@@ -203,7 +219,12 @@ impl EndpointEntry {
         };
         Self {
             kind,
-            flags: if endpoint.durable { FLAG_DURABLE } else { 0 },
+            flags: (if endpoint.durable { FLAG_DURABLE } else { 0 })
+                | match endpoint.placement {
+                    Placement::InPlace => 0,
+                    Placement::Append => FLAG_APPEND,
+                    Placement::Replace => FLAG_REPLACE,
+                },
             reserved2: U16::ZERO,
             id: U32::new(id),
             offset: U64::new(endpoint.offset),
@@ -222,10 +243,20 @@ impl EndpointEntry {
             5 if !sink => EndpointKind::HostStream,
             _ => return Err(FieldError::new(base, "this type of source or sink is not known")),
         };
-        let flags = if sink { FLAG_DURABLE } else { 0 };
-        if self.flags & !flags != 0 {
-            return Err(FieldError::new(base + 1, "this flag is not known"));
+        let known = match (sink, kind) {
+            (false, _) => 0,
+            (true, EndpointKind::File(_)) => FLAG_DURABLE | FLAG_APPEND | FLAG_REPLACE,
+            (true, _) => FLAG_DURABLE,
+        };
+        if self.flags & !known != 0 {
+            return Err(FieldError::new(base + 1, "this flag is not known here"));
         }
+        let placement = match self.flags & (FLAG_APPEND | FLAG_REPLACE) {
+            0 => Placement::InPlace,
+            FLAG_APPEND => Placement::Append,
+            FLAG_REPLACE => Placement::Replace,
+            _ => return Err(FieldError::new(base + 1, "the output is appended or replaces the file, not both")),
+        };
         if self.reserved2.get() != 0 {
             return Err(FieldError::new(base + 2, "reserved bytes are zero"));
         }
@@ -233,7 +264,8 @@ impl EndpointEntry {
         if len != Endpoint::TO_END && offset.checked_add(len).is_none() {
             return Err(FieldError::new(base + 16, "the range ends behind 2^64"));
         }
-        Ok(Endpoint { kind, offset, len, generation: self.generation.get(), durable: self.flags & FLAG_DURABLE != 0 })
+        let durable = self.flags & FLAG_DURABLE != 0;
+        Ok(Endpoint { kind, offset, len, generation: self.generation.get(), durable, placement })
     }
 }
 

@@ -166,7 +166,11 @@ fn sample() -> FunctionRequest {
             Endpoint::new(EndpointKind::Volume(0x0403_0201), 0x10, 0x20),
             Endpoint { generation: 9, ..Endpoint::whole(EndpointKind::HostStream) },
         ],
-        sinks: vec![Endpoint { durable: true, ..Endpoint::new(EndpointKind::File(7), 1, 2) }],
+        sinks: vec![Endpoint {
+            durable: true,
+            placement: Placement::Replace,
+            ..Endpoint::new(EndpointKind::File(7), 1, 2)
+        }],
         args: vec![0xa1, 0xa2, 0xa3],
         function: Some("grep".into()),
         state: Some(StateName { name: "s".into(), len_bytes: 4096 }),
@@ -189,7 +193,7 @@ fn a_request_is_laid_out_as_documented() {
     let endpoints = [
         1, 0, 0, 0, 1, 2, 3, 4, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 9, 0, 0, 0, 0, 0, 0, 0,
-        2, 1, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        2, 5, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ];
     assert_eq!(bytes[64..160], endpoints);
     assert_eq!(bytes[160..163], [0xa1, 0xa2, 0xa3]);
@@ -222,7 +226,8 @@ fn each_field_that_cannot_be_is_named_by_its_byte() {
         (65, 1, 65),      // durable is for sinks
         (66, 1, 66),      // reserved
         (128, 5, 128),    // a host stream is no sink
-        (129, 2, 129),    // flag of a sink
+        (129, 8, 129),    // flag of a sink
+        (129, 6, 129),    // append and replace
         (163, 9, 163),    // element
         (165, 200, 165),  // length of an element
         (167, 0xff, 167), // a name that is no UTF-8

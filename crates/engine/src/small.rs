@@ -1,0 +1,142 @@
+//! A call over one small input, again and again: activated once, run where the caller is, nothing allocated.
+//!
+//! It gives what [`Engine::run`] gives over a source of one chunk.
+
+use crate::Engine;
+use crate::call::{CallError, Place};
+use crate::code::TierChoice;
+use crate::environment::{CallEnvironment, Log};
+use crate::function::Function;
+use crate::split::{Split, record_index};
+use crate::worker::{ChunkInfo, DS_CALL_LEN, Output, context, output_len, trapped, value_of};
+use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program};
+use diskside_sbpf::region::RegionId;
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+
+/// A function that is activated for small inputs. One call at a time.
+#[derive(Debug)]
+pub struct SmallCall {
+    function: Function,
+    activation: Activation,
+    output: Output,
+    fold: Option<Fold>,
+    split: Split,
+}
+
+#[derive(Debug)]
+struct Fold {
+    program: Arc<Program>,
+    activation: Activation,
+    accumulator: Vec<u64>,
+}
+
+/// The one chunk of a small call.
+#[derive(Clone, Debug)]
+pub struct SmallInput<'a> {
+    /// What errors call the source.
+    pub source: &'a Arc<str>,
+    /// The source's length in bytes.
+    pub source_len: u64,
+    /// Where in the source the bytes begin.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl SmallCall {
+    /// Activates a function. Its results are folded if `fold` says so, into at most `folded_len_max` bytes.
+    ///
+    /// # Errors
+    /// The tier cannot run it.
+    pub fn new(
+        engine: &Engine,
+        function: &Function,
+        tier: TierChoice,
+        split: Option<Split>,
+        fold: bool,
+        folded_len_max: usize,
+    ) -> Result<Self, CallError> {
+        let activate = |program: &Arc<Program>| {
+            let options = ActivationOptions {
+                environment: Box::new(CallEnvironment::new(Log::default())),
+                ..ActivationOptions::default()
+            };
+            Ok::<_, CallError>(Activation::new(program, engine.code().get(program, tier)?, options))
+        };
+        let fold = match function.combine().filter(|_| fold) {
+            None => None,
+            Some(program) => Some(Fold {
+                program: Arc::clone(program),
+                activation: activate(program)?,
+                accumulator: vec![0; folded_len_max.div_ceil(8)],
+            }),
+        };
+        Ok(Self {
+            activation: activate(function.main())?,
+            function: function.clone(),
+            output: Output::default(),
+            fold,
+            split: split.unwrap_or(function.note().split),
+        })
+    }
+
+    /// Runs the function; its result is valid until the next run.
+    ///
+    /// # Errors
+    /// Why it did not end well.
+    pub fn run(
+        &mut self,
+        input: &SmallInput<'_>,
+        args: &[u8],
+        budget: u64,
+        deadline: Option<Instant>,
+    ) -> Result<&[u8], CallError> {
+        let function = &self.function;
+        if let Some(schema) = function.args().filter(|schema| args.len() < schema.len_bytes as usize) {
+            return Err(CallError::BadArgs { given: args.len(), wants: schema.len_bytes, name: schema.name.clone() });
+        }
+        let input_len = input.bytes.len();
+        let place = || Place { source: input.source.to_string(), range: input.offset..input.offset + input_len as u64 };
+        let info = ChunkInfo {
+            source: Arc::clone(input.source),
+            source_index: 0,
+            source_len: input.source_len,
+            chunk_index: 0,
+            offset: input.offset,
+            record_index: record_index(self.split, input.offset),
+            first: true,
+            last: true,
+        };
+        let cap = function.output_cap(input_len as u64);
+        let Ok(cap_len) = usize::try_from(cap) else { return Err(CallError::ResultTooLarge { max: usize::MAX }) };
+        let limits = Limits { budget, deadline, cancel: None };
+        let context: [u8; DS_CALL_LEN] = context(function.kind(), args.len(), cap, input_len, &info);
+        let mappings = Mappings::new()
+            .read_only(RegionId::INPUT, input.bytes)
+            .writable(RegionId::OUTPUT, self.output.zeroed(cap_len))
+            .read_only(RegionId::ARGS, args)
+            .read_only(RegionId::CONTEXT, &context);
+        let registers = function.main().entry_registers(&[input_len as u64]);
+        let returned = self
+            .activation
+            .call(&mappings, registers, &limits)
+            .map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
+        let len = output_len(function.main(), value_of(function.kind(), returned.value), cap, place)?;
+        let output = &self.output.bytes()[..len];
+        let Some(fold) = &mut self.fold else { return Ok(output) };
+        fold.accumulator.fill(0);
+        let cap = fold.accumulator.len() * 8;
+        let mappings = Mappings::new()
+            .writable(RegionId::ACCUMULATOR, fold.accumulator.as_mut_bytes())
+            .read_only(RegionId::INPUT, output);
+        let registers = fold.program.entry_registers(&[0, cap as u64, len as u64]);
+        let returned = fold
+            .activation
+            .call(&mappings, registers, &limits)
+            .map_err(|stopped| trapped(&fold.program, place(), stopped.trap))?;
+        let folded = output_len(&fold.program, returned.value as i64, cap as u64, place)?;
+        Ok(&fold.accumulator.as_bytes()[..folded])
+    }
+}

@@ -1,0 +1,512 @@
+//! One controller, as far as it computes: its tags, its prepared requests, its files, and what went wrong on it.
+//!
+//! It lives as long as a connection of the controller that has used it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use diskside_nvme::Status;
+use diskside_nvme::controller::Tag;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{
+    ClearSelect, ErrorRecord, FunctionKind, Outcome, REQUEST_LEN_MAX, Trailer, function_opcode, program_opcode,
+};
+
+use super::answer::{Answer, Piece, Problem};
+use super::clock::Timed;
+use super::host::Host;
+use super::job::{Job, Plan};
+use super::pool::Work;
+use super::prepared::{self, CallCommand, Prepared};
+use super::programs::Load;
+use super::tags::{Effect, Start, Tags, Waiter};
+use super::{Compute, logs};
+use crate::export::{FileReply, FileSession};
+
+/// A command's name: where its answer goes, and what the error records call it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    pub(crate) reactor: usize,
+    pub(crate) connection: usize,
+    /// Tells apart connections that had the same place.
+    pub(crate) serial: u64,
+    pub(crate) tag: Tag,
+    pub(crate) queue_id: u16,
+    pub(crate) cid: u16,
+    pub(crate) opcode: u8,
+    /// Tag, handle or program index.
+    pub(crate) id: u64,
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        (self.serial, self.tag) == (other.serial, other.tag)
+    }
+}
+
+/// A command as it came.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) name: Name,
+    /// Entries of its queue.
+    pub(crate) entries: u16,
+    pub(crate) sqe: Box<Sqe>,
+    pub(crate) admin: bool,
+    /// Data from the host.
+    pub(crate) data: Vec<u8>,
+}
+
+/// Answers for the connection that is being served right now; those of others go through their reactors' mailboxes.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// That connection; `None`: there is none.
+    serial: Option<u64>,
+    list: Vec<(Tag, Answer)>,
+}
+
+impl Answers {
+    /// For the connection with this serial number.
+    pub(crate) fn of(serial: u64) -> Self {
+        Self { serial: Some(serial), list: Vec::new() }
+    }
+
+    /// Those that came, in order.
+    pub(crate) fn into_list(self) -> Vec<(Tag, Answer)> {
+        self.list
+    }
+}
+
+/// A controller.
+#[derive(Debug)]
+pub(crate) struct Association {
+    pub(crate) id: u64,
+    pub(crate) host: Arc<Host>,
+    pub(crate) compute: Arc<Compute>,
+    pub(crate) files: FileSession,
+    calls: Mutex<Calls>,
+    prepared: Mutex<PreparedTable>,
+    errors: Mutex<Errors>,
+    me: Weak<Self>,
+}
+
+#[derive(Debug)]
+struct Calls {
+    tags: Tags<Name>,
+    /// Function Calls that an engine has, and until when they must be answered.
+    pending: Vec<(Instant, Name)>,
+    /// When the clock will come.
+    armed: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct PreparedTable {
+    last: u32,
+    all: BTreeMap<u32, Arc<Prepared>>,
+}
+
+#[derive(Debug, Default)]
+struct Errors {
+    count: u64,
+    records: VecDeque<ErrorRecord>,
+}
+
+/// Error records kept of one controller.
+const ERRORS_MAX: usize = 16;
+/// How much later than its deadline a Call is answered at the latest.
+const PENDING_GRACE: Duration = Duration::from_secs(1);
+/// Prepared requests of one controller.
+pub(crate) const PREPARED_MAX: usize = 1024;
+
+impl Association {
+    pub(super) fn new(id: u64, host: Arc<Host>, compute: Arc<Compute>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            id,
+            files: compute.exports.session(),
+            calls: Mutex::new(Calls { tags: Tags::new(super::TAG_LIMITS), pending: Vec::new(), armed: None }),
+            prepared: Mutex::default(),
+            errors: Mutex::default(),
+            me: me.clone(),
+            host,
+            compute,
+        })
+    }
+
+    // -- commands -----------------------------------------------------------------------------------------------------
+
+    /// Takes a command. What is answered at once on the caller's connection is put into `here`.
+    pub(crate) fn command(self: &Arc<Self>, now: Instant, command: Command, here: &mut Answers) {
+        if command.admin {
+            return self.admin(command, here);
+        }
+        let Command { name, entries, sqe, data, .. } = command;
+        let waiter = Waiter { queue_id: name.queue_id, entries, name };
+        match sqe.opcode() {
+            function_opcode::SEND => self.with_tags(here, |tags| tags.send(now, waiter, &sqe, data)),
+            function_opcode::RECEIVE => self.with_tags(here, |tags| tags.receive(now, waiter, &sqe)),
+            function_opcode::CANCEL => self.with_tags(here, |tags| tags.cancel(now, waiter, &sqe)),
+            function_opcode::CALL => self.call(name, &sqe, here),
+            function_opcode::CLEAR => {
+                self.answer(name, self.clear(&sqe).map_or_else(Into::into, |()| Answer::success()), here)
+            }
+            _ => self.answer(name, Status::INVALID_OPCODE.dnr().into(), here),
+        }
+    }
+
+    /// The host gave up on a command.
+    pub(crate) fn abort(self: &Arc<Self>, name: Name, here: &mut Answers) {
+        self.with_tags(here, |tags| tags.abort(name));
+    }
+
+    /// A connection of the controller is gone.
+    pub(crate) fn lost(self: &Arc<Self>, now: Instant, serial: u64) {
+        self.with_tags(&mut Answers::default(), |tags| tags.lost(now, |name| name.serial == serial));
+    }
+
+    /// Does something with the tags and carries out what follows from it.
+    fn with_tags(self: &Arc<Self>, here: &mut Answers, act: impl FnOnce(&mut Tags<Name>)) {
+        let mut effects = {
+            let mut calls = self.lock();
+            act(&mut calls.tags);
+            self.arm(&mut calls);
+            calls.tags.take_effects()
+        };
+        while !effects.is_empty() {
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::Answer(name, answer) => self.answer(name, answer, here),
+                    Effect::Start(start) => effects.extend(self.start(*start)),
+                }
+            }
+        }
+    }
+
+    fn arm(&self, calls: &mut Calls) {
+        let pending = calls.pending.iter().map(|(until, _)| *until).min();
+        if let Some(at) = calls.tags.next_timeout().into_iter().chain(pending).min()
+            && calls.armed.is_none_or(|armed| at < armed)
+        {
+            calls.armed = Some(at);
+            let me: Weak<dyn Timed> = self.me.clone();
+            self.compute.clock.arm(at, self.id, me);
+        }
+    }
+
+    /// Hands an answer over: here if its connection is the one being served, else through its reactor's mailbox.
+    fn answer(&self, name: Name, answer: Answer, here: &mut Answers) {
+        if !answer.status.is_success() {
+            self.record(name, &answer);
+        }
+        let len: usize = answer.pieces.iter().map(Piece::len).sum();
+        self.compute.statistics.sent.fetch_add(len as u64, Ordering::Relaxed);
+        if here.serial == Some(name.serial) {
+            here.list.push((name.tag, answer));
+        } else {
+            self.compute.deliver(name, answer);
+        }
+    }
+
+    fn record(&self, name: Name, answer: &Answer) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.count += 1;
+        if errors.records.len() == ERRORS_MAX {
+            errors.records.pop_back();
+        }
+        let record = answer.record.as_ref();
+        let record = ErrorRecord {
+            count: errors.count,
+            id: name.id,
+            queue_id: name.queue_id,
+            cid: name.cid,
+            status: answer.status,
+            opcode: name.opcode,
+            location: record.and_then(|record| record.location),
+            message: record.map_or_else(|| answer.status.to_string(), |record| record.message.clone()),
+        };
+        errors.records.push_front(record);
+    }
+
+    /// The error records, the newest first.
+    pub(crate) fn errors(&self) -> Vec<ErrorRecord> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).records.iter().cloned().collect()
+    }
+
+    // -- calls --------------------------------------------------------------------------------------------------------
+
+    /// Starts a request; gives what follows for the tags.
+    fn start(self: &Arc<Self>, start: Start<Name>) -> Vec<Effect<Name>> {
+        let Start { tag, kind, request, waiter, send_len, input, control } = start;
+        match kind {
+            FunctionKind::Prepare => return self.prepare(tag, waiter, request),
+            FunctionKind::File => return self.file_operation(tag, waiter, send_len, request.args),
+            _ => {}
+        }
+        let plan = match Plan::new(self, kind, request) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let (class, memory) = (plan.request.class, plan.memory());
+        let effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        let job = Job { tag, plan, association: Arc::clone(self), control, input, queued: Instant::now() };
+        self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
+        let run = Box::new(move || job.run());
+        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
+            let told = "this host has too many calls waiting for an engine";
+            self.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, told));
+        }
+        effects
+    }
+
+    fn prepare(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        request: diskside_nvme::wire::function::FunctionRequest,
+    ) -> Vec<Effect<Name>> {
+        let plan = match Plan::new(self, request.kind, request) {
+            Ok(plan) if plan.sources.iter().any(super::job::PlannedSource::is_stream) => {
+                let problem = Problem::in_data_at(64, "a prepared request has no host stream");
+                return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+            }
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let made = Prepared::new(&me.compute, plan);
+            me.with_tags(&mut Answers::default(), |tags| match made.map(|prepared| me.keep(prepared)) {
+                Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
+                Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
+                Err(error) => {
+                    let problem = Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string());
+                    tags.refused(tag, waiter, problem);
+                }
+            });
+        });
+        self.submit_or_refuse(tag, waiter, run)
+    }
+
+    fn submit_or_refuse(&self, tag: u64, waiter: Waiter<Name>, run: Box<dyn FnOnce() + Send>) -> Vec<Effect<Name>> {
+        let work = Work { host: self.host.id, class: Default::default(), memory: 0, run };
+        if self.compute.pool.submit(work) {
+            return Vec::new();
+        }
+        self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()))
+    }
+
+    fn keep(&self, prepared: Prepared) -> Option<u32> {
+        let mut table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.all.len() >= PREPARED_MAX {
+            return None;
+        }
+        loop {
+            table.last = table.last.wrapping_add(1).max(1);
+            let handle = table.last;
+            if !table.all.contains_key(&handle) {
+                table.all.insert(handle, Arc::new(prepared));
+                return Some(handle);
+            }
+        }
+    }
+
+    fn file_operation(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        send_len: u32,
+        args: Vec<u8>,
+    ) -> Vec<Effect<Name>> {
+        let me = Arc::clone(self);
+        let submitted = self.files.submit(args, REQUEST_LEN_MAX, move |reply: FileReply| me.file_done(tag, reply));
+        self.effects_of(|tags| match submitted {
+            Ok(()) => tags.accepted(tag, waiter, send_len),
+            Err(malformed) => {
+                let told = malformed.to_string();
+                tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
+            }
+        })
+    }
+
+    fn file_done(self: &Arc<Self>, tag: u64, reply: FileReply) {
+        let mut trailer = match &reply.returned {
+            Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
+            Err(error) => super::trailer::of_file(error),
+        };
+        trailer.result_len = reply.result.len() as u64;
+        trailer.generation = reply.version;
+        trailer.durable = reply.durable_bytes;
+        self.with_tags(&mut Answers::default(), |tags| {
+            if !reply.result.is_empty() {
+                tags.produced(tag, Piece::of(reply.result));
+            }
+            tags.ended(Instant::now(), tag, trailer);
+        });
+    }
+
+    fn effects_of(&self, act: impl FnOnce(&mut Tags<Name>)) -> Vec<Effect<Name>> {
+        let mut calls = self.lock();
+        act(&mut calls.tags);
+        calls.tags.take_effects()
+    }
+
+    /// Bytes of a call's result that nobody asked for yet.
+    pub(crate) fn unclaimed(&self, tag: u64) -> u64 {
+        self.lock().tags.unclaimed(tag)
+    }
+
+    /// A call made bytes of its result.
+    pub(crate) fn produced(self: &Arc<Self>, tag: u64, piece: Piece) {
+        self.with_tags(&mut Answers::default(), |tags| tags.produced(tag, piece));
+    }
+
+    /// A call read bytes of its host's stream.
+    pub(crate) fn consumed(self: &Arc<Self>, now: Instant, tag: u64) {
+        self.with_tags(&mut Answers::default(), |tags| tags.consumed(now, tag));
+    }
+
+    /// A call has ended.
+    pub(crate) fn ended(self: &Arc<Self>, now: Instant, tag: u64, trailer: Trailer) {
+        self.with_tags(&mut Answers::default(), |tags| tags.ended(now, tag, trailer));
+    }
+
+    /// A Function Call.
+    fn call(self: &Arc<Self>, name: Name, sqe: &Sqe, here: &mut Answers) {
+        let command = match CallCommand::parse(sqe) {
+            Ok(command) => command,
+            Err(problem) => return self.answer(name, problem.into(), here),
+        };
+        let found = {
+            let table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            table.all.get(&command.handle).cloned()
+        };
+        let Some(prepared) = found else {
+            return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here);
+        };
+        if let Some(answer) = prepared.run_small(&self.compute, &command) {
+            return self.answer(name, answer, here);
+        }
+        let (me, queued) = (Arc::clone(self), Instant::now());
+        let (class, memory) = (prepared.plan.request.class, prepared.plan.memory());
+        let run = Box::new(move || {
+            if !me.lock().pending.iter().any(|(_, pending)| *pending == name) {
+                return;
+            }
+            let (result, trailer) = super::job::run_prepared(&me, &prepared.plan, &command, queued);
+            me.compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+            if me.take_pending(name) {
+                me.answer(name, prepared::answer(&result, trailer, command.len), &mut Answers::default());
+            }
+        });
+        {
+            let mut calls = self.lock();
+            // The engine ends it in time; who is never given to one has this.
+            calls.pending.push((queued + command.timeout + PENDING_GRACE, name));
+            self.arm(&mut calls);
+        }
+        let submitted = self.compute.pool.submit(Work { host: self.host.id, class, memory, run });
+        if !submitted && self.take_pending(name) {
+            self.answer(name, Status::FUNCTION_BUSY.into(), here);
+        }
+    }
+
+    /// Whether a Function Call is still to be answered; it is not any more.
+    fn take_pending(&self, name: Name) -> bool {
+        let mut calls = self.lock();
+        let at = calls.pending.iter().position(|(_, pending)| *pending == name);
+        at.map(|at| calls.pending.swap_remove(at)).is_some()
+    }
+
+    fn clear(&self, sqe: &Sqe) -> Result<(), Problem> {
+        let id = sqe.function_tag();
+        match ClearSelect::from_bits(sqe.clear_select()) {
+            // Nothing is kept beyond a call yet.
+            Some(ClearSelect::Cache) => Ok(()),
+            Some(ClearSelect::State) => {
+                let (offset, len) = sqe.clear_range();
+                self.host.clear_state(id, offset, len)
+            }
+            Some(ClearSelect::Prepared) => {
+                let handle = u32::try_from(id).map_err(|_| Status::UNKNOWN_HANDLE.dnr())?;
+                let mut table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+                table.all.remove(&handle).map(drop).ok_or(Status::UNKNOWN_HANDLE.dnr().into())
+            }
+            None => Err(Problem::in_command(40, "this SEL is not known")),
+        }
+    }
+
+    // -- admin --------------------------------------------------------------------------------------------------------
+
+    fn admin(self: &Arc<Self>, command: Command, here: &mut Answers) {
+        let Command { name, sqe, data, .. } = command;
+        let (host, programs) = (&self.host.nqn, &self.compute.programs);
+        let done = |result: Result<(), Problem>| result.map_or_else(Into::into, |()| Answer::success());
+        let answer = match sqe.opcode() {
+            program_opcode::LOAD | program_opcode::ACTIVATION if sqe.nsid() != self.compute.config.nsid => {
+                Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into()
+            }
+            program_opcode::ACTIVATION => done(programs.activation(host, &sqe)),
+            program_opcode::LOAD => match programs.load(host, &sqe, &data) {
+                Ok(Load::Done) => Answer::success(),
+                Err(problem) => problem.into(),
+                Ok(Load::Verify { pind, object, puid }) => return self.verify(name, pind, object, puid, here),
+            },
+            _ => logs::answer(self, &sqe),
+        };
+        self.answer(name, answer, here);
+    }
+
+    /// Verifies a program on a thread of the pool.
+    fn verify(self: &Arc<Self>, name: Name, pind: u16, object: Vec<u8>, puid: u64, here: &mut Answers) {
+        let me = Arc::clone(self);
+        let memory = object.len() as u64 * 16;
+        let run = Box::new(move || {
+            let verified = me.compute.programs.verify(&me.compute.engine, pind, object, puid);
+            me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
+        });
+        let work = Work { host: self.host.id, class: Default::default(), memory, run };
+        if !self.compute.pool.submit(work) {
+            self.compute.programs.give_up(pind);
+            self.answer(name, Status::FUNCTION_BUSY.into(), here);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tags that are open.
+    pub(crate) fn tags_open(&self) -> usize {
+        self.lock().tags.len()
+    }
+}
+
+impl Timed for Association {
+    fn timed_out(self: Arc<Self>, now: Instant) {
+        let expired: Vec<_> = {
+            let mut calls = self.lock();
+            calls.armed = None;
+            calls.pending.extract_if(.., |(until, _)| *until <= now).collect()
+        };
+        for (_, name) in expired {
+            self.answer(name, Status::FUNCTION_BUSY.into(), &mut Answers::default());
+        }
+        self.with_tags(&mut Answers::default(), |tags| {
+            if tags.next_timeout().is_some_and(|at| at <= now) {
+                tags.handle_timeout(now);
+            }
+        });
+    }
+}
+
+impl Drop for Association {
+    fn drop(&mut self) {
+        self.compute.forget(self.id, &self.host);
+    }
+}
+
+impl std::fmt::Display for Association {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.host.nqn, self.id)
+    }
+}

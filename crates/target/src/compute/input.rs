@@ -1,0 +1,112 @@
+//! What a host sends as input of a call: bytes that arrive on reactors and are read on an engine.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use diskside_engine::{ReadAtError, ReadStream};
+
+/// The host's stream of one call. At most about [`INPUT_AHEAD_BYTES`] wait in it; then Sends wait.
+pub(crate) struct InputQueue {
+    state: Mutex<State>,
+    moved: Condvar,
+    /// Called after bytes were consumed: Sends that wait may go on.
+    consumed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct State {
+    parts: VecDeque<Vec<u8>>,
+    /// Bytes of the first part that were read.
+    at: usize,
+    queued_bytes: usize,
+    received_bytes: u64,
+    ended: bool,
+    closed: bool,
+}
+
+/// Bytes that wait to be read before Sends do.
+const INPUT_AHEAD_BYTES: usize = 4 << 20;
+
+impl InputQueue {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::default(), moved: Condvar::new(), consumed: OnceLock::new() }
+    }
+
+    /// Sets what is called after bytes were consumed.
+    pub(crate) fn on_consumed(&self, call: impl Fn() + Send + Sync + 'static) {
+        // Set once, by the job that reads.
+        let _ = self.consumed.set(Box::new(call));
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.lock();
+        state.closed || state.queued_bytes < INPUT_AHEAD_BYTES
+    }
+
+    /// Adds bytes; `last` ends the stream.
+    pub(crate) fn push(&self, bytes: Vec<u8>, last: bool) {
+        let mut state = self.lock();
+        state.received_bytes += bytes.len() as u64;
+        state.ended |= last;
+        if !bytes.is_empty() && !state.closed {
+            state.queued_bytes += bytes.len();
+            state.parts.push_back(bytes);
+        }
+        self.moved.notify_all();
+    }
+
+    /// Bytes that came in all.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.lock().received_bytes
+    }
+
+    /// Nobody reads any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.parts.clear();
+        state.queued_bytes = 0;
+        self.moved.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadStream for InputQueue {
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
+        let state = self.lock();
+        let waits = |state: &mut State| state.parts.is_empty() && !state.ended && !state.closed;
+        let mut state = self.moved.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+        }
+        let at = state.at;
+        let Some(part) = state.parts.front() else { return Ok(0) };
+        let len = buffer.len().min(part.len() - at);
+        buffer[..len].copy_from_slice(&part[at..at + len]);
+        state.at += len;
+        state.queued_bytes -= len;
+        if state.parts.front().is_some_and(|part| part.len() == state.at) {
+            state.parts.pop_front();
+            state.at = 0;
+        }
+        drop(state);
+        if let Some(consumed) = self.consumed.get() {
+            consumed();
+        }
+        Ok(len)
+    }
+
+    fn close(&self) {
+        InputQueue::close(self);
+    }
+}
+
+impl std::fmt::Debug for InputQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.lock();
+        f.debug_struct("InputQueue").field("queued_bytes", &state.queued_bytes).field("ended", &state.ended).finish()
+    }
+}

@@ -1,0 +1,625 @@
+//! A call from its request to its trailer: what it reads and writes is found when the request comes, the rest happens on
+//! a thread of the pool.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use diskside_engine::split::Split;
+use diskside_engine::{
+    Call, CallError, CallLimits, Engine, Function, Outcome as Ran, ReadAt, ReadAtError, Sink as EngineSink, Source,
+    State, TierChoice, Turns,
+};
+use diskside_nvme::Status;
+use diskside_nvme::wire::file::FileHandle;
+use diskside_nvme::wire::function::{
+    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, RecordSplit, TierHint, Times,
+    Trailer,
+};
+use diskside_sbpf::activation::Tier;
+
+use super::answer::{Piece, Problem};
+use super::association::Association;
+use super::blocking::VolumeReader;
+use super::control::Control;
+use super::gate::Gate;
+use super::input::InputQueue;
+use super::prepared::CallCommand;
+use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
+use super::trailer;
+use crate::export::{FileError, FileSession, SinkMode};
+use crate::volume::Volume;
+
+/// What a request comes to: everything in it was looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) function: Function,
+    pub(crate) request: FunctionRequest,
+    pub(crate) sources: Vec<PlannedSource>,
+    pub(crate) sinks: Vec<PlannedSink>,
+    pub(crate) state: Option<State>,
+    pub(crate) limits: PlanLimits,
+}
+
+/// How much a call may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanLimits {
+    pub(crate) chunk_len: usize,
+    pub(crate) threads: usize,
+    pub(crate) folded_len_max: usize,
+    pub(crate) result_len_max: u64,
+    pub(crate) deadline: Duration,
+    pub(crate) heap_bytes: u64,
+}
+
+/// Where input comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum PlannedSource {
+    Volume(Arc<Volume>, Range<u64>),
+    File(FileHandle, Endpoint),
+    HostStream,
+}
+
+/// Where output goes.
+#[derive(Clone, Debug)]
+pub(crate) enum PlannedSink {
+    Volume(Arc<Volume>, Range<u64>, bool),
+    File(FileHandle, Endpoint),
+}
+
+/// A call that is queued or runs.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) tag: u64,
+    pub(crate) plan: Plan,
+    pub(crate) association: Arc<Association>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) input: Arc<InputQueue>,
+    pub(crate) queued: Instant,
+}
+
+/// The longest chunk, the usual one, and how much result is made before it is asked for.
+pub(crate) const CHUNK_LEN_MAX: usize = 64 << 20;
+pub(crate) const CHUNK_LEN: usize = 2 << 20;
+const RESULT_AHEAD: u64 = 1 << 20;
+/// The most bytes of a folded result, and the usual bound.
+pub(crate) const FOLDED_LEN_MAX: usize = 64 << 20;
+const FOLDED_LEN: usize = 16 << 20;
+const DEADLINE: Duration = Duration::from_secs(3600);
+const HEAP_BYTES: u64 = 16 << 20;
+/// Named state of one call, at most.
+const STATE_LEN_MAX: u32 = 16 << 20;
+
+impl Plan {
+    /// Looks up everything that a request names. Nothing here waits.
+    pub(crate) fn new(
+        association: &Association,
+        kind: FunctionKind,
+        request: FunctionRequest,
+    ) -> Result<Self, Problem> {
+        match kind {
+            FunctionKind::Read | FunctionKind::Write => {}
+            _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
+        }
+        if request.kind != kind {
+            return Err(Problem::in_data_at(4, "the kind is not the command's"));
+        }
+        let compute = &association.compute;
+        let program = compute.programs.active(request.pind)?;
+        if request.program_id != 0 && request.program_id != program.id() {
+            let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
+            return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
+        }
+        let function = program.function(request.function.as_deref()).map_err(|error| error.0)?.clone();
+        if request.sources.is_empty() {
+            return Err(Problem::in_data_at(10, "a call has at least one source"));
+        }
+        match (kind, request.sinks.len()) {
+            (FunctionKind::Read, 1..) => return Err(Problem::in_data_at(12, "a call of kind read has no sinks")),
+            (FunctionKind::Write, 0) => return Err(Problem::in_data_at(12, "a call of kind write has a sink")),
+            _ => {}
+        }
+        let mut sources = Vec::with_capacity(request.sources.len());
+        for (index, endpoint) in request.sources.iter().enumerate() {
+            sources.push(plan_source(association, &request, endpoint, index)?);
+        }
+        if sources.iter().filter(|source| source.is_stream()).count() > 1 {
+            return Err(Problem::in_data_at(10, "a call has at most one host stream"));
+        }
+        let mut sinks = Vec::with_capacity(request.sinks.len());
+        for (index, endpoint) in request.sinks.iter().enumerate() {
+            sinks.push(plan_sink(association, endpoint, entry_at(&request, request.sources.len() + index))?);
+        }
+        let state = match &request.state {
+            None => None,
+            Some(state) if state.len_bytes > STATE_LEN_MAX => {
+                return Err(Problem::new(Status::INVALID_FIELD.dnr(), "a named state has at most 16 MiB"));
+            }
+            Some(state) => Some(association.host.state(&state.name, state.len_bytes as usize)?),
+        };
+        let limits = PlanLimits::of(&request, &function, compute.config.engines, input_len(&sources));
+        Ok(Self { function, request, sources, sinks, state, limits })
+    }
+
+    /// Bytes that the call may use.
+    pub(crate) fn memory(&self) -> u64 {
+        let PlanLimits { chunk_len, threads, folded_len_max, heap_bytes, .. } = self.limits;
+        let chunk_len = chunk_len as u64;
+        let output = self.function.output_cap(chunk_len).min(1 << 32);
+        let fold = if self.function.combine().is_some() { folded_len_max as u64 } else { 0 };
+        (threads as u64 + 4) * chunk_len + threads as u64 * (output + heap_bytes) + fold
+    }
+}
+
+impl PlanLimits {
+    fn of(request: &FunctionRequest, function: &Function, engines: usize, input_len: u64) -> Self {
+        let chunk_len = match request.chunk_len as usize {
+            0 => CHUNK_LEN,
+            asked => asked.min(CHUNK_LEN_MAX),
+        };
+        // A thread more is worth its start only where it gets several chunks.
+        let useful = usize::try_from(input_len / (4 * chunk_len as u64)).unwrap_or(usize::MAX).max(1);
+        let asked = if request.threads_max == 0 { engines } else { request.threads_max.into() };
+        let threads = if function.is_pure() { asked.min(engines).min(useful) } else { 1 };
+        let folded_len_max = match request.result_len_max {
+            0 => FOLDED_LEN,
+            asked => usize::try_from(asked).unwrap_or(usize::MAX).min(FOLDED_LEN_MAX),
+        };
+        let result_len_max = if request.result_len_max == 0 { u64::MAX } else { request.result_len_max };
+        let deadline = match request.deadline_ms {
+            0 => DEADLINE,
+            asked => Duration::from_millis(asked.into()),
+        };
+        Self { chunk_len, threads, folded_len_max, result_len_max, deadline, heap_bytes: HEAP_BYTES }
+    }
+}
+
+impl PlannedSource {
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self, Self::HostStream)
+    }
+}
+
+fn input_len(sources: &[PlannedSource]) -> u64 {
+    let len = |source: &PlannedSource| match source {
+        PlannedSource::Volume(_, range) => range.end - range.start,
+        // Their length is not known yet: as long as it takes.
+        PlannedSource::File(..) | PlannedSource::HostStream => u64::MAX >> 16,
+    };
+    sources.iter().map(len).fold(0, u64::saturating_add)
+}
+
+/// Where in the request an entry stands.
+fn entry_at(_request: &FunctionRequest, index: usize) -> usize {
+    64 + 32 * index
+}
+
+fn plan_source(
+    association: &Association,
+    request: &FunctionRequest,
+    endpoint: &Endpoint,
+    index: usize,
+) -> Result<PlannedSource, Problem> {
+    match endpoint.kind {
+        EndpointKind::Volume(nsid) => {
+            let (volume, range) = volume_range(association, nsid, endpoint)?;
+            Ok(PlannedSource::Volume(volume, range))
+        }
+        EndpointKind::File(id) => {
+            let handle = FileHandle { id, generation: endpoint.generation };
+            Ok(PlannedSource::File(handle, *endpoint))
+        }
+        EndpointKind::HostStream => Ok(PlannedSource::HostStream),
+        EndpointKind::Memory(_) | EndpointKind::Layout(_) => {
+            Err(Problem::in_data_at(entry_at(request, index), "this target has no sources of this type"))
+        }
+    }
+}
+
+fn plan_sink(association: &Association, endpoint: &Endpoint, at: usize) -> Result<PlannedSink, Problem> {
+    match endpoint.kind {
+        EndpointKind::Volume(nsid) => {
+            let (volume, range) = volume_range(association, nsid, endpoint)?;
+            if volume.medium.properties().read_only {
+                return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr().into());
+            }
+            Ok(PlannedSink::Volume(volume, range, endpoint.durable))
+        }
+        EndpointKind::File(id) => {
+            let handle = FileHandle { id, generation: endpoint.generation };
+            Ok(PlannedSink::File(handle, *endpoint))
+        }
+        EndpointKind::HostStream | EndpointKind::Memory(_) | EndpointKind::Layout(_) => {
+            Err(Problem::in_data_at(at, "this target has no sinks of this type"))
+        }
+    }
+}
+
+fn volume_range(
+    association: &Association,
+    nsid: u32,
+    endpoint: &Endpoint,
+) -> Result<(Arc<Volume>, Range<u64>), Problem> {
+    let volume = association.compute.volumes.find(nsid);
+    let volume = volume.ok_or_else(|| {
+        Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), format!("there is no volume with namespace ID {nsid}"))
+    })?;
+    let len_bytes = volume.medium.properties().len_bytes;
+    let range = range_of(endpoint, len_bytes).ok_or_else(|| {
+        let told = format!(
+            "the range from byte {} on is not in volume {}, which has {len_bytes}",
+            endpoint.offset, volume.name
+        );
+        Problem::new(Status::LBA_OUT_OF_RANGE.dnr(), told)
+    })?;
+    Ok((volume, range))
+}
+
+/// The bytes that an entry means, of so many.
+fn range_of(endpoint: &Endpoint, len_bytes: u64) -> Option<Range<u64>> {
+    let end = match endpoint.len {
+        Endpoint::TO_END => len_bytes,
+        len => endpoint.offset.checked_add(len)?,
+    };
+    (endpoint.offset <= end && end <= len_bytes).then_some(endpoint.offset..end)
+}
+
+/// Runs a prepared request for a Function Call; gives its result and how it went.
+pub(crate) fn run_prepared(
+    association: &Arc<Association>,
+    prepared: &Plan,
+    command: &CallCommand,
+    queued: Instant,
+) -> (Vec<u8>, Trailer) {
+    let mut plan = prepared.clone();
+    plan.request.args = command.args(&plan.request.args);
+    plan.limits.deadline = plan.limits.deadline.min(command.timeout);
+    let (association, control, input) = (Arc::clone(association), Arc::default(), Arc::new(InputQueue::new()));
+    let job = Job { tag: 0, plan, association, control, input, queued };
+    let (mut report, mut result) = (Report::default(), Vec::new());
+    let trailer = job.execute(&mut report, Some(&mut result));
+    report.result_len = result.len() as u64;
+    (result, job.complete(trailer, &report))
+}
+
+impl Job {
+    /// Runs the call to its end and says how it went.
+    pub(crate) fn run(self) {
+        let mut report = Report::default();
+        let trailer = self.execute(&mut report, None);
+        let trailer = self.complete(trailer, &report);
+        self.association.ended(Instant::now(), self.tag, trailer);
+    }
+
+    /// Fills in what was measured, and counts it.
+    fn complete(&self, mut trailer: Trailer, report: &Report) -> Trailer {
+        if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
+            trailer.outcome = Outcome::Cancelled;
+        }
+        trailer.media_read = report.media_read.load(Ordering::Relaxed);
+        trailer.media_written = report.written.written;
+        trailer.durable = report.written.durable;
+        trailer.result_len = report.result_len;
+        trailer.times.queue_us = micros(report.queued);
+        trailer.times.send_us = micros(report.sending);
+        trailer.times.total_us = micros(self.queued.elapsed());
+        let received = self.input.received_bytes();
+        self.association.compute.statistics.ended(&trailer, self.plan.request.pind, received);
+        trailer
+    }
+
+    /// Does it all. The result goes into `memory`, or to the host as it asks for it.
+    fn execute(&self, report: &mut Report, memory: Option<&mut Vec<u8>>) -> Trailer {
+        report.queued = self.queued.elapsed();
+        if self.control.cancel.is_cancelled() {
+            return trailer::simple(Outcome::Cancelled, "the call was cancelled before it began");
+        }
+        if report.queued >= self.plan.limits.deadline {
+            return trailer::simple(Outcome::Deadline, "the deadline passed before an engine was free");
+        }
+        let files = &self.association.files;
+        let (sources, opened) = match self.open_sources(files, report) {
+            Ok(opened) => opened,
+            Err(error) => return trailer::of_file(&error),
+        };
+        let mut sinks = match self.open_sinks(files) {
+            Ok(sinks) => sinks,
+            Err(error) => return trailer::of_file(&error),
+        };
+        let call = self.call(sources);
+        let mut trailer = match memory {
+            _ if !self.plan.sinks.is_empty() => self.run_into_sinks(&call, &mut sinks),
+            Some(memory) => match self.engine().run(&call, &mut EngineSink::Memory) {
+                Ok(mut ran) => {
+                    *memory = std::mem::take(&mut ran.result);
+                    self.trailer_of(Ok(ran))
+                }
+                Err(error) => self.trailer_of(Err(error)),
+            },
+            None => self.run_to_host(&call, report),
+        };
+        // Bytes of two versions of a file make no result.
+        for file in &opened {
+            trailer.generation = file.version();
+            if trailer.outcome == Outcome::Ok
+                && let Err(error) = file.unchanged()
+            {
+                trailer = trailer::of_file(&error);
+            }
+        }
+        if trailer.outcome == Outcome::Ok
+            && let Err(error) = sinks.finish()
+        {
+            trailer = trailer::of_sink(&error);
+        }
+        if trailer.outcome != Outcome::Ok {
+            sinks.abort();
+        }
+        report.written = sinks.written();
+        trailer
+    }
+
+    fn run_to_host(&self, call: &Call<'_>, report: &mut Report) -> Trailer {
+        let mut writer = ResultWriter { job: self, sent: 0, sending: Duration::ZERO, failure: None };
+        let ran = self.engine().run(call, &mut EngineSink::Writer(&mut writer));
+        report.result_len = writer.sent;
+        report.sending = writer.sending;
+        match (ran, writer.failure) {
+            (Err(CallError::Write(_)), Some(failure)) => failure,
+            (ran, _) => self.trailer_of(ran),
+        }
+    }
+
+    fn run_into_sinks(&self, call: &Call<'_>, sinks: &mut Sinks) -> Trailer {
+        let ran = self.engine().run(call, &mut EngineSink::Writer(sinks));
+        match (ran, sinks.take_failure()) {
+            (Err(CallError::Write(_)), Some(failure)) => trailer::of_sink(&failure),
+            (ran, _) => self.trailer_of(ran),
+        }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.association.compute.engine
+    }
+
+    fn call(&self, sources: Vec<Source>) -> Call<'_> {
+        let (request, limits) = (&self.plan.request, self.plan.limits);
+        let mut call = Call::new(&self.plan.function, sources, request.args.clone());
+        call.chunk_len = limits.chunk_len;
+        call.threads = limits.threads;
+        call.split = split_of(request.split);
+        call.tier = tier_of(request.tier);
+        call.fold = request.fold;
+        call.state.clone_from(&self.plan.state);
+        call.limits = CallLimits {
+            budget: (request.budget != 0).then_some(request.budget),
+            deadline: Some(limits.deadline),
+            cancel: Some(self.control.cancel.clone()),
+            result_len_max: limits.folded_len_max,
+            heap_quota_bytes: limits.heap_bytes,
+        };
+        let compute = &self.association.compute;
+        let (gate, host) = (Arc::clone(&compute.gate), self.association.host.id);
+        call.turns = Some(Arc::new(HostTurns { gate, host, class: request.class }));
+        call
+    }
+
+    fn open_sources(
+        &self,
+        files: &FileSession,
+        report: &Report,
+    ) -> Result<(Vec<Source>, Vec<crate::export::FileSource>), FileError> {
+        let mut opened = Vec::new();
+        let mut sources = Vec::new();
+        for source in &self.plan.sources {
+            let bytes = Arc::clone(&report.media_read);
+            sources.push(match source {
+                PlannedSource::Volume(volume, range) => {
+                    let inner = VolumeReader { volume: Arc::clone(volume) };
+                    Source::Reader {
+                        name: volume.name.clone(),
+                        reader: Arc::new(Counted { inner, bytes }),
+                        range: Some(range.clone()),
+                    }
+                }
+                PlannedSource::File(handle, endpoint) => {
+                    let file = files.source(*handle)?;
+                    let range = range_of(endpoint, file.len_bytes()).ok_or_else(|| FileError {
+                        errno: diskside_io::Errno::INVAL,
+                        changed: false,
+                        message: format!(
+                            "the range from byte {} on is not in {}, which has {} bytes",
+                            endpoint.offset,
+                            file.name(),
+                            file.len_bytes()
+                        ),
+                    })?;
+                    opened.push(file.clone());
+                    Source::Reader {
+                        name: file.name().to_owned(),
+                        reader: Arc::new(Counted { inner: file, bytes }),
+                        range: Some(range),
+                    }
+                }
+                PlannedSource::HostStream => {
+                    let (association, tag) = (Arc::downgrade(&self.association), self.tag);
+                    self.input.on_consumed(move || {
+                        if let Some(association) = association.upgrade() {
+                            association.consumed(Instant::now(), tag);
+                        }
+                    });
+                    let stream: Arc<InputQueue> = Arc::clone(&self.input);
+                    Source::Stream { name: "the host's stream".into(), stream }
+                }
+            });
+        }
+        Ok((sources, opened))
+    }
+
+    fn open_sinks(&self, files: &FileSession) -> Result<Sinks, FileError> {
+        let mut sinks = Vec::new();
+        for sink in &self.plan.sinks {
+            sinks.push(match sink {
+                PlannedSink::Volume(volume, range, durable) => {
+                    Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable))
+                }
+                PlannedSink::File(handle, endpoint) => {
+                    let mode = match endpoint.placement {
+                        Placement::InPlace => SinkMode::InPlace { offset: endpoint.offset },
+                        Placement::Append => SinkMode::Append,
+                        Placement::Replace => SinkMode::Replace,
+                    };
+                    let sink = Some(files.sink(*handle, mode)?);
+                    let result = Written::default();
+                    Sink::File(Box::new(FileOut { sink, len: endpoint.len, taken: 0, result }))
+                }
+            });
+        }
+        Ok(Sinks::new(sinks))
+    }
+
+    fn trailer_of(&self, ran: Result<Ran, CallError>) -> Trailer {
+        match ran {
+            Ok(ran) => {
+                let mut trailer = Trailer::new(Outcome::Ok);
+                trailer.returned = i64::try_from(ran.stats.output_bytes).unwrap_or(i64::MAX);
+                trailer.back_edges = ran.stats.edges;
+                trailer.times =
+                    Times { read_us: micros(ran.stats.wait), run_us: micros(ran.stats.run), ..Times::default() };
+                trailer.log = ran.log.0;
+                trailer
+            }
+            Err(error) => trailer::of_call(&error, &self.source_names()),
+        }
+    }
+
+    fn source_names(&self) -> Vec<String> {
+        let name = |source: &PlannedSource| match source {
+            PlannedSource::Volume(volume, _) => volume.name.clone(),
+            PlannedSource::File(..) | PlannedSource::HostStream => String::new(),
+        };
+        self.plan.sources.iter().map(name).collect()
+    }
+}
+
+/// What a job measured.
+#[derive(Debug, Default)]
+struct Report {
+    queued: Duration,
+    media_read: Arc<AtomicU64>,
+    written: Written,
+    result_len: u64,
+    sending: Duration,
+}
+
+/// Counts what is read.
+#[derive(Debug)]
+struct Counted<R> {
+    inner: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: ReadAt> ReadAt for Counted<R> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        self.inner.read_exact_at(offset, buffer)?;
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The turns of one host's call.
+#[derive(Debug)]
+struct HostTurns {
+    gate: Arc<Gate>,
+    host: u64,
+    class: Class,
+}
+
+impl Turns for HostTurns {
+    fn take(&self, work: &mut dyn FnMut()) {
+        let _permit = self.gate.enter(self.host, self.class);
+        work();
+    }
+}
+
+/// Output that goes to the host, as far as it asks for it.
+struct ResultWriter<'a> {
+    job: &'a Job,
+    sent: u64,
+    sending: Duration,
+    failure: Option<Trailer>,
+}
+
+impl ResultWriter<'_> {
+    fn fail(&mut self, trailer: Trailer) -> io::Error {
+        let told = io::Error::other(trailer.message.clone());
+        self.failure = Some(trailer);
+        told
+    }
+}
+
+impl Write for ResultWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let job = self.job;
+        let most = job.plan.limits.result_len_max;
+        if self.sent + bytes.len() as u64 > most {
+            let told = format!("the result exceeds the {most} bytes that the request allows");
+            return Err(self.fail(trailer::simple(Outcome::OutputFull, &told)));
+        }
+        let until = job.queued + job.plan.limits.deadline;
+        let began = Instant::now();
+        loop {
+            let seen = job.control.seen();
+            if job.control.cancel.is_cancelled() {
+                return Err(self.fail(trailer::simple(Outcome::Cancelled, "the call was cancelled")));
+            }
+            let unclaimed = job.association.unclaimed(job.tag);
+            if unclaimed == 0 || unclaimed + bytes.len() as u64 <= RESULT_AHEAD {
+                break;
+            }
+            if !job.control.wait(seen, until) {
+                let told = "the deadline passed before the host took the result";
+                return Err(self.fail(trailer::simple(Outcome::Deadline, told)));
+            }
+        }
+        self.sending += began.elapsed();
+        self.sent += bytes.len() as u64;
+        job.association.produced(job.tag, Piece::of(bytes.to_vec()));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn split_of(split: RecordSplit) -> Option<Split> {
+    match split {
+        RecordSplit::Program => None,
+        RecordSplit::Fixed(len) => Some(Split::Fixed(len)),
+        RecordSplit::Delimiter(byte) => Some(Split::Delimiter(byte)),
+        RecordSplit::None => Some(Split::None),
+    }
+}
+
+pub(crate) fn tier_of(hint: TierHint) -> TierChoice {
+    match hint {
+        TierHint::Best => TierChoice::Best,
+        TierHint::Interpreter => TierChoice::Only(Tier::Interpreter),
+        TierHint::Cranelift => TierChoice::Only(Tier::Cranelift),
+        TierHint::Llvm => TierChoice::Only(Tier::Llvm),
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,108 @@
+//! The vendor's log pages, and what the command set's Identify says.
+
+use std::sync::Arc;
+
+use diskside_nvme::Status;
+use diskside_nvme::wire::function::{
+    CapabilityPage, ErrorRecordsPage, FunctionKind, ProgramDirectory, ProgramImageHeader, REQUEST_LEN_MAX,
+    StatisticsEntry, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
+};
+use diskside_nvme::wire::{Sqe, admin_opcode};
+use zerocopy::IntoBytes;
+
+use super::answer::Answer;
+use super::association::{Association, PREPARED_MAX};
+use super::job::{CHUNK_LEN, CHUNK_LEN_MAX, FOLDED_LEN_MAX};
+use super::{COMMANDS, Compute, PROGRAM_LEN_MAX, TAG_LIMITS};
+
+/// The answer to an admin command that reads.
+pub(crate) fn answer(association: &Arc<Association>, sqe: &Sqe) -> Answer {
+    if sqe.opcode() != admin_opcode::GET_LOG_PAGE {
+        return Status::INVALID_FIELD.dnr().into();
+    }
+    let compute = &association.compute;
+    let page = match sqe.log_page() {
+        function_log::CAPABILITIES => capabilities(compute),
+        function_log::STATISTICS => statistics(compute, association),
+        function_log::ERRORS => ErrorRecordsPage::encode(&association.errors()),
+        function_log::PROGRAMS => {
+            let (generation, entries) = compute.programs.directory(&association.host.nqn);
+            ProgramDirectory::encode(generation, &entries)
+        }
+        function_log::PROGRAM_IMAGE => match compute.programs.get(sqe.log_specific_id()) {
+            Ok(program) => {
+                let mut page = ProgramImageHeader::new(program.object.len() as u32, program.id()).as_bytes().to_vec();
+                page.extend_from_slice(&program.object);
+                page
+            }
+            Err(status) => return status.into(),
+        },
+        _ => return Status::INVALID_LOG_PAGE.dnr().into(),
+    };
+    part(&page, sqe)
+}
+
+/// The bytes that were asked for; what lies behind the page's end reads as zeroes (Base 5.1.12).
+fn part(page: &[u8], sqe: &Sqe) -> Answer {
+    let from = usize::try_from(sqe.log_offset()).ok().filter(|from| *from <= page.len() && from.is_multiple_of(4));
+    let Some(from) = from.filter(|_| !sqe.log_offset_is_index()) else { return Status::INVALID_FIELD.dnr().into() };
+    let len = sqe.log_len() as usize;
+    let mut bytes = page[from..page.len().min(from + len)].to_vec();
+    bytes.resize(len, 0);
+    Answer::bytes(bytes)
+}
+
+fn capabilities(compute: &Compute) -> Vec<u8> {
+    let (config, mut page) = (&compute.config, CapabilityPage::new());
+    page.abi_version.set(diskside_sbpf::image::ABI_VERSION as u16);
+    page.engines.set(config.engines as u16);
+    page.opcodes.set(COMMANDS.iter().map(|(opcode, _)| opcode_bit(*opcode)).sum());
+    let bit = |kind: FunctionKind| 1 << kind as u32;
+    let mut kinds = bit(FunctionKind::Read) | bit(FunctionKind::Write) | bit(FunctionKind::Prepare);
+    let mut endpoints = 1 << 1;
+    if !compute.exports.is_empty() {
+        kinds |= bit(FunctionKind::File);
+        endpoints |= 1 << 2;
+    }
+    page.kinds.set(kinds);
+    page.source_kinds.set(endpoints | 1 << 5);
+    page.sink_kinds.set(endpoints);
+    page.tiers.set(1 << TierHint::Best as u32 | 1 << TierHint::Interpreter as u32 | 1 << TierHint::Cranelift as u32);
+    page.request_len_max.set(REQUEST_LEN_MAX as u32);
+    page.chunk_len_max.set(CHUNK_LEN_MAX as u32);
+    page.chunk_len_default.set(CHUNK_LEN as u32);
+    page.program_len_max.set(PROGRAM_LEN_MAX as u32);
+    page.folded_len_max.set(FOLDED_LEN_MAX as u64);
+    page.wait_max_ms.set(WAIT_MAX_MS);
+    page.tags_max.set(TAG_LIMITS.tags_max as u32);
+    page.prepared_max.set(PREPARED_MAX as u32);
+    page.programs.set(compute.programs.indexes() as u32);
+    page.host_programs_max.set(config.host_programs.into());
+    page.host_running_max.set(config.host_calls as u32);
+    page.host_memory_max.set(config.host_memory.bytes());
+    page.encode(compute.engine.helpers().iter().map(|helper| helper.name))
+}
+
+fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {
+    let (_, programs) = compute.programs.directory(&association.host.nqn);
+    let name = |pind: u16| {
+        let entry = programs.iter().find(|entry| entry.pind.get() == pind);
+        entry.map_or_else(String::new, diskside_nvme::wire::function::ProgramEntry::name)
+    };
+    let (mut page, mut entries) = compute.statistics.page(name);
+    page.engines.set(compute.config.engines as u32);
+    page.engines_busy.set(compute.gate.busy() as u32);
+    page.queued.set(compute.pool.queued() as u32);
+    page.tags_open.set(compute.tags_open() as u32);
+    let volumes = compute.volumes.snapshot();
+    for (name, stats) in compute.volume_stats.stats() {
+        let Some(volume) = volumes.iter().flatten().find(|volume| volume.name == name) else { continue };
+        let mut entry = StatisticsEntry::new(statistics_kind::VOLUME, volume.nsid, &volume.name);
+        entry.operations.set(stats.reads + stats.writes);
+        entry.read.set(stats.read_bytes);
+        entry.written.set(stats.written_bytes);
+        entry.failed.set(stats.errors);
+        entries.push(entry);
+    }
+    page.encode(&entries)
+}

@@ -1,0 +1,234 @@
+//! Functions at the target: the compute namespace and its commands (`docs/wire.md`), beside the reactors.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | `tags` | which Send and Receive belong together, what waits, who gets which bytes (no I/O) |
+//! | `association` | one controller: carries out what its tags say |
+//! | `job` | a call, from its request to its trailer, on a thread of the pool |
+//! | `prepared` | Function Calls; small ones run on the reactor itself |
+//! | `programs` | what is loaded, verified and active |
+//! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
+//! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
+//! | `clock` | ends what has waited long enough |
+//!
+//! A reactor hands a command over and never waits: what takes time happens on threads of the pool, whose answers come
+//! back through the reactor's mailbox.
+
+pub(crate) mod answer;
+pub(crate) mod association;
+mod blocking;
+mod clock;
+mod control;
+mod gate;
+mod host;
+mod input;
+mod job;
+mod logs;
+mod pool;
+mod prepared;
+mod programs;
+mod sink;
+mod statistics;
+mod tags;
+mod trailer;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use diskside_engine::Engine;
+use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
+use diskside_nvme::wire::CommandEffects;
+use diskside_nvme::wire::function::{CSI_COMPUTE, function_log, function_opcode, program_opcode};
+
+use self::answer::Answer;
+use self::association::{Association, Name};
+use self::clock::Clock;
+use self::gate::Gate;
+use self::host::Host;
+use self::pool::{Pool, PoolLimits};
+use self::programs::{ProgramLimits, Programs};
+use self::statistics::Statistics;
+use crate::config::ComputeConfig;
+use crate::export::Exports;
+use crate::shared::{Mailbox, Message};
+use crate::stats::Registry;
+use crate::volume::VolumeTable;
+
+/// The function commands that are answered, and their entries of the effects log.
+pub(crate) const COMMANDS: &[(u8, u32)] = &[
+    (function_opcode::SEND, CommandEffects::CHANGES_BLOCKS),
+    (function_opcode::RECEIVE, 0),
+    (function_opcode::CANCEL, 0),
+    (function_opcode::CALL, CommandEffects::CHANGES_BLOCKS),
+    (function_opcode::CLEAR, 0),
+];
+/// Bounds of one controller's tags.
+pub(crate) const TAG_LIMITS: tags::Limits = tags::Limits { tags_max: 256, send_bytes_max: 16 << 20 };
+/// The most bytes of a program.
+pub(crate) const PROGRAM_LEN_MAX: usize = 4 << 20;
+/// Threads that run calls, most of them waiting for disks and hosts.
+const THREADS_MAX: usize = 64;
+/// Calls of one host that wait for a thread.
+const HOST_QUEUE_MAX: usize = 1024;
+
+/// What computes, shared by all reactors.
+pub(crate) struct Compute {
+    pub(crate) config: ComputeConfig,
+    pub(crate) engine: Engine,
+    pub(crate) programs: Programs,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) pool: Pool,
+    clock: Clock,
+    pub(crate) statistics: Statistics,
+    pub(crate) volumes: Arc<VolumeTable>,
+    pub(crate) volume_stats: Arc<Registry>,
+    pub(crate) exports: Arc<Exports>,
+    mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
+    peers: Mutex<Peers>,
+    me: Weak<Self>,
+}
+
+/// Controllers and hosts that compute.
+#[derive(Default)]
+struct Peers {
+    associations: BTreeMap<u64, Weak<Association>>,
+    /// Hosts by NQN, and how many controllers each has.
+    hosts: BTreeMap<String, (Arc<Host>, usize)>,
+    last_host: u64,
+}
+
+/// What of the target functions work with.
+pub(crate) struct Surroundings {
+    pub(crate) volumes: Arc<VolumeTable>,
+    pub(crate) volume_stats: Arc<Registry>,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
+}
+
+impl Compute {
+    /// Verifies the shipped functions and starts the clock.
+    pub(crate) fn start(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Arc<Self>> {
+        let engine = Engine::new(diskside_sbpf::helpers::standard());
+        let limits = ProgramLimits {
+            indexes: config.programs.into(),
+            len_max: PROGRAM_LEN_MAX,
+            total_len_max: config.program_memory.bytes() as usize,
+            host_programs_max: config.host_programs.into(),
+            active_max: config.programs.into(),
+        };
+        let programs = Programs::new(&engine, limits).map_err(io::Error::other)?;
+        let pool = Pool::new(PoolLimits {
+            threads_max: THREADS_MAX,
+            host_calls_max: config.host_calls,
+            host_memory_max: config.host_memory.bytes(),
+            host_queue_max: HOST_QUEUE_MAX,
+        });
+        let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
+        let Surroundings { volumes, volume_stats, exports, mailboxes } = surroundings;
+        Ok(Arc::new_cyclic(|me| Self {
+            config,
+            engine,
+            programs,
+            gate,
+            pool,
+            clock,
+            statistics: Statistics::new(),
+            volumes,
+            volume_stats,
+            exports,
+            mailboxes,
+            peers: Mutex::default(),
+            me: me.clone(),
+        }))
+    }
+
+    /// What the subsystem is told of it.
+    pub(crate) fn command_set() -> CommandSet {
+        CommandSet {
+            csi: CSI_COMPUTE,
+            io_commands: COMMANDS.to_vec(),
+            admin_commands: vec![(program_opcode::LOAD, 0), (program_opcode::ACTIVATION, 0)],
+            log_pages: function_log::ALL.to_vec(),
+            identify: false,
+        }
+    }
+
+    /// The compute namespace.
+    pub(crate) fn namespace(&self, uuid: [u8; 16]) -> Namespace {
+        Namespace {
+            nsid: self.config.nsid,
+            medium: MediumId(u64::MAX),
+            csi: CSI_COMPUTE,
+            blocks: 0,
+            block_size: BlockSize::B4096,
+            read_only: false,
+            deallocate: false,
+            uuid,
+        }
+    }
+
+    /// The controller of a connection.
+    pub(crate) fn association(&self, id: u64, nqn: &str) -> Option<Arc<Association>> {
+        let mut peers = self.peers();
+        let peers = &mut *peers;
+        if let Some(known) = peers.associations.get(&id).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        let (host, controllers) = peers.hosts.entry(nqn.to_owned()).or_insert_with(|| {
+            peers.last_host += 1;
+            (Arc::new(Host::new(peers.last_host, nqn.to_owned())), 0)
+        });
+        *controllers += 1;
+        let association = Association::new(id, Arc::clone(host), self.me.upgrade()?);
+        peers.associations.insert(id, Arc::downgrade(&association));
+        Some(association)
+    }
+
+    /// A controller is gone.
+    fn forget(&self, id: u64, host: &Host) {
+        let mut peers = self.peers();
+        // It may be there anew, if a connection of it came while the last one went.
+        if peers.associations.get(&id).is_some_and(|known| known.strong_count() == 0) {
+            peers.associations.remove(&id);
+        }
+        let Some((_, controllers)) = peers.hosts.get_mut(&host.nqn) else { return };
+        *controllers -= 1;
+        if *controllers == 0 {
+            peers.hosts.remove(&host.nqn);
+            self.programs.forget_host(&host.nqn);
+        }
+    }
+
+    /// Tags that are open, of all controllers.
+    fn tags_open(&self) -> usize {
+        let all: Vec<_> = self.peers().associations.values().filter_map(Weak::upgrade).collect();
+        all.iter().map(|association| association.tags_open()).sum()
+    }
+
+    /// Hands an answer to the reactor whose connection it belongs to.
+    fn deliver(&self, name: Name, answer: Answer) {
+        if let Some(mailbox) = self.mailboxes.get().and_then(|mailboxes| mailboxes.get(name.reactor)) {
+            mailbox.send(Message::Answer(Box::new((name, answer))));
+        }
+    }
+
+    /// Stops every call and waits for it.
+    pub(crate) fn stop(&self) {
+        let all: Vec<_> = self.peers().associations.values().filter_map(Weak::upgrade).collect();
+        for association in all {
+            association.lost(std::time::Instant::now(), u64::MAX);
+        }
+        self.pool.stop();
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Compute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compute").field("config", &self.config).finish_non_exhaustive()
+    }
+}

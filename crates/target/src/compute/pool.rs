@@ -1,0 +1,283 @@
+//! The threads that run calls, and the queue before them: hosts in turn, each within its bounds.
+//!
+//! Threads are started when they are needed and end when they are not. How many of them compute at a time is not
+//! decided here but by the gate.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use diskside_nvme::wire::function::Class;
+
+/// Bounds of the calls of one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolLimits {
+    pub(crate) threads_max: usize,
+    pub(crate) host_calls_max: usize,
+    pub(crate) host_memory_max: u64,
+    /// Calls of one host that wait.
+    pub(crate) host_queue_max: usize,
+}
+
+/// A thread pool with a fair queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    limits: PoolLimits,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    hosts: BTreeMap<u64, HostQueue>,
+    /// The host that was served last: the next one is next.
+    last_host: u64,
+    threads: usize,
+    idle: usize,
+    stopping: bool,
+}
+
+#[derive(Default)]
+struct HostQueue {
+    waiting: VecDeque<Work>,
+    running: usize,
+    memory: u64,
+}
+
+/// Something to run on a thread of the pool.
+pub(crate) struct Work {
+    pub(crate) host: u64,
+    pub(crate) class: Class,
+    /// Bytes that it uses.
+    pub(crate) memory: u64,
+    pub(crate) run: Box<dyn FnOnce() + Send>,
+}
+
+impl Pool {
+    pub(crate) fn new(limits: PoolLimits) -> Self {
+        Self { inner: Arc::new(Inner { limits, state: Mutex::default(), changed: Condvar::new() }) }
+    }
+
+    /// Queues work. False: the host has too much of it waiting, or the pool is stopping.
+    pub(crate) fn submit(&self, work: Work) -> bool {
+        let mut state = self.inner.lock();
+        if state.stopping {
+            return false;
+        }
+        let host = state.hosts.entry(work.host).or_default();
+        if host.waiting.len() >= self.inner.limits.host_queue_max {
+            return false;
+        }
+        match work.class {
+            Class::Normal => {
+                let at = host.waiting.partition_point(|other| other.class == Class::Normal);
+                host.waiting.insert(at, work);
+            }
+            Class::Background => host.waiting.push_back(work),
+        }
+        if state.idle > 0 {
+            self.inner.changed.notify_one();
+        } else if state.threads < self.inner.limits.threads_max {
+            self.start_thread(&mut state);
+        }
+        true
+    }
+
+    /// Calls that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.inner.lock().hosts.values().map(|host| host.waiting.len()).sum()
+    }
+
+    /// Takes no more work; drops what waits, and returns when what runs has ended.
+    pub(crate) fn stop(&self) {
+        let mut state = self.inner.lock();
+        state.stopping = true;
+        let dropped: Vec<_> = state.hosts.values_mut().flat_map(|host| std::mem::take(&mut host.waiting)).collect();
+        self.inner.changed.notify_all();
+        while state.threads > 0 {
+            state = self.inner.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        drop(dropped);
+    }
+
+    fn start_thread(&self, state: &mut State) {
+        let inner = Arc::clone(&self.inner);
+        let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
+            lower_priority();
+            inner.serve();
+        });
+        match started {
+            Ok(_) => state.threads += 1,
+            // Another thread will take the work when it is done with its own.
+            Err(error) if state.threads > 0 => tracing::warn!(%error, "an engine's thread could not be started"),
+            Err(error) => tracing::error!(%error, "no engine's thread could be started; calls wait"),
+        }
+    }
+}
+
+impl Inner {
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.next(&self.limits) {
+                let (host, memory) = (work.host, work.memory);
+                drop(state);
+                // What it leaves behind when it panics is its own; the pool's state is not touched meanwhile.
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work.run));
+                if ran.is_err() {
+                    tracing::error!("an engine's thread panicked in a call");
+                }
+                state = self.lock();
+                state.done(host, memory);
+                // What it used may be what another host's call, or the next of this one, waits for.
+                self.changed.notify_one();
+                continue;
+            }
+            if state.stopping {
+                break;
+            }
+            state.idle += 1;
+            let (next, timeout) = self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting() == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn waiting(&self) -> usize {
+        self.hosts.values().map(|host| host.waiting.len()).sum()
+    }
+
+    /// Takes the next work: normal before background, hosts in turn, each within its bounds.
+    fn next(&mut self, limits: &PoolLimits) -> Option<Work> {
+        let may = |host: &HostQueue, class: Class| {
+            let next = host.waiting.front().filter(|work| work.class == class)?;
+            let fits = host.running == 0 || host.memory + next.memory <= limits.host_memory_max;
+            (host.running < limits.host_calls_max && fits).then_some(())
+        };
+        let find = |class| {
+            let after = self.hosts.range(self.last_host.wrapping_add(1)..);
+            let mut turns = after.chain(self.hosts.range(..=self.last_host));
+            turns.find(|(_, host)| may(host, class).is_some()).map(|(id, _)| *id)
+        };
+        let id = find(Class::Normal).or_else(|| find(Class::Background))?;
+        self.last_host = id;
+        let host = self.hosts.get_mut(&id)?;
+        let work = host.waiting.pop_front()?;
+        host.running += 1;
+        host.memory += work.memory;
+        Some(work)
+    }
+
+    fn done(&mut self, id: u64, memory: u64) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        host.running -= 1;
+        host.memory -= memory;
+        if host.running == 0 && host.waiting.is_empty() {
+            self.hosts.remove(&id);
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.lock().threads).finish_non_exhaustive()
+    }
+}
+
+/// Reactors come first: a command of a host shall not wait until a function has used up its time slice.
+fn lower_priority() {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
+        tracing::debug!(%error, "an engine keeps its priority");
+    }
+}
+
+const NICE: i32 = 10;
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn limits() -> PoolLimits {
+        PoolLimits { threads_max: 4, host_calls_max: 2, host_memory_max: 100, host_queue_max: 8 }
+    }
+
+    fn queue(state: &mut State, host: u64, class: Class, memory: u64) {
+        let work = Work { host, class, memory, run: Box::new(|| {}) };
+        state.hosts.entry(host).or_default().waiting.push_back(work);
+    }
+
+    #[test]
+    fn hosts_take_turns_within_their_bounds() {
+        let mut state = State::default();
+        for _ in 0..4 {
+            queue(&mut state, 1, Class::Normal, 10);
+        }
+        queue(&mut state, 2, Class::Normal, 60);
+        queue(&mut state, 2, Class::Normal, 60);
+        queue(&mut state, 3, Class::Background, 500);
+        let mut taken = Vec::new();
+        while let Some(work) = state.next(&limits()) {
+            taken.push(work.host);
+        }
+        assert_eq!(taken, [1, 2, 1, 3], "two calls at most, memory for one of host 2, and one call always fits");
+        state.done(2, 60);
+        assert_eq!(state.next(&limits()).map(|work| work.host), Some(2));
+        state.done(1, 10);
+        assert_eq!(state.next(&limits()).map(|work| work.host), Some(1));
+    }
+
+    #[test]
+    fn work_runs_and_a_stop_waits_for_it() {
+        let pool = Pool::new(limits());
+        let (sender, receiver) = mpsc::channel();
+        for index in 0..6 {
+            let sender = sender.clone();
+            let run = Box::new(move || {
+                assert!(index != 3, "one call panics on purpose");
+                sender.send(index).unwrap();
+            });
+            assert!(pool.submit(Work { host: index % 2, class: Class::Normal, memory: 1, run }));
+        }
+        drop(sender);
+        let mut ran: Vec<u64> = receiver.iter().collect();
+        ran.sort_unstable();
+        assert_eq!(ran, [0, 1, 2, 4, 5]);
+        pool.stop();
+        assert!(!pool.submit(Work { host: 0, class: Class::Normal, memory: 1, run: Box::new(|| {}) }));
+    }
+
+    #[test]
+    fn a_host_cannot_queue_without_end() {
+        let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 1, ..limits() });
+        let (hold, held) = mpsc::channel::<()>();
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: Class::Normal, memory: 1, run };
+        assert!(pool.submit(work(Box::new(move || assert!(held.recv().is_err(), "held until the end")))));
+        while pool.queued() > 0 {
+            std::thread::yield_now();
+        }
+        assert!(pool.submit(work(Box::new(|| {}))) && pool.submit(work(Box::new(|| {}))));
+        assert!(!pool.submit(work(Box::new(|| {}))));
+        drop(hold);
+        pool.stop();
+    }
+}

@@ -1,0 +1,273 @@
+//! Where the output of a function goes at the target: into volumes and files, one sink after the other.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+
+use super::blocking::{Hold, flush, read_held, write_blocks};
+use crate::export::{FileError, FileSink};
+use crate::guard::Mode;
+use crate::volume::Volume;
+
+/// Bytes that are collected before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+/// Bytes written under one hold of their guard.
+const HOLD_BYTES: usize = 256 << 10;
+
+/// The sinks of a call, which its output fills in order.
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    sinks: Vec<Sink>,
+    /// The one being filled.
+    current: usize,
+    failure: Option<SinkError>,
+}
+
+/// One sink.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    Volume(VolumeSink),
+    File(Box<FileOut>),
+}
+
+/// What was written in the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) written: u64,
+    /// Bytes from the start of the output that are on stable media.
+    pub(crate) durable: u64,
+}
+
+/// Why output could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SinkError {
+    /// It does not fit the sinks.
+    #[error("the output does not fit its sinks, which hold {0} bytes")]
+    Full(u64),
+    /// A volume failed.
+    #[error("volume {name}, writing at byte {offset}: {errno}")]
+    Volume { name: String, offset: u64, errno: Errno },
+    /// A file failed.
+    #[error("{0}")]
+    File(FileError),
+}
+
+/// A range of a volume that is being written.
+#[derive(Debug)]
+pub(crate) struct VolumeSink {
+    volume: Arc<Volume>,
+    start: u64,
+    end: u64,
+    durable: bool,
+    /// Where the first byte of `pending` goes.
+    at: u64,
+    /// What was written up to here is on stable media.
+    durable_to: u64,
+    pending: Vec<u8>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(crate) struct FileOut {
+    pub(crate) sink: Option<FileSink>,
+    /// The most bytes it takes.
+    pub(crate) len: u64,
+    pub(crate) taken: u64,
+    pub(crate) result: Written,
+}
+
+impl Sinks {
+    pub(crate) fn new(sinks: Vec<Sink>) -> Self {
+        Self { sinks, current: 0, failure: None }
+    }
+
+    /// Why a write failed, if one did.
+    pub(crate) fn take_failure(&mut self) -> Option<SinkError> {
+        self.failure.take()
+    }
+
+    /// The output is complete: writes what is left, and makes it durable where that was asked for.
+    pub(crate) fn finish(&mut self) -> Result<(), SinkError> {
+        self.sinks.iter_mut().try_for_each(Sink::finish)
+    }
+
+    /// The call failed: takes back what can be taken back.
+    pub(crate) fn abort(&mut self) {
+        self.sinks.iter_mut().for_each(Sink::abort);
+    }
+
+    /// What was written; the durable bytes are a prefix of the output.
+    pub(crate) fn written(&self) -> Written {
+        let mut all = Written::default();
+        let mut unbroken = true;
+        for written in self.sinks.iter().map(Sink::written) {
+            all.written += written.written;
+            if unbroken {
+                all.durable += written.durable;
+            }
+            unbroken &= written.durable == written.written;
+        }
+        all
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
+        while !bytes.is_empty() {
+            let Some(sink) = self.sinks.get_mut(self.current) else {
+                return Err(SinkError::Full(self.sinks.iter().map(|sink| sink.written().written).sum()));
+            };
+            let room = sink.room();
+            if room == 0 {
+                self.current += 1;
+                continue;
+            }
+            let (now, later) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
+            sink.put(now)?;
+            bytes = later;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Sinks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.put(bytes).map_err(|error| {
+            let told = io::Error::other(error.to_string());
+            self.failure = Some(error);
+            told
+        })?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn room(&self) -> u64 {
+        match self {
+            Sink::Volume(sink) => sink.end - sink.at - sink.pending.len() as u64,
+            Sink::File(out) => out.len - out.taken,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        match self {
+            Sink::Volume(sink) => sink.put(bytes),
+            Sink::File(out) => {
+                out.taken += bytes.len() as u64;
+                let Some(sink) = &mut out.sink else { return Ok(()) };
+                let put = sink.append(bytes.to_vec());
+                out.result.written = sink.written_bytes();
+                put.map_err(SinkError::File)
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        match self {
+            Sink::Volume(sink) => {
+                sink.write_pending(true)?;
+                sink.make_durable()
+            }
+            Sink::File(out) => {
+                let Some(sink) = out.sink.take() else { return Ok(()) };
+                out.result.written = sink.written_bytes();
+                out.result.durable = sink.finish().map_err(SinkError::File)?;
+                Ok(())
+            }
+        }
+    }
+
+    fn abort(&mut self) {
+        match self {
+            // What was written stays; the trailer says how much of it is durable.
+            Sink::Volume(sink) => {
+                sink.pending.clear();
+                // A flush that fails is told by the durable bytes, and the call has an error already.
+                let _ = sink.make_durable();
+            }
+            Sink::File(out) => {
+                if let Some(sink) = out.sink.take() {
+                    out.result.written = sink.written_bytes();
+                    out.result.durable = sink.abort();
+                }
+            }
+        }
+    }
+
+    fn written(&self) -> Written {
+        match self {
+            Sink::Volume(sink) => Written { written: sink.at - sink.start, durable: sink.durable_to - sink.start },
+            Sink::File(out) => out.result,
+        }
+    }
+}
+
+impl VolumeSink {
+    /// A sink of the range. With `durable` the output is on stable media when it is finished.
+    pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool) -> Self {
+        Self { volume, start, end, durable, at: start, durable_to: start, pending: Vec::new() }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() >= WRITE_BYTES { self.write_pending(false) } else { Ok(()) }
+    }
+
+    /// Writes the whole blocks that are pending; with `all` also the rest of the last one.
+    fn write_pending(&mut self, all: bool) -> Result<(), SinkError> {
+        let block = u64::from(self.volume.block_bytes);
+        let mut done = 0;
+        while done < self.pending.len() {
+            let from = self.at;
+            let end = (from + (self.pending.len() - done) as u64).min(from / block * block + HOLD_BYTES as u64);
+            let end = if end.is_multiple_of(block) || all { end } else { end / block * block };
+            if end <= from {
+                break;
+            }
+            let bytes = &self.pending[done..done + (end - from) as usize];
+            write_at(&self.volume, from, bytes).map_err(|errno| self.failed(errno))?;
+            done += bytes.len();
+            self.at = end;
+        }
+        self.pending.drain(..done);
+        Ok(())
+    }
+
+    fn make_durable(&mut self) -> Result<(), SinkError> {
+        if self.volume.medium.properties().volatile_write_cache {
+            if !self.durable {
+                return Ok(());
+            }
+            flush(&self.volume).map_err(|errno| self.failed(errno))?;
+        }
+        self.durable_to = self.at;
+        Ok(())
+    }
+
+    fn failed(&self, errno: Errno) -> SinkError {
+        SinkError::Volume { name: self.volume.name.clone(), offset: self.at, errno }
+    }
+}
+
+/// Writes bytes anywhere: the blocks at the edges keep what is not written, also against commands that write them.
+pub(crate) fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let block = u64::from(volume.block_bytes);
+    let end = offset + bytes.len() as u64;
+    let (first, last) = (offset / block * block, end.next_multiple_of(block));
+    let mut blocks = Buffer::zeroed((last - first) as usize);
+    let _hold = Hold::of(volume, first..last, Mode::Exclusive);
+    if first < offset {
+        read_held(volume, first, &mut blocks[..block as usize])?;
+    }
+    if end < last && (last - block > first || first == offset) {
+        let at = (last - block - first) as usize;
+        read_held(volume, last - block, &mut blocks[at..])?;
+    }
+    let skip = (offset - first) as usize;
+    blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
+    write_blocks(volume, first, &blocks)
+}

@@ -1,0 +1,763 @@
+//! The open calls of one controller, by tag: which Sends and Receives came, what waits, and what each is answered.
+//!
+//! No I/O and no clock: commands, bytes of results and the time come in; answers, and requests to start, come out. Any queue of the controller may bring any half of a call, in any order.
+//!
+//! # What holds
+//!
+//! * Every command is answered exactly once: now, or by an [`Effect::Answer`] later, at the latest when its time is up.
+//! * Bytes of a result are handed out once, in order. The trailer is handed out once, behind the last of them.
+//! * Commands that wait are at most half of their queue's entries; open tags at most [`Limits::tags_max`].
+//! * A cancel that waits is answered only after the call's job has ended: nothing of it is in flight then.
+
+mod receive;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::buffer::Buffer;
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{
+    FUNCTION_VERSION, FunctionKind, FunctionRequest, RECEIVE_LEN_MIN, RequestHeader, Trailer, WAIT_MAX_MS,
+};
+
+use super::answer::{Answer, Piece, Problem};
+use super::control::Control;
+use super::input::InputQueue;
+
+/// Bounds of one controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Tags open at a time.
+    pub(crate) tags_max: usize,
+    /// Bytes of Sends that wait for their turn.
+    pub(crate) send_bytes_max: usize,
+}
+
+/// A command that waits for its answer: which queue it came on, and the embedder's name for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter<W> {
+    pub(crate) queue_id: u16,
+    /// Entries of that queue.
+    pub(crate) entries: u16,
+    pub(crate) name: W,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Effect<W> {
+    /// Answer a command.
+    Answer(W, Answer),
+    /// A request is complete: start it. The Send's waiter waits for [`Tags::accepted`] or [`Tags::refused`].
+    Start(Box<Start<W>>),
+}
+
+/// A request to start.
+#[derive(Debug)]
+pub(crate) struct Start<W> {
+    pub(crate) tag: u64,
+    /// What the Send said.
+    pub(crate) kind: FunctionKind,
+    pub(crate) request: FunctionRequest,
+    /// Who waits to hear that it was accepted.
+    pub(crate) waiter: Waiter<W>,
+    /// Bytes of the Send that completed the request.
+    pub(crate) send_len: u32,
+    /// Where the host's stream arrives.
+    pub(crate) input: Arc<InputQueue>,
+    /// What tells the call to stop, and that bytes of its result were taken.
+    pub(crate) control: Arc<Control>,
+}
+
+/// The calls of one controller.
+#[derive(Debug)]
+pub(crate) struct Tags<W> {
+    limits: Limits,
+    open: HashMap<u64, Open<W>>,
+    /// Commands of tags that no Send has opened yet.
+    early: HashMap<u64, Early<W>>,
+    /// Tags that ended lately, the newest last.
+    closed: VecDeque<(u64, Ending)>,
+    /// Commands that wait, by queue.
+    waiting: HashMap<u16, usize>,
+    /// Bytes of Sends that wait.
+    send_bytes: usize,
+    /// No wait ends before this.
+    earliest: Option<Instant>,
+    effects: Vec<Effect<W>>,
+}
+
+#[derive(Debug)]
+struct Early<W> {
+    sends: Vec<SendPart<W>>,
+    receives: Vec<Receive<W>>,
+}
+
+impl<W> Default for Early<W> {
+    fn default() -> Self {
+        Self { sends: Vec::new(), receives: Vec::new() }
+    }
+}
+
+/// How a tag ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Its trailer was handed out.
+    Told,
+    /// Its Send was refused.
+    Refused,
+}
+
+/// A tag that is open.
+#[derive(Debug)]
+struct Open<W> {
+    phase: Phase,
+    kind: FunctionKind,
+    /// Bytes of the request, until it is complete.
+    request: Vec<u8>,
+    /// Where in the stream of Sends the next part belongs.
+    next_part: u64,
+    last_seen: bool,
+    parts: Vec<SendPart<W>>,
+    input: Arc<InputQueue>,
+    control: Arc<Control>,
+    receives: Vec<Receive<W>>,
+    result: VecDeque<Piece>,
+    /// Offset of the first byte in `result`, and behind the last.
+    result_start: u64,
+    result_end: u64,
+    /// The call has ended, and said this.
+    trailer: Option<Box<Trailer>>,
+    cancels: Vec<(Waiter<W>, Instant)>,
+    /// When somebody last asked for something.
+    touched: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The request is not complete.
+    Gathering,
+    /// It is being checked.
+    Starting,
+    /// Its job exists.
+    Running,
+    /// The job has ended.
+    Ended,
+}
+
+#[derive(Debug)]
+struct SendPart<W> {
+    waiter: Waiter<W>,
+    offset: u64,
+    data: Vec<u8>,
+    last: bool,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Receive<W> {
+    waiter: Waiter<W>,
+    offset: u64,
+    len: u32,
+    fill: bool,
+    pad: bool,
+    until: Instant,
+}
+
+/// Tags that ended and are still known.
+const CLOSED_MAX: usize = 256;
+/// How long a result waits for somebody to ask for it.
+pub(crate) const ABANDONED: Duration = Duration::from_secs(60);
+
+impl<W: Copy + PartialEq> Tags<W> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            open: HashMap::new(),
+            early: HashMap::new(),
+            closed: VecDeque::new(),
+            waiting: HashMap::new(),
+            send_bytes: 0,
+            earliest: None,
+            effects: Vec::new(),
+        }
+    }
+
+    /// What is to be done since the last call.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect<W>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Tags that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    // -- commands -----------------------------------------------------------------------------------------------------
+
+    /// A Function Send with its data.
+    pub(crate) fn send(&mut self, now: Instant, waiter: Waiter<W>, sqe: &Sqe, data: Vec<u8>) {
+        let tag = sqe.function_tag();
+        let part = SendPart {
+            waiter,
+            offset: sqe.function_offset(),
+            last: sqe.is_last(),
+            until: now + wait_of(sqe.function_timeout_ms()),
+            data,
+        };
+        if let Err(problem) = check_send(sqe, &part) {
+            if sqe.is_first() {
+                self.refuse(tag);
+            }
+            return self.answer(waiter, problem.into());
+        }
+        if sqe.is_first() {
+            let kind = FunctionKind::from_byte(sqe.function_kind());
+            let Some(kind) = kind else {
+                self.refuse(tag);
+                return self.answer(waiter, Problem::from(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr()).into());
+            };
+            return self.open(now, tag, kind, part);
+        }
+        match self.open.get_mut(&tag) {
+            Some(open) => {
+                open.touched = now;
+                if part.offset < open.next_part || open.last_seen && part.offset == open.next_part {
+                    let told = "a part begins before the end of those that came";
+                    return self.answer(waiter, Problem::in_command(48, told).into());
+                }
+                if self.send_may_wait(&part) {
+                    self.open_mut(tag).parts.push(part);
+                    self.gather(now, tag);
+                }
+            }
+            None => match self.ending(tag) {
+                // Its call ended before it needed this part.
+                Some(Ending::Told) => self.answer(waiter, Answer::success()),
+                Some(Ending::Refused) => self.answer(waiter, Status::REQUEST_REFUSED.dnr().into()),
+                None => {
+                    if self.send_may_wait(&part) {
+                        self.early.entry(tag).or_default().sends.push(part);
+                    }
+                }
+            },
+        }
+    }
+
+    /// A Function Receive.
+    pub(crate) fn receive(&mut self, now: Instant, waiter: Waiter<W>, sqe: &Sqe) {
+        let tag = sqe.function_tag();
+        let receive = Receive {
+            waiter,
+            offset: sqe.function_offset(),
+            len: sqe.function_len(),
+            fill: sqe.fills(),
+            pad: sqe.pads(),
+            until: now + wait_of(sqe.function_timeout_ms()),
+        };
+        if receive.len < RECEIVE_LEN_MIN || receive.len != sqe.sgl().len() {
+            let told = "LEN is at least 128, and the length of the buffer";
+            return self.answer(waiter, Problem::in_command(40, told).into());
+        }
+        match self.open.get_mut(&tag) {
+            Some(open) => {
+                open.touched = now;
+                if self.may_wait(waiter, receive.until) {
+                    let open = self.open_mut(tag);
+                    let at = open.receives.partition_point(|other| other.offset <= receive.offset);
+                    open.receives.insert(at, receive);
+                    self.serve(tag);
+                }
+            }
+            None => match self.ending(tag) {
+                Some(Ending::Told) => self.answer(waiter, Answer::ended()),
+                Some(Ending::Refused) => self.answer(waiter, Status::REQUEST_REFUSED.dnr().into()),
+                None => {
+                    if self.may_wait(waiter, receive.until) {
+                        self.early.entry(tag).or_default().receives.push(receive);
+                    }
+                }
+            },
+        }
+    }
+
+    /// A Function Cancel.
+    pub(crate) fn cancel(&mut self, now: Instant, waiter: Waiter<W>, sqe: &Sqe) {
+        let tag = sqe.function_tag();
+        if !self.open.contains_key(&tag) {
+            let known = self.ending(tag).is_some();
+            let answer = if known { Answer::success() } else { Status::UNKNOWN_TAG.dnr().into() };
+            return self.answer(waiter, answer);
+        }
+        self.stop(tag);
+        // The trailer ends the tag, but a cancel is done when the job is.
+        let ended = self.open.get(&tag).is_none_or(|open| open.phase == Phase::Ended);
+        if ended || !sqe.cancel_waits() {
+            return self.answer(waiter, Answer::success());
+        }
+        let until = now + wait_of(sqe.function_timeout_ms());
+        if self.may_wait(waiter, until) {
+            self.open_mut(tag).cancels.push((waiter, until));
+        }
+    }
+
+    /// The host gave up on a command (Abort): it ends, its call goes on.
+    pub(crate) fn abort(&mut self, name: W) {
+        let aborted = |waiter: &Waiter<W>| waiter.name == name;
+        self.end_waits(&|waiter, _| aborted(waiter), &|_| Status::COMMAND_ABORT_REQUESTED.into());
+    }
+
+    // -- what the job says ----------------------------------------------------------------------------------------------
+
+    /// The request of `start` was found good and its job made.
+    pub(crate) fn accepted(&mut self, tag: u64, waiter: Waiter<W>, send_len: u32) {
+        self.answer_waiting(waiter, Answer::success().with_result(send_len.into()));
+        if let Some(open) = self.open.get_mut(&tag) {
+            open.phase = Phase::Running;
+        }
+    }
+
+    /// The request of `start` cannot be: the tag is closed.
+    pub(crate) fn refused(&mut self, tag: u64, waiter: Waiter<W>, problem: Problem) {
+        self.answer_waiting(waiter, problem.into());
+        if let Some(open) = self.open.remove(&tag) {
+            self.end_open(open, &|_| Status::REQUEST_REFUSED.dnr().into());
+        }
+        self.refuse(tag);
+    }
+
+    /// The request of `start` was done at once, with this answer to its Send: a prepare.
+    pub(crate) fn done_at_once(&mut self, tag: u64, waiter: Waiter<W>, answer: Answer) {
+        self.answer_waiting(waiter, answer);
+        if let Some(open) = self.open.remove(&tag) {
+            self.end_open(open, &|_| Answer::ended());
+        }
+        self.close(tag, Ending::Told);
+    }
+
+    /// The call produced bytes of its result.
+    pub(crate) fn produced(&mut self, tag: u64, piece: Piece) {
+        let Some(open) = self.open.get_mut(&tag).filter(|open| open.trailer.is_none()) else { return };
+        open.result_end += piece.len() as u64;
+        open.result.push_back(piece);
+        self.serve(tag);
+    }
+
+    /// Bytes of the result that nobody asked for yet.
+    pub(crate) fn unclaimed(&self, tag: u64) -> u64 {
+        self.open.get(&tag).map_or(0, |open| open.result_end - open.result_start)
+    }
+
+    /// The call consumed input: parts that wait may go on.
+    pub(crate) fn consumed(&mut self, now: Instant, tag: u64) {
+        if self.open.contains_key(&tag) {
+            self.gather(now, tag);
+        }
+    }
+
+    /// The call has ended: nothing of it is in flight any more.
+    pub(crate) fn ended(&mut self, now: Instant, tag: u64, trailer: Trailer) {
+        let Some(open) = self.open.get_mut(&tag) else { return };
+        open.touched = now;
+        open.phase = Phase::Ended;
+        open.trailer = Some(Box::new(trailer));
+        open.input.close();
+        let (parts, cancels) = (std::mem::take(&mut open.parts), std::mem::take(&mut open.cancels));
+        for part in parts {
+            self.send_bytes -= part.data.len();
+            self.answer_waiting(part.waiter, Answer::success());
+        }
+        for (waiter, _) in cancels {
+            self.answer_waiting(waiter, Answer::success());
+        }
+        self.serve(tag);
+    }
+
+    // -- time and loss ------------------------------------------------------------------------------------------------
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called: at the earliest when a wait may end.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.end_waits(&|_, until| until <= now, &|what| match what {
+            Wait::EarlySend | Wait::EarlyReceive => Status::UNKNOWN_TAG.into(),
+            Wait::Send => Status::FUNCTION_BUSY.into(),
+            Wait::Receive { pad } => Answer::pending(pad),
+            Wait::Cancel => Answer::success().with_result(1),
+        });
+        let abandoned = |open: &Open<W>| open.receives.is_empty() && open.touched + ABANDONED <= now;
+        let tags: Vec<u64> = self.open.iter().filter(|(_, open)| abandoned(open)).map(|(tag, _)| *tag).collect();
+        for tag in tags {
+            // Whoever wanted the result is not there any more.
+            self.drop_tag(now, tag);
+        }
+        self.earliest = self.find_earliest();
+    }
+
+    fn find_earliest(&self) -> Option<Instant> {
+        let early = self.early.values().flat_map(|early| times(&early.sends, &early.receives));
+        let open = self.open.values().flat_map(|open| {
+            let cancels = open.cancels.iter().map(|(_, until)| *until);
+            times(&open.parts, &open.receives).chain(cancels).chain([open.touched + ABANDONED])
+        });
+        early.chain(open).min()
+    }
+
+    /// A connection of the controller is gone: its commands need no answer, and every call is stopped.
+    pub(crate) fn lost(&mut self, now: Instant, of_connection: impl Fn(W) -> bool) {
+        let gone = |waiter: &Waiter<W>| of_connection(waiter.name);
+        self.end_waits(&|waiter, _| gone(waiter), &|_| Status::COMMAND_ABORT_REQUESTED.into());
+        self.effects.retain(|effect| !matches!(effect, Effect::Answer(name, _) if of_connection(*name)));
+        let tags: Vec<u64> = self.open.keys().copied().collect();
+        for tag in tags {
+            self.drop_tag(now, tag);
+        }
+    }
+
+    /// Stops a call whose result nobody will take. A job that runs keeps the tag until it has ended.
+    fn drop_tag(&mut self, now: Instant, tag: u64) {
+        self.stop(tag);
+        let Some(open) = self.open.get_mut(&tag) else { return };
+        open.result.clear();
+        open.result_start = open.result_end;
+        open.touched = now;
+        if open.phase != Phase::Running && open.phase != Phase::Starting {
+            if let Some(open) = self.open.remove(&tag) {
+                self.end_open(open, &|_| Answer::ended());
+            }
+            self.close(tag, Ending::Told);
+        }
+    }
+
+    // -- sends --------------------------------------------------------------------------------------------------------
+
+    fn open(&mut self, now: Instant, tag: u64, kind: FunctionKind, part: SendPart<W>) {
+        let waiter = part.waiter;
+        if self.open.contains_key(&tag) {
+            return self.answer(waiter, Status::TAG_IN_USE.dnr().into());
+        }
+        if self.open.len() >= self.limits.tags_max {
+            return self.answer(waiter, Status::TAG_LIMIT_EXCEEDED.into());
+        }
+        if !self.send_may_wait(&part) {
+            return;
+        }
+        self.note(now + ABANDONED);
+        self.closed.retain(|(closed, _)| *closed != tag);
+        let early = self.early.remove(&tag).unwrap_or_default();
+        let mut receives = early.receives;
+        receives.sort_by_key(|receive| receive.offset);
+        let mut parts = early.sends;
+        parts.push(part);
+        let open = Open {
+            phase: Phase::Gathering,
+            kind,
+            request: Vec::new(),
+            next_part: 0,
+            last_seen: false,
+            parts,
+            input: Arc::new(InputQueue::new()),
+            control: Arc::default(),
+            receives,
+            result: VecDeque::new(),
+            result_start: 0,
+            result_end: 0,
+            trailer: None,
+            cancels: Vec::new(),
+            touched: now,
+        };
+        self.open.insert(tag, open);
+        self.gather(now, tag);
+    }
+
+    /// Takes the parts that are next: into the request, then into the input.
+    fn gather(&mut self, now: Instant, tag: u64) {
+        loop {
+            let Some(open) = self.open.get_mut(&tag) else { return };
+            let next = open.parts.iter().position(|part| part.offset == open.next_part);
+            let Some(at) = next else { return };
+            if open.phase == Phase::Starting || open.phase == Phase::Running && !open.input.has_room() {
+                return;
+            }
+            let part = open.parts.swap_remove(at);
+            self.send_bytes -= part.data.len();
+            open.next_part += part.data.len() as u64;
+            open.last_seen |= part.last;
+            open.touched = now;
+            let (waiter, len) = (part.waiter, part.data.len() as u32);
+            if open.phase == Phase::Running {
+                open.input.push(part.data, part.last);
+                self.answer_waiting(waiter, Answer::success().with_result(len.into()));
+                continue;
+            }
+            if let Err(problem) = self.gather_request(tag, part) {
+                return self.refused(tag, waiter, problem);
+            }
+        }
+    }
+
+    fn gather_request(&mut self, tag: u64, part: SendPart<W>) -> Result<(), Problem> {
+        let open = self.open_mut(tag);
+        let (waiter, last, len) = (part.waiter, part.last, part.data.len() as u32);
+        if open.request.is_empty() {
+            open.request = part.data;
+        } else {
+            open.request.extend_from_slice(&part.data);
+        }
+        let whole = RequestHeader::request_len(&open.request).map_err(Problem::in_data)?;
+        match whole.filter(|whole| *whole <= open.request.len()) {
+            None if last => Err(Problem::in_data_at(open.request.len(), "the request ends before its end")),
+            None => {
+                self.answer_waiting(waiter, Answer::success().with_result(len.into()));
+                Ok(())
+            }
+            Some(whole) => {
+                let request = FunctionRequest::decode(&open.request[..whole]).map_err(Problem::in_data)?;
+                let input = open.request.split_off(whole);
+                open.input.push(input, last);
+                open.request = Vec::new();
+                open.phase = Phase::Starting;
+                let (kind, input, control) = (open.kind, Arc::clone(&open.input), Arc::clone(&open.control));
+                let start = Start { tag, kind, request, waiter, send_len: len, input, control };
+                self.effects.push(Effect::Start(Box::new(start)));
+                Ok(())
+            }
+        }
+    }
+
+    // -- ends ---------------------------------------------------------------------------------------------------------
+
+    fn stop(&mut self, tag: u64) {
+        let Some(open) = self.open.get_mut(&tag) else { return };
+        match open.phase {
+            Phase::Gathering => {
+                if let Some(open) = self.open.remove(&tag) {
+                    self.end_open(open, &|_| Status::REQUEST_REFUSED.dnr().into());
+                }
+                self.refuse(tag);
+            }
+            Phase::Starting | Phase::Running => {
+                open.input.close();
+                open.control.stop();
+            }
+            Phase::Ended => {}
+        }
+    }
+
+    /// Answers everything that waits for a tag that is no more.
+    fn end_open(&mut self, open: Open<W>, answer: &dyn Fn(Wait) -> Answer) {
+        open.input.close();
+        for part in open.parts {
+            self.send_bytes -= part.data.len();
+            self.answer_waiting(part.waiter, answer(Wait::Send));
+        }
+        for receive in open.receives {
+            self.answer_waiting(receive.waiter, answer(Wait::Receive { pad: pad_of(&receive) }));
+        }
+        for (waiter, _) in open.cancels {
+            self.answer_waiting(waiter, Answer::success());
+        }
+    }
+
+    fn refuse(&mut self, tag: u64) {
+        if self.open.contains_key(&tag) {
+            return;
+        }
+        if let Some(early) = self.early.remove(&tag) {
+            self.send_bytes -= early.sends.iter().map(|part| part.data.len()).sum::<usize>();
+            for waiter in early.sends.iter().map(|part| part.waiter).chain(early.receives.iter().map(|r| r.waiter)) {
+                self.answer_waiting(waiter, Status::REQUEST_REFUSED.dnr().into());
+            }
+        }
+        self.close(tag, Ending::Refused);
+    }
+
+    fn close(&mut self, tag: u64, ending: Ending) {
+        self.closed.retain(|(closed, _)| *closed != tag);
+        if self.closed.len() == CLOSED_MAX {
+            self.closed.pop_front();
+        }
+        self.closed.push_back((tag, ending));
+    }
+
+    fn ending(&self, tag: u64) -> Option<Ending> {
+        self.closed.iter().rev().find(|(closed, _)| *closed == tag).map(|(_, ending)| *ending)
+    }
+
+    /// Ends the waits that `which` chooses.
+    fn end_waits(&mut self, which: &dyn Fn(&Waiter<W>, Instant) -> bool, answer: &dyn Fn(Wait) -> Answer) {
+        let (mut ended, mut freed) = (Vec::new(), 0);
+        for early in self.early.values_mut() {
+            drain(
+                &mut early.sends,
+                |part| which(&part.waiter, part.until),
+                |part| {
+                    freed += part.data.len();
+                    ended.push((part.waiter, answer(Wait::EarlySend)));
+                },
+            );
+            drain(
+                &mut early.receives,
+                |receive| which(&receive.waiter, receive.until),
+                |receive| {
+                    ended.push((receive.waiter, answer(Wait::EarlyReceive)));
+                },
+            );
+        }
+        self.early.retain(|_, early| !early.sends.is_empty() || !early.receives.is_empty());
+        let mut partial = Vec::new();
+        for (tag, open) in &mut self.open {
+            drain(
+                &mut open.parts,
+                |part| which(&part.waiter, part.until),
+                |part| {
+                    freed += part.data.len();
+                    ended.push((part.waiter, answer(Wait::Send)));
+                },
+            );
+            drain(
+                &mut open.receives,
+                |receive| which(&receive.waiter, receive.until),
+                |receive| {
+                    let answer = answer(Wait::Receive { pad: pad_of(&receive) });
+                    // What is there goes along with the news that there is not more yet.
+                    if answer.is_pending() && receive.offset == open.result_start {
+                        partial.push((*tag, receive));
+                    } else {
+                        ended.push((receive.waiter, answer));
+                    }
+                },
+            );
+            drain(
+                &mut open.cancels,
+                |(waiter, until)| which(waiter, *until),
+                |(waiter, _)| {
+                    ended.push((waiter, answer(Wait::Cancel)));
+                },
+            );
+        }
+        self.send_bytes -= freed;
+        for (waiter, answer) in ended {
+            self.answer_waiting(waiter, answer);
+        }
+        for (tag, receive) in partial {
+            self.hand_out(tag, &receive, true);
+        }
+    }
+
+    // -- small things -------------------------------------------------------------------------------------------------
+
+    fn open_mut(&mut self, tag: u64) -> &mut Open<W> {
+        match self.open.get_mut(&tag) {
+            Some(open) => open,
+            None => unreachable!("the caller has just seen this tag"),
+        }
+    }
+
+    /// Counts a command that begins to wait; answers it if its queue has too many of them.
+    fn may_wait(&mut self, waiter: Waiter<W>, until: Instant) -> bool {
+        let waiting = self.waiting.entry(waiter.queue_id).or_default();
+        if *waiting >= usize::from((waiter.entries / 2).max(1)) {
+            self.answer(waiter, Status::FUNCTION_BUSY.into());
+            return false;
+        }
+        *waiting += 1;
+        self.note(until);
+        true
+    }
+
+    /// The same for a Send, whose bytes are kept meanwhile.
+    fn send_may_wait(&mut self, part: &SendPart<W>) -> bool {
+        if self.send_bytes + part.data.len() > self.limits.send_bytes_max {
+            self.answer(part.waiter, Status::FUNCTION_BUSY.into());
+            return false;
+        }
+        if !self.may_wait(part.waiter, part.until) {
+            return false;
+        }
+        self.send_bytes += part.data.len();
+        true
+    }
+
+    fn note(&mut self, until: Instant) {
+        self.earliest = Some(self.earliest.map_or(until, |earliest| earliest.min(until)));
+    }
+
+    /// Answers a command that never waited.
+    fn answer(&mut self, waiter: Waiter<W>, answer: Answer) {
+        self.effects.push(Effect::Answer(waiter.name, answer));
+    }
+
+    /// Answers a command that was counted as waiting.
+    fn answer_waiting(&mut self, waiter: Waiter<W>, answer: Answer) {
+        if let Some(waiting) = self.waiting.get_mut(&waiter.queue_id) {
+            debug_assert!(*waiting > 0, "only who waits stops waiting");
+            *waiting -= 1;
+        }
+        self.answer(waiter, answer);
+    }
+}
+
+/// What a command waits for.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    EarlySend,
+    EarlyReceive,
+    Send,
+    Receive { pad: Option<u32> },
+    Cancel,
+}
+
+fn pad_of<W>(receive: &Receive<W>) -> Option<u32> {
+    receive.pad.then_some(receive.len)
+}
+
+fn times<'a, W>(sends: &'a [SendPart<W>], receives: &'a [Receive<W>]) -> impl Iterator<Item = Instant> + 'a {
+    sends.iter().map(|part| part.until).chain(receives.iter().map(|receive| receive.until))
+}
+
+fn drain<T>(list: &mut Vec<T>, which: impl Fn(&T) -> bool, mut take: impl FnMut(T)) {
+    let mut at = 0;
+    while at < list.len() {
+        if which(&list[at]) { take(list.remove(at)) } else { at += 1 }
+    }
+}
+
+/// What must hold for any Send.
+fn check_send<W>(sqe: &Sqe, part: &SendPart<W>) -> Result<(), Problem> {
+    if sqe.function_version() != FUNCTION_VERSION {
+        return Err(Problem::in_command(44, "the version is not 1"));
+    }
+    if sqe.function_len() as usize != part.data.len() {
+        return Err(Problem::in_command(40, "LEN is not the length of the data"));
+    }
+    if sqe.is_first() && part.offset != 0 {
+        return Err(Problem::in_command(48, "the first part begins at offset 0"));
+    }
+    if part.data.is_empty() && !part.last {
+        return Err(Problem::in_command(40, "a part without data ends the stream, or is none"));
+    }
+    if part.offset.checked_add(part.data.len() as u64).is_none() {
+        return Err(Problem::in_command(48, "the part ends behind 2^64"));
+    }
+    Ok(())
+}
+
+fn wait_of(timeout_ms: u32) -> Duration {
+    let timeout_ms = if timeout_ms == 0 { WAIT_MAX_MS } else { timeout_ms.min(WAIT_MAX_MS) };
+    Duration::from_millis(timeout_ms.into())
+}
+
+impl Piece {
+    /// A piece of bytes that belong to nobody else.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self::new(Arc::new(Buffer::from(bytes)), 0..len)
+    }
+}

@@ -1,0 +1,107 @@
+//! What the target computes, and how much of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, Size};
+
+/// [`ComputeConfig`] as a user wrote it: the table `compute`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComputeSettings {
+    /// See [`ComputeConfig::enabled`].
+    pub enabled: Option<bool>,
+    /// See [`ComputeConfig::nsid`].
+    pub nsid: Option<u32>,
+    /// See [`ComputeConfig::engines`].
+    pub engines: Option<usize>,
+    /// See [`ComputeConfig::programs`].
+    pub programs: Option<u16>,
+    /// See [`ComputeConfig::program_memory`].
+    pub program_memory: Option<Size>,
+    /// See [`ComputeConfig::host_programs`].
+    pub host_programs: Option<u16>,
+    /// See [`ComputeConfig::host_calls`].
+    pub host_calls: Option<usize>,
+    /// See [`ComputeConfig::host_memory`].
+    pub host_memory: Option<Size>,
+}
+
+/// What the target computes. Hosts are told apart by their NQN, which is a name and no proof.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ComputeConfig {
+    /// Whether there is a compute namespace.
+    pub enabled: bool,
+    /// Its namespace ID.
+    pub nsid: u32,
+    /// Functions that compute at a time.
+    pub engines: usize,
+    /// Program indexes, the shipped functions' among them.
+    pub programs: u16,
+    /// Bytes of all programs that hosts loaded.
+    pub program_memory: Size,
+    /// Programs that one host may have loaded.
+    pub host_programs: u16,
+    /// Calls of one host that run at a time; more wait.
+    pub host_calls: usize,
+    /// Bytes that the calls of one host may use at a time; more wait.
+    pub host_memory: Size,
+}
+
+impl ComputeSettings {
+    pub(super) fn overridden_by(self, flags: Self) -> Self {
+        Self {
+            enabled: flags.enabled.or(self.enabled),
+            nsid: flags.nsid.or(self.nsid),
+            engines: flags.engines.or(self.engines),
+            programs: flags.programs.or(self.programs),
+            program_memory: flags.program_memory.or(self.program_memory),
+            host_programs: flags.host_programs.or(self.host_programs),
+            host_calls: flags.host_calls.or(self.host_calls),
+            host_memory: flags.host_memory.or(self.host_memory),
+        }
+    }
+}
+
+impl ComputeConfig {
+    pub(super) fn resolve(settings: ComputeSettings) -> Self {
+        Self {
+            enabled: settings.enabled.unwrap_or(true),
+            nsid: settings.nsid.unwrap_or(NSID),
+            engines: settings.engines.unwrap_or_else(|| {
+                std::thread::available_parallelism().map_or(1, |cores| cores.get().min(ENGINES_MAX))
+            }),
+            programs: settings.programs.unwrap_or(256),
+            program_memory: settings.program_memory.unwrap_or(Size::from_mib(64)),
+            host_programs: settings.host_programs.unwrap_or(32),
+            host_calls: settings.host_calls.unwrap_or(16),
+            host_memory: settings.host_memory.unwrap_or(Size::from_mib(512)),
+        }
+    }
+
+    pub(super) fn check(&self, nsids: impl Fn(u32) -> bool) -> Result<(), ConfigError> {
+        let wrong = |field: &str, what: String| Err(ConfigError::Value { field: format!("compute.{field}"), what });
+        if !self.enabled {
+            return Ok(());
+        }
+        if self.nsid == 0 || self.nsid > NSID {
+            return wrong("nsid", format!("{} is not between 1 and {NSID}", self.nsid));
+        }
+        if nsids(self.nsid) {
+            return wrong("nsid", format!("namespace ID {} is taken by a volume", self.nsid));
+        }
+        if self.engines == 0 || self.engines > ENGINES_MAX {
+            return wrong("engines", format!("{} is not between 1 and {ENGINES_MAX}", self.engines));
+        }
+        if self.host_calls == 0 {
+            return wrong("host_calls", "0 lets nobody compute; write enabled = false".into());
+        }
+        if self.host_memory < Size::from_mib(64) {
+            return wrong("host_memory", format!("{} is less than the 64MiB that one call may need", self.host_memory));
+        }
+        Ok(())
+    }
+}
+
+/// The namespace ID of the compute namespace: far from those that volumes are given.
+const NSID: u32 = 1024;
+const ENGINES_MAX: usize = 256;

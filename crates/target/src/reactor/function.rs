@@ -1,0 +1,171 @@
+//! Commands that engines answer, from the machine to the compute service and back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use diskside_nvme::controller::{Completion, OtherCommand, Tag};
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{function_opcode, program_opcode};
+use diskside_nvme::{BufferSlice, Status};
+
+use super::Core;
+use super::connection::Connection;
+use super::memory::AccountMemory;
+use crate::compute::answer::{Answer, Piece};
+use crate::compute::association::{Answers, Association, Command, Name};
+
+/// What a connection needs for function commands.
+pub(super) struct FunctionState {
+    /// Tells this connection from others that had its place.
+    serial: u64,
+    association: Option<Arc<Association>>,
+    /// Answers that wait for memory.
+    held: VecDeque<(Tag, Answer)>,
+}
+
+impl FunctionState {
+    pub(super) fn new() -> Self {
+        static SERIALS: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Self { serial, association: None, held: VecDeque::new() }
+    }
+
+    /// The connection is gone, and with it every call of its controller.
+    pub(super) fn close(&mut self, now: Instant) {
+        self.held.clear();
+        if let Some(association) = self.association.take() {
+            association.lost(now, self.serial);
+        }
+    }
+}
+
+impl Connection {
+    /// Hands a command over.
+    pub(super) fn start_function(&mut self, core: &mut Core, tag: Tag, other: OtherCommand) {
+        let OtherCommand { sqe, admin, data, .. } = other;
+        let data = match data {
+            None => Vec::new(),
+            Some(slice) => {
+                let (buffer, charge) = core.memory.take(slice.buffer);
+                let start = slice.offset as usize;
+                let bytes = buffer[start..start + slice.len as usize].to_vec();
+                core.memory.give_back(buffer);
+                core.memory.uncharge(&mut self.account, charge);
+                bytes
+            }
+        };
+        let Some(association) = self.association(core) else {
+            return self.answer(core, tag, Status::INVALID_OPCODE.dnr().into());
+        };
+        let name = self.name(core, tag, &sqe);
+        let mut answers = Answers::of(self.function.serial);
+        let entries = self.machine.queue_entries();
+        association.command(core.now, Command { name, entries, sqe, admin, data }, &mut answers);
+        for (tag, answer) in answers.into_list() {
+            self.answer_function(core, tag, answer);
+        }
+    }
+
+    /// The host gave up on a command.
+    pub(super) fn abort_function(&mut self, core: &mut Core, tag: Tag) {
+        let Some(association) = self.function.association.clone() else { return };
+        let mut answers = Answers::of(self.function.serial);
+        association.abort(self.name(core, tag, &Sqe::new(0, 0)), &mut answers);
+        for (tag, answer) in answers.into_list() {
+            self.answer_function(core, tag, answer);
+        }
+    }
+
+    /// An engine has the answer to a command of this connection, or of one that had its place.
+    pub(super) fn answered(&mut self, core: &mut Core, name: Name, answer: Answer) {
+        if name.serial == self.function.serial && !self.is_closed() {
+            self.answer_function(core, name.tag, answer);
+        }
+    }
+
+    /// There may be memory for answers that wait for it.
+    pub(super) fn answer_held(&mut self, core: &mut Core) {
+        while let Some((tag, answer)) = self.function.held.pop_front() {
+            if let Err(answer) = self.try_answer(core, tag, answer) {
+                self.function.held.push_front((tag, answer));
+                self.wait_for_memory(core);
+                return;
+            }
+        }
+    }
+
+    fn answer_function(&mut self, core: &mut Core, tag: Tag, answer: Answer) {
+        let refused = match self.try_answer(core, tag, answer) {
+            Ok(()) => return,
+            Err(answer) => answer,
+        };
+        self.function.held.push_back((tag, refused));
+        self.wait_for_memory(core);
+    }
+
+    /// Answers a command. Gives the answer back if there is no memory for its data now.
+    fn try_answer(&mut self, core: &mut Core, tag: Tag, answer: Answer) -> Result<(), Answer> {
+        let len: usize = answer.pieces.iter().map(Piece::len).sum();
+        if !answer.status.is_success() || len == 0 {
+            self.answer(core, tag, Completion::from(answer.status).with_result(answer.result));
+            return Ok(());
+        }
+        if len <= COPY_LEN_MAX {
+            let mut bytes = Vec::with_capacity(len);
+            answer.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
+            self.answer(core, tag, Completion::bytes(bytes).with_result(answer.result));
+            return Ok(());
+        }
+        let Some(charge) = core.memory.charge(&mut self.account, len) else { return Err(answer) };
+        let mut charge = Some(charge);
+        let last = answer.pieces.len() - 1;
+        for (index, piece) in answer.pieces.into_iter().enumerate() {
+            let (buffer, range) = piece.into_parts();
+            // The first piece has the charge of all.
+            let charge = charge.take().unwrap_or_default();
+            let buffer = core.memory.insert_shared(&self.account, charge, buffer);
+            let slice = BufferSlice { buffer, offset: range.start as u32, len: range.len() as u32 };
+            if index == last {
+                self.answer(core, tag, Completion::data(slice).with_result(answer.result));
+            } else {
+                let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+                self.machine.push_data(tag, slice, &mut pool);
+            }
+        }
+        Ok(())
+    }
+
+    fn association(&mut self, core: &Core) -> Option<Arc<Association>> {
+        if self.function.association.is_none() {
+            let compute = core.shared.compute.as_ref()?;
+            let host = self.machine.host_nqn()?.to_string();
+            self.function.association = compute.association(self.machine.association()?, &host);
+        }
+        self.function.association.clone()
+    }
+
+    fn name(&self, core: &Core, tag: Tag, sqe: &Sqe) -> Name {
+        let id = match sqe.opcode() {
+            function_opcode::CALL => sqe.call_handle().into(),
+            program_opcode::LOAD | program_opcode::ACTIVATION if self.machine.queue_id() == Some(0) => {
+                sqe.program_index().into()
+            }
+            _ => sqe.function_tag(),
+        };
+        Name {
+            reactor: core.index,
+            connection: self.id,
+            serial: self.function.serial,
+            tag,
+            queue_id: self.machine.queue_id().unwrap_or(0),
+            cid: sqe.cid(),
+            opcode: sqe.opcode(),
+            id,
+        }
+    }
+}
+
+/// Answers up to this are copied together with their headers.
+const COPY_LEN_MAX: usize = 8 << 10;

@@ -1,0 +1,11 @@
+//! Functions at the target, over TCP and in memory: what hosts get, and what bad hosts get.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client;
+mod hostile;
+mod life;
+mod programs;
+mod reads;
+mod writes;

@@ -1,0 +1,183 @@
+//! Loading, activating and unloading programs, and what is said about them.
+
+use crate::client::{COMPUTE, Client, locally, object, target};
+use crate::common::pattern;
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{
+    CapabilityPage, FunctionRequest, ProgramImageHeader, StatisticsPage, function_log, function_opcode, opcode_bit,
+    program_state,
+};
+
+const FREE: u16 = 100;
+
+#[test]
+fn a_program_is_loaded_in_parts_activated_run_and_unloaded() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    let bytes = pattern(4096, 1);
+    client.fill(&bytes);
+    client.load(FREE, object("stats64")).ok();
+    let loaded = client.programs().into_iter().find(|program| program.pind.get() == FREE).unwrap();
+    assert_eq!((loaded.state, loaded.name().as_str()), (program_state::OWN, "stats64"));
+    assert_eq!(loaded.len.get() as usize, object("stats64").len());
+
+    let request = FunctionRequest { pind: FREE, ..client.over("stats64", &[], 4096) };
+    let tag = client.tag();
+    client.send(tag, &request).fails_with(Status::PROGRAM_NOT_ACTIVATED);
+    client.activate(FREE, true).ok();
+    client.activate(FREE, true).ok();
+    assert_eq!(client.result(&request), locally("stats64", &[], &bytes));
+    let by_hash = FunctionRequest { program_id: loaded.program_id.get(), ..request.clone() };
+    assert_eq!(client.result(&by_hash), locally("stats64", &[], &bytes));
+    let other = FunctionRequest { program_id: loaded.program_id.get() ^ 1, ..request.clone() };
+    let tag = client.tag();
+    client.send(tag, &other).fails_with(Status::PROGRAM_ID_MISMATCH);
+    let named = FunctionRequest { function: Some("nothing".into()), ..request.clone() };
+    let tag = client.tag();
+    client.send(tag, &named).fails_with(Status::FUNCTION_NOT_FOUND);
+    assert!(client.errors()[0].message.contains("it has stats64"), "{:?}", client.errors()[0]);
+
+    let image = client.log(function_log::PROGRAM_IMAGE, FREE);
+    assert!(ProgramImageHeader::decode(&image).unwrap().1 == object("stats64"));
+
+    let mut admin = |sqe| client.controller.admin.command(sqe, None, 0);
+    admin(Sqe::unload_program(COMPUTE, FREE)).fails_with(Status::PROGRAM_IN_USE);
+    admin(Sqe::activate_program(COMPUTE, FREE, false)).ok();
+    admin(Sqe::unload_program(COMPUTE, FREE)).ok();
+    admin(Sqe::unload_program(COMPUTE, FREE)).fails_with(Status::NO_PROGRAM);
+    let tag = client.tag();
+    client.send(tag, &request).fails_with(Status::NO_PROGRAM);
+}
+
+#[test]
+fn each_misuse_of_a_load_has_its_status() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    let stats = object("stats64");
+    let len = stats.len() as u32;
+    let mut load = |pind, total: u32, offset: u32, part: &[u8]| {
+        let sqe = Sqe::load_program(COMPUTE, pind, total, offset, part.len() as u32);
+        client.controller.admin.command(sqe, Some(part), 0)
+    };
+    load(9999, len, 0, stats).fails_with(Status::INVALID_PROGRAM_INDEX);
+    load(0, len, 0, stats).fails_with(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE);
+    load(FREE, len, 100, &stats[100..200]).fails_with(Status::INVALID_PROGRAM_DATA);
+    load(FREE, 100, 0, &stats[..101]).fails_with(Status::PROGRAM_TOO_BIG);
+    load(FREE, 5 << 20, 0, &stats[..100]).fails_with(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED);
+    load(FREE, len, 0, &stats[..100]).ok();
+    load(FREE, len, 200, &stats[200..300]).fails_with(Status::INVALID_PROGRAM_DATA);
+    load(FREE, len, 100, &stats[100..200]).fails_with(Status::INVALID_PROGRAM_DATA);
+    load(FREE, len, 0, &stats[..100]).ok();
+    load(FREE, len, 0, stats).ok();
+    load(FREE, len, 0, stats).fails_with(Status::PROGRAM_IN_USE);
+
+    let mut admin = |sqe, data| client.controller.admin.command(sqe, data, 0);
+    admin(Sqe::load_program(1, FREE + 1, len, 0, len), Some(stats)).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    let typed = Sqe::load_program(COMPUTE, FREE + 1, len, 0, len).with_bits(10, 16, 8, 1);
+    admin(typed, Some(stats)).fails_with(Status::INVALID_PROGRAM_TYPE);
+    let reserved = Sqe::load_program(COMPUTE, FREE + 1, len, 0, len).with_bits(10, 25, 3, 7);
+    admin(reserved, Some(stats)).fails_with(Status::INVALID_FIELD);
+    let longer = Sqe::load_program(COMPUTE, FREE + 1, len, 0, len).with_dword(14, len - 1);
+    admin(longer, Some(stats)).fails_with(Status::INVALID_PROGRAM_DATA);
+    admin(Sqe::load_program(COMPUTE, FREE + 1, 0, 0, 0), None).fails_with(Status::INVALID_PROGRAM_DATA);
+    admin(Sqe::unload_program(COMPUTE, 0), None).fails_with(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE);
+    admin(Sqe::unload_program(COMPUTE, 9999), None).fails_with(Status::INVALID_PROGRAM_INDEX);
+    admin(Sqe::activate_program(COMPUTE, FREE + 1, true), None).fails_with(Status::NO_PROGRAM);
+    admin(Sqe::activate_program(COMPUTE, 9999, true), None).fails_with(Status::INVALID_PROGRAM_INDEX);
+    admin(Sqe::activate_program(COMPUTE, FREE, true).with_bits(10, 16, 4, 2), None).fails_with(Status::INVALID_FIELD);
+}
+
+#[test]
+fn what_the_verifier_says_travels_back() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    client.load(FREE, &pattern(3000, 1)).fails_with(Status::INVALID_PROGRAM_DATA);
+    let record = client.errors().swap_remove(0);
+    assert_eq!((record.opcode, record.id, record.queue_id), (0x85, u64::from(FREE), 0));
+    assert!(record.message.contains("ELF"), "{record:?}");
+
+    // A program that reads before its stack: the first store's offset becomes 0x7ff0.
+    let mut bad = object("stats64").to_vec();
+    let at = bad.windows(2).position(|pair| pair == [0x95, 0]).expect("an exit");
+    bad[at] = 0xff;
+    client.load(FREE, &bad).fails_with(Status::INVALID_PROGRAM_DATA);
+    let record = client.errors().swap_remove(0);
+    assert!(record.message.len() > 20, "{record:?}");
+    // The place is free again.
+    client.load(FREE, object("stats64")).ok();
+}
+
+#[test]
+fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
+    let running = target(1);
+    let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    {
+        let mut owner = Client::connect_as(&running, "nqn.2026-11.org.example:owner");
+        owner.load(FREE, object("wc")).ok();
+        owner.activate(FREE, true).ok();
+        let seen = other.programs().into_iter().find(|program| program.pind.get() == FREE).unwrap();
+        assert_eq!(seen.state, program_state::ACTIVE, "loaded, active, and another host's");
+        let request = FunctionRequest { pind: FREE, ..other.over("wc", &[], 4096) };
+        other.result(&request);
+        other.activate(FREE, false).fails_with(Status::OPERATION_DENIED);
+        let unload = Sqe::unload_program(COMPUTE, FREE);
+        other.controller.admin.command(unload, None, 0).fails_with(Status::OPERATION_DENIED);
+    }
+    let gone = |client: &mut Client| client.programs().iter().all(|program| program.pind.get() != FREE);
+    for _ in 0..500 {
+        if gone(&mut other) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(gone(&mut other), "the owner left, and so did its program");
+}
+
+#[test]
+fn ten_thousand_loads_leave_nothing_behind() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    let stats = object("stats64");
+    // As many as a host may have, and one more; then all of them away, again and again.
+    let mut loads = 0;
+    while loads < 10_000 {
+        let mut pind = FREE;
+        loop {
+            let sqe = Sqe::load_program(COMPUTE, pind, stats.len() as u32, 0, stats.len() as u32);
+            let answer = client.controller.admin.command(sqe, Some(stats), 0);
+            loads += 1;
+            if !answer.status.is_success() {
+                answer.fails_with(Status::INSUFFICIENT_PROGRAM_RESOURCES);
+                break;
+            }
+            pind += 1;
+        }
+        assert_eq!(pind, FREE + 32, "32 programs of a host");
+        for loaded in FREE..pind {
+            client.controller.admin.command(Sqe::unload_program(COMPUTE, loaded), None, 0).ok();
+        }
+    }
+    assert!(client.programs().iter().all(|program| program.state & program_state::DEVICE_DEFINED != 0));
+}
+
+#[test]
+fn capabilities_and_statistics_tell_what_there_is_and_was() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    let (page, helpers) = CapabilityPage::decode(&client.log(function_log::CAPABILITIES, 0)).unwrap();
+    assert_ne!(page.opcodes.get() & opcode_bit(function_opcode::CALL), 0);
+    assert_eq!(page.opcodes.get() & opcode_bit(function_opcode::LAYOUT_SEND), 0);
+    assert_eq!((page.kinds.get(), page.sink_kinds.get()), (1 << 1 | 1 << 2 | 1 << 5, 1 << 1));
+    assert!(helpers.iter().any(|name| name == "ds_find"), "{helpers:?}");
+
+    let request = client.over("stats64", &[], 64 << 10);
+    client.result(&request);
+    client.run(&FunctionRequest { budget: 1, ..request });
+    let (page, entries) = StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
+    assert_eq!((page.started.get(), page.succeeded.get(), page.failed.get()), (2, 1, 1));
+    assert!(page.media_read.get() >= 64 << 10 && page.sent.get() > 0);
+    let stats = entries.iter().find(|entry| entry.name() == "stats64").unwrap();
+    assert_eq!((stats.operations.get(), stats.failed.get()), (2, 1));
+    assert!(entries.iter().any(|entry| entry.name() == "data" && entry.id.get() == 1));
+}
