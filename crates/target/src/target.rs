@@ -240,7 +240,7 @@ impl TargetBuilder {
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {
-            command_sets: computes.then(Compute::command_set).into_iter().collect(),
+            command_sets: if computes { Compute::command_sets(&config.compute) } else { Vec::new() },
             allowed_hosts: allowed_hosts(&config.hosts)?,
             io_queues_max: config.limits.queues,
             queue_entries_max: config.limits.queue_entries,
@@ -259,7 +259,9 @@ impl TargetBuilder {
                 mailboxes: Arc::clone(&mailboxes),
             };
             let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
-            subsystem.add_namespace(compute.namespace(identity::volume_uuid(&config.nqn, COMPUTE_NAME)))?;
+            for namespace in compute.namespaces(|name| identity::volume_uuid(&config.nqn, name)) {
+                subsystem.add_namespace(namespace)?;
+            }
             Some(compute)
         } else {
             None
@@ -424,7 +426,5 @@ fn pin(shared: &Shared, index: usize) -> io::Result<()> {
         .map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("core {core}: {errno}")))
 }
 
-/// What the compute namespace's UUID is made from: no volume can have this name.
-const COMPUTE_NAME: &str = "\0compute";
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;

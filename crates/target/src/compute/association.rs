@@ -21,6 +21,7 @@ use super::job::{Job, Plan};
 use super::pool::Work;
 use super::prepared::{self, CallCommand, Prepared};
 use super::programs::Load;
+use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
 use super::{Compute, logs};
 use crate::export::{FileReply, FileSession};
@@ -137,6 +138,9 @@ impl Association {
 
     /// Takes a command. What is answered at once on the caller's connection is put into `here`.
     pub(crate) fn command(self: &Arc<Self>, now: Instant, command: Command, here: &mut Answers) {
+        if self.compute.standard.as_ref().is_some_and(|standard| standard.takes(&command.sqe, command.admin)) {
+            return self.standard(command, here);
+        }
         if command.admin {
             return self.admin(command, here);
         }
@@ -432,6 +436,20 @@ impl Association {
                 table.all.remove(&handle).map(drop).ok_or(Status::UNKNOWN_HANDLE.dnr().into())
             }
             None => Err(Problem::in_command(40, "this SEL is not known")),
+        }
+    }
+
+    /// A standard computing command: it may wait, so a thread of the pool has it.
+    fn standard(self: &Arc<Self>, command: Command, here: &mut Answers) {
+        let Command { name, sqe, admin, data, .. } = command;
+        let memory = data.len() as u64 + u64::from(sqe.sgl().len());
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let answer = Standard::run(&me, &sqe, admin, &data);
+            me.answer(name, answer, &mut Answers::default());
+        });
+        if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory, run }) {
+            self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
 

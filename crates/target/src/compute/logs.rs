@@ -43,7 +43,7 @@ pub(crate) fn answer(association: &Arc<Association>, sqe: &Sqe) -> Answer {
 }
 
 /// The bytes that were asked for; what lies behind the page's end reads as zeroes (Base 5.1.12).
-fn part(page: &[u8], sqe: &Sqe) -> Answer {
+pub(super) fn part(page: &[u8], sqe: &Sqe) -> Answer {
     let from = usize::try_from(sqe.log_offset()).ok().filter(|from| *from <= page.len() && from.is_multiple_of(4));
     let Some(from) = from.filter(|_| !sqe.log_offset_is_index()) else { return Status::INVALID_FIELD.dnr().into() };
     let len = sqe.log_len() as usize;

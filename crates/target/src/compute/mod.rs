@@ -9,6 +9,7 @@
 //! | `programs` | what is loaded, verified and active |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
+//! | `standard` | memory, range sets and Execute Program, as the specifications have them |
 //! | `clock` | ends what has waited long enough |
 //!
 //! A reactor hands a command over and never waits: what takes time happens on threads of the pool, whose answers come
@@ -28,6 +29,7 @@ mod pool;
 mod prepared;
 mod programs;
 mod sink;
+pub(crate) mod standard;
 mod statistics;
 mod tags;
 mod trailer;
@@ -39,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use diskside_engine::Engine;
 use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
 use diskside_nvme::wire::CommandEffects;
-use diskside_nvme::wire::function::{CSI_COMPUTE, function_log, function_opcode, program_opcode};
+use diskside_nvme::wire::function::{CSI_COMPUTE, CSI_SLM, function_log, function_opcode, program_opcode};
 
 use self::answer::Answer;
 use self::association::{Association, Name};
@@ -48,6 +50,7 @@ use self::gate::Gate;
 use self::host::Host;
 use self::pool::{Pool, PoolLimits};
 use self::programs::{ProgramLimits, Programs};
+use self::standard::Standard;
 use self::statistics::Statistics;
 use crate::config::ComputeConfig;
 use crate::export::Exports;
@@ -84,6 +87,8 @@ pub(crate) struct Compute {
     pub(crate) volumes: Arc<VolumeTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) exports: Arc<Exports>,
+    /// The memory namespace, if there is one.
+    pub(crate) standard: Option<Standard>,
     mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
     peers: Mutex<Peers>,
     me: Weak<Self>,
@@ -125,6 +130,8 @@ impl Compute {
             host_queue_max: HOST_QUEUE_MAX,
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
+        let memory_len = config.memory.bytes();
+        let standard = (memory_len > 0).then(|| Standard::new(config.memory_nsid, memory_len));
         let Surroundings { volumes, volume_stats, exports, mailboxes } = surroundings;
         Ok(Arc::new_cyclic(|me| Self {
             config,
@@ -137,6 +144,7 @@ impl Compute {
             volumes,
             volume_stats,
             exports,
+            standard,
             mailboxes,
             peers: Mutex::default(),
             me: me.clone(),
@@ -144,28 +152,45 @@ impl Compute {
     }
 
     /// What the subsystem is told of it.
-    pub(crate) fn command_set() -> CommandSet {
-        CommandSet {
+    pub(crate) fn command_sets(config: &ComputeConfig) -> Vec<CommandSet> {
+        let mut compute = CommandSet {
             csi: CSI_COMPUTE,
             io_commands: COMMANDS.to_vec(),
             admin_commands: vec![(program_opcode::LOAD, 0), (program_opcode::ACTIVATION, 0)],
             log_pages: function_log::ALL.to_vec(),
             identify: false,
+        };
+        if config.memory.bytes() == 0 {
+            return vec![compute];
         }
+        compute.io_commands.extend_from_slice(standard::IO_COMMANDS);
+        compute.admin_commands.extend_from_slice(standard::ADMIN_COMMANDS);
+        compute.log_pages.extend_from_slice(&standard::LOG_PAGES);
+        compute.identify = true;
+        vec![compute, Standard::command_set()]
     }
 
-    /// The compute namespace.
-    pub(crate) fn namespace(&self, uuid: [u8; 16]) -> Namespace {
-        Namespace {
-            nsid: self.config.nsid,
+    /// The compute namespace and the memory namespace. `uuid` makes an identifier from a
+    /// name, which no volume can have because of its NUL.
+    pub(crate) fn namespaces(&self, uuid: impl Fn(&str) -> [u8; 16]) -> Vec<Namespace> {
+        let namespace = |nsid: u32, csi: u8, name: &str| Namespace {
+            nsid,
             medium: MediumId(u64::MAX),
-            csi: CSI_COMPUTE,
+            csi,
             blocks: 0,
             block_size: BlockSize::B4096,
             read_only: false,
             deallocate: false,
-            uuid,
-        }
+            uuid: uuid(name),
+        };
+        let compute = namespace(self.config.nsid, CSI_COMPUTE, "\0compute");
+        let memory = self.standard.as_ref().map(|standard| namespace(standard.nsid(), CSI_SLM, "\0memory"));
+        [Some(compute), memory].into_iter().flatten().collect()
+    }
+
+    /// Whether one of them has this identifier.
+    pub(crate) fn has_nsid(&self, nsid: u32) -> bool {
+        nsid == self.config.nsid || self.standard.as_ref().is_some_and(|standard| nsid == standard.nsid())
     }
 
     /// The controller of a connection.
@@ -197,6 +222,9 @@ impl Compute {
         if *controllers == 0 {
             peers.hosts.remove(&host.nqn);
             self.programs.forget_host(&host.nqn);
+            if let Some(standard) = &self.standard {
+                standard.forget_host(&host.nqn);
+            }
         }
     }
 

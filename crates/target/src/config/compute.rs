@@ -24,6 +24,10 @@ pub struct ComputeSettings {
     pub host_calls: Option<usize>,
     /// See [`ComputeConfig::host_memory`].
     pub host_memory: Option<Size>,
+    /// See [`ComputeConfig::memory`].
+    pub memory: Option<Size>,
+    /// See [`ComputeConfig::memory_nsid`].
+    pub memory_nsid: Option<u32>,
 }
 
 /// What the target computes. Hosts are told apart by their NQN, which is a name and no proof.
@@ -45,6 +49,10 @@ pub struct ComputeConfig {
     pub host_calls: usize,
     /// Bytes that the calls of one host may use at a time; more wait.
     pub host_memory: Size,
+    /// Bytes of the memory namespace, which the standard commands work on; 0: there is none, nor these commands.
+    pub memory: Size,
+    /// Its namespace ID.
+    pub memory_nsid: u32,
 }
 
 impl ComputeSettings {
@@ -58,6 +66,8 @@ impl ComputeSettings {
             host_programs: flags.host_programs.or(self.host_programs),
             host_calls: flags.host_calls.or(self.host_calls),
             host_memory: flags.host_memory.or(self.host_memory),
+            memory: flags.memory.or(self.memory),
+            memory_nsid: flags.memory_nsid.or(self.memory_nsid),
         }
     }
 }
@@ -75,6 +85,8 @@ impl ComputeConfig {
             host_programs: settings.host_programs.unwrap_or(32),
             host_calls: settings.host_calls.unwrap_or(16),
             host_memory: settings.host_memory.unwrap_or(Size::from_mib(512)),
+            memory: settings.memory.unwrap_or(Size::from_mib(64)),
+            memory_nsid: settings.memory_nsid.unwrap_or(NSID - 1),
         }
     }
 
@@ -88,6 +100,18 @@ impl ComputeConfig {
         }
         if nsids(self.nsid) {
             return wrong("nsid", format!("namespace ID {} is taken by a volume", self.nsid));
+        }
+        if self.memory.bytes() > 0 {
+            let nsid = self.memory_nsid;
+            if nsid == 0 || nsid > NSID {
+                return wrong("memory_nsid", format!("{nsid} is not between 1 and {NSID}"));
+            }
+            if nsid == self.nsid || nsids(nsid) {
+                return wrong("memory_nsid", format!("namespace ID {nsid} is taken by another namespace"));
+            }
+            if self.memory.bytes() > MEMORY_MAX || !self.memory.bytes().is_multiple_of(4096) {
+                return wrong("memory", format!("{} is not a multiple of 4KiB up to 1TiB, less 64KiB", self.memory));
+            }
         }
         if self.engines == 0 || self.engines > ENGINES_MAX {
             return wrong("engines", format!("{} is not between 1 and {ENGINES_MAX}", self.engines));
@@ -104,4 +128,6 @@ impl ComputeConfig {
 
 /// The namespace ID of the compute namespace: far from those that volumes are given.
 const NSID: u32 = 1024;
+/// A program sees at most so many bytes of one memory range.
+const MEMORY_MAX: u64 = (1 << 40) - (64 << 10);
 const ENGINES_MAX: usize = 256;

@@ -185,7 +185,7 @@ impl Handle {
     /// The first namespace ID that neither a volume has nor the configuration keeps for one.
     fn free_nsid(&self, volumes: &[Arc<Volume>]) -> u32 {
         let kept = |nsid: u32| self.shared().config.volumes.iter().any(|spec| spec.nsid == Some(nsid));
-        let computes = |nsid: u32| self.shared().compute.as_ref().is_some_and(|compute| compute.config.nsid == nsid);
+        let computes = |nsid: u32| self.shared().compute.as_ref().is_some_and(|compute| compute.has_nsid(nsid));
         let taken = |nsid: u32| kept(nsid) || computes(nsid) || volumes.iter().any(|volume| volume.nsid == nsid);
         (1..).find(|&nsid| !taken(nsid)).unwrap_or(VOLUMES_MAX as u32 + 1)
     }

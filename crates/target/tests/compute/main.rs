@@ -8,4 +8,5 @@ mod hostile;
 mod life;
 mod programs;
 mod reads;
+mod standard;
 mod writes;

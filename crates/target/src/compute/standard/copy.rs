@@ -1,0 +1,171 @@
+//! Copies between volumes and memory, and within memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use diskside_engine::{ReadAt, ReadAtError};
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_nvme::Status;
+use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource};
+use diskside_nvme::wire::{CopySourceEntry, Sqe};
+use zerocopy::FromBytes;
+
+use super::super::answer::{Answer, Problem};
+use super::super::association::Association;
+use super::super::blocking::{Hold, VolumeReader, flush, write_blocks};
+use super::{MEMORY_GRANULARITY, Standard, in_command};
+use crate::guard::Mode;
+use crate::volume::Volume;
+
+/// The most bytes of one copy.
+const COPY_LEN_MAX: u64 = 32 << 20;
+/// Bytes that are written under one hold of their guard.
+const HOLD_BYTES: usize = 256 << 10;
+/// Sources of one copy.
+pub(super) const COPY_RANGES_MAX: u16 = 128;
+
+impl Standard {
+    /// Memory Copy: from volumes (descriptor formats 2h and 3h) or from memory (4h).
+    pub(super) fn copy_to_memory(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+        let (start, len) = (sqe.memory_start(), sqe.memory_copy_len());
+        if sqe.copy_ranges() > COPY_RANGES_MAX.into() || len > COPY_LEN_MAX {
+            return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr().into());
+        }
+        let place = self.range(start, len, MEMORY_GRANULARITY).map_err(in_command)?;
+        match sqe.copy_format() {
+            2 | 3 => self.copy_from_volumes(association, place, entries(data, sqe)?),
+            COPY_FORMAT_MEMORY => self.copy_within(place, entries(data, sqe)?),
+            _ => Err(Problem::in_command(49, "the descriptor format is 2h, 3h or 4h")),
+        }
+    }
+
+    fn copy_from_volumes(
+        &self,
+        association: &Association,
+        place: Range<usize>,
+        sources: &[CopySourceEntry],
+    ) -> Result<Answer, Problem> {
+        let mut parts = Vec::with_capacity(sources.len());
+        for source in sources {
+            let nsid = source.snsid.get();
+            if nsid == self.nsid {
+                return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr().into());
+            }
+            let volume = volume(association, nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+            let block = u64::from(volume.block_bytes);
+            let len = u64::from(source.blocks()) * block;
+            let end = source.slba.get().checked_mul(block).and_then(|offset| offset.checked_add(len));
+            let end = end.filter(|end| *end <= volume.medium.properties().len_bytes);
+            let end = end.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
+            parts.push((volume, end - len, len as usize));
+        }
+        check_sum(place.len() as u64, parts.iter().map(|(_, _, len)| *len as u64))?;
+        let mut guard = self.lock(&[place])?;
+        let mut guarded = guard.parts();
+        let mut rest = &mut *guarded[0];
+        for (volume, offset, len) in parts {
+            let (part, behind) = rest.split_at_mut(len);
+            rest = behind;
+            VolumeReader { volume }.read_exact_at(offset, part).map_err(|error| match error {
+                ReadAtError::Io(error) => Problem::new(Status::UNRECOVERED_READ_ERROR, error.to_string()),
+                ReadAtError::Changed(what) => Problem::new(Status::UNRECOVERED_READ_ERROR, what),
+            })?;
+        }
+        Ok(Answer::success())
+    }
+
+    fn copy_within(&self, place: Range<usize>, sources: &[MemoryCopySource]) -> Result<Answer, Problem> {
+        let sources = self.sources(sources)?;
+        check_sum(place.len() as u64, sources.iter().map(|source| source.len() as u64))?;
+        if sources.iter().any(|source| source.start < place.end && place.start < source.end) {
+            return Err(Status::OVERLAPPING_IO_RANGE.dnr().into());
+        }
+        let bytes = self.gather(&sources)?;
+        self.with(&[place], |parts| parts[0].copy_from_slice(&bytes))?;
+        Ok(Answer::success())
+    }
+
+    /// Copy of the NVM command set with descriptor format 4h: from memory to a volume.
+    pub(super) fn copy_to_volume(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+        let volume = volume(association, sqe.nsid()).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+        let sources = self.sources(entries(data, sqe)?)?;
+        let len: u64 = sources.iter().map(|source| source.len() as u64).sum();
+        if len > COPY_LEN_MAX {
+            return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr().into());
+        }
+        let block = u64::from(volume.block_bytes);
+        if !len.is_multiple_of(block) {
+            return Err(in_command(format!("{len} bytes are no whole blocks of {block} bytes")));
+        }
+        let offset = sqe
+            .slba()
+            .checked_mul(block)
+            .filter(|offset| offset.checked_add(len).is_some_and(|end| end <= volume.medium.properties().len_bytes));
+        let offset = offset.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
+        let bytes = self.gather(&sources)?;
+        for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
+            let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
+            write_blocks(&volume, at, part).map_err(write_problem)?;
+        }
+        if sqe.fua() {
+            flush(&volume).map_err(write_problem)?;
+        }
+        Ok(Answer::success())
+    }
+
+    /// The places of sources in descriptor format 4h.
+    fn sources(&self, sources: &[MemoryCopySource]) -> Result<Vec<Range<usize>>, Problem> {
+        let place = |source: &MemoryCopySource| {
+            if source.nsid.get() != self.nsid {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
+            }
+            if source.fast_only() {
+                return Err(Status::FAST_COPY_NOT_POSSIBLE.dnr().into());
+            }
+            self.range(source.start.get(), source.len.get().into(), MEMORY_GRANULARITY).map_err(in_command)
+        };
+        sources.iter().map(place).collect()
+    }
+
+    /// The bytes of ranges, one after the other, as they are at one moment each.
+    fn gather(&self, sources: &[Range<usize>]) -> Result<Buffer, Problem> {
+        let mut bytes = Buffer::zeroed(sources.iter().map(Range::len).sum());
+        let mut at = 0;
+        for source in sources {
+            let len = source.len();
+            self.with(std::slice::from_ref(source), |parts| bytes[at..at + len].copy_from_slice(parts[0]))?;
+            at += len;
+        }
+        Ok(bytes)
+    }
+}
+
+/// The command's list of sources, which is all of its data.
+fn entries<'a, T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::Unaligned>(
+    data: &'a [u8],
+    sqe: &Sqe,
+) -> Result<&'a [T], Problem> {
+    let entries = <[T]>::ref_from_bytes(data).ok().filter(|entries| entries.len() == sqe.copy_ranges() as usize);
+    entries.ok_or(Status::DATA_SGL_LENGTH_INVALID.dnr().into())
+}
+
+fn check_sum(len: u64, sources: impl Iterator<Item = u64>) -> Result<(), Problem> {
+    let sum: u64 = sources.sum();
+    if sum == len {
+        return Ok(());
+    }
+    Err(in_command(format!("the command copies {len} bytes and its sources have {sum}")))
+}
+
+fn volume(association: &Association, nsid: u32) -> Option<Arc<Volume>> {
+    association.compute.volumes.snapshot().into_iter().flatten().find(|volume| volume.nsid == nsid)
+}
+
+fn write_problem(errno: Errno) -> Problem {
+    let status = match errno {
+        Errno::NOSPC | Errno::DQUOT => Status::CAPACITY_EXCEEDED,
+        _ => Status::WRITE_FAULT,
+    };
+    Problem::new(status, std::io::Error::from(errno).to_string())
+}

@@ -1,0 +1,99 @@
+//! Execute Program: one run of a program over memory ranges, as a command of its own.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use diskside_engine::{CallError, CallLimits, Execution, Function, LoadError, TierChoice};
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{Class, WAIT_MAX_MS};
+use diskside_nvme::wire::memory::MemoryRange;
+
+use super::super::Compute;
+use super::super::answer::{Answer, Problem};
+use super::super::association::Association;
+use super::super::programs::LoadedProgram;
+use super::Standard;
+use super::sets::parse_ranges;
+
+impl Standard {
+    /// Execute Program.
+    pub(super) fn execute(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+        let compute = &association.compute;
+        let command = sqe.execution();
+        if command.rsid != 0 && command.ranges != 0 {
+            return Err(Problem::in_command(10, "ranges are named by RSID or come with the command, not both"));
+        }
+        // Linux passes no DLEN on: with data it then means all of it.
+        let data_len = if command.data_len == 0 { data.len() } else { command.data_len as usize };
+        let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
+        let program = compute.programs.active(command.pind)?;
+        let inline_len = command.ranges as usize * size_of::<MemoryRange>();
+        let ranges = match command.rsid {
+            0 if command.ranges <= super::sets::RANGES_MAX.into() && inline_len > data.len() => {
+                return Err(Problem::in_command(12, "the data is shorter than its ranges"));
+            }
+            0 => parse_ranges(data, command.ranges)?,
+            rsid => self.sets().get(rsid)?,
+        };
+        let data = &data[inline_len..];
+        let places = self.check_ranges(&ranges)?;
+        let function = self.functions.get(compute, &program)?;
+        self.execute_over(association, &function, &places, data, (command.cparam1, command.cparam2))
+    }
+
+    fn execute_over(
+        &self,
+        association: &Association,
+        function: &Function,
+        places: &[Range<usize>],
+        data: &[u8],
+        (cparam1, cparam2): (u64, u64),
+    ) -> Result<Answer, Problem> {
+        let compute = &association.compute;
+        let mut guard = self.lock(places)?;
+        let _permit = compute.gate.enter(association.host.id, Class::Normal);
+        let limits = CallLimits { deadline: Some(Duration::from_millis(WAIT_MAX_MS.into())), ..CallLimits::default() };
+        let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
+        let execution = Execution { function, ranges, data, cparam1, cparam2, tier: TierChoice::Best, limits };
+        match compute.engine.execute(execution) {
+            Ok(returned) => Ok(Answer::success().with_result(returned)),
+            Err(error @ (CallError::BadRanges { .. } | CallError::BadArgs { .. })) => {
+                Err(Problem::new(Status::INVALID_FIELD.dnr(), error.to_string()))
+            }
+            Err(error) => Err(Problem::new(Status::FUNCTION_FAILED.dnr(), error.to_string())),
+        }
+    }
+}
+
+/// What programs mean to an execution, which cannot name a function: their only one, or their default.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    known: Mutex<HashMap<u64, (Weak<LoadedProgram>, Function)>>,
+}
+
+impl Functions {
+    fn get(&self, compute: &Compute, program: &Arc<LoadedProgram>) -> Result<Function, Problem> {
+        if let Ok(function) = program.function(None) {
+            return Ok(function.clone());
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, function)) =
+            known.get(&program.id()).filter(|(of, _)| of.upgrade().is_some_and(|of| Arc::ptr_eq(&of, program)))
+        {
+            return Ok(function.clone());
+        }
+        let function = match Function::any_from_image(&program.image, None, compute.engine.helpers()) {
+            Ok(function) => function,
+            Err(error @ LoadError::Ambiguous { .. }) => {
+                return Err(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), error.to_string()));
+            }
+            Err(error) => return Err(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), error.to_string())),
+        };
+        known.retain(|_, (of, _)| of.strong_count() > 0);
+        known.insert(program.id(), (Arc::downgrade(program), function.clone()));
+        Ok(function)
+    }
+}
