@@ -4,10 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diskside_io::request::{Request, RequestFuture};
+use diskside_io::request::{Request, RequestFuture, promise};
 
 use crate::connection::Connection;
 use crate::error::HostError;
+use crate::job::{Command, CommandOutcome, Staged};
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
 use crate::url::Url;
@@ -46,6 +47,15 @@ impl InlineVolume {
         let (staged, future) = self.volume.prepare(request);
         if let (Some(staged), Some(queue)) = (staged, &mut self.queue) {
             queue.stage(staged);
+        }
+        future
+    }
+
+    /// Starts any command, as [`submit`](Self::submit) does. Its namespace is what its `sqe` says.
+    pub fn command(&mut self, command: Command) -> RequestFuture<CommandOutcome> {
+        let (promise, future) = promise();
+        if let Some(queue) = &mut self.queue {
+            queue.stage(Staged::Command { command, promise });
         }
         future
     }

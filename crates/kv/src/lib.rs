@@ -34,6 +34,7 @@ pub mod format;
 pub mod port;
 pub mod pushdown;
 mod range;
+pub mod remote;
 mod store;
 pub mod ycsb;
 

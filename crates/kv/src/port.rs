@@ -4,6 +4,7 @@ use diskside::host::InlineVolume;
 use diskside::io::request::{AsyncIo, Request, RequestFuture};
 use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,24 @@ pub struct Shared(pub Arc<dyn AsyncIo>);
 /// A volume whose queue is turned by the waiting thread.
 #[derive(Debug)]
 pub struct Inline(pub RefCell<InlineVolume>);
+
+impl<T: Port + ?Sized> Port for Rc<T> {
+    fn submit(&self, request: Request) -> RequestFuture {
+        (**self).submit(request)
+    }
+
+    fn alignment(&self) -> u64 {
+        (**self).alignment()
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        (**self).len_bytes()
+    }
+
+    fn wait(&self, patience: Option<Duration>) {
+        (**self).wait(patience);
+    }
+}
 
 impl Port for Shared {
     fn submit(&self, request: Request) -> RequestFuture {

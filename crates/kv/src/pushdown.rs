@@ -18,6 +18,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub const MULTI_MAX: usize = 64;
 /// Bytes of scratch of a range: the most that one request brings back.
 const RANGE_SCRATCH_LEN: usize = 64 << 10;
+/// Bytes of scratch of a sum.
+pub const SUM_SCRATCH_LEN: usize = 32 + PAIR_LEN + RANGE_STATE_LEN;
 const PAIR_LEN: usize = 8 + VALUE_LEN;
 /// Bytes that a range keeps for itself at the end of scratch.
 const RANGE_STATE_LEN: usize = 64;
@@ -91,6 +93,13 @@ pub struct PartSum {
     pub resume: Option<u64>,
 }
 
+/// Bytes of scratch of a range with room for so many pairs.
+#[must_use]
+pub fn range_scratch_len(limit: u64) -> usize {
+    let room = usize::try_from(limit).unwrap_or(usize::MAX).saturating_mul(PAIR_LEN);
+    room.saturating_add(32 + RANGE_STATE_LEN).min(RANGE_SCRATCH_LEN)
+}
+
 impl dyn Pushdown + '_ {
     /// The value of a key, from a node on.
     pub(crate) async fn get(&self, key: u64, start: u64) -> Result<Option<Value>, KvError> {
@@ -128,8 +137,7 @@ impl dyn Pushdown + '_ {
     /// The pairs of a range and the first key that is missing.
     pub(crate) async fn range(&self, request: &RangeRequest) -> Result<(Pairs, Option<u64>), KvError> {
         // Room for what is wanted, so that what is not wanted costs nothing.
-        let room = usize::try_from(request.limit).unwrap_or(usize::MAX).saturating_mul(PAIR_LEN);
-        let scratch_cap = room.saturating_add(32 + RANGE_STATE_LEN).min(RANGE_SCRATCH_LEN);
+        let scratch_cap = range_scratch_len(request.limit);
         let result_len = scratch_cap - RANGE_STATE_LEN;
         let result = self.call(Function::Range, request.as_bytes(), scratch_cap, result_len).await?;
         let pairs = result.get(32..).unwrap_or_default();
@@ -143,8 +151,7 @@ impl dyn Pushdown + '_ {
 
     /// The sum of a range, as far as `limit` goes.
     pub(crate) async fn sum(&self, request: &RangeRequest) -> Result<PartSum, KvError> {
-        let scratch_cap = 32 + PAIR_LEN + RANGE_STATE_LEN;
-        let result = self.call(Function::Sum, request.as_bytes(), scratch_cap, 32).await?;
+        let result = self.call(Function::Sum, request.as_bytes(), SUM_SCRATCH_LEN, 32).await?;
         if result.len() != 32 {
             return Err(unexpected(Function::Sum, &result));
         }

@@ -13,7 +13,8 @@ use diskside_nvme::wire::function::{
 use super::compute::Compute;
 use super::error::FunctionError;
 use super::stream::CallOutcome;
-use crate::job::{CommandData, CommandOutcome};
+use crate::inline::InlineVolume;
+use crate::job::{Command, CommandData, CommandOutcome};
 use crate::task::drive;
 
 /// A request that the target keeps. Each call of it is one command, with up to 16 bytes of argument that take
@@ -55,6 +56,30 @@ impl Prepared {
     /// # Panics
     /// If `args` are longer than 16 bytes.
     pub fn call(&self, args: &[u8], result_len: u32) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+        let connection = self.inner.compute.connection();
+        self.call_by(args, result_len, |command| connection.command_on(connection.lane(), command))
+    }
+
+    /// As [`call`](Self::call), on the queue of this volume, which its owner turns. The request was prepared on the
+    /// same connection.
+    ///
+    /// # Panics
+    /// If `args` are longer than 16 bytes.
+    pub fn call_inline(
+        &self,
+        volume: &mut InlineVolume,
+        args: &[u8],
+        result_len: u32,
+    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+        self.call_by(args, result_len, |command| volume.command(command))
+    }
+
+    fn call_by(
+        &self,
+        args: &[u8],
+        result_len: u32,
+        send: impl FnOnce(Command) -> RequestFuture<CommandOutcome>,
+    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
         assert!(args.len() <= CALL_ARGS_LEN_MAX, "longer arguments belong into the prepared request");
         let Inner { compute, handle } = &*self.inner;
         let started = Instant::now();
@@ -64,8 +89,7 @@ impl Prepared {
         let buffer_len = if result_len == 0 { len } else { result_len };
         let sqe = Sqe::function_call(compute.nsid(), *handle, args, buffer_len, timeout_ms);
         let command = compute.command(sqe, CommandData::Receive(Buffer::zeroed(buffer_len as usize)));
-        let connection = compute.connection();
-        let done = connection.command_on(connection.lane(), command);
+        let done = send(command);
         let (compute, id) = (compute.clone(), u64::from(*handle));
         let sent = args.len() as u64;
         drive(async move {

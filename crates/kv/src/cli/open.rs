@@ -3,7 +3,8 @@
 use super::Failure;
 use diskside::host::{ConnectOptions, Url, Volume};
 use diskside_kv::port::Shared;
-use diskside_kv::{KvError, Options, Store};
+use diskside_kv::remote::RemotePushdown;
+use diskside_kv::{KvError, Mode, Options, Pushdown, Store};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,11 @@ pub(super) fn open(what: &str, options: &Options) -> Result<Store, Failure> {
         return Ok(Store::open_file(Path::new(what), options)?);
     }
     let volume = volume(what)?;
-    Ok(Store::open(Box::new(Shared(Arc::new(volume))), None, options)?)
+    let pushdown: Option<Box<dyn Pushdown>> = match options.mode {
+        Mode::Pushdown => Some(Box::new(RemotePushdown::new(volume.connection(), volume.nsid())?)),
+        Mode::Plain | Mode::Async => None,
+    };
+    Ok(Store::open(Box::new(Shared(Arc::new(volume))), pushdown, options)?)
 }
 
 /// Connects to a volume.

@@ -1,0 +1,132 @@
+//! Lookups that a target follows, one round trip each.
+
+use crate::error::KvError;
+use crate::port::Inline;
+use crate::pushdown::{Function, Pushdown, Pushed};
+use diskside::host::Connection;
+use diskside::host::function::{Compute, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Prepared, Program};
+use diskside::sandbox::image::Image;
+use diskside::{helpers, library};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Bytes of a request that a Call can replace.
+const INLINE_LEN: usize = 16;
+
+/// Follows pointers at the target that has the volume.
+///
+/// A request whose bytes behind the first 16 were [prepared](Self::prepare) is one small command; others
+/// travel whole.
+pub struct RemotePushdown {
+    compute: Compute,
+    volume: Endpoint,
+    programs: HashMap<Function, Program>,
+    prepared: HashMap<Key, Prepared>,
+}
+
+/// Function, length of scratch, and the bytes of input that stay.
+type Key = (Function, usize, Vec<u8>);
+
+impl RemotePushdown {
+    /// Over the volume with this NSID. The target is given the functions if it does not have them.
+    ///
+    /// # Errors
+    /// When the target runs no functions, or refuses these.
+    pub fn new(connection: &Connection, nsid: u32) -> Result<Self, KvError> {
+        let compute = Compute::new(connection).map_err(failed)?;
+        let mut programs = HashMap::new();
+        for function in Function::ALL {
+            let wrong = |reason: String| KvError::Pushdown(format!("{}: {reason}", function.name()));
+            let object = library::object(function.name()).map_err(|e| wrong(e.to_string()))?;
+            let image = Image::from_elf(&object.bytes, &helpers()).map_err(|e| wrong(e.to_string()))?;
+            let program = compute.load(&object.bytes, image.content_hash).map_err(|e| wrong(e.to_string()))?;
+            programs.insert(function, program);
+        }
+        let volume = Endpoint::whole(EndpointKind::Volume(nsid));
+        let mut this = Self { compute, volume, programs, prepared: HashMap::new() };
+        this.prepare(Function::Get, &[0; INLINE_LEN], crate::format::VALUE_LEN)?;
+        Ok(this)
+    }
+
+    /// Makes requests cheap that differ from this one in the first 16 bytes only.
+    ///
+    /// # Errors
+    /// When the target refuses it.
+    pub fn prepare(&mut self, function: Function, input: &[u8], scratch_cap: usize) -> Result<(), KvError> {
+        let prepared = self.compute.prepare(&self.request(function, input, scratch_cap)).map_err(failed)?;
+        self.prepared.insert(key(function, input, scratch_cap), prepared);
+        Ok(())
+    }
+
+    /// Sends prepared requests on the queue of this volume, which its owner turns. They were prepared on its
+    /// connection.
+    #[must_use]
+    pub fn by(self, inline: Rc<Inline>) -> InlinePushdown {
+        InlinePushdown { remote: self, inline }
+    }
+
+    fn request(&self, function: Function, input: &[u8], scratch_cap: usize) -> FunctionRequest {
+        let program = &self.programs[&function];
+        let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
+        request.program_id = program.hash;
+        request.function = Some(function.name().to_owned());
+        request.sources.push(self.volume);
+        request.args = input.to_vec();
+        request.result_len_max = scratch_cap as u64;
+        request
+    }
+}
+
+impl Pushdown for RemotePushdown {
+    fn call<'a>(
+        &'a self,
+        function: Function,
+        input: &[u8],
+        scratch_cap: usize,
+        result_len: usize,
+    ) -> Pushed<'a, Vec<u8>> {
+        let future = match self.prepared.get(&key(function, input, scratch_cap)) {
+            Some(prepared) => prepared.call(&input[..input.len().min(INLINE_LEN)], result_len as u32),
+            None => self.compute.call(&self.request(function, input, scratch_cap)),
+        };
+        Box::pin(async move { future.await.map(|outcome| outcome.result).map_err(failed) })
+    }
+}
+
+/// A [`RemotePushdown`] whose prepared requests leave by the thread that waits for them.
+#[derive(Debug)]
+pub struct InlinePushdown {
+    remote: RemotePushdown,
+    inline: Rc<Inline>,
+}
+
+impl Pushdown for InlinePushdown {
+    fn call<'a>(
+        &'a self,
+        function: Function,
+        input: &[u8],
+        scratch_cap: usize,
+        result_len: usize,
+    ) -> Pushed<'a, Vec<u8>> {
+        let Some(prepared) = self.remote.prepared.get(&key(function, input, scratch_cap)) else {
+            return self.remote.call(function, input, scratch_cap, result_len);
+        };
+        let args = &input[..input.len().min(INLINE_LEN)];
+        let future = prepared.call_inline(&mut self.inline.0.borrow_mut(), args, result_len as u32);
+        Box::pin(async move { future.await.map(|outcome| outcome.result).map_err(failed) })
+    }
+}
+
+fn key(function: Function, input: &[u8], scratch_cap: usize) -> Key {
+    (function, scratch_cap, input.get(INLINE_LEN..).unwrap_or_default().to_vec())
+}
+
+fn failed(error: impl std::fmt::Display) -> KvError {
+    KvError::Pushdown(error.to_string())
+}
+
+impl std::fmt::Debug for RemotePushdown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemotePushdown").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
