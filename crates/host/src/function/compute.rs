@@ -247,10 +247,13 @@ impl Compute {
     pub(super) async fn explain(&self, error: FunctionError, id: u64) -> FunctionError {
         let FunctionError::Command { what, failure, said: None } = error else { return error };
         let mut said = None;
-        if matches!(failure, CommandFailure::Command(CommandError::Status { .. }))
-            && let Ok(records) = read_errors(self.clone(), ERROR_RECORDS).await
+        if let CommandFailure::Command(CommandError::Status { status, .. }) = &failure
+            && let Ok(mut records) = read_errors(self.clone(), ERROR_RECORDS).await
         {
-            said = records.into_iter().find(|record| record.id == id).map(|record| record.message);
+            // A Send that is refused fails the Receives of its tag as well, with a status of their own.
+            records.retain(|record| record.id == id);
+            let same = records.iter().position(|record| record.status == *status).unwrap_or(0);
+            said = (same < records.len()).then(|| records.swap_remove(same).message);
         }
         FunctionError::Command { what, failure, said: said.filter(|said| !said.is_empty()) }
     }

@@ -11,7 +11,8 @@ use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
-    ClearSelect, ErrorRecord, FunctionKind, Outcome, REQUEST_LEN_MAX, Trailer, function_opcode, program_opcode,
+    Class, ClearSelect, ErrorRecord, FunctionKind, FunctionRequest, Outcome, REQUEST_LEN_MAX, Trailer, function_opcode,
+    program_opcode,
 };
 
 use super::answer::{Answer, Piece, Problem};
@@ -23,6 +24,7 @@ use super::prepared::{self, CallCommand, Prepared};
 use super::programs::Load;
 use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
+use super::traverse::TraversePlan;
 use super::{Compute, logs};
 use crate::export::{FileReply, FileSession};
 
@@ -101,10 +103,17 @@ struct Calls {
     armed: Option<Instant>,
 }
 
+/// What a handle names.
+#[derive(Clone, Debug)]
+enum Kept {
+    Call(Arc<Prepared>),
+    Traverse(Arc<TraversePlan>),
+}
+
 #[derive(Debug, Default)]
 struct PreparedTable {
     last: u32,
-    all: BTreeMap<u32, Arc<Prepared>>,
+    all: BTreeMap<u32, Kept>,
 }
 
 #[derive(Debug, Default)]
@@ -243,6 +252,7 @@ impl Association {
         let Start { tag, kind, request, waiter, send_len, input, control } = start;
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request),
+            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request),
             FunctionKind::File => return self.file_operation(tag, waiter, send_len, request.args),
             _ => {}
         }
@@ -262,12 +272,10 @@ impl Association {
         effects
     }
 
-    fn prepare(
-        self: &Arc<Self>,
-        tag: u64,
-        waiter: Waiter<Name>,
-        request: diskside_nvme::wire::function::FunctionRequest,
-    ) -> Vec<Effect<Name>> {
+    fn prepare(self: &Arc<Self>, tag: u64, waiter: Waiter<Name>, request: FunctionRequest) -> Vec<Effect<Name>> {
+        if request.kind == FunctionKind::Traverse {
+            return self.prepare_traversal(tag, waiter, request);
+        }
         let plan = match Plan::new(self, request.kind, request) {
             Ok(plan) if plan.sources.iter().any(super::job::PlannedSource::is_stream) => {
                 let problem = Problem::in_data_at(64, "a prepared request has no host stream");
@@ -279,12 +287,14 @@ impl Association {
         let me = Arc::clone(self);
         let run = Box::new(move || {
             let made = Prepared::new(&me.compute, plan);
-            me.with_tags(&mut Answers::default(), |tags| match made.map(|prepared| me.keep(prepared)) {
-                Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
-                Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
-                Err(error) => {
-                    let problem = Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string());
-                    tags.refused(tag, waiter, problem);
+            me.with_tags(&mut Answers::default(), |tags| {
+                match made.map(|prepared| me.keep(Kept::Call(Arc::new(prepared)))) {
+                    Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
+                    Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
+                    Err(error) => {
+                        let problem = Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string());
+                        tags.refused(tag, waiter, problem);
+                    }
                 }
             });
         });
@@ -299,7 +309,7 @@ impl Association {
         self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()))
     }
 
-    fn keep(&self, prepared: Prepared) -> Option<u32> {
+    fn keep(&self, prepared: Kept) -> Option<u32> {
         let mut table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if table.all.len() >= PREPARED_MAX {
             return None;
@@ -308,7 +318,7 @@ impl Association {
             table.last = table.last.wrapping_add(1).max(1);
             let handle = table.last;
             if !table.all.contains_key(&handle) {
-                table.all.insert(handle, Arc::new(prepared));
+                table.all.insert(handle, prepared);
                 return Some(handle);
             }
         }
@@ -348,6 +358,78 @@ impl Association {
         });
     }
 
+    /// Starts a traversal: here, if all of it is in memory.
+    fn traverse(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        send_len: u32,
+        request: FunctionRequest,
+    ) -> Vec<Effect<Name>> {
+        let plan = match TraversePlan::new(self, request) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
+        self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
+        if let Some((result, trailer)) = plan.run_now(&self.compute, started) {
+            effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, result, trailer)));
+            return effects;
+        }
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let (result, trailer) = plan.run_waiting(&me, &plan.request.args, started + plan.deadline());
+            me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
+        });
+        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
+            let told = "this host has too many calls waiting for an engine";
+            self.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, told));
+        }
+        effects
+    }
+
+    fn prepare_traversal(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        request: FunctionRequest,
+    ) -> Vec<Effect<Name>> {
+        let plan = match TraversePlan::new(self, request) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let made = plan.compile(&me.compute);
+            let kept = made.map(|()| me.keep(Kept::Traverse(Arc::new(plan))));
+            me.with_tags(&mut Answers::default(), |tags| match kept {
+                Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
+                Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
+                Err(error) => {
+                    tags.refused(tag, waiter, Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string()));
+                }
+            });
+        });
+        self.submit_or_refuse(tag, waiter, run)
+    }
+
+    /// A Function Call of a traversal.
+    fn call_traversal(self: &Arc<Self>, name: Name, command: CallCommand, plan: Arc<TraversePlan>, here: &mut Answers) {
+        if let Err(problem) = plan.check(&self.compute) {
+            return self.answer(name, problem.into(), here);
+        }
+        if let Some(answer) = plan.call_here(&self.compute, &command) {
+            return self.answer(name, answer, here);
+        }
+        let (class, memory) = (plan.request.class, plan.memory());
+        let work = move |me: &Arc<Self>, queued: Instant| {
+            let deadline = queued + command.timeout.min(plan.deadline());
+            plan.run_waiting(me, &command.args(&plan.request.args), deadline)
+        };
+        self.call_on_thread(name, &command, class, memory, work, here);
+    }
+
     fn effects_of(&self, act: impl FnOnce(&mut Tags<Name>)) -> Vec<Effect<Name>> {
         let mut calls = self.lock();
         act(&mut calls.tags);
@@ -384,19 +466,35 @@ impl Association {
             let table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
             table.all.get(&command.handle).cloned()
         };
-        let Some(prepared) = found else {
-            return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here);
+        let prepared = match found {
+            Some(Kept::Call(prepared)) => prepared,
+            Some(Kept::Traverse(plan)) => return self.call_traversal(name, command, plan, here),
+            None => return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here),
         };
         if let Some(answer) = prepared.run_small(&self.compute, &command) {
             return self.answer(name, answer, here);
         }
-        let (me, queued) = (Arc::clone(self), Instant::now());
         let (class, memory) = (prepared.plan.request.class, prepared.plan.memory());
+        let work = move |me: &Arc<Self>, queued| super::job::run_prepared(me, &prepared.plan, &command, queued);
+        self.call_on_thread(name, &command, class, memory, work, here);
+    }
+
+    /// A Function Call that a thread of the pool runs.
+    fn call_on_thread(
+        self: &Arc<Self>,
+        name: Name,
+        command: &CallCommand,
+        class: Class,
+        memory: u64,
+        work: impl FnOnce(&Arc<Self>, Instant) -> (Vec<u8>, Trailer) + Send + 'static,
+        here: &mut Answers,
+    ) {
+        let (me, queued, command) = (Arc::clone(self), Instant::now(), *command);
         let run = Box::new(move || {
             if !me.lock().pending.iter().any(|(_, pending)| *pending == name) {
                 return;
             }
-            let (result, trailer) = super::job::run_prepared(&me, &prepared.plan, &command, queued);
+            let (result, trailer) = work(&me, queued);
             me.compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
             if me.take_pending(name) {
                 me.answer(name, prepared::answer(&result, trailer, command.len), &mut Answers::default());
@@ -527,4 +625,21 @@ impl std::fmt::Display for Association {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.host.nqn, self.id)
     }
+}
+
+/// A traversal has ended.
+fn traversed(
+    tags: &mut Tags<Name>,
+    compute: &Compute,
+    plan: &TraversePlan,
+    tag: u64,
+    result: Vec<u8>,
+    mut trailer: Trailer,
+) {
+    trailer.result_len = result.len() as u64;
+    compute.statistics.ended(&trailer, plan.request.pind, 0);
+    if !result.is_empty() {
+        tags.produced(tag, Piece::of(result));
+    }
+    tags.ended(Instant::now(), tag, trailer);
 }

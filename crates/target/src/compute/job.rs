@@ -196,7 +196,7 @@ fn entry_at(_request: &FunctionRequest, index: usize) -> usize {
     64 + 32 * index
 }
 
-fn plan_source(
+pub(crate) fn plan_source(
     association: &Association,
     request: &FunctionRequest,
     endpoint: &Endpoint,

@@ -59,6 +59,7 @@ fn capabilities(compute: &Compute) -> Vec<u8> {
     page.opcodes.set(COMMANDS.iter().map(|(opcode, _)| opcode_bit(*opcode)).sum());
     let bit = |kind: FunctionKind| 1 << kind as u32;
     let mut kinds = bit(FunctionKind::Read) | bit(FunctionKind::Write) | bit(FunctionKind::Prepare);
+    kinds |= bit(FunctionKind::Traverse);
     let mut endpoints = 1 << 1;
     if !compute.exports.is_empty() {
         kinds |= bit(FunctionKind::File);

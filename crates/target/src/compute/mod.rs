@@ -6,6 +6,7 @@
 //! | `association` | one controller: carries out what its tags say |
 //! | `job` | a call, from its request to its trailer, on a thread of the pool |
 //! | `prepared` | Function Calls; small ones run on the reactor itself |
+//! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
 //! | `programs` | what is loaded, verified and active |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
@@ -33,6 +34,7 @@ pub(crate) mod standard;
 mod statistics;
 mod tags;
 mod trailer;
+mod traverse;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use diskside_engine::{Engine, Function, LoadError};
+use diskside_engine::{Engine, Function, LoadError, TraverseFunction};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{PROGRAM_TYPE_EBPF, ProgramEntry, program_state};
@@ -36,6 +36,8 @@ pub(crate) struct LoadedProgram {
     pub(crate) image: Arc<Image>,
     /// The functions that this target runs, by name.
     functions: BTreeMap<String, Function>,
+    /// Those that follow pointers, by name.
+    traversals: BTreeMap<String, TraverseFunction>,
     /// Programs of a kind that is not run by a call, by name.
     others: BTreeMap<String, Kind>,
     /// What a device-defined program means when none is named.
@@ -50,15 +52,21 @@ impl LoadedProgram {
     /// Reads, links and verifies an object.
     pub(crate) fn load(engine: &Engine, object: Arc<[u8]>, default: Option<&str>) -> Result<Self, LoadError> {
         let image = Arc::new(Image::from_elf(&object, engine.helpers())?);
-        let (mut functions, mut others) = (BTreeMap::new(), BTreeMap::new());
+        let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for program in image.programs.iter().filter(|program| program.kind != Kind::Combine) {
+            if TraverseFunction::is_kind(program.kind) {
+                let traversal = TraverseFunction::from_image(&image, Some(&program.name), engine.helpers())?;
+                traversals.insert(program.name.clone(), traversal);
+                others.insert(program.name.clone(), program.kind);
+                continue;
+            }
             match Function::from_image(&image, Some(&program.name), engine.helpers()) {
                 Ok(function) => drop(functions.insert(program.name.clone(), function)),
                 Err(LoadError::WrongKind { .. }) => drop(others.insert(program.name.clone(), program.kind)),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { object, image, functions, others, default_function: default.map(str::to_owned) })
+        Ok(Self { object, image, functions, traversals, others, default_function: default.map(str::to_owned) })
     }
 
     /// Its content hash.
@@ -82,6 +90,23 @@ impl LoadedProgram {
             Some(other) => self.wrong_kind(Some(other)),
             None => missing(format!("the program has no function `{name}`; it has {}", names())),
         })
+    }
+
+    /// The traversal of this name; without a name, the only one.
+    pub(crate) fn traversal(&self, name: Option<&str>) -> Result<&TraverseFunction, NoFunction> {
+        let missing = |told: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), told));
+        let names = || self.traversals.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let Some(name) = name.or(self.default_function.as_deref()) else {
+            let mut all = self.traversals.values();
+            return match (all.next(), all.next()) {
+                (Some(only), None) => Ok(only),
+                (None, _) => Err(missing("the program has no traversal".to_owned())),
+                _ => Err(missing(format!("the program has several traversals: {}; name one", names()))),
+            };
+        };
+        self.traversals
+            .get(name)
+            .ok_or_else(|| missing(format!("the program has no traversal `{name}`; it has {}", names())))
     }
 
     fn wrong_kind(&self, other: Option<(&String, &Kind)>) -> NoFunction {

@@ -73,7 +73,7 @@ pub(crate) fn of_file(error: &FileError) -> Trailer {
     Trailer { returned: -i64::from(error.errno.raw_os_error()), ..simple(outcome, &error.message) }
 }
 
-fn outcome_of(kind: TrapKind) -> Outcome {
+pub(crate) fn outcome_of(kind: TrapKind) -> Outcome {
     match kind {
         TrapKind::Budget => Outcome::Budget,
         TrapKind::Deadline => Outcome::Deadline,
@@ -84,7 +84,7 @@ fn outcome_of(kind: TrapKind) -> Outcome {
     }
 }
 
-fn fill_trap(trailer: &mut Trailer, trap: &Trap) {
+pub(crate) fn fill_trap(trailer: &mut Trailer, trap: &Trap) {
     trailer.insn = trap.insn;
     trailer.trap_kind = trap.kind as u16;
     trailer.region = trap.region.map_or(0, |region| region.0.into()) | if trap.write { WRITE } else { 0 };
