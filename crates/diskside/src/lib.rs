@@ -33,8 +33,8 @@ pub mod result;
 
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
-    Call, CallError, CallLimits, CallStats, Engine, Function, LoadError, Outcome, Place, Sink, Source, State,
-    TierChoice, args, split,
+    Call, CallError, CallLimits, CallStats, CodeStats, Engine, Function, LlvmOptions, LoadError, Outcome, Place, Sink,
+    Source, State, TierChoice, args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;

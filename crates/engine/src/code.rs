@@ -1,8 +1,21 @@
 //! Tiers: which code runs a program, and what is compiled already.
+//!
+//! Cranelift compiles at once. LLVM, where the engine was given its compiler, takes its time on a
+//! thread of its own; calls that run meanwhile take its code at their next chunk. It is asked only for
+//! programs that have seen much input ([`LlvmOptions::input_len_min`]), or whose code lies in the store
+//! of an earlier process. When it fails, Cranelift goes on, and [`CodeStats`] says so.
+
+mod llvm;
+mod store;
+
+pub use llvm::{CodeStats, LlvmOptions};
 
 use diskside_sbpf::activation::{Code, Program, Tier};
+use diskside_sbpf::image::Kind;
+use diskside_sbpf::ir::Module;
+use llvm::Llvm;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which tier a call wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,71 +40,102 @@ pub enum TierError {
         /// What it said.
         reason: String,
     },
-    /// Not built in.
-    #[error("the {0} tier is not part of this build")]
-    Absent(&'static str),
+    /// Its compiler is not there.
+    #[error(
+        "the LLVM tier's compiler is not here: put diskside-llvm beside diskside, or name it in DISKSIDE_LLVM; \
+         without it, --tier cranelift runs the same functions"
+    )]
+    Absent,
 }
 
 /// Compiled code by content, so that each program is compiled once.
 #[derive(Default)]
 pub struct CodeCache {
-    compiled: Mutex<HashMap<Key, Arc<dyn Code>>>,
+    compiled: Mutex<Compiled>,
+    llvm: Option<Llvm>,
 }
 
-/// Content hash of the object, its length, the program in it, and the tier.
-type Key = (u64, usize, usize, Tier);
+/// Content hash of the object, the program in it, its kind, and the tier.
+type Key = (u64, usize, Kind, Tier);
+
+/// Code with what it was made from. The hash can be made to collide, so that is compared.
+type Compiled = HashMap<Key, (Arc<Module>, Arc<dyn Code>)>;
 
 impl CodeCache {
+    /// One that compiles with LLVM as well.
+    #[must_use]
+    pub fn with_llvm(options: LlvmOptions) -> Self {
+        Self { compiled: Mutex::default(), llvm: Some(Llvm::new(options)) }
+    }
+
     /// The code of a program in the wanted tier, compiled now if need be.
     ///
     /// # Errors
     /// Why that tier cannot run it. `Best` never fails: the interpreter runs everything.
     pub fn get(&self, program: &Program, choice: TierChoice) -> Result<Arc<dyn Code>, TierError> {
         match choice {
-            TierChoice::Best => self
-                .get(program, TierChoice::Only(Tier::Cranelift))
-                .or_else(|_| self.get(program, TierChoice::Only(Tier::Interpreter))),
+            TierChoice::Best => {
+                if let Some(code) = self.llvm.as_ref().and_then(|llvm| llvm.ready(program)) {
+                    return Ok(code);
+                }
+                self.get_tier(program, Tier::Cranelift).or_else(|_| self.get_tier(program, Tier::Interpreter))
+            }
             TierChoice::Only(tier) => self.get_tier(program, tier),
         }
     }
 
+    /// Tells that a program has run over so many bytes of input in this tier. Gives better code when
+    /// there is some by now; asks for it when it is worth while.
+    pub fn ran(&self, program: &Program, tier: Tier, input_len: u64) -> Option<Arc<dyn Code>> {
+        let llvm = self.llvm.as_ref().filter(|_| tier != Tier::Llvm)?;
+        llvm.ran(program, input_len)
+    }
+
+    /// What became of programs that LLVM was asked for.
+    #[must_use]
+    pub fn stats(&self) -> CodeStats {
+        self.llvm.as_ref().map(Llvm::stats).unwrap_or_default()
+    }
+
     fn get_tier(&self, program: &Program, tier: Tier) -> Result<Arc<dyn Code>, TierError> {
-        if tier == Tier::Interpreter {
-            return Ok(Arc::new(program.interpreter()));
+        let failed =
+            |reason: String| TierError::Compile { tier: tier.name(), program: program.entry().section.clone(), reason };
+        match tier {
+            Tier::Interpreter => Ok(Arc::new(program.interpreter())),
+            Tier::Cranelift => self.cranelift(program).map_err(|e| failed(e.to_string())),
+            Tier::Llvm => self.llvm.as_ref().ok_or(TierError::Absent)?.wait_for(program).map_err(failed),
         }
-        let image = program.image();
-        let key = (image.content_hash, image.code.len(), program.verified().program, tier);
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(code) = compiled.get(&key).filter(|_| image.content_hash != 0) {
+    }
+
+    fn cranelift(&self, program: &Program) -> Result<Arc<dyn Code>, diskside_sbpf_cranelift::CompileError> {
+        let (key, module) = (key(program, Tier::Cranelift), program.optimised());
+        if let Some((from, code)) = self.compiled().get(&key)
+            && is_same(from, module)
+        {
             return Ok(Arc::clone(code));
         }
-        let code = compile(program, tier)?;
-        compiled.insert(key, Arc::clone(&code));
+        let options = diskside_sbpf_cranelift::Options::default();
+        let code: Arc<dyn Code> = Arc::new(diskside_sbpf_cranelift::compile(module, &options)?);
+        self.compiled().insert(key, (Arc::clone(module), Arc::clone(&code)));
         Ok(code)
     }
+
+    fn compiled(&self) -> MutexGuard<'_, Compiled> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(program: &Program, tier: Tier) -> Key {
+    (program.image().content_hash, program.verified().program, program.entry().kind, tier)
+}
+
+/// Whether code of one is code of the other.
+fn is_same(a: &Arc<Module>, b: &Arc<Module>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
 }
 
 impl std::fmt::Debug for CodeCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("CodeCache").field("programs", &compiled.len()).finish()
-    }
-}
-
-fn compile(program: &Program, tier: Tier) -> Result<Arc<dyn Code>, TierError> {
-    match tier {
-        Tier::Interpreter => Ok(Arc::new(program.interpreter())),
-        Tier::Cranelift => {
-            let options = diskside_sbpf_cranelift::Options::default();
-            match diskside_sbpf_cranelift::compile(program.optimised(), &options) {
-                Ok(code) => Ok(Arc::new(code)),
-                Err(e) => Err(TierError::Compile {
-                    tier: tier.name(),
-                    program: program.entry().section.clone(),
-                    reason: e.to_string(),
-                }),
-            }
-        }
-        Tier::Llvm => Err(TierError::Absent(tier.name())),
+        f.debug_struct("CodeCache").field("programs", &self.compiled().len()).field("llvm", &self.stats()).finish()
     }
 }

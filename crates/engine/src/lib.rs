@@ -33,7 +33,7 @@ pub mod traverse;
 mod worker;
 
 pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source, Turns};
-pub use code::{CodeCache, TierChoice};
+pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
@@ -56,6 +56,22 @@ impl Engine {
     #[must_use]
     pub fn new(helpers: HelperSet) -> Self {
         Self { helpers: Arc::new(helpers), code: CodeCache::default() }
+    }
+
+    /// The same engine, with LLVM as well; see [`code`].
+    #[must_use]
+    pub fn with_llvm(mut self, options: LlvmOptions) -> Self {
+        self.code = CodeCache::with_llvm(options);
+        self
+    }
+
+    /// The same engine, with LLVM as well when its compiler is found here.
+    #[must_use]
+    pub fn with_llvm_if_found(self) -> Self {
+        match LlvmOptions::find() {
+            Some(options) => self.with_llvm(options),
+            None => self,
+        }
     }
 
     /// The helpers that programs can call.

@@ -1,7 +1,7 @@
 //! One thread's copy of a function: its activation, its output, its clock.
 
 use crate::call::{Call, CallError, Place};
-use crate::code::CodeCache;
+use crate::code::{CodeCache, TierChoice};
 use crate::environment::{CallEnvironment, Log};
 use crate::state::State;
 use diskside_io::buffer::Buffer;
@@ -53,6 +53,7 @@ impl Tally {
 
 /// Runs the function over chunks.
 pub(crate) struct Worker<'c> {
+    code: &'c CodeCache,
     call: &'c Call<'c>,
     activation: Activation,
     until: Option<Instant>,
@@ -67,13 +68,14 @@ pub(crate) const DS_CALL_LEN: usize = 56;
 
 impl<'c> Worker<'c> {
     pub(crate) fn new(
-        code: &CodeCache,
+        code: &'c CodeCache,
         call: &'c Call<'c>,
         log: &Log,
         until: Option<Instant>,
     ) -> Result<Self, CallError> {
         let program = call.function.main();
         Ok(Self {
+            code,
             call,
             activation: activate(code, call, program, log)?,
             until,
@@ -118,7 +120,19 @@ impl<'c> Worker<'c> {
         self.tally.input_bytes += input.len() as u64;
         self.tally.output_bytes += len as u64;
         self.tally.edges += limits.budget - returned.edges_left;
+        self.take_better_code(input.len() as u64);
         Ok(&self.output.bytes()[..len])
+    }
+}
+
+impl Worker<'_> {
+    /// The next chunk runs in better code, when there is some by now.
+    fn take_better_code(&mut self, input_len: u64) {
+        if self.call.tier == TierChoice::Best
+            && let Some(better) = self.code.ran(self.call.function.main(), self.tier(), input_len)
+        {
+            self.activation.set_code(better);
+        }
     }
 }
 

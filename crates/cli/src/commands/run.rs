@@ -39,7 +39,8 @@ pub(crate) struct Run {
     /// How records end: lines, records:N or none [default: what the function asks for]
     #[arg(long, value_parser = parse_split)]
     split: Option<Split>,
-    /// How the function runs: interp or cranelift [default: the best]
+    /// How the function runs: interp, cranelift or llvm [default: cranelift at once, and llvm when its
+    /// code is ready]
     #[arg(long, value_parser = parse_tier)]
     tier: Option<Tier>,
     /// Do not fold the results of the chunks
@@ -64,7 +65,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let engine = Engine::new(diskside::helpers());
+        let engine = Engine::new(diskside::helpers()).with_llvm_if_found();
         let function = diskside::resolve(&engine, &self.function)?;
         let args = self.encode_args(&function)?;
         let sources: Vec<Source> = self.files.iter().map(Source::file).collect();
@@ -81,7 +82,7 @@ impl Run {
         let result = self.run(&engine, &call);
         progress.finish();
         let outcome = result?;
-        report::print(&self, &function, &outcome)?;
+        report::print(&self, &function, &outcome, &engine.code().stats())?;
         Ok(())
     }
 
@@ -142,6 +143,7 @@ fn parse_tier(text: &str) -> Result<Tier, String> {
     match text {
         "interp" => Ok(Tier::Interpreter),
         "cranelift" => Ok(Tier::Cranelift),
-        _ => Err("tiers are interp and cranelift".into()),
+        "llvm" => Ok(Tier::Llvm),
+        _ => Err("tiers are interp, cranelift and llvm".into()),
     }
 }

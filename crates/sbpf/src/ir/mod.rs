@@ -28,7 +28,7 @@ use crate::region::RegionId;
 use crate::verify::Effects;
 
 /// A verified program in checked form.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Module {
     /// Functions; the first is the entry point.
     pub functions: Vec<Func>,
@@ -41,7 +41,7 @@ pub struct Module {
 }
 
 /// A function.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Func {
     /// Symbol name.
     pub name: String,
@@ -75,7 +75,7 @@ impl Var {
 pub struct BlockId(pub u32);
 
 /// A straight run of operations.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
     /// Operations, each with the instruction slot it came from.
     pub ops: Vec<(Op, u32)>,

@@ -3,11 +3,11 @@
 use super::Run;
 use crate::output::{self, Table, bytes, rate};
 use diskside::result::{Value, columns, rows};
-use diskside::{Function, Outcome};
+use diskside::{CodeStats, Function, Outcome};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 
-pub(super) fn print(run: &Run, function: &Function, outcome: &Outcome) -> std::io::Result<()> {
+pub(super) fn print(run: &Run, function: &Function, outcome: &Outcome, code: &CodeStats) -> std::io::Result<()> {
     let (lines, dropped) = &outcome.log;
     for line in lines {
         eprintln!("{}: {line}", function.name());
@@ -16,13 +16,13 @@ pub(super) fn print(run: &Run, function: &Function, outcome: &Outcome) -> std::i
         eprintln!("{}: {dropped} more lines were dropped", function.name());
     }
     if run.json {
-        return output::print_json(document(run, function, outcome));
+        return output::print_json(document(run, function, outcome, code));
     }
     if run.out.is_none() {
         print_result(function, &outcome.result)?;
     }
     if run.stats {
-        eprint!("{}", stats_table(outcome));
+        eprint!("{}{}", stats_table(outcome), code_line(code));
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ fn hex_dump(out: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn document(run: &Run, function: &Function, outcome: &Outcome) -> serde_json::Value {
+fn document(run: &Run, function: &Function, outcome: &Outcome, code: &CodeStats) -> serde_json::Value {
     let stats = &outcome.stats;
     let mut document = json!({
         "function": function.name(),
@@ -79,6 +79,13 @@ fn document(run: &Run, function: &Function, outcome: &Outcome) -> serde_json::Va
             "run_ns": stats.run.as_nanos() as u64,
             "wait_ns": stats.wait.as_nanos() as u64,
             "total_ns": stats.total.as_nanos() as u64,
+            "llvm": {
+                "compiled": code.llvm_compiled,
+                "loaded": code.llvm_loaded,
+                "failed": code.llvm_failed,
+                "last_failure": code.llvm_last_failure,
+                "time_ns": code.llvm_time.as_nanos() as u64,
+            },
         },
         "log": outcome.log.0,
         "log_dropped": outcome.log.1,
@@ -113,6 +120,22 @@ fn value(v: &Value) -> serde_json::Value {
         Value::Bool(b) => json!(b),
         Value::List(l) => l.iter().map(value).collect(),
     }
+}
+
+/// What LLVM did, when it did anything.
+fn code_line(code: &CodeStats) -> String {
+    let ms = code.llvm_time.as_secs_f64() * 1e3;
+    let mut text = String::new();
+    if code.llvm_compiled + code.llvm_loaded + code.llvm_failed > 0 {
+        text += &format!(
+            "llvm: {} compiled, {} from the store, {} failed, in {ms:.1} ms\n",
+            code.llvm_compiled, code.llvm_loaded, code.llvm_failed
+        );
+    }
+    for why in [&code.llvm_last_failure, &code.store_failure].into_iter().flatten() {
+        text += &format!("llvm: {why}\n");
+    }
+    text
 }
 
 fn stats_table(outcome: &Outcome) -> Table {
