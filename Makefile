@@ -1,7 +1,7 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint guest bench clean
+.PHONY: help setup demo test lint guest fuzz bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -20,6 +20,9 @@ lint: ## Run the part of the suite that runs no code: format, style, clippy, doc
 
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run
+
+fuzz: ## Run the fuzzers for a minute each, from the corpus that is kept
+	@fuzz/run
 
 bench: ## Measure the sandbox and the volumes beside what one would use instead (bench/)
 	@bench/sandbox/run
