@@ -68,6 +68,7 @@ fn an_embedded_target_serves_as_one_behind_a_socket() {
     }
 }
 
+/// It used to leave the connection with a reactor that was no more: the host waited for its connect timeout.
 #[test]
 fn a_target_that_has_ended_refuses() {
     let running = memory_target(1);
@@ -76,4 +77,6 @@ fn a_target_that_has_ended_refuses() {
     running.wait().unwrap();
     let error = Connection::embedded(transport, Nqn::new(NQN).unwrap(), &options()).unwrap_err();
     assert!(error.to_string().contains("the embedded target"), "{error}");
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    assert_eq!(cause.as_deref(), Some("the target takes no connection"), "{error}");
 }

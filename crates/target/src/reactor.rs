@@ -235,7 +235,7 @@ impl Reactor {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if connection.settle(&mut self.core) {
                 self.connections.remove(id);
-                self.core.shared.connections[self.core.index].fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                self.core.forget_connection();
             }
         }
         self.core.dirty.clear();
@@ -303,6 +303,8 @@ impl Reactor {
                         self.accept(self.listeners.len() - 1);
                     }
                 }
+                // A reactor that stops lets nobody in any more: the peer sees the end at once.
+                Message::Socket(_) | Message::Loop(_) if self.core.is_stopping() => self.core.forget_connection(),
                 Message::Socket(socket) => self.add_socket(socket),
                 Message::Loop(end) => self.add_loop(end),
                 Message::Wake(id) => {
@@ -407,7 +409,18 @@ impl Reactor {
     }
 }
 
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.core.mailbox.close();
+    }
+}
+
 impl Core {
+    /// One connection less that was placed here.
+    fn forget_connection(&self) {
+        self.shared.connections[self.index].fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn is_stopping(&self) -> bool {
         self.stop_at.is_some()
     }

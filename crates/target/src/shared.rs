@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
 use diskside_io::ring;
@@ -86,23 +86,40 @@ pub(crate) enum Message {
 
 /// A reactor's incoming messages.
 pub(crate) struct Mailbox {
-    messages: Mutex<Vec<Message>>,
+    /// `None` once the reactor has ended.
+    messages: Mutex<Option<Vec<Message>>>,
     waker: ring::Waker,
 }
 
 impl Mailbox {
     pub(crate) fn new(waker: ring::Waker) -> Self {
-        Self { messages: Mutex::default(), waker }
+        Self { messages: Mutex::new(Some(Vec::new())), waker }
     }
 
+    /// Leaves a message. A reactor that has ended drops it, and with it the connection that it may carry.
     pub(crate) fn send(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        if let Some(messages) = &mut *self.lock() {
+            messages.push(message);
+        }
         self.waker.wake();
     }
 
     /// Swaps the messages with an empty vector.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
-        std::mem::swap(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner), into);
+        if let Some(messages) = &mut *self.lock() {
+            std::mem::swap(messages, into);
+        }
+    }
+
+    /// The reactor has ended: nobody reads what is here or still comes.
+    pub(crate) fn close(&self) {
+        // Dropped without the lock: the other ends of connections may be woken by it, and ask for more.
+        let unread = self.lock().take();
+        drop(unread);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Message>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What wakes one connection of the reactor.
@@ -130,5 +147,27 @@ impl Wake for ConnectionWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.mailbox.send(Message::Wake(self.connection));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diskside_io::ring::{Ring, RingConfig};
+
+    use super::*;
+    use crate::link::{LoopRead, loop_pair};
+
+    #[test]
+    fn a_connection_that_nobody_will_serve_is_closed_at_once() {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let mailbox = Mailbox::new(ring.waker());
+        let (before, target) = loop_pair();
+        mailbox.send(Message::Loop(target));
+        assert_eq!(before.read(), LoopRead::Empty);
+        mailbox.close();
+        assert_eq!(before.read(), LoopRead::Closed);
+        let (after, target) = loop_pair();
+        mailbox.send(Message::Loop(target));
+        assert_eq!(after.read(), LoopRead::Closed);
     }
 }

@@ -154,6 +154,9 @@ impl Handle {
 
     /// A connection to the target in memory: the host's end. `None` where the target does not run, or has too many.
     pub fn connect_loop(&self) -> Option<LoopEnd> {
+        if self.inner.stopping.load(Ordering::SeqCst) {
+            return None;
+        }
         let shared = self.shared();
         shared.mailboxes.get()?;
         let reactor = shared.place_connection()?;
