@@ -149,6 +149,7 @@ impl Reactor {
             self.run_timers();
             self.retry_tasks();
             self.settle();
+            self.core.memory.keep_arrived();
             self.end_turn(wait.completions || wait.woken);
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! One connection: its machine, its link, and what it has in flight.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
-use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
+use diskside_io::ring::{Completion, Op, OpId, Payload, Received, SEGMENTS_MAX, SendBatch};
 use diskside_nvme::controller::{self, ConnectionConfig, State};
 use diskside_nvme::{Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
@@ -123,7 +124,10 @@ impl Connection {
         self.mark_dirty(core);
         match (completion.result, completion.payload) {
             (Ok(0), _) => self.close(core, "the host closed the connection"),
-            (Ok(_), Payload::Received(bytes)) => self.take_bytes(core, &bytes),
+            (Ok(_), Payload::Received(bytes)) => {
+                let bytes = Rc::new(bytes);
+                self.take_bytes(core, &bytes, Some(&bytes));
+            }
             (Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN), _) => {}
             (Err(errno), _) => self.close(core, &errno.to_string()),
             (Ok(_), _) => unreachable!("a receive comes with its bytes"),
@@ -167,7 +171,7 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         self.machine.handle_buffers(core.now, &mut pool);
         let refused = pool.refused;
         self.answer_held(core);
@@ -257,7 +261,7 @@ impl Connection {
         if self.tasks > 0 {
             core.end_delays(self.id);
         }
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         self.machine.handle_close(&mut pool);
         match &self.link {
             Link::Socket { socket, .. } => {
@@ -282,7 +286,7 @@ impl Connection {
         let mut took = false;
         if !self.carry.is_empty() && self.machine.wants_input() {
             let carry = std::mem::take(&mut self.carry);
-            let taken = self.offer(core, &carry);
+            let taken = self.offer(core, &carry, None);
             took = taken > 0;
             self.carry = carry;
             self.carry.drain(..taken);
@@ -296,7 +300,7 @@ impl Connection {
         {
             match end.read() {
                 LoopRead::Empty => break,
-                LoopRead::Bytes(bytes) => self.take_bytes(core, &bytes),
+                LoopRead::Bytes(bytes) => self.take_bytes(core, &bytes, None),
                 LoopRead::Closed => {
                     self.close(core, "the host closed the connection");
                     return false;
@@ -307,19 +311,21 @@ impl Connection {
         took
     }
 
-    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8]) {
+    /// Offers the machine what came. `memory` is where the bytes are, if they may stay there for the turn.
+    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
         if self.phase != Phase::Open || core.is_stopping() {
             return;
         }
-        let taken = if self.carry.is_empty() { self.offer(core, bytes) } else { 0 };
+        let taken = if self.carry.is_empty() { self.offer(core, bytes, memory) } else { 0 };
         if taken < bytes.len() {
             self.carry.extend_from_slice(&bytes[taken..]);
             self.cancel_receive(core);
         }
     }
 
-    fn offer(&mut self, core: &mut Core, bytes: &[u8]) -> usize {
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+    fn offer(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) -> usize {
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        pool.arriving = memory;
         let taken = self.machine.handle_bytes(core.now, bytes, &mut pool);
         if pool.refused {
             self.wait_for_memory(core);
@@ -382,7 +388,7 @@ impl Connection {
 
     /// Notes that `len` bytes of a batch have left; what remains is sent next.
     fn advance(&mut self, core: &mut Core, mut sending: Sending, len: usize) {
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         sending.transmit.advance(len, |buffer| pool.release(buffer));
         if sending.transmit.is_empty() {
             self.machine.handle_transmitted(&mut sending.transmit);
@@ -407,7 +413,7 @@ impl Connection {
     }
 
     fn abandon(&mut self, core: &mut Core, mut transmit: Transmit) {
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         transmit.abandon(|buffer| pool.release(buffer));
     }
 

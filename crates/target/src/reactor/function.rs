@@ -130,7 +130,7 @@ impl Connection {
             if index == last {
                 self.answer(core, tag, Completion::data(slice).with_result(answer.result));
             } else {
-                let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+                let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
                 self.machine.push_data(tag, slice, &mut pool);
             }
         }

@@ -9,12 +9,16 @@
 //!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one;
 //!   while somebody waits for that, peers that do not read are given up soon.
 //!
-//! A read of a memory volume is charged like any other, although its bytes are sent from where they are.
+//! A read of a memory volume is charged like any other, although its bytes are sent from where they are. So is a write
+//! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
+//! there. What is not taken by then is copied, so that no peer can keep the buffers that all receive into.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use diskside_io::buffer::{Buffer, SharedMemory, SharedSlice};
+use diskside_io::ring::Received;
 use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 use slab::Slab;
 
@@ -26,6 +30,8 @@ pub(crate) struct Memory {
     entries: Slab<Entry>,
     /// Buffers without a user, by class.
     spare: [Vec<Buffer>; CLASSES],
+    /// Buffers whose bytes are still where they arrived, and others that were among them.
+    arrived: Vec<BufferId>,
     bound: u64,
     /// Bytes that commands hold.
     charged: u64,
@@ -54,6 +60,10 @@ struct Entry {
 }
 
 enum Data {
+    /// Nothing of it came yet.
+    Promised { len: usize },
+    /// All of it came at once, and is still there; until the end of the turn.
+    Arrived { bytes: Rc<Received>, range: Range<usize> },
     /// Being filled by the peer, or waiting for its command.
     Filling(Buffer),
     /// Being sent.
@@ -77,6 +87,7 @@ impl Memory {
         Self {
             entries: Slab::new(),
             spare: Default::default(),
+            arrived: Vec::new(),
             bound,
             charged: 0,
             spared: 0,
@@ -185,11 +196,43 @@ impl Memory {
         self.insert(account, charge, Data::Volume { volume, offset, len })
     }
 
+    /// The bytes that came from the peer.
+    pub(crate) fn filled(&self, slice: BufferSlice) -> &[u8] {
+        let part = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.entries[slice.buffer.0 as usize].data {
+            Data::Arrived { bytes, range } => &bytes[range.clone()][part],
+            Data::Filling(buffer) => &buffer[part],
+            _ => unreachable!("asked for what a peer has filled"),
+        }
+    }
+
     /// Takes out a buffer that the peer filled.
     pub(crate) fn take(&mut self, id: BufferId) -> (Buffer, Charge) {
+        self.keep(id);
         let entry = self.entries.remove(id.0 as usize);
         let Data::Filling(buffer) = entry.data else { unreachable!("only buffers that a peer filled are taken out") };
         (buffer, Charge(entry.charge))
+    }
+
+    /// Copies what arrived and was not taken, before the memory that it arrived in is used again.
+    pub(crate) fn keep_arrived(&mut self) {
+        while let Some(id) = self.arrived.pop() {
+            // It may have gone meanwhile, and another one have its name.
+            if self.entries.contains(id.0 as usize) {
+                self.keep(id);
+            }
+        }
+    }
+
+    /// Gives what arrived a buffer of its own.
+    fn keep(&mut self, id: BufferId) {
+        let index = id.0 as usize;
+        if let Data::Arrived { bytes, range } = &self.entries[index].data {
+            let (bytes, range) = (Rc::clone(bytes), range.clone());
+            let mut buffer = self.buffer(range.len());
+            buffer.copy_from_slice(&bytes[range]);
+            self.entries[index].data = Data::Filling(buffer);
+        }
     }
 
     /// What to send for `slice`.
@@ -201,7 +244,7 @@ impl Memory {
                 let start = *offset as usize;
                 Piece::Shared(bytes_of(volume).slice(start + range.start..start + range.end))
             }
-            Data::Filling(_) => unreachable!("what a peer still fills is not sent"),
+            _ => unreachable!("what a peer still fills is not sent"),
         }
     }
 
@@ -235,6 +278,7 @@ impl Memory {
         let entry = self.entries.remove(id.0 as usize);
         self.uncharge(account, Charge(entry.charge));
         match entry.data {
+            Data::Promised { .. } | Data::Arrived { .. } => {}
             Data::Filling(buffer) => self.give_back(buffer),
             Data::Sending(buffer) => {
                 if let Ok(buffer) = Arc::try_unwrap(buffer) {
@@ -269,14 +313,41 @@ impl std::fmt::Debug for Piece {
 pub(crate) struct AccountMemory<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) account: &'a mut Account,
+    /// What is being looked at, if it is memory that can be referred to.
+    pub(crate) arriving: Option<&'a Rc<Received>>,
     /// A buffer was asked for and there was none.
     pub(crate) refused: bool,
 }
 
+impl<'a> AccountMemory<'a> {
+    pub(crate) fn new(memory: &'a mut Memory, account: &'a mut Account) -> Self {
+        Self { memory, account, arriving: None, refused: false }
+    }
+
+    /// Where in what arrived `bytes` are.
+    fn place(&self, bytes: &[u8]) -> Option<(Rc<Received>, Range<usize>)> {
+        let arriving = self.arriving?;
+        let start = bytes.as_ptr().addr().checked_sub(arriving.as_ptr().addr())?;
+        let range = start..start + bytes.len();
+        (range.end <= arriving.len()).then(|| (Rc::clone(arriving), range))
+    }
+}
+
 impl Buffers for AccountMemory<'_> {
     fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
-        let Data::Filling(data) = &mut self.memory.entries[buffer.0 as usize].data else {
-            unreachable!("only buffers that were acquired are written")
+        let index = buffer.0 as usize;
+        if let Data::Promised { len } = self.memory.entries[index].data {
+            if bytes.len() == len
+                && let Some((bytes, range)) = self.place(bytes)
+            {
+                self.memory.entries[index].data = Data::Arrived { bytes, range };
+                self.memory.arrived.push(buffer);
+                return;
+            }
+            self.memory.entries[index].data = Data::Filling(self.memory.buffer(len));
+        }
+        let Data::Filling(data) = &mut self.memory.entries[index].data else {
+            unreachable!("only buffers that were acquired are written, and each byte once")
         };
         data[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -288,7 +359,7 @@ impl Buffers for AccountMemory<'_> {
         match &self.memory.entries[slice.buffer.0 as usize].data {
             Data::Filling(buffer) => crc32c(&buffer[range]),
             Data::Sending(buffer) => crc32c(&buffer[range]),
-            Data::Volume { .. } => unreachable!("copied above"),
+            _ => unreachable!("copied above, or not to be sent"),
         }
     }
 
@@ -303,8 +374,7 @@ impl BufferPool for AccountMemory<'_> {
             self.refused = true;
             return None;
         };
-        let buffer = self.memory.buffer(len as usize);
-        Some(self.memory.insert(self.account, charge, Data::Filling(buffer)))
+        Some(self.memory.insert(self.account, charge, Data::Promised { len: len as usize }))
     }
 }
 
@@ -338,8 +408,11 @@ mod tests {
     }
 
     fn take_all(memory: &mut Memory, account: &mut Account, len: u32) -> Vec<BufferId> {
-        let mut pool = AccountMemory { memory, account, refused: false };
-        std::iter::from_fn(|| pool.acquire(len)).collect()
+        let mut pool = AccountMemory::new(memory, account);
+        let buffers: Vec<_> = std::iter::from_fn(|| pool.acquire(len)).collect();
+        // Memory is taken when bytes come.
+        buffers.iter().for_each(|buffer| pool.write(*buffer, 0, b"first bytes"));
+        buffers
     }
 
     #[test]
@@ -355,7 +428,7 @@ mod tests {
         assert_eq!(taken[0].1.len(), 32, "the first got all it may have");
         assert!(memory.held_bytes() <= 1 << 20);
         for (mut account, buffers) in taken {
-            let mut pool = AccountMemory { memory: &mut memory, account: &mut account, refused: false };
+            let mut pool = AccountMemory::new(&mut memory, &mut account);
             buffers.into_iter().for_each(|buffer| pool.release(buffer));
             assert_eq!(account.charged, 0);
         }
@@ -379,7 +452,7 @@ mod tests {
         let mut account = account(0);
         account.bound = 64 << 10;
         let small = take_all(&mut memory, &mut account, 4096);
-        let mut pool = AccountMemory { memory: &mut memory, account: &mut account, refused: false };
+        let mut pool = AccountMemory::new(&mut memory, &mut account);
         small.into_iter().for_each(|buffer| pool.release(buffer));
         assert!(memory.held_bytes() > 0);
         assert_eq!(take_all(&mut memory, &mut account, 64 << 10).len(), 1);
@@ -393,5 +466,46 @@ mod tests {
             assert_eq!(class_bytes(class_of(len)), bytes);
         }
         assert_eq!(class_of(16 << 20), CLASSES - 1);
+    }
+
+    /// What a ring receives of `bytes`.
+    fn received(bytes: &[u8]) -> Rc<Received> {
+        use diskside_io::ring::{Op, Payload, Ring, RingConfig};
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut &theirs, bytes).unwrap();
+        let mut ring = Ring::new(&RingConfig::default()).unwrap();
+        let group = ring.provide(2, 4096).unwrap();
+        ring.push(0, Op::Receive { socket: Arc::new(ours.into()), group });
+        loop {
+            ring.wait(None).unwrap();
+            if let Some(Payload::Received(received)) = ring.next_completion().map(|done| done.payload) {
+                return Rc::new(received);
+            }
+        }
+    }
+
+    #[test]
+    fn what_came_at_once_stays_where_it_is_until_the_turn_ends() {
+        let mut memory = Memory::new(1 << 20);
+        let mut account = account(0);
+        let came = received(b"..command|more");
+        let mut pool = AccountMemory::new(&mut memory, &mut account);
+        pool.arriving = Some(&came);
+        let (whole, split) = (pool.acquire(7).unwrap(), pool.acquire(8).unwrap());
+        pool.write(whole, 0, &came[2..9]);
+        pool.write(split, 0, &came[10..14]);
+        pool.write(split, 4, b"over");
+        assert_eq!(Rc::strong_count(&came), 2, "only what came as a whole is referred to");
+        let slices = [BufferSlice::new(whole, 7), BufferSlice::new(split, 8)];
+        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
+        memory.keep_arrived();
+        assert_eq!(Rc::strong_count(&came), 1, "it is copied, and the memory that all receive into is free");
+        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
+        for buffer in [whole, split] {
+            let (bytes, charge) = memory.take(buffer);
+            memory.give_back(bytes);
+            memory.uncharge(&mut account, charge);
+        }
+        assert_eq!(memory.in_flight_bytes(), 0);
     }
 }

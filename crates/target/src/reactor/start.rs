@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::memory::AccountMemory;
 use super::task::{Bench, Ended, Kind, Next, Source, Task, Work};
 use crate::guard::Mode;
+use crate::medium::{Access, Action};
 use crate::stats::IoCounters;
 
 impl Connection {
@@ -66,6 +67,11 @@ impl Connection {
         {
             return;
         }
+        if let Operation::Write { offset, data, fua } = operation
+            && self.write_at_once(core, tag, medium, offset, data, fua)
+        {
+            return;
+        }
         match self.task(core, tag, medium, operation) {
             Ok(task) => self.run(core, task),
             Err(status) => self.answer(core, tag, status.into()),
@@ -96,6 +102,43 @@ impl Connection {
             counters.read_bytes.add(len.into());
         }
         self.answer(core, tag, Completion::data(BufferSlice::new(id, len)));
+        true
+    }
+
+    /// The short way of a write to memory: from where its bytes arrived to where they belong. False where there is no
+    /// short way; then the bytes are to be written yet.
+    fn write_at_once(
+        &mut self,
+        core: &mut Core,
+        tag: Tag,
+        medium: MediumId,
+        offset: u64,
+        data: BufferSlice,
+        durable: bool,
+    ) -> bool {
+        let Some(volume) = core.volumes.get(medium) else { return false };
+        if volume.memory.is_none() || volume.volume.has_failed() {
+            return false;
+        }
+        let (guards, range) = (&volume.volume.guards, offset..offset + u64::from(data.len));
+        if !guards.try_hold(range.clone(), Mode::Exclusive) {
+            guards.give_up(range);
+            return false;
+        }
+        let access = Access::Write { offset, data: core.memory.filled(data), durable };
+        let step = volume.volume.medium.start(&access);
+        guards.release(range, Mode::Exclusive);
+        if !step.delay.is_zero() || !matches!(step.action, Action::Done(len) if len == u64::from(data.len)) {
+            return false;
+        }
+        volume.counters.writes.add(1);
+        volume.counters.written_bytes.add(data.len.into());
+        if let Some(counters) = self.host_counters(core) {
+            counters.writes.add(1);
+            counters.written_bytes.add(data.len.into());
+        }
+        self.release(core, Some(data));
+        self.answer(core, tag, Completion::success());
         true
     }
 
@@ -180,14 +223,14 @@ impl Connection {
     }
 
     pub(super) fn answer(&mut self, core: &mut Core, tag: Tag, completion: Completion) {
-        let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         self.machine.complete(core.now, tag, completion, &mut pool);
         self.mark_dirty(core);
     }
 
     fn release(&mut self, core: &mut Core, data: Option<BufferSlice>) {
         if let Some(data) = data {
-            let mut pool = AccountMemory { memory: &mut core.memory, account: &mut self.account, refused: false };
+            let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
             pool.release(data.buffer);
         }
     }
