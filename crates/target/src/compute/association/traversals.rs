@@ -1,0 +1,113 @@
+//! Traversals of one controller: where each of them runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use diskside_nvme::Status;
+use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
+
+use super::{Answers, Association, Kept, Name};
+use crate::compute::Compute;
+use crate::compute::answer::{Answer, Piece, Problem};
+use crate::compute::pool::Work;
+use crate::compute::prepared::CallCommand;
+use crate::compute::tags::{Effect, Tags, Waiter};
+use crate::compute::traverse::TraversePlan;
+
+impl Association {
+    /// Starts a traversal: here, if all of it is in memory.
+    pub(super) fn traverse(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        send_len: u32,
+        request: FunctionRequest,
+    ) -> Vec<Effect<Name>> {
+        let plan = match TraversePlan::new(self, request) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
+        self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
+        if let Some((result, trailer)) = plan.run_now(&self.compute, started) {
+            effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, result, trailer)));
+            return effects;
+        }
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let (result, trailer) = plan.run_waiting(&me, &plan.request.args, started + plan.deadline());
+            me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
+        });
+        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
+            let told = "this host has too many calls waiting for an engine";
+            self.ended(Instant::now(), tag, crate::compute::trailer::simple(Outcome::Refused, told));
+        }
+        effects
+    }
+
+    pub(super) fn prepare_traversal(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        request: FunctionRequest,
+    ) -> Vec<Effect<Name>> {
+        let plan = match TraversePlan::new(self, request) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let made = plan.compile(&me.compute);
+            let kept = made.map(|()| me.keep(Kept::Traverse(Arc::new(plan))));
+            me.with_tags(&mut Answers::default(), |tags| match kept {
+                Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
+                Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
+                Err(error) => {
+                    tags.refused(tag, waiter, Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string()));
+                }
+            });
+        });
+        self.submit_or_refuse(tag, waiter, run)
+    }
+
+    /// A Function Call of a traversal.
+    pub(super) fn call_traversal(
+        self: &Arc<Self>,
+        name: Name,
+        command: CallCommand,
+        plan: Arc<TraversePlan>,
+        here: &mut Answers,
+    ) {
+        if let Err(problem) = plan.check(&self.compute) {
+            return self.answer(name, problem.into(), here);
+        }
+        if let Some(answer) = plan.call_here(&self.compute, &command) {
+            return self.answer(name, answer, here);
+        }
+        let (class, memory) = (plan.request.class, plan.memory());
+        let work = move |me: &Arc<Self>, queued: Instant| {
+            let deadline = queued + command.timeout.min(plan.deadline());
+            plan.run_waiting(me, &command.args(&plan.request.args), deadline)
+        };
+        self.call_on_thread(name, &command, class, memory, work, here);
+    }
+}
+
+/// A traversal has ended.
+fn traversed(
+    tags: &mut Tags<Name>,
+    compute: &Compute,
+    plan: &TraversePlan,
+    tag: u64,
+    result: Vec<u8>,
+    mut trailer: Trailer,
+) {
+    trailer.result_len = result.len() as u64;
+    compute.statistics.ended(&trailer, plan.request.pind, 0);
+    if !result.is_empty() {
+        tags.produced(tag, Piece::of(result));
+    }
+    tags.ended(Instant::now(), tag, trailer);
+}
