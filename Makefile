@@ -1,13 +1,13 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint guest fuzz bench clean
+.PHONY: help setup demo test lint llvm guest fuzz bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
-	@scripts/setup --for test --for demo --for bench --for guest
+	@scripts/setup --for test --for llvm --for demo --for bench --for guest
 
 demo: ## Build diskside, fetch real data and run the shipped functions over it
 	@scripts/demo
@@ -17,6 +17,9 @@ test: ## Run the whole quick suite: style, lints, tests, licences, whole-system 
 
 lint: ## Run the part of the suite that runs no code: format, style, clippy, docs, licences
 	@scripts/test --lint
+
+llvm: ## Build the LLVM tier's compiler and run the tests that need it
+	@scripts/test-llvm
 
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run

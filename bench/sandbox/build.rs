@@ -12,13 +12,15 @@ use std::process::Command;
 struct Workload(&'static str, &'static str, &'static str, &'static str);
 
 /// `grep_find` searches with a helper, and is held against the plain loop outside.
-const WORKLOADS: [Workload; 8] = [
+const WORKLOADS: [Workload; 10] = [
     Workload("stats64", "functions/stats64.bpf.c", "stats64", "stats64"),
     Workload("stats32", "functions/stats32.bpf.c", "stats32", "stats32"),
     Workload("knn", "functions/knn.bpf.c", "knn", "knn"),
     Workload("grep", "functions/grep.bpf.c", "grep_scalar", "grep_scalar"),
     Workload("bitmap", "functions/bitmap.bpf.c", "bitmap", "bitmap"),
     Workload("grep_find", "functions/grep.bpf.c", "grep_count", "grep_scalar"),
+    Workload("filter", "bench/sandbox/programs/filter.bpf.c", "filter", "filter"),
+    Workload("aggregate", "bench/sandbox/programs/aggregate.bpf.c", "aggregate", "aggregate"),
     Workload("empty", "bench/sandbox/programs/empty.bpf.c", "empty", "empty"),
     Workload("node_search", "bench/sandbox/programs/node_search.bpf.c", "node_search", "node_search"),
 ];

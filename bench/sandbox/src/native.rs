@@ -37,6 +37,8 @@ natives! {
     "grep" native_grep_scalar native_grep_vector,
     "bitmap" native_bitmap_scalar native_bitmap_vector,
     "grep_find" native_grep_find_scalar native_grep_find_vector,
+    "filter" native_filter_scalar native_filter_vector,
+    "aggregate" native_aggregate_scalar native_aggregate_vector,
     "empty" native_empty_scalar native_empty_vector,
     "node_search" native_node_search_scalar native_node_search_vector,
 }

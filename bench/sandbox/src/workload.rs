@@ -1,4 +1,5 @@
-//! The workloads: lambda-IO's five, a search by helper, and two for the cost of a call.
+//! The workloads: lambda-IO's five, a search by helper, a filter, an aggregate, and two for the cost of a
+//! call.
 
 use diskside_bench_runner::Task;
 
@@ -67,6 +68,22 @@ pub const SCANS: &[Workload] = &[
         about: "grep by the helper ds_find, against native code's loop",
         size_least: 64 << 10,
         make: grep,
+    },
+    Workload {
+        name: "filter",
+        about: "which 32-bit numbers lie between two others, as a bitmap",
+        size_least: 64 << 10,
+        make: |size| Data {
+            input: noise(size),
+            args: [1u32 << 30, 3 << 30].iter().flat_map(|n| n.to_le_bytes()).collect(),
+            out_cap: size / 32,
+        },
+    },
+    Workload {
+        name: "aggregate",
+        about: "count and sum for each of 256 groups",
+        size_least: 64 << 10,
+        make: |size| Data { input: noise(size), args: Vec::new(), out_cap: 4096 },
     },
 ];
 

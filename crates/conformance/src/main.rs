@@ -45,6 +45,8 @@ enum TierName {
     Interp,
     /// The Cranelift compiler
     Cranelift,
+    /// LLVM, by the program diskside-llvm
+    Llvm,
 }
 
 fn main() -> ExitCode {
@@ -86,6 +88,7 @@ fn answer(cli: &Cli) -> Result<u64, String> {
         tier: match cli.tier {
             TierName::Interp => Tier::Interpreter,
             TierName::Cranelift => Tier::Cranelift,
+            TierName::Llvm => Tier::Llvm,
         },
         debug: cli.debug,
     };

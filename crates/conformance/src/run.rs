@@ -79,7 +79,13 @@ impl Request {
                     .map(|code| Arc::new(code) as Arc<dyn Code>)
                     .map_err(|e| e.to_string())
             }
-            Tier::Llvm => Err("the LLVM tier is not part of this plug-in".to_owned()),
+            Tier::Llvm => {
+                let compiler = diskside_sbpf_llvm::Compiler::find()
+                    .ok_or("the LLVM tier's compiler is not here: put diskside-llvm beside this program")?;
+                diskside_sbpf_llvm::compile(program.optimised(), &compiler)
+                    .map(|compiled| Arc::new(compiled.code) as Arc<dyn Code>)
+                    .map_err(|e| e.to_string())
+            }
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | [`target`] | serving volumes over NVMe/TCP |
 //! | [`traverse`] | chains of dependent reads, step by step |
 //! | [`sandbox`] | the sandbox itself: images, the verifier, the checked IR |
+//! | [`llvm`] | the tier that compiles with vectors, and what it says of loops |
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,7 @@ pub use diskside_engine::{
 pub use diskside_host as host;
 pub use diskside_io as io;
 pub use diskside_sbpf as sandbox;
+pub use diskside_sbpf_llvm as llvm;
 pub use diskside_target as target;
 pub use library::{ResolveError, resolve};
 

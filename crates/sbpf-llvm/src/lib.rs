@@ -11,6 +11,7 @@
 mod compiler;
 mod emit;
 mod link;
+pub mod remarks;
 pub mod wire;
 
 pub use compiler::{ChildError, Compiler, PROGRAM, VARIABLE};
@@ -55,8 +56,7 @@ pub struct Compiled {
     pub code: CompiledModule,
     /// The object that it came from: see [`CompiledModule::from_object`].
     pub object: Vec<u8>,
-    /// What LLVM's optimiser said, a line each: `program:LINE:1: message`, where the line is the
-    /// instruction slot plus one.
+    /// What LLVM's optimiser said, a line each; [`remarks::outcomes`] understands it.
     pub remarks: String,
 }
 

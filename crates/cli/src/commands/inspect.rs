@@ -5,11 +5,14 @@ use super::{load_image, parse_kind};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
-use diskside::sandbox::activation::Program;
+use diskside::llvm::remarks::{self, Outcome};
+use diskside::llvm::{Compiler, PROGRAM, VARIABLE, compile};
+use diskside::sandbox::activation::{Program, Tier};
 use diskside::sandbox::disasm;
 use diskside::sandbox::image::{Image, Kind};
 use diskside::sandbox::ir::LoopReport;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Arguments of `inspect`.
@@ -26,18 +29,32 @@ pub(crate) struct Inspect {
     /// Show the checked IR after checks were hoisted
     #[arg(long)]
     ir: bool,
+    /// Compile in this tier too, and say what became of each loop: llvm
+    #[arg(long, value_parser = parse_tier)]
+    tier: Option<Tier>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
+
+/// What LLVM made of the loops of each program, by their first instruction.
+type Outcomes = BTreeMap<u32, Outcome>;
 
 impl Inspect {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let image = load_image(&self.object, self.kind)?;
         let helpers = Arc::new(diskside::helpers());
         let programs: Vec<_> = (0..image.programs.len()).map(|i| Program::new(&image, i, &helpers)).collect();
+        let said: Vec<Option<Outcomes>> = programs
+            .iter()
+            .map(|p| self.tier.and(p.as_ref().ok()).map(said_by_llvm).transpose())
+            .collect::<Result<_, _>>()?;
         if self.json {
-            let list: Vec<_> = programs.iter().enumerate().map(|(i, p)| document(&image, i, p.as_ref().ok())).collect();
+            let list: Vec<_> = programs
+                .iter()
+                .enumerate()
+                .map(|(i, p)| document(&image, i, p.as_ref().ok(), said[i].as_ref()))
+                .collect();
             let imports: Vec<_> = image.imports.iter().map(|i| json!({ "name": i.name, "weak": i.weak })).collect();
             return Ok(output::print_json(json!({ "object": self.object, "programs": list, "helpers": imports }))?);
         }
@@ -46,7 +63,7 @@ impl Inspect {
             println!("\n{}", image.programs[i].section);
             match program {
                 Ok(program) => {
-                    print!("{}", loops(&image, program));
+                    print!("{}", loops(&image, program, said[i].as_ref()));
                     if self.ir {
                         print!("{}", program.optimised());
                     }
@@ -89,7 +106,7 @@ fn effects_text(program: &Program) -> String {
 }
 
 /// Loop by loop: whether checks were hoisted, and if not, why.
-fn loops(image: &Image, program: &Program) -> String {
+fn loops(image: &Image, program: &Program, said: Option<&Outcomes>) -> String {
     let all: Vec<&LoopReport> = program.optimised().functions.iter().flat_map(|f| &f.loops).collect();
     if all.is_empty() {
         return "  no loops\n".into();
@@ -104,11 +121,54 @@ fn loops(image: &Image, program: &Program) -> String {
         };
         text += &format!("  loop at instruction {}{place}: {what}\n", l.insn);
         l.why.iter().for_each(|w| text += &format!("    {w}\n"));
+        if let Some(said) = said {
+            text += &vectors(l, said.get(&l.insn));
+        }
     }
     text
 }
 
-fn document(image: &Image, index: usize, program: Option<&Program>) -> serde_json::Value {
+/// Compiles with LLVM, for what it says of loops.
+fn said_by_llvm(program: &Program) -> Result<Outcomes, Failure> {
+    let compiler = Compiler::find().ok_or_else(|| {
+        Failure::Environment(format!("{PROGRAM} is not here: put it beside diskside, or name it in {VARIABLE}"))
+    })?;
+    let compiled = compile(program.optimised(), &compiler)
+        .map_err(|e| Failure::Load(format!("{}: {e}", program.entry().section)))?;
+    Ok(remarks::outcomes(&compiled.remarks))
+}
+
+/// Whether a loop takes several trips at once; if not, why, and what to write instead.
+fn vectors(l: &LoopReport, outcome: Option<&Outcome>) -> String {
+    match outcome {
+        Some(Outcome::Vectorised { width, interleaved }) => {
+            format!("    vectorised: {width} elements at once, {interleaved} times in flight\n")
+        }
+        _ if l.accesses > 0 && !l.hoisted => {
+            "    not vectorised: accesses that are checked one by one stand in the way\n".into()
+        }
+        Some(Outcome::Scalar { reasons }) => {
+            let mut text = String::new();
+            for reason in reasons {
+                text += &format!("    not vectorised: {reason}\n");
+                if let Some(advice) = remarks::advice(reason) {
+                    text += &format!("      instead: {advice}\n");
+                }
+            }
+            text
+        }
+        None => "    not vectorised: unrolled, folded, or around another loop\n".into(),
+    }
+}
+
+fn parse_tier(text: &str) -> Result<Tier, String> {
+    match text {
+        "llvm" => Ok(Tier::Llvm),
+        _ => Err("the tier that says more of loops is llvm".into()),
+    }
+}
+
+fn document(image: &Image, index: usize, program: Option<&Program>, said: Option<&Outcomes>) -> serde_json::Value {
     let entry = &image.programs[index];
     let f = &image.functions[entry.function];
     let mut document = json!({
@@ -121,10 +181,21 @@ fn document(image: &Image, index: usize, program: Option<&Program>) -> serde_jso
         document["effects"] = json!(effect_names(p.verified().effects));
         document["stack_bytes"] = json!(p.verified().stack_len);
         let one = |l: &LoopReport| {
-            json!({
+            let mut one = json!({
                 "insn": l.insn, "accesses": l.accesses, "unchecked": l.unchecked, "hoisted": l.hoisted, "why": l.why,
                 "line": image.line_of(l.insn as usize).map(|s| s.line),
-            })
+            });
+            match said.map(|said| said.get(&l.insn)) {
+                None => {}
+                Some(Some(Outcome::Vectorised { width, interleaved })) => {
+                    one["llvm"] = json!({ "vectorised": true, "width": width, "interleaved": interleaved });
+                }
+                Some(Some(Outcome::Scalar { reasons })) => {
+                    one["llvm"] = json!({ "vectorised": false, "reasons": reasons });
+                }
+                Some(None) => one["llvm"] = json!({ "vectorised": false, "reasons": [] }),
+            }
+            one
         };
         document["loops"] = p.optimised().functions.iter().flat_map(|f| &f.loops).map(one).collect();
     }

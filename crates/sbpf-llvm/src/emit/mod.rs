@@ -19,6 +19,7 @@ mod float;
 mod memory;
 mod narrow;
 
+use crate::remarks::{RARE_COLUMN, USUAL_COLUMN};
 use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::ir::{Block, BlockId, Check, Func, Module, Op, Term, Value, Var};
 use diskside_sbpf::machine::{Machine, SLICE_EDGES, Status};
@@ -161,8 +162,8 @@ struct FunctionEmitter<'a> {
     out: &'a mut String,
     metadata: &'a mut Metadata,
     subprogram: u32,
-    /// Locations by instruction slot.
-    locations: BTreeMap<u32, u32>,
+    /// Locations by instruction slot and column.
+    locations: BTreeMap<(u32, u32), u32>,
     next: u32,
     insn: u32,
     /// Which variables hold 32 bits at most, here.
@@ -453,11 +454,13 @@ impl<'a> FunctionEmitter<'a> {
         let _ = writeln!(self.out, "  {body}, !dbg !{location}");
     }
 
+    /// Slot and column tell loops apart in what the optimiser says: see [`crate::remarks`].
     fn location(&mut self) -> u32 {
         let (insn, scope) = (self.insn, self.subprogram);
+        let column = if self.block.cold { RARE_COLUMN } else { USUAL_COLUMN };
         let metadata = &mut *self.metadata;
-        *self.locations.entry(insn).or_insert_with(|| {
-            metadata.node(format_args!("!DILocation(line: {}, column: 1, scope: !{scope})", insn + 1))
+        *self.locations.entry((insn, column)).or_insert_with(|| {
+            metadata.node(format_args!("!DILocation(line: {}, column: {column}, scope: !{scope})", insn + 1))
         })
     }
 }
