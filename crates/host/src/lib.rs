@@ -54,5 +54,6 @@ pub use job::{Command, CommandData, CommandFailure, CommandOutcome};
 pub use options::{ConnectOptions, host_identity};
 pub use route::{Peer, Stream, StreamRead, StreamWrite, Transport};
 pub use stats::Stats;
+pub use task::drive;
 pub use url::{DISCOVERY_PORT_DEFAULT, PORT_DEFAULT, Url, UrlError};
 pub use volume::Volume;

@@ -10,7 +10,7 @@ use diskside_io::request::{Lost, Promise, RequestFuture, promise};
 
 /// Starts a future at once and goes on with it in whichever thread completes what it waits for: mostly a
 /// queue's. So it must neither sleep nor compute for long. It goes on if its outcome is given up.
-pub(crate) fn drive<T, F>(future: F) -> RequestFuture<T>
+pub fn drive<T, F>(future: F) -> RequestFuture<T>
 where
     T: Lost + Send + 'static,
     F: Future<Output = T> + Send + 'static,

@@ -34,6 +34,7 @@ pub(crate) struct VolumeState {
     block_len: u32,
     blocks: AtomicU64,
     uuid: Option<[u8; 16]>,
+    deallocate_zeroes: bool,
     read_only: AtomicBool,
     /// The namespace went away, or became another one.
     gone: AtomicBool,
@@ -87,6 +88,11 @@ impl Volume {
         self.state.read_only.load(Ordering::Relaxed)
     }
 
+    /// Whether deallocated blocks are known to read as zeroes.
+    pub fn deallocate_zeroes(&self) -> bool {
+        self.state.deallocate_zeroes
+    }
+
     /// The namespace's UUID, if it has one.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.state.uuid
@@ -133,6 +139,7 @@ impl VolumeState {
             block_len: info.block_len,
             blocks: AtomicU64::new(info.blocks),
             uuid: info.uuid,
+            deallocate_zeroes: info.deallocate_zeroes,
             read_only: AtomicBool::new(info.read_only),
             gone: AtomicBool::new(false),
             acknowledged: AtomicU64::new(0),
