@@ -22,6 +22,8 @@ use diskside_sys::loopdev::{LoopDevice, LoopOptions};
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{UnmountFlags, unmount};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use file::VolumeFile;
 
@@ -129,6 +131,27 @@ impl Attached {
         let result = self.session.join();
         let _ = fs::remove_dir(&self.directory);
         result.map_err(failed("serving the volume's file"))
+    }
+
+    /// From now on SIGINT and SIGTERM take the device away, as soon as nobody uses it; `waits` hears once who does.
+    ///
+    /// # Errors
+    /// Signals cannot be heard.
+    pub fn detach_on_signal(&self, waits: impl Fn(&AttachError) + Send + 'static) -> Result<(), AttachError> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed("listening for signals"))?;
+        let device = self.device.clone();
+        // Ends with the process.
+        std::thread::spawn(move || {
+            let Some(_) = signals.forever().next() else { return };
+            let mut told = false;
+            while let Err(error @ AttachError::InUse { .. }) = detach(&device) {
+                if !std::mem::replace(&mut told, true) {
+                    waits(&error);
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        Ok(())
     }
 
     /// Takes the device away.

@@ -1,5 +1,6 @@
 //! One module a subcommand.
 
+pub(crate) mod attach;
 pub(crate) mod cp;
 pub(crate) mod discover;
 pub(crate) mod explain;

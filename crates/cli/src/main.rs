@@ -58,6 +58,10 @@ enum Command {
     Info(commands::info::Info),
     /// Copy between files and volumes.
     Cp(commands::cp::Cp),
+    /// Show a volume as a block device of this machine (root).
+    Attach(commands::attach::Attach),
+    /// Take an attached block device away (root).
+    Detach(commands::attach::Detach),
     /// Time reads of one block of a volume.
     Ping(commands::ping::Ping),
     /// Print completions for a shell.
@@ -80,6 +84,8 @@ fn main() -> ExitCode {
         Command::Discover(c) => c.execute(),
         Command::Info(c) => c.execute(),
         Command::Cp(c) => c.execute(),
+        Command::Attach(c) => c.execute(),
+        Command::Detach(c) => c.execute(),
         Command::Ping(c) => c.execute(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "diskside", &mut std::io::stdout());

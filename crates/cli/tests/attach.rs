@@ -1,0 +1,85 @@
+//! `diskside attach` and `detach` as processes, one of which is killed. Needs root.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const NQN: &str = "nqn.2026-11.org.example:attach";
+
+/// A process that says a line and stays.
+struct Process(Child);
+
+impl Process {
+    fn start(args: &[&str]) -> (Self, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        let mut child = command.args(args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says a line");
+        (Self(child), line.trim_end().to_owned())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn detach(device: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_diskside")).args(["detach", device]).output().expect("it runs")
+}
+
+#[test]
+fn a_device_goes_in_good_order_and_after_a_crash() {
+    let usable = ["/dev/fuse", "/dev/loop-control"].into_iter().all(|path| Path::new(path).exists());
+    if !rustix::process::geteuid().is_root() || !usable {
+        eprintln!("NOT TESTED: attaching needs root, FUSE and loop devices");
+        return;
+    }
+    let (_server, line) =
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:16MiB"]);
+    let url = line.split_once(" at ").expect("a URL").1.to_owned();
+
+    // Killed: what was flushed is at the volume, the device fails, and can be taken away.
+    let (mut attached, line) = Process::start(&["attach", &url]);
+    let device = line.split_once(" is ").expect("a device").1.to_owned();
+    assert!(device.starts_with("/dev/loop"), "{line}");
+    let disk = fs::OpenOptions::new().read(true).write(true).open(&device).expect("open");
+    disk.write_all_at(&[0x77; 1 << 20], 1 << 20).expect("written");
+    disk.sync_all().expect("durable");
+    attached.signal(Signal::KILL);
+    attached.0.wait().expect("our child");
+    disk.write_all_at(&[0x78; 4096], 0).and_then(|()| disk.sync_all()).expect_err("nobody is there");
+    drop(disk);
+    let output = detach(&device);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    // Detached by another process: the one that serves ends well.
+    let (mut attached, line) = Process::start(&["attach", &url, "--read-only"]);
+    let device = line.split_once(" is ").expect("a device").1.to_owned();
+    let disk = fs::File::open(&device).expect("open");
+    let mut bytes = vec![0; 1 << 20];
+    disk.read_exact_at(&mut bytes, 1 << 20).expect("read");
+    assert!(bytes.iter().all(|byte| *byte == 0x77), "what was flushed before the crash is there");
+    drop(disk);
+    assert!(detach(&device).status.success());
+    assert!(attached.0.wait().expect("our child").success());
+
+    // Interrupted.
+    let (mut attached, _) = Process::start(&["attach", &url]);
+    attached.signal(Signal::TERM);
+    assert!(attached.0.wait().expect("our child").success());
+
+    let output = detach("/dev/null");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/null shows no attached volume"));
+}
