@@ -69,6 +69,48 @@ volume() {
     fail "no block device for namespace $1"
 }
 
+# generic NSID: the generic device of a namespace, which need not be a volume.
+generic() {
+    local tries=0 name
+    while [ $tries -lt 50 ]; do
+        for name in /dev/ng*n*; do
+            [ -c "$name" ] && [ "$(nvme get-ns-id "$name" 2>/dev/null | sed 's/.*namespace-id://')" = "$1" ] &&
+                echo "$name" && return
+        done
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    fail "no generic device for namespace $1"
+}
+
+# result: what the command that `expect` ran gave back (dword 0 of its completion).
+result() {
+    echo $((0x$(sed -n 's/.*result: *0x//p' /tmp/said)))
+}
+
+# le BYTES NUMBER: a number as bytes, little endian.
+le() {
+    local count=$1 number=$2
+    while [ "$count" -gt 0 ]; do
+        printf "\\$(printf %03o $((number & 255)))"
+        number=$((number >> 8))
+        count=$((count - 1))
+    done
+}
+
+# hex: standard input as hex digits.
+hex() {
+    od -An -v -tx1 | tr -d ' \n'
+}
+
+# memory_range NSID START LEN: a Memory Range Descriptor.
+memory_range() {
+    le 4 "$1"
+    le 4 "$3"
+    le 8 "$2"
+    head -c 16 /dev/zero
+}
+
 disconnect() {
     nvme disconnect -n "$NQN" >/dev/null || fail "nvme disconnect"
 }
