@@ -98,7 +98,9 @@ fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
     let mut flags = settings::builder();
     let debug = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
-        ("opt_level", "speed"),
+        // What its optimiser would find, ours has found; and it defers arithmetic to the end of a block,
+        // where so many loaded values wait that the hottest loops spill.
+        ("opt_level", "none"),
         ("regalloc_algorithm", "backtracking"),
         ("enable_verifier", debug),
         ("unwind_info", "false"),

@@ -163,6 +163,9 @@ impl Limits {
 
 const MAPPINGS_MAX: usize = 8;
 
+/// What an activation maps once; a call maps the rest.
+const OWN_REGIONS: [RegionId; 4] = [RegionId::STACK, RegionId::RODATA, RegionId::DATA, RegionId::HEAP];
+
 /// Memory that a call may touch, borrowed for the call.
 #[derive(Debug)]
 pub struct Mappings<'a> {
@@ -229,8 +232,8 @@ impl<'a> Mappings<'a> {
     /// Maps bytes that the program may read.
     ///
     /// # Panics
-    /// If there are more than [`Self::MAX`] mappings or the slice is longer than a region: the
-    /// caller decides both.
+    /// If there are more than [`Self::MAX`] mappings, the slice is longer than a region, or the region is
+    /// an activation's own (stack, constants, globals, heap): the caller decides all three.
     #[must_use]
     #[inline]
     pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
@@ -259,6 +262,7 @@ impl<'a> Mappings<'a> {
     fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
         check_len(&entry);
         assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
+        assert!(!OWN_REGIONS.contains(&region), "an activation maps its {region} itself");
         self.entries[self.len] = (region, entry);
         self.len += 1;
         self
@@ -313,6 +317,11 @@ pub struct Activation {
     machine: Box<Machine>,
     stack: AlignedBytes,
     data: AlignedBytes,
+    /// The end of the first frame.
+    fp: u64,
+    /// Bytes that the context region must have.
+    context_len: u64,
+    uses_state: bool,
 }
 
 impl Activation {
@@ -327,7 +336,18 @@ impl Activation {
         );
         let stack = AlignedBytes::zeroed(program.plain.stack_len as usize);
         let data = AlignedBytes::from(&program.image().data[..]);
-        Self { program: Arc::clone(program), code, machine: Box::new(machine), stack, data }
+        let mut this = Self {
+            program: Arc::clone(program),
+            code,
+            machine: Box::new(machine),
+            stack,
+            data,
+            fp: RegionId::STACK.base() + program.plain.functions[0].frame_len,
+            context_len: u64::from(program.contract().context_len),
+            uses_state: program.verified.effects.uses_state,
+        };
+        this.map_own();
+        this
     }
 
     /// The program.
@@ -383,17 +403,17 @@ impl Activation {
     pub fn reset(&mut self) {
         self.data.as_mut_slice()[..self.program.image().data.len()].copy_from_slice(&self.program.image().data);
         self.machine.heap.clear();
+        self.map_own();
     }
 
-    /// Maps all memory and sets the limits; gives the end of the first frame.
+    /// Maps what was borrowed and sets the limits; gives the end of the first frame.
+    #[inline]
     fn prepare(&mut self, mappings: &Mappings<'_>, limits: &Limits) -> u64 {
-        self.map_own();
-        let verified = &self.program.verified;
-        let context_len = u64::from(self.program.contract().context_len);
+        let context_len = self.context_len;
         let machine = &mut *self.machine;
         for (region, entry) in mappings.iter() {
             // What the verifier found is made to hold: without the effect there is no state.
-            if *region != RegionId::STATE || verified.effects.uses_state {
+            if *region != RegionId::STATE || self.uses_state {
                 machine.regions[usize::from(region.0)] = *entry;
             }
         }
@@ -405,11 +425,14 @@ impl Activation {
         machine.slice = limits.budget.min(SLICE_EDGES as u64) as i64;
         machine.budget = limits.budget - machine.slice as u64;
         machine.deadline = limits.deadline;
-        machine.cancel.clone_from(&limits.cancel);
-        RegionId::STACK.base() + self.program.plain.functions[0].frame_len
+        if machine.cancel.is_some() || limits.cancel.is_some() {
+            machine.cancel.clone_from(&limits.cancel);
+        }
+        self.fp
     }
 
     /// Unmaps what was borrowed, and tells how the call ended.
+    #[inline]
     fn finish(&mut self, mappings: &Mappings<'_>, status: Status, value: u64) -> Result<Returned, Stopped> {
         let machine = &mut *self.machine;
         for (region, _) in mappings.iter() {

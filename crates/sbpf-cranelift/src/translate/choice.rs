@@ -1,14 +1,18 @@
 //! Branches around a few cheap operations become selections.
 //!
-//! eBPF has no conditional move, so that `if (v > max) max = v` is a branch. What such a branch does
-//! depends on data and is often mispredicted; a selection costs the same every time.
+//! eBPF has no conditional move, so that each choice is a branch. What such a branch does depends on
+//! data and is often mispredicted; a selection costs the same every time.
+//!
+//! A maximum (or minimum) that is kept over a loop stays a branch: it rarely finds a new one, so the
+//! branch is foreseen, where a selection would make each trip wait for the one before.
 
 use super::{Result, Translator, comparison, type_of};
-use crate::liveness::Form;
+use crate::layout::Loops;
+use crate::liveness::{Form, Liveness};
 use cranelift_codegen::ir::condcodes::CondCode;
 use cranelift_codegen::ir::{self as clif, InstBuilder, Opcode, ValueDef, types};
 use diskside_sbpf::insn::{AluOp, Cond, Width};
-use diskside_sbpf::ir::{BinOp, BlockId, Func, Op, Term, Value, Var};
+use diskside_sbpf::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
 
 /// Most operations in one way of a branch.
 const OPS_MAX: usize = 3;
@@ -30,7 +34,7 @@ impl Choice {
 }
 
 /// For each block, whether its end becomes a choice.
-pub(super) fn choices(func: &Func) -> Vec<Option<Choice>> {
+pub(super) fn choices(func: &Func, loops: &Loops, liveness: &Liveness) -> Vec<Option<Choice>> {
     let mut arrivals = vec![0usize; func.blocks.len()];
     for s in func.blocks.iter().flat_map(|b| b.term.successors()) {
         arrivals[s.0 as usize] += 1;
@@ -57,7 +61,23 @@ pub(super) fn choices(func: &Func) -> Vec<Option<Choice>> {
         };
         Some(Choice { then, otherwise, join })
     };
-    func.blocks.iter().map(|b| choice(b.term)).collect()
+    let is_kept_extreme = |block: usize, choice: &Choice| {
+        let Term::Branch { cond, lhs, rhs: Value::Var(rhs), .. } = func.blocks[block].term else {
+            return false;
+        };
+        let takes_one = |b: BlockId| {
+            matches!(func.blocks[b.0 as usize].ops[..],
+                [(Op::Mov { src: Value::Var(v), .. }, _)] if v == lhs || v == rhs)
+        };
+        let ordered = !matches!(cond, Cond::Eq | Cond::Ne | Cond::Set);
+        loops.innermost[block].is_some_and(|header| {
+            let at_header = liveness.live_in(BlockId(header as u32));
+            let comes_in = |v: Var| at_header[usize::from(v.0)] != Form::Dead;
+            ordered && comes_in(lhs) != comes_in(rhs) && choice.ways().all(takes_one)
+        })
+    };
+    let chosen = |(i, b): (usize, &Block)| choice(b.term).filter(|c| !is_kept_extreme(i, c));
+    func.blocks.iter().enumerate().map(chosen).collect()
 }
 
 fn is_cheap(op: &Op) -> bool {

@@ -34,6 +34,8 @@ pub(crate) fn translate(
 ) {
     out.signature = native_signature();
     let liveness = Liveness::new(func);
+    let loops = Loops::new(func);
+    let choices = choices(func, &loops, &liveness);
     let mut b = FunctionBuilder::new(out, context);
     let entry = b.create_block();
     b.append_block_params_for_function_params(entry);
@@ -58,8 +60,8 @@ pub(crate) fn translate(
         liveness,
         in_loop: None,
         cold: false,
-        loops: Loops::new(func),
-        choices: choices(func),
+        loops,
+        choices,
         before: State::new(),
         after: State::new(),
         b,
