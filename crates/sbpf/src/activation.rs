@@ -166,10 +166,22 @@ const MAPPINGS_MAX: usize = 8;
 /// What an activation maps once; a call maps the rest.
 const OWN_REGIONS: [RegionId; 4] = [RegionId::STACK, RegionId::RODATA, RegionId::DATA, RegionId::HEAP];
 
+/// A [`RegionEntry`] to be. Of other fields and without padding, so that no two are copied by one larger
+/// load: a processor gives back at once what it has just written only to loads of its size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Borrowed {
+    base: *mut u8,
+    /// What of the length is for writing: all bits or none.
+    write_mask: u64,
+    len: u64,
+}
+
 /// Memory that a call may touch, borrowed for the call.
 #[derive(Debug)]
 pub struct Mappings<'a> {
-    entries: [(RegionId, RegionEntry); MAPPINGS_MAX],
+    regions: [RegionId; MAPPINGS_MAX],
+    borrowed: [Borrowed; MAPPINGS_MAX],
     len: usize,
     ranges: &'a [(RegionId, RegionEntry)],
     borrow: PhantomData<&'a mut [u8]>,
@@ -208,7 +220,8 @@ impl Default for Mappings<'_> {
     #[inline]
     fn default() -> Self {
         Self {
-            entries: [(RegionId::NULL, RegionEntry::UNMAPPED); MAPPINGS_MAX],
+            regions: [RegionId::NULL; MAPPINGS_MAX],
+            borrowed: [Borrowed { base: std::ptr::null_mut(), write_mask: 0, len: 0 }; MAPPINGS_MAX],
             len: 0,
             ranges: &[],
             borrow: PhantomData,
@@ -237,7 +250,7 @@ impl<'a> Mappings<'a> {
     #[must_use]
     #[inline]
     pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
-        self.push(region, RegionEntry { base: bytes.as_ptr().cast_mut(), len: bytes.len() as u64, write_len: 0 })
+        self.push(region, Borrowed { base: bytes.as_ptr().cast_mut(), write_mask: 0, len: bytes.len() as u64 })
     }
 
     /// Maps bytes that the program may read and write.
@@ -247,7 +260,8 @@ impl<'a> Mappings<'a> {
     #[must_use]
     #[inline]
     pub fn writable(self, region: RegionId, bytes: &'a mut [u8]) -> Self {
-        self.push(region, writable_entry(bytes))
+        let entry = writable_entry(bytes);
+        self.push(region, Borrowed { base: entry.base, write_mask: u64::MAX, len: entry.len })
     }
 
     /// Maps memory ranges besides.
@@ -259,17 +273,21 @@ impl<'a> Mappings<'a> {
 
     // Inlined, or each link of the chain would copy the whole.
     #[inline]
-    fn push(mut self, region: RegionId, entry: RegionEntry) -> Self {
-        check_len(&entry);
+    fn push(mut self, region: RegionId, borrowed: Borrowed) -> Self {
+        check_len(borrowed.len);
         assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
         assert!(!OWN_REGIONS.contains(&region), "an activation maps its {region} itself");
-        self.entries[self.len] = (region, entry);
+        self.regions[self.len] = region;
+        self.borrowed[self.len] = borrowed;
         self.len += 1;
         self
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RegionId, RegionEntry)> {
-        self.entries[..self.len].iter().chain(self.ranges)
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionId, RegionEntry)> {
+        let entry = |b: &Borrowed| RegionEntry { base: b.base, len: b.len, write_len: b.len & b.write_mask };
+        let own = self.regions[..self.len].iter().zip(&self.borrowed);
+        own.map(move |(region, b)| (*region, entry(b))).chain(self.ranges.iter().copied())
     }
 }
 
@@ -282,13 +300,13 @@ fn writable_entry(bytes: &mut [u8]) -> RegionEntry {
     );
     let len = bytes.len() as u64;
     let entry = RegionEntry { base: bytes.as_mut_ptr(), len, write_len: len };
-    check_len(&entry);
+    check_len(entry.len);
     entry
 }
 
 #[inline]
-fn check_len(entry: &RegionEntry) {
-    assert!(entry.len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
+fn check_len(len: u64) {
+    assert!(len <= REGION_LEN_MAX, "a region is at most {REGION_LEN_MAX} bytes long");
 }
 
 /// How a call ended well.
@@ -411,12 +429,12 @@ impl Activation {
     fn prepare(&mut self, mappings: &Mappings<'_>, limits: &Limits) -> u64 {
         let context_len = self.context_len;
         let machine = &mut *self.machine;
-        for (region, entry) in mappings.iter() {
+        mappings.iter().for_each(|(region, entry)| {
             // What the verifier found is made to hold: without the effect there is no state.
-            if *region != RegionId::STATE || self.uses_state {
-                machine.regions[usize::from(region.0)] = *entry;
+            if region != RegionId::STATE || self.uses_state {
+                machine.regions[usize::from(region.0)] = entry;
             }
-        }
+        });
         assert!(
             machine.regions[usize::from(RegionId::CONTEXT.0)].len >= context_len,
             "this kind of program has a context of {context_len} bytes, which must be mapped"
@@ -435,9 +453,7 @@ impl Activation {
     #[inline]
     fn finish(&mut self, mappings: &Mappings<'_>, status: Status, value: u64) -> Result<Returned, Stopped> {
         let machine = &mut *self.machine;
-        for (region, _) in mappings.iter() {
-            machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED;
-        }
+        mappings.iter().for_each(|(region, _)| machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED);
         let edges_left = machine.edges_left();
         match status {
             Status::Returned => Ok(Returned { value, edges_left }),

@@ -153,6 +153,26 @@ pub enum Cond {
     SLe,
 }
 
+impl Cond {
+    /// What holds when this does not; `Set` has no such condition.
+    #[must_use]
+    pub const fn negated(self) -> Option<Self> {
+        Some(match self {
+            Self::Eq => Self::Ne,
+            Self::Ne => Self::Eq,
+            Self::Gt => Self::Le,
+            Self::Ge => Self::Lt,
+            Self::Lt => Self::Ge,
+            Self::Le => Self::Gt,
+            Self::SGt => Self::SLe,
+            Self::SGe => Self::SLt,
+            Self::SLt => Self::SGe,
+            Self::SLe => Self::SGt,
+            Self::Set => return None,
+        })
+    }
+}
+
 /// Atomic operation (RFC 9669 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOp {

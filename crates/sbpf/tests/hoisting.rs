@@ -160,3 +160,30 @@ fn a_test_of_what_was_read_stays_in_every_trip() {
     assert_eq!(tests_in_fast_copies(&p), 1);
     both_forms_agree(&p);
 }
+
+#[test]
+fn a_short_countdown_inside_is_covered_by_the_guard_around_it() {
+    // Writes each byte of the input as often as it says, by pieces of a few bytes, from place to place.
+    for (piece, entry, repeat, covered) in [
+        (8, "jlt %r5, 8, done", "jgt %r5, 7, next", true),
+        (8, "jle %r5, 7, done", "jge %r5, 8, next", false),
+        (8, "jlt32 %r5, 8, done", "jgt %r5, 7, next", true),
+        (8, "jslt %r5, 8, done", "jgt %r5, 7, next", true),
+        (8, "jlt %r5, 20, done", "jgt %r5, 12, next", true),
+        (1, "jeq %r5, 0, done", "jgt %r5, 0, next", false),
+        (1, "jlt %r5, 1, done", "jgt %r5, 0, next", false),
+        // The first trip may wrap around, or a later one.
+        (8, "jlt %r5, 7, done", "jgt %r5, 7, next", false),
+        (8, "jlt %r5, 8, done", "jgt %r5, 6, next", false),
+        (8, "jeq %r5, 8, done", "jgt %r5, 7, next", false),
+    ] {
+        let text = format!(
+            "mov %r0, 0\nmov %r4, %r2\nadd %r4, %r3\nouter:\nldxb %r5, [%r2]\n{entry}\nnext:\nstxb [%r1], %r5\n\
+             add %r1, {piece}\nsub %r5, {piece}\n{repeat}\ndone:\nstxb [%r1], %r5\nadd %r2, 1\njlt %r2, %r4, outer\nexit"
+        );
+        let p = program(&text);
+        let outer = &loops(&p)[0];
+        assert_eq!(outer.unchecked == outer.accesses, covered, "{text}\n{:?}\n{}", loops(&p), p.optimised());
+        both_forms_agree(&p);
+    }
+}

@@ -1,6 +1,7 @@
 //! What one loop does to its variables and memory, trip by trip.
 
 use super::graph::{Graph, Loop};
+use super::inner::InnerLoop;
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
@@ -19,6 +20,8 @@ pub(super) struct Plan {
     pub(super) covered: BTreeMap<(BlockId, usize), RegionId>,
     /// Accesses in the loop, those of inner loops not counted.
     pub(super) accesses: u32,
+    /// Of these, how many are covered.
+    pub(super) unchecked: u32,
     /// Variables that can count the trips, best first.
     pub(super) counters: Vec<Counter>,
     /// A test of the loop's own that tells how many trips are left.
@@ -62,6 +65,14 @@ struct Access {
 /// Analyses a loop; `None` when its shape is not understood.
 pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Plan> {
     let body = Body::new(func, graph, the_loop)?;
+    let (pass, deltas) = settle(&body);
+    Some(plan(&body, &deltas, &pass))
+}
+
+/// A trip under the strongest hypotheses about the header's variables that it does not refute, and how
+/// much each of these changes in it.
+pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<(i64, i64)>) {
+    let func = body.func;
     let mut hypotheses = Hypotheses { of: vec![Hypothesis::Steps; usize::from(func.vars)] };
     hypotheses.of[usize::from(Var::FUEL.0)] = Hypothesis::Varies;
     let mut refuted = vec![false; usize::from(func.vars)];
@@ -71,7 +82,7 @@ pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Pla
         let pass = body.pass(&hypotheses);
         if !revise(&mut hypotheses, &mut refuted, &pass) {
             let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or((0, 0))).collect::<Vec<_>>();
-            return Some(plan(&body, &deltas, &pass));
+            return (pass, deltas);
         }
     }
 }
@@ -146,24 +157,19 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
     let mut plan = Plan { accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
-        let Some(region) = access.region else {
-            plan.why.push(format!("insn {}: the region of the pointer is not known", access.insn));
-            continue;
-        };
-        let Form::Linear(form) = &access.form else {
-            plan.why.push(format!("insn {}: the address is not a linear function of the trip", access.insn));
-            continue;
-        };
-        let end = form.hi.saturating_add(access.size.bytes() as i64);
-        let within = Within::Region { region, write: access.write };
-        match constrain(&plan.constraints, deltas, form, end, within) {
-            Some(constraints) => {
+        match cover(&plan.constraints, deltas, access) {
+            Ok((region, constraints)) => {
                 plan.constraints = constraints;
+                plan.unchecked += u32::from(!body.inner.contains(&access.at.0));
                 plan.covered.insert(access.at, region);
                 needed.extend(&access.conditions);
-                needed.extend(pass.conditions_of_steps(form));
+                if let Form::Linear(form) = &access.form {
+                    needed.extend(pass.conditions_of_steps(form));
+                }
             }
-            None => plan.why.push(format!("insn {}: too many different addresses in this loop", access.insn)),
+            // One of a loop inside may be covered by a guard of that loop.
+            Err(_) if body.inner.contains(&access.at.0) => {}
+            Err(why) => plan.why.push(format!("insn {}: {why}", access.insn)),
         }
     }
     // A condition's own form may rest on others.
@@ -187,6 +193,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             None => {
                 // Without this condition the forms do not hold: nothing is proved.
                 plan.covered.clear();
+                plan.unchecked = 0;
                 plan.why.push("too many 32-bit counters in this loop".into());
                 return plan;
             }
@@ -196,6 +203,21 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
     let tested = plan.exit_test.as_ref().and_then(|(test, _)| test.of.terms.first());
     plan.counters = trips::counters(body, pass, &done, tested.map(|t| t.0));
     plan
+}
+
+/// The constraints that cover one more access, and its region.
+fn cover(
+    old: &[Constraint],
+    deltas: &[(i64, i64)],
+    access: &Access,
+) -> Result<(RegionId, Vec<Constraint>), &'static str> {
+    let region = access.region.ok_or("the region of the pointer is not known")?;
+    let Form::Linear(form) = &access.form else {
+        return Err("the address is not a linear function of the trip");
+    };
+    let end = form.hi.saturating_add(access.size.bytes() as i64);
+    let constraints = constrain(old, deltas, form, end, Within::Region { region, write: access.write });
+    Ok((region, constraints.ok_or("too many different addresses in this loop")?))
 }
 
 /// The constraints with one more; one with the same terms is widened.
@@ -240,6 +262,11 @@ impl Pass {
         matches!(self.conditions[condition], Condition::Fits { .. })
     }
 
+    /// How much a variable's header value changes in a trip, at least and at most.
+    pub(super) fn step(&self, v: Var) -> Option<(i64, i64)> {
+        step_of(v, self)
+    }
+
     /// How much a form changes in a trip, when it is always the same.
     pub(super) fn step_of_form(&self, form: &Linear) -> Option<i64> {
         form.terms.iter().try_fold(0i64, |sum, &(v, c)| sum.checked_add(self.exact_step(v)?.checked_mul(c)?))
@@ -257,8 +284,8 @@ pub(super) struct Body<'a> {
     pub(super) graph: &'a Graph,
     pub(super) the_loop: &'a Loop,
     pub(super) order: Vec<BlockId>,
-    /// Headers of loops inside, with the variables that these write.
-    pub(super) inner_headers: BTreeMap<BlockId, BTreeSet<Var>>,
+    /// Loops inside, by their headers.
+    pub(super) inner_loops: BTreeMap<BlockId, InnerLoop>,
     /// Blocks of loops inside.
     pub(super) inner: BTreeSet<BlockId>,
     accesses: u32,
@@ -277,10 +304,10 @@ pub(super) struct Pass {
 }
 
 impl<'a> Body<'a> {
-    fn new(func: &'a Func, graph: &'a Graph, the_loop: &'a Loop) -> Option<Self> {
+    pub(super) fn new(func: &'a Func, graph: &'a Graph, the_loop: &'a Loop) -> Option<Self> {
         let order: Vec<_> = graph.order.iter().copied().filter(|b| the_loop.blocks.contains(b)).collect();
         let mut body =
-            Self { func, graph, the_loop, order, inner_headers: BTreeMap::new(), inner: BTreeSet::new(), accesses: 0 };
+            Self { func, graph, the_loop, order, inner_loops: BTreeMap::new(), inner: BTreeSet::new(), accesses: 0 };
         for &b in &body.order {
             let position = graph.order_of[b.0 as usize];
             for &p in &graph.predecessors[b.0 as usize] {
@@ -291,16 +318,8 @@ impl<'a> Body<'a> {
                     return None;
                 }
                 let inner = graph.natural_loop(b)?;
-                let mut written = BTreeSet::new();
-                for &i in &inner.blocks {
-                    func.blocks[i.0 as usize].ops.iter().for_each(|(op, _)| {
-                        op.each_write(|v| {
-                            written.insert(v);
-                        });
-                    });
-                }
+                body.inner_loops.entry(b).or_insert_with(|| InnerLoop::new(func, graph, &inner));
                 body.inner.extend(inner.blocks);
-                body.inner_headers.insert(b, written);
             }
         }
         for b in body.order.iter().filter(|b| !body.inner.contains(b)) {
@@ -315,6 +334,7 @@ impl<'a> Body<'a> {
         let mut conditions = Vec::new();
         let mut alike = Vec::new();
         let mut accesses = Vec::new();
+        let mut bounded = BTreeSet::new();
         let at_header = State::at_header(hypotheses, &mut conditions);
         let mut at_end: BTreeMap<BlockId, State> = BTreeMap::new();
         for &b in &self.order {
@@ -322,8 +342,14 @@ impl<'a> Body<'a> {
                 true => at_header.clone(),
                 false => self.join_ways(b, &at_end, &mut alike),
             };
+            if let Some(inner) = self.inner_loops.get(&b)
+                && inner.enter(&mut state)
+            {
+                bounded.insert(b);
+            }
             for (i, (op, insn)) in self.func.blocks[b.0 as usize].ops.iter().enumerate() {
-                if !self.inner.contains(&b) {
+                // A loop inside whose trips are not bounded has a guard of its own.
+                if !self.inner.contains(&b) || bounded.iter().any(|h| self.inner_loops[h].blocks.contains(&b)) {
                     accesses.extend(access((b, i), op, *insn, &state));
                 }
                 state.step(op, &mut conditions);
@@ -336,12 +362,13 @@ impl<'a> Body<'a> {
 
     /// The state before a block, from all ways within the loop that come to it.
     fn join_ways(&self, b: BlockId, at_end: &BTreeMap<BlockId, State>, alike: &mut Vec<(Var, Var)>) -> State {
-        let mut ways = self.graph.predecessors[b.0 as usize].iter().filter_map(|p| at_end.get(p));
-        let mut state = ways.next().expect("a block of the loop is reached from its header").clone();
-        ways.for_each(|s| state.join(s, alike));
-        for &v in self.inner_headers.get(&b).into_iter().flatten() {
-            state.forget(v);
-        }
+        let mut ways = self.graph.predecessors[b.0 as usize].iter().filter_map(|p| {
+            let mut state = at_end.get(p)?.clone();
+            state.take_way(&self.func.blocks[p.0 as usize].term, b);
+            Some(state)
+        });
+        let mut state = ways.next().expect("a block of the loop is reached from its header");
+        ways.for_each(|s| state.join(&s, alike));
         state
     }
 }

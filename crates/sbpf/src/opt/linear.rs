@@ -7,8 +7,8 @@
 //! A 32-bit operation truncates; its result is linear only while the untruncated value fits. Such a
 //! condition becomes a [`Condition::Fits`] that the guard has to prove with the bounds of the accesses.
 
-use crate::insn::{AluOp, Size, Width};
-use crate::ir::{BinOp, Op, Value, Var};
+use crate::insn::{AluOp, Cond, Size, Width};
+use crate::ir::{BinOp, BlockId, Op, Term, Value, Var};
 use std::collections::BTreeSet;
 
 /// Bounds beyond this are not tracked, so that sums of a few never overflow an `i64`.
@@ -77,7 +77,7 @@ impl Form {
     }
 
     /// The interval, when there are no terms.
-    fn range(&self) -> Option<(i64, i64)> {
+    pub(super) fn range(&self) -> Option<(i64, i64)> {
         self.linear().filter(|l| l.terms.is_empty()).map(|l| (l.lo, l.hi))
     }
 
@@ -195,6 +195,71 @@ impl State {
         }
         for (a, b) in self.conditions.iter_mut().zip(&other.conditions) {
             a.extend(b);
+        }
+    }
+
+    /// Of a variable with an interval: a narrower one, of which something else is sure.
+    pub(super) fn narrow(&mut self, v: Var, lo: i64, hi: i64) {
+        self.forms[usize::from(v.0)] = Form::interval(lo, hi);
+    }
+
+    /// Adds an interval, which rests on what is known of another variable.
+    pub(super) fn widen(&mut self, v: Var, (lo, hi): (i64, i64), because_of: Var) {
+        self.rest_on(v, because_of);
+        let form = match self.get(v) {
+            Form::Linear(l) => l.add(&Linear { terms: Vec::new(), lo, hi }),
+            Form::Any => Form::Any,
+        };
+        self.forms[usize::from(v.0)] = form;
+    }
+
+    /// What is known of `v` comes to depend on what is known of another variable.
+    fn rest_on(&mut self, v: Var, other: Var) {
+        let others = self.conditions(other).clone();
+        self.conditions[usize::from(v.0)].extend(others);
+    }
+
+    /// What is known besides when control goes this way at the end of a block: a variable that was
+    /// compared with a constant lies on one side of it.
+    pub(super) fn take_way(&mut self, term: &Term, to: BlockId) {
+        let Term::Branch { width, cond, lhs, rhs, then, otherwise } = *term else {
+            return;
+        };
+        let Some((lo, hi)) = self.get(lhs).nonnegative() else {
+            return;
+        };
+        let bound = match rhs {
+            Value::Imm(i) if width == Width::W32 => Some(i64::from(i as u32)),
+            Value::Imm(i) => Some(i),
+            Value::Var(v) => self.get(v).constant(),
+        };
+        let comparable = |c: &i64| (0..LIMIT).contains(c) && (width == Width::W64 || hi.max(*c) < 1 << 31);
+        let Some(c) = bound.filter(comparable) else {
+            return;
+        };
+        let cond = match (then == to, otherwise == to) {
+            (true, false) => cond,
+            (false, true) => match cond.negated() {
+                Some(cond) => cond,
+                None => return,
+            },
+            _ => return,
+        };
+        // None is negative, so signed and unsigned comparisons agree.
+        let (lo, hi) = match cond {
+            Cond::Lt | Cond::SLt => (lo, hi.min(c - 1)),
+            Cond::Le | Cond::SLe => (lo, hi.min(c)),
+            Cond::Gt | Cond::SGt => (lo.max(c + 1), hi),
+            Cond::Ge | Cond::SGe => (lo.max(c), hi),
+            Cond::Eq => (lo.max(c), hi.min(c)),
+            Cond::Ne | Cond::Set => return,
+        };
+        // Control does not go this way if nothing is left.
+        if lo <= hi {
+            if let Value::Var(v) = rhs {
+                self.rest_on(lhs, v);
+            }
+            self.narrow(lhs, lo, hi);
         }
     }
 

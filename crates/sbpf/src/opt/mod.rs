@@ -16,6 +16,7 @@
 mod analysis;
 mod graph;
 mod guard;
+mod inner;
 mod linear;
 mod trips;
 mod version;
@@ -58,7 +59,7 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
     match &plan {
         Some(plan) => {
             report.accesses = plan.accesses;
-            report.unchecked = plan.covered.len() as u32;
+            report.unchecked = plan.unchecked;
             report.hoisted = !plan.covered.is_empty();
             report.why.clone_from(&plan.why);
         }
@@ -70,6 +71,13 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
         (report.hoisted, report.unchecked) = (false, 0);
     }
     let plan = plan.filter(|_| report.hoisted);
+    if let Some(twins) = slow {
+        // What the guard of a loop around has covered already.
+        let covered = version::covered_before(func, nest, twins);
+        report.accesses += covered;
+        report.unchecked += covered;
+        report.hoisted |= covered > 0;
+    }
     func.loops.push(report);
     let Some(plan) = plan else {
         nest.inner.iter().for_each(|inner| hoist(func, inner, slow));
@@ -77,6 +85,7 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
     };
     let copied = slow.is_none().then(|| version::copy(func, the_loop));
     let twins = slow.or(copied.as_ref()).expect("one or the other");
+    version::cover(func, &plan);
     let mut inner_loops = Vec::new();
     for inner in &nest.inner {
         let first = func.blocks.len() as u32;

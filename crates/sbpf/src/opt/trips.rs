@@ -5,7 +5,7 @@ use super::analysis::{Body, Pass};
 use super::linear::{Conditions, Form, Linear};
 use crate::insn::{Cond, Width};
 use crate::ir::lower::charge;
-use crate::ir::{BlockId, Term, Value, Var};
+use crate::ir::{BlockId, Op, Term, Value, Var};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Larger steps could wrap around within the trips that a guard allows.
@@ -56,7 +56,7 @@ pub(super) enum Tested {
 /// The variables that may serve as counters, best first. `proved` are the conditions that the guard
 /// proves anyway.
 pub(super) fn counters(body: &Body<'_>, pass: &Pass, proved: &Conditions, preferred: Option<Var>) -> Vec<Counter> {
-    let written_inside: BTreeSet<Var> = body.inner_headers.values().flatten().copied().collect();
+    let written_inside: BTreeSet<Var> = body.inner_loops.values().flat_map(|i| &i.written).copied().collect();
     let mut counters: Vec<Counter> = (0..body.func.vars)
         .map(Var)
         .filter(|v| !written_inside.contains(v) && pass.latch.conditions(*v).is_subset(proved))
@@ -100,7 +100,7 @@ fn test_of(body: &Body<'_>, pass: &Pass, proved: &Conditions, b: BlockId) -> Opt
     let inside = |s: BlockId| body.the_loop.blocks.contains(&s);
     let (stays_at, cond) = match (inside(then), inside(otherwise)) {
         (true, false) => (then, cond),
-        (false, true) => (otherwise, negated(cond)?),
+        (false, true) => (otherwise, cond.negated()?),
         _ => return None,
     };
     let state = pass.at_end.get(&b)?;
@@ -152,22 +152,6 @@ fn exact(form: &Form) -> Option<Linear> {
     }
 }
 
-fn negated(cond: Cond) -> Option<Cond> {
-    Some(match cond {
-        Cond::Eq => Cond::Ne,
-        Cond::Ne => Cond::Eq,
-        Cond::Gt => Cond::Le,
-        Cond::Ge => Cond::Lt,
-        Cond::Lt => Cond::Ge,
-        Cond::Le => Cond::Gt,
-        Cond::SGt => Cond::SLe,
-        Cond::SGe => Cond::SLt,
-        Cond::SLt => Cond::SGe,
-        Cond::SLe => Cond::SGt,
-        Cond::Set => return None,
-    })
-}
-
 /// The condition with its sides exchanged.
 fn mirrored(cond: Cond) -> Cond {
     match cond {
@@ -184,11 +168,12 @@ fn mirrored(cond: Cond) -> Cond {
 }
 
 impl Body<'_> {
-    /// Blocks of the loop that go back to its header.
-    fn latches(&self) -> impl Iterator<Item = BlockId> + '_ {
+    /// Blocks of the loop that go back to its header, but for those that they ask for fuel by.
+    pub(super) fn latches(&self) -> impl Iterator<Item = BlockId> + '_ {
         let header = self.the_loop.header;
         let ways = &self.graph.predecessors[header.0 as usize];
-        ways.iter().copied().filter(|b| self.the_loop.blocks.contains(b))
+        let asks = |b: &BlockId| self.func.blocks[b.0 as usize].ops.last().is_some_and(|(op, _)| *op == Op::Refill);
+        ways.iter().copied().filter(move |b| self.the_loop.blocks.contains(b) && !asks(b))
     }
 
     /// Whether a block does nothing but pay for an edge to the header, and only one block leads to it.

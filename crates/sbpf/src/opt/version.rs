@@ -21,7 +21,7 @@
 //! A guard admits at most a slice of trips, so deadline and cancellation stay prompt.
 
 use super::analysis::Plan;
-use super::graph::{Graph, Loop};
+use super::graph::{Graph, Loop, Nest};
 use super::guard::Guard;
 use super::trips::{Counter, Tested};
 use crate::insn::{AluOp, Cond, Width};
@@ -58,6 +58,22 @@ pub(super) fn copy(func: &mut Func, the_loop: &Loop) -> Twins {
     twins
 }
 
+/// Takes the checks off the accesses that a plan covers.
+pub(super) fn cover(func: &mut Func, plan: &Plan) {
+    for (&(b, i), &region) in &plan.covered {
+        if let (Op::Load { check, .. } | Op::Store { check, .. }, _) = &mut func.blocks[b.0 as usize].ops[i] {
+            *check = Check::Direct(region);
+        }
+    }
+}
+
+/// Accesses of a loop, those of loops inside not counted, that are checked in its twins alone.
+pub(super) fn covered_before(func: &Func, nest: &Nest, twins: &Twins) -> u32 {
+    let own = |b: &&BlockId| !nest.inner.iter().any(|i| i.the_loop.blocks.contains(b));
+    let checked = |b: BlockId| func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| op.may_trap_on_access()).count();
+    nest.the_loop.blocks.iter().filter(own).map(|b| (checked(twins[b]) - checked(*b)) as u32).sum()
+}
+
 /// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. `outermost`
 /// when the twins are of this loop and not of one around it.
 pub(super) fn version(
@@ -68,11 +84,6 @@ pub(super) fn version(
     inner_loops: &[Inner],
     outermost: bool,
 ) {
-    for (&(b, i), &region) in &plan.covered {
-        if let (Op::Load { check, .. } | Op::Store { check, .. }, _) = &mut func.blocks[b.0 as usize].ops[i] {
-            *check = Check::Direct(region);
-        }
-    }
     let header = the_loop.header;
     let now = Graph::new(func).natural_loop(header).expect("it still loops").blocks;
     let entries: Vec<BlockId> = (0..func.blocks.len() as u32)

@@ -48,7 +48,7 @@ impl Host {
     /// Maps these regions, calls `f`, unmaps them.
     pub(super) fn mapped<R>(&mut self, mappings: Mappings<'_>, f: impl FnOnce(&mut Self) -> R) -> R {
         for (region, entry) in mappings.iter() {
-            self.machine.regions[usize::from(region.0)] = *entry;
+            self.machine.regions[usize::from(region.0)] = entry;
         }
         let result = f(self);
         for (region, _) in mappings.iter() {
