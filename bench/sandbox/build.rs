@@ -73,17 +73,14 @@ impl Build {
             println!("cargo:rustc-link-arg-bins={}", object.display());
         }
 
-        let bpf = ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-c"];
+        // A compiler that turns loops into calls of memset would make a program that must be linked.
+        let bpf = ["-target", "bpf", "-mcpu=v3", "-O2", "-fno-builtin", "-g", "-c"];
         let ours = self.out.join(format!("{name}.bpf.o"));
         self.compile(&source, &ours, &bpf).done();
 
-        // A compiler that turns loops into calls of memset would make a program that must be linked.
         let peer_unit = self.programs.join("peer.c");
         let peer = self.out.join(format!("{name}.peer.o"));
-        self.compile(&peer_unit, &peer, &bpf)
-            .args(["-fno-builtin".into(), define("NAME", outside)])
-            .arg(define_path("SOURCE", &source))
-            .done();
+        self.compile(&peer_unit, &peer, &bpf).arg(define("NAME", outside)).arg(define_path("SOURCE", &source)).done();
         let wasm = self.out.join(format!("{name}.wasm"));
         let wasm_flags = ["--target=wasm32", "-O2", "-mbulk-memory", "-nostdlib"];
         self.compile(&peer_unit, &wasm, &wasm_flags)

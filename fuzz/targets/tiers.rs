@@ -7,12 +7,13 @@
 #[allow(dead_code, reason = "the fuzzer uses a part of what the test uses")]
 #[path = "../../crates/sbpf-cranelift/tests/differential"]
 mod differential {
+    pub(crate) mod forms;
     pub(crate) mod generate;
     pub(crate) mod run;
 }
 mod rng;
 
-use differential::{generate, run};
+use differential::{forms, generate, run};
 use diskside_sbpf::helpers::{HelperSet, standard};
 use libfuzzer_sys::fuzz_target;
 use rng::Rng;
@@ -21,9 +22,11 @@ use std::sync::{Arc, LazyLock};
 
 static HELPERS: LazyLock<Arc<HelperSet>> = LazyLock::new(|| Arc::new(standard()));
 
-/// A panic ends the fuzzer, which reports it.
-fn last_panic() -> String {
-    "it panicked".to_owned()
+mod harness {
+    /// A panic ends the fuzzer, which reports it.
+    pub(crate) fn last_panic() -> String {
+        "it panicked".to_owned()
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {

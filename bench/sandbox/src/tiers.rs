@@ -66,13 +66,13 @@ impl Sandboxed {
     ) -> Result<(Box<dyn Runner>, Duration), String> {
         let object = object(task.name);
         let helpers = Arc::new(standard());
-        let (started, children_before) = (cpu_time(), children_time());
+        let started = clock();
         let image = Arc::new(Image::from_elf(object.ours, &helpers).map_err(|e| e.to_string())?);
         let index = image.program(object.program).ok_or("the object lacks the program")?;
         let program = Program::new(&image, index, &helpers)
             .map_err(|found| found.first().map_or_else(|| "refused".to_owned(), ToString::to_string))?;
         let code = compile(&program)?;
-        let took = cpu_time().saturating_sub(started) + children_time().saturating_sub(children_before);
+        let took = clock().saturating_sub(started);
 
         let program = Arc::new(program);
         let registers = program.entry_registers(&[task.input.len() as u64]);

@@ -73,10 +73,12 @@ impl Compiler {
             return (!named.is_empty()).then(|| Self::at(named));
         }
         let exe = std::env::current_exe().ok()?;
-        let beside = exe.parent()?;
-        // Tests and examples lie a directory deeper than programs.
-        let around = [Some(beside), beside.parent()];
-        around.into_iter().flatten().map(|dir| dir.join(PROGRAM)).find(|p| p.is_file()).map(Self::at)
+        let mut dir = exe.parent()?;
+        // Cargo puts tests and examples a directory deeper than programs.
+        if dir.ends_with("deps") || dir.ends_with("examples") {
+            dir = dir.parent()?;
+        }
+        Some(dir.join(PROGRAM)).filter(|p| p.is_file()).map(Self::at)
     }
 
     /// Compiles for this processor instead of the one that it runs on: a name as LLVM's `-mcpu` takes,

@@ -144,9 +144,7 @@ fn vectors(l: &LoopReport, outcome: Option<&Outcome>) -> String {
         Some(Outcome::Vectorised { width, interleaved }) => {
             format!("    vectorised: {width} elements at once, {interleaved} times in flight\n")
         }
-        _ if l.accesses > 0 && !l.hoisted => {
-            "    not vectorised: accesses that are checked one by one stand in the way\n".into()
-        }
+        _ if l.unchecked < l.accesses => "    not vectorised: a check of an access is a branch in the loop\n".into(),
         Some(Outcome::Scalar { reasons }) => {
             let mut text = String::new();
             for reason in reasons {
@@ -157,7 +155,7 @@ fn vectors(l: &LoopReport, outcome: Option<&Outcome>) -> String {
             }
             text
         }
-        None => "    not vectorised: unrolled, folded, or around another loop\n".into(),
+        None => "    around another loop, or unrolled\n".into(),
     }
 }
 
