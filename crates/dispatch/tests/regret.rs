@@ -3,7 +3,7 @@
 mod world;
 
 use diskside_dispatch::adaptive::INTERVAL_MAX;
-use diskside_dispatch::{Dispatcher, PairId, Plan, Policy, Reason, Request, Side, Variables};
+use diskside_dispatch::{Direction, Dispatcher, PairId, Plan, Policy, Reason, Request, Side, Variables};
 use proptest::prelude::*;
 use world::{MIB, PAIR, Tally, World, variables};
 
@@ -103,6 +103,21 @@ fn with_half_of_the_file_cached_both_sides_together_beat_either() {
     assert!(tally.regret() < 0.02, "{:.4}", tally.regret());
     assert!(tally.taken_s < 0.9 * tally.host_s.min(tally.device_s));
     assert!(dispatcher.counts().of(Reason::FasterTogether) > 0);
+}
+
+#[test]
+fn writes_are_never_run_twice_and_find_the_faster_side() {
+    for alpha in [0.1, 32.0] {
+        let mut world = World::new(Variables { alpha, beta: 0.5, ..variables(1.0) }, 0.05);
+        let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+        let request = Request { direction: Direction::Write, divisible: false, ..Request::read(8 * MIB) };
+        let mut tally = Tally::default();
+        for _ in 0..2000 {
+            let probe = world.step(&mut dispatcher, PAIR, &request, &mut tally).probe;
+            assert!(probe.is_none_or(|probe| probe.instead && probe.len_bytes == 8 * MIB));
+        }
+        assert!(tally.regret() < 0.02, "alpha {alpha}: {:.4}", tally.regret());
+    }
 }
 
 #[test]

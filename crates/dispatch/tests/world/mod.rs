@@ -76,6 +76,7 @@ impl World {
         let cached_left = cached.min(left);
         let mut runs = Vec::new();
         match decision.plan {
+            Plan::Host | Plan::Device if left == 0 => {}
             Plan::Host => runs.push(self.noisy(Side::Host, request.direction, left, cached_left)),
             Plan::Device => runs.push(self.noisy(Side::Device, request.direction, left, cached_left)),
             Plan::Both => {
