@@ -14,6 +14,7 @@
 //!
 //! | Module | What it is for |
 //! |---|---|
+//! | [`session`] | files and functions, here and at targets |
 //! | [`library`] | finding a function: shipped, an object, or C source to compile |
 //! | [`compile`] | compiling C source with clang |
 //! | [`result`] | reading a result by the structure that describes it |
@@ -30,8 +31,11 @@
 pub mod compile;
 pub mod copy;
 pub mod library;
+mod location;
 pub mod result;
+pub mod session;
 
+pub use diskside_dispatch as dispatch;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
     Call, CallError, CallLimits, CallStats, CodeStats, Engine, Function, LlvmOptions, LoadError, Outcome, Place, Sink,
@@ -43,6 +47,7 @@ pub use diskside_sbpf as sandbox;
 pub use diskside_sbpf_llvm as llvm;
 pub use diskside_target as target;
 pub use library::{ResolveError, resolve};
+pub use location::{ExportUrl, Location, LocationError};
 
 /// The helpers that every host offers.
 #[must_use]

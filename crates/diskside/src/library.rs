@@ -54,10 +54,16 @@ pub struct Object {
 /// # Errors
 /// Why there is no such function, or why it cannot be loaded.
 pub fn resolve(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
+    resolve_object(engine, what).map(|(_, function)| function)
+}
+
+/// As [`resolve`], with the object's bytes.
+pub(crate) fn resolve_object(engine: &Engine, what: &str) -> Result<(Vec<u8>, Function), ResolveError> {
     let object = object(what)?;
-    engine
-        .load(&object.bytes, object.function.as_deref())
-        .map_err(|source| ResolveError::Load { what: object.what, source })
+    match engine.load(&object.bytes, object.function.as_deref()) {
+        Ok(function) => Ok((object.bytes, function)),
+        Err(source) => Err(ResolveError::Load { what: object.what, source }),
+    }
 }
 
 /// As [`resolve`], to look at a function of whatever kind.

@@ -68,13 +68,15 @@ pub struct Request {
     pub effect_free: bool,
     /// Whether parts may run apart, because results can be put together again.
     pub divisible: bool,
+    /// Where the caller wants it, whatever the policy.
+    pub told: Option<Side>,
 }
 
 impl Request {
     /// A read of so many bytes, none of them cached, by a program without effects whose results fold.
     #[must_use]
     pub fn read(len_bytes: u64) -> Self {
-        Self { direction: Direction::Read, len_bytes, cached_bytes: 0, effect_free: true, divisible: true }
+        Self { direction: Direction::Read, len_bytes, cached_bytes: 0, effect_free: true, divisible: true, told: None }
     }
 }
 
@@ -230,6 +232,9 @@ impl Dispatcher {
 /// What leaves no choice.
 fn forced(policy: Policy, request: &Request, conditions: &Conditions) -> Option<Decision> {
     let cached = request.direction == Direction::Read && request.cached_bytes == request.len_bytes;
+    if let Some(side) = request.told {
+        return Some(Decision::new(side.into(), Reason::Told));
+    }
     match conditions.link {
         Link::NoCompute => Some(Decision::new(Plan::Host, Reason::NoCompute)),
         // Waiting for the device is all that is left to do, unless the host has the data.

@@ -94,6 +94,8 @@ fn who_is_told_a_side_gets_it() {
     let mut dispatcher = Dispatcher::new(Policy::Fixed(Side::Host));
     let decision = dispatcher.decide(PAIR, &Request::read(MIB), &Conditions::default());
     assert_eq!((decision.plan, decision.reason), (Plan::Host, Reason::Told));
+    let told = Request { told: Some(Side::Device), ..Request::read(MIB) };
+    assert_eq!(dispatcher.decide(PAIR, &told, &Conditions::default()).plan, Plan::Device);
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod args;
 pub mod call;
 pub mod code;
 mod environment;
+mod fold;
 mod execute;
 pub mod function;
 mod run;
@@ -130,5 +131,14 @@ impl Engine {
     /// Why it did not end well. What it wrote into its ranges stays.
     pub fn execute(&self, execution: Execution<'_>) -> Result<u64, CallError> {
         execute::execute(&self.code, execution)
+    }
+
+    /// Puts results of several calls of a function together, in this order: with its `combine` if it has one and
+    /// `call` says so, else one after another. The sources of `call` are not read.
+    ///
+    /// # Errors
+    /// Why `combine` did not end well, or that the result is too large.
+    pub fn fold(&self, call: &Call<'_>, parts: &[&[u8]]) -> Result<Vec<u8>, CallError> {
+        fold::fold(&self.code, call, parts)
     }
 }

@@ -19,7 +19,6 @@ use super::error::FunctionError;
 use super::prepared::Prepared;
 use super::stream::{CallOutcome, FIRST_LEN_BYTES, ResultStream};
 use crate::connection::Connection;
-use crate::error::HostError;
 use crate::job::{Command, CommandData, CommandFailure};
 use crate::task::drive;
 
@@ -203,7 +202,7 @@ impl Compute {
             match block_on(drive(load_at(self.clone(), index, object.to_vec()))) {
                 Ok(()) => break,
                 // Another host was faster.
-                Err(error) if is_status(&error, Status::INVALID_PROGRAM_INDEX) => {
+                Err(error) if error.is_status(Status::INVALID_PROGRAM_INDEX) => {
                     let before = programs.len();
                     programs = self.programs()?;
                     if programs.len() == before {
@@ -384,17 +383,5 @@ async fn load_at(compute: Compute, index: u16, object: Vec<u8>) -> Result<(), Fu
     match admin(connection, "activating a program", activate, CommandData::None).await {
         Ok(_) => Ok(()),
         Err(error) => Err(compute.explain(error, index.into()).await),
-    }
-}
-
-fn is_status(error: &FunctionError, wanted: Status) -> bool {
-    match error {
-        FunctionError::Command { failure: CommandFailure::Command(CommandError::Status { status, .. }), .. } => {
-            status.is(wanted)
-        }
-        FunctionError::Host(HostError::Command { source: CommandError::Status { status, .. }, .. }) => {
-            status.is(wanted)
-        }
-        _ => false,
     }
 }

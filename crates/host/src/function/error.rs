@@ -3,6 +3,8 @@
 use std::io;
 
 use diskside_io::request::Lost;
+use diskside_nvme::Status;
+use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::function::{FieldError, Outcome, Trailer};
 
 use crate::error::HostError;
@@ -89,11 +91,21 @@ impl FunctionError {
         trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok())
     }
 
+    /// Whether a command was refused with this status.
+    #[must_use]
+    pub fn is_status(&self, wanted: Status) -> bool {
+        let failure = match self {
+            Self::Command { failure: CommandFailure::Command(error), .. } => error,
+            Self::Host(HostError::Command { source, .. }) => source,
+            _ => return false,
+        };
+        matches!(failure, CommandError::Status { status, .. } if status.is(wanted))
+    }
+
     /// Whether the function was never begun or its end is unknown because the connection was lost: without
     /// effects it may be called again.
     #[must_use]
     pub fn is_loss(&self) -> bool {
-        use diskside_nvme::host::CommandError;
         match self {
             Self::Command { failure, .. } => {
                 matches!(failure, CommandFailure::NotSent(_) | CommandFailure::Command(CommandError::ConnectionLost))

@@ -160,20 +160,27 @@ impl Files {
 
     /// Opens the file at `path`.
     pub fn open(&self, path: &[u8], flags: FileFlags) -> Result<RemoteFile, FunctionError> {
+        block_on(self.lookup(path, flags))
+    }
+
+    /// As [`open`](Self::open), without waiting.
+    pub fn lookup(&self, path: &[u8], flags: FileFlags) -> RequestFuture<Result<RemoteFile, FunctionError>> {
         self.opened(path, &FileRequest::Lookup { dir: None, path, flags })
     }
 
     /// Makes a file, or opens the one that is there, depending on `flags`.
     pub fn create(&self, path: &[u8], mode: u32, flags: FileFlags) -> Result<RemoteFile, FunctionError> {
-        self.opened(path, &FileRequest::Create { dir: None, path, mode, flags })
+        block_on(self.opened(path, &FileRequest::Create { dir: None, path, mode, flags }))
     }
 
-    fn opened(&self, path: &[u8], request: &FileRequest<'_>) -> Result<RemoteFile, FunctionError> {
-        let answer = block_on(self.request(request, size_of::<OpenedFile>() as u64))?;
-        let opened = OpenedFile::read_from_bytes(&answer.result).map_err(|_| short("opened file"))?;
-        let info = Mutex::new(FileInfo::new(&opened.attributes));
-        let inner = Opened { files: self.clone(), handle: opened.handle(), path: path.to_vec(), info };
-        Ok(RemoteFile { inner: Arc::new(inner) })
+    fn opened(&self, path: &[u8], request: &FileRequest<'_>) -> RequestFuture<Result<RemoteFile, FunctionError>> {
+        let answer = self.request(request, size_of::<OpenedFile>() as u64);
+        let (files, path) = (self.clone(), path.to_vec());
+        drive(async move {
+            let opened = OpenedFile::read_from_bytes(&answer.await?.result).map_err(|_| short("opened file"))?;
+            let info = Mutex::new(FileInfo::new(&opened.attributes));
+            Ok(RemoteFile { inner: Arc::new(Opened { files, handle: opened.handle(), path, info }) })
+        })
     }
 
     /// Gives a file another name in the same export; with `replace` what had that name is gone.
@@ -249,12 +256,21 @@ impl RemoteFile {
 
     /// Asks for its attributes again.
     pub fn refresh(&self) -> Result<FileInfo, FunctionError> {
+        block_on(self.stat())
+    }
+
+    /// As [`refresh`](Self::refresh), without waiting.
+    pub fn stat(&self) -> RequestFuture<Result<FileInfo, FunctionError>> {
         let request = FileRequest::Stat { base: Some(self.inner.handle), path: b"", flags: FileFlags::NONE };
-        let answer = block_on(self.inner.files.request(&request, size_of::<FileAttributes>() as u64))?;
-        let attributes = FileAttributes::read_from_bytes(&answer.result).map_err(|_| short("attributes"))?;
-        let info = FileInfo::new(&attributes);
-        *self.inner.info.lock().unwrap_or_else(PoisonError::into_inner) = info;
-        Ok(info)
+        let answer = self.inner.files.request(&request, size_of::<FileAttributes>() as u64);
+        let this = self.clone();
+        drive(async move {
+            let answer = answer.await?;
+            let attributes = FileAttributes::read_from_bytes(&answer.result).map_err(|_| short("attributes"))?;
+            let info = FileInfo::new(&attributes);
+            *this.inner.info.lock().unwrap_or_else(PoisonError::into_inner) = info;
+            Ok(info)
+        })
     }
 
     /// The exports that it belongs to.

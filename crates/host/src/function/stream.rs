@@ -189,6 +189,12 @@ impl ResultStream {
         self.trailer.as_ref()
     }
 
+    /// Bytes that were sent and received so far, without the protocol's headers.
+    #[must_use]
+    pub fn wire_bytes(&self) -> (u64, u64) {
+        (self.sent_bytes, self.received_bytes)
+    }
+
     /// All of the result, if it is not longer than `len_max`.
     pub(super) async fn collect(mut self, len_max: u64) -> Result<CallOutcome, FunctionError> {
         let mut result = Vec::new();
@@ -202,7 +208,7 @@ impl ResultStream {
             result,
             trailer: self.trailer.clone().unwrap_or_default(),
             total: self.started.elapsed(),
-            wire_bytes: (self.sent_bytes, self.received_bytes),
+            wire_bytes: self.wire_bytes(),
         })
     }
 

@@ -79,6 +79,20 @@ pub fn block_on<T>(request: RequestFuture<T>) -> T {
     request.take()
 }
 
+/// Runs any future to its end on the calling thread, which sleeps while there is nothing to do.
+pub fn run_here<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            // A wake-up since it was polled ends this at once.
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
 /// Waits until one of the requests is done and returns its index.
 ///
 /// # Panics
@@ -256,6 +270,22 @@ mod tests {
             let bytes: Vec<u64> = block_on_all(futures).iter().map(|outcome| outcome.transferred_bytes).collect();
             assert!(bytes.into_iter().eq(0..10));
         });
+    }
+
+    #[test]
+    fn a_future_of_several_requests_runs_here() {
+        let (first, first_future) = promise();
+        let (second, second_future) = promise();
+        std::thread::spawn(move || {
+            second.complete(success(2));
+            std::thread::sleep(Duration::from_millis(2));
+            first.complete(success(1));
+        });
+        let sum = run_here(async {
+            let first = first_future.await;
+            first.transferred_bytes + second_future.await.transferred_bytes
+        });
+        assert_eq!(sum, 3);
     }
 
     #[test]

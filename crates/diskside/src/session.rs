@@ -1,0 +1,194 @@
+//! Files and functions, here and at targets: the interface for programs.
+//!
+//! ```no_run
+//! use diskside::session::{RunOptions, Session, SessionOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let session = Session::new(SessionOptions::default());
+//! let stats = session.function("stats64")?;
+//! let file = session.open("diskside://server/data/measured.u64")?;
+//! let whole = file.fold_fn(&stats, &[], &RunOptions::default()).wait()?;
+//! println!("{} ({} bytes on the wire)", whole.result.len(), whole.received_bytes);
+//! # Ok(()) }
+//! ```
+//!
+//! A [`Session`] keeps a connection to each target, the blocks that were read from their exports, and
+//! what it has measured. A [`File`] is a path here, a file of an export, or a volume. Beside `pread` and
+//! `pwrite` it has [`pread_fn`](File::pread_fn) and [`pwrite_fn`](File::pwrite_fn), which run a function
+//! over a range and give back only its result, or write only its output. Where they run is chosen for
+//! each request ([`Where::Auto`]) by the [dispatcher](diskside_dispatch).
+
+mod cache;
+mod error;
+mod file;
+mod function;
+mod link;
+mod pending;
+mod place;
+mod run;
+mod segments;
+
+pub use diskside_dispatch::{Counts, Decision, Plan, Policy, Reason, Side};
+pub use error::SessionError;
+pub use file::{File, OpenMode};
+pub use function::SessionFunction;
+pub use pending::Pending;
+pub use run::{Ran, RanPart, RunOptions, Where};
+
+use crate::library::ResolveError;
+use crate::location::{ExportUrl, Location};
+use cache::BlockCache;
+use diskside_dispatch::{Dispatcher, PairView};
+use diskside_engine::Engine;
+use diskside_host::function::{Files, FunctionError, ListedExport};
+use diskside_host::{ConnectOptions, Connection, Url};
+use diskside_io::instance::{InstanceConfig, Instances};
+use link::Link;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How a [`Session`] works.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// How connections are made.
+    pub connect: ConnectOptions,
+    /// Bytes of files of exports that are kept; 0: none.
+    pub cache_len_bytes: u64,
+    /// How [`Where::Auto`] chooses a side.
+    pub policy: Policy,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { connect: ConnectOptions::default(), cache_len_bytes: 256 << 20, policy: Policy::default() }
+    }
+}
+
+/// Connections, functions and files. Clones refer to the same one.
+#[derive(Clone, Debug)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: SessionOptions,
+    engine: Arc<Engine>,
+    cache: Arc<BlockCache>,
+    links: Mutex<HashMap<String, Arc<Link>>>,
+    dispatcher: Mutex<Dispatcher>,
+    instances: OnceLock<Instances>,
+}
+
+impl Session {
+    /// A session without connections yet.
+    #[must_use]
+    pub fn new(options: SessionOptions) -> Self {
+        let inner = Inner {
+            engine: Arc::new(Engine::new(crate::helpers())),
+            cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
+            links: Mutex::default(),
+            dispatcher: Mutex::new(Dispatcher::new(options.policy)),
+            instances: OnceLock::new(),
+            options,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The engine that runs functions on this side.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    /// Finds a function: a shipped one by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.
+    pub fn function(&self, what: &str) -> Result<SessionFunction, ResolveError> {
+        SessionFunction::resolve(&self.inner.engine, what)
+    }
+
+    /// Takes a function from the bytes of an object, by name; without a name, the only one there.
+    pub fn load(&self, object: &[u8], name: Option<&str>) -> Result<SessionFunction, ResolveError> {
+        SessionFunction::load(&self.inner.engine, object, name)
+    }
+
+    /// Opens what a path or URL names, for reading.
+    pub fn open(&self, what: &str) -> Result<File, SessionError> {
+        File::open(self, &what.parse()?, OpenMode::Read)
+    }
+
+    /// Opens what a path or URL names.
+    pub fn open_as(&self, location: &Location, mode: OpenMode) -> Result<File, SessionError> {
+        File::open(self, location, mode)
+    }
+
+    /// The files of the target that a URL names.
+    pub fn files(&self, url: &ExportUrl) -> Result<Files, SessionError> {
+        self.link(&url.target())?.files()
+    }
+
+    /// The exports of a target.
+    pub fn exports(&self, url: &ExportUrl) -> Result<Vec<ListedExport>, SessionError> {
+        self.files(url)?.exports().map_err(|error: FunctionError| SessionError::device(&url.to_string(), error))
+    }
+
+    /// Gives the targets that URLs call `host` a connection that is there already, for instance to a target in
+    /// this process ([`Connection::embedded`]).
+    pub fn attach(&self, host: &str, connection: Connection) -> Result<(), SessionError> {
+        let link = Arc::new(Link::over(host.to_owned(), connection)?);
+        self.lock_links().insert(host.to_owned(), link);
+        Ok(())
+    }
+
+    /// Decisions so far, by reason and by plan.
+    #[must_use]
+    pub fn decisions(&self) -> Counts {
+        self.lock_dispatcher().counts().clone()
+    }
+
+    /// What was measured of a function over a file.
+    #[must_use]
+    pub fn measured(&self, file: &File, function: &SessionFunction) -> Option<PairView> {
+        self.lock_dispatcher().view(file.pair(function))
+    }
+
+    /// Bytes of files of exports that are kept now.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.inner.cache.len_bytes()
+    }
+
+    fn link(&self, url: &Url) -> Result<Arc<Link>, SessionError> {
+        let mut links = self.lock_links();
+        let target = Url { nsid: None, ..url.clone() };
+        let name = target.to_string();
+        if let Some(link) = links.get(&name).or_else(|| links.get(&target.host)) {
+            return Ok(Arc::clone(link));
+        }
+        let link = Arc::new(Link::connect(&target, &self.inner.options.connect)?);
+        links.insert(name, Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// What reads and writes local files.
+    fn instances(&self) -> std::io::Result<&Instances> {
+        match self.inner.instances.get() {
+            Some(instances) => Ok(instances),
+            None => {
+                let started = Instances::start(&InstanceConfig::default())?;
+                Ok(self.inner.instances.get_or_init(|| started))
+            }
+        }
+    }
+
+    fn cache(&self) -> &Arc<BlockCache> {
+        &self.inner.cache
+    }
+
+    fn lock_links(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Link>>> {
+        self.inner.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_dispatcher(&self) -> std::sync::MutexGuard<'_, Dispatcher> {
+        self.inner.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

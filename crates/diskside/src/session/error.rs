@@ -1,0 +1,112 @@
+//! Why work on a session failed.
+
+use crate::location::LocationError;
+use diskside_engine::CallError;
+use diskside_host::HostError;
+use diskside_host::function::FunctionError;
+use diskside_io::request::Lost;
+use std::io;
+
+/// Why a file could not be used, or a function not be run over it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The text names no place.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// The target cannot be reached, or not be used.
+    #[error("{target}: {source}")]
+    Target {
+        /// Which target.
+        target: String,
+        /// Why.
+        source: HostError,
+    },
+    /// The target failed the operation, or the function that ran there.
+    #[error("{name}: {source}")]
+    Device {
+        /// Which file, or which target.
+        name: String,
+        /// Why.
+        source: FunctionError,
+    },
+    /// The function failed on this machine.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A local file, or a volume, could not be used.
+    #[error("{name}: {source}")]
+    File {
+        /// Which one.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be done with this file.
+    #[error("{name}: {why}")]
+    Unsupported {
+        /// Which one.
+        name: String,
+        /// Why, and what can be done instead.
+        why: &'static str,
+    },
+    /// The range is not in the file.
+    #[error("bytes {start}..{end} are not in {name}, which has {len}")]
+    OutOfRange {
+        /// Which file.
+        name: String,
+        /// Start of the range.
+        start: u64,
+        /// End of the range.
+        end: u64,
+        /// Length of the file.
+        len: u64,
+    },
+    /// The file changed while it was read, and again when it was read once more.
+    #[error("{0} changed while it was read: its result would mix two versions")]
+    Changed(String),
+    /// What ran the request is gone.
+    #[error("{0}")]
+    Lost(&'static str),
+}
+
+impl SessionError {
+    pub(super) fn device(name: &str, source: FunctionError) -> Self {
+        Self::Device { name: name.to_owned(), source }
+    }
+
+    pub(super) fn file(name: &str, source: io::Error) -> Self {
+        Self::File { name: name.to_owned(), source }
+    }
+
+    /// The error of a function at a target.
+    #[must_use]
+    pub fn function(&self) -> Option<&FunctionError> {
+        match self {
+            Self::Device { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Lost for SessionError {
+    fn lost(what: &'static str) -> Self {
+        Self::Lost(what)
+    }
+}
+
+impl From<SessionError> for io::Error {
+    fn from(error: SessionError) -> Self {
+        let kind = match &error {
+            SessionError::File { source, .. } => source.kind(),
+            SessionError::Location(_) | SessionError::OutOfRange { .. } => io::ErrorKind::InvalidInput,
+            SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,
+            SessionError::Device { source, .. } => {
+                source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
+            }
+            SessionError::Target { .. } | SessionError::Call(_) | SessionError::Changed(_) | SessionError::Lost(_) => {
+                io::ErrorKind::Other
+            }
+        };
+        Self::new(kind, error)
+    }
+}

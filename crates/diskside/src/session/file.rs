@@ -1,0 +1,210 @@
+//! Files, wherever they are.
+
+use super::error::SessionError;
+use super::function::SessionFunction;
+use super::pending::Pending;
+use super::place::{Place, Remote};
+use super::run::{self, Ran, RunOptions};
+use super::{Session, run::Input};
+use crate::location::Location;
+use diskside_dispatch::PairId;
+use diskside_host::drive;
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{AsyncIo, Request};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading.
+    Read,
+    /// Reading and writing; it must be there.
+    Write,
+    /// Reading and writing; it is made if it is not there.
+    Create,
+}
+
+impl OpenMode {
+    pub(super) fn writes(self) -> bool {
+        self != Self::Read
+    }
+}
+
+/// A path here, a file of an export, or a volume. Clones refer to the same open file.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(super) inner: Arc<FileInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct FileInner {
+    pub(super) session: Session,
+    pub(super) location: Location,
+    pub(super) name: String,
+    /// The same for the same location, in this session and any other.
+    pub(super) id: u64,
+    pub(super) place: Place,
+}
+
+impl File {
+    pub(super) fn open(session: &Session, location: &Location, mode: OpenMode) -> Result<Self, SessionError> {
+        let place = Place::open(session, location, mode)?;
+        let name = location.to_string();
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let (session, location, id) = (session.clone(), location.clone(), hasher.finish());
+        Ok(Self { inner: Arc::new(FileInner { session, location, name, id, place }) })
+    }
+
+    /// What it was opened by.
+    #[must_use]
+    pub fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    /// Its present length.
+    pub fn len_bytes(&self) -> Result<u64, SessionError> {
+        Ok(self.inner.place.now(&self.inner.name)?.len_bytes)
+    }
+
+    /// How it is read and written by position, without the session's cache.
+    #[must_use]
+    pub fn io(&self) -> Arc<dyn AsyncIo> {
+        self.inner.place.io()
+    }
+
+    /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.
+    pub fn pread(&self, offset: u64, len: usize) -> Pending<Buffer> {
+        let this = Arc::clone(&self.inner);
+        Pending::of(drive(async move {
+            match &this.place {
+                Place::Export(remote) => this.read_export(remote, offset, len).await,
+                _ => this.read_blocks(offset, len).await,
+            }
+        }))
+    }
+
+    /// Writes all bytes of the buffer, with `durable` onto stable media. Returns their number.
+    pub fn pwrite(&self, offset: u64, bytes: impl Into<Buffer>, durable: bool) -> Pending<u64> {
+        let (this, buffer) = (Arc::clone(&self.inner), bytes.into());
+        Pending::of(drive(async move {
+            let outcome = this.place.io().submit(Request::Write { offset, buffer, durable }).await;
+            outcome.into_result().map_err(|error| SessionError::file(&this.name, error))
+        }))
+    }
+
+    /// Makes durable what was written before.
+    pub fn sync(&self) -> Pending<()> {
+        let this = Arc::clone(&self.inner);
+        Pending::of(drive(async move {
+            let outcome = this.place.io().submit(Request::Flush).await;
+            outcome.into_result().map(drop).map_err(|error| SessionError::file(&this.name, error))
+        }))
+    }
+
+    /// Makes it `len` bytes long.
+    pub fn truncate(&self, len: u64) -> Result<(), SessionError> {
+        let name = &self.inner.name;
+        match &self.inner.place {
+            Place::Local { path, .. } => std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .and_then(|file| file.set_len(len))
+                .map_err(|error| SessionError::file(name, error)),
+            Place::Export(remote) => remote.file().truncate(len).map_err(|error| SessionError::device(name, error)),
+            Place::Volume { .. } => {
+                Err(SessionError::Unsupported { name: name.clone(), why: "a volume keeps its length" })
+            }
+        }
+    }
+
+    /// Runs a function over a range and gives its result: the data stays where it is unless the host is faster.
+    ///
+    /// `args` are the bytes of its argument structure; see [`args::encode`](crate::args::encode).
+    pub fn pread_fn(
+        &self,
+        range: impl RangeBounds<u64>,
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+    ) -> Pending<Ran> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => Some(end.saturating_add(1)),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => None,
+        };
+        let input = Input { file: self.clone(), start, end };
+        let (function, args, options) = (function.clone(), args.to_vec(), options.clone());
+        Pending::spawn(move || run::read(&input, &function, &args, &options, None))
+    }
+
+    /// [`pread_fn`](Self::pread_fn) over the whole file.
+    pub fn fold_fn(&self, function: &SessionFunction, args: &[u8], options: &RunOptions) -> Pending<Ran> {
+        self.pread_fn(.., function, args, options)
+    }
+
+    /// Runs a function over `input` and writes its output at `offset`: only the input travels, unless the host
+    /// is faster. [`Ran::written_bytes`] is the output's length.
+    pub fn pwrite_fn(
+        &self,
+        offset: u64,
+        input: impl Into<Buffer>,
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+    ) -> Pending<Ran> {
+        let (this, input) = (self.clone(), input.into());
+        let (function, args, options) = (function.clone(), args.to_vec(), options.clone());
+        Pending::spawn(move || run::write(&this, offset, &input, &function, &args, &options))
+    }
+
+    pub(super) fn pair(&self, function: &SessionFunction) -> PairId {
+        let mut hasher = DefaultHasher::new();
+        (function.hash(), function.name()).hash(&mut hasher);
+        PairId { file: self.inner.id, function: hasher.finish() }
+    }
+}
+
+impl FileInner {
+    async fn read_export(&self, remote: &Remote, offset: u64, len: usize) -> Result<Buffer, SessionError> {
+        let now = remote.refresh().await.map_err(|error| SessionError::device(&self.name, error))?;
+        let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
+        let mut buffer = Buffer::zeroed(len);
+        let file = remote.cached(&self.session, self.id, &now);
+        file.read(offset, &mut buffer).await.map_err(|error| {
+            let error = match error {
+                diskside_io::readahead::ReadAtError::Io(error) => error,
+                diskside_io::readahead::ReadAtError::Changed(how) => {
+                    std::io::Error::other(format!("it changed while it was read: {how}"))
+                }
+            };
+            SessionError::file(&self.name, error)
+        })?;
+        Ok(buffer)
+    }
+
+    /// Whole blocks are read; what was not asked for is cut off.
+    async fn read_blocks(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
+        let io = self.place.io();
+        let align = u64::from(io.alignment_bytes().max(1));
+        let start = offset / align * align;
+        let end = (offset + len as u64).next_multiple_of(align);
+        let buffer = Buffer::zeroed((end - start) as usize);
+        let read = io.submit(Request::Read { offset: start, buffer }).await.into_read();
+        let mut read = read.map_err(|error| SessionError::file(&self.name, error))?;
+        let skip = ((offset - start) as usize).min(read.len());
+        let have = (read.len() - skip).min(len);
+        if skip > 0 {
+            read.copy_within(skip..skip + have, 0);
+        }
+        read.set_len(have);
+        Ok(read)
+    }
+}

@@ -1,0 +1,141 @@
+//! One target of a session.
+
+use super::error::SessionError;
+use super::function::SessionFunction;
+use diskside_host::function::{Compute, Files, FunctionError};
+use diskside_host::{ConnectOptions, Connection, Url, discover};
+use diskside_nvme::Nqn;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A connection with what is known of its target.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) connection: Connection,
+    /// `None`: it runs no functions and has no exports.
+    compute: Option<Compute>,
+    /// Index at the target by content hash.
+    programs: Mutex<HashMap<u64, u16>>,
+    round_trip_ns: AtomicU64,
+    running: AtomicU32,
+}
+
+/// Subsystem type in a discovery log.
+const NVM_SUBSYSTEM: u8 = 2;
+/// Transport type in a discovery log.
+const TCP: u8 = 3;
+
+impl Link {
+    /// Connects to a target whose subsystem may be left out if there is only one.
+    pub(super) fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, SessionError> {
+        let name = url.to_string();
+        let failed = |source| SessionError::Target { target: name.clone(), source };
+        let url = if url.subsystem.is_some() { url.clone() } else { with_subsystem(url, options)? };
+        let connection = Connection::connect(&url, options).map_err(failed)?;
+        Self::over(name.clone(), connection)
+    }
+
+    pub(super) fn over(name: String, connection: Connection) -> Result<Self, SessionError> {
+        let compute = match Compute::new(&connection) {
+            Ok(compute) => Some(compute),
+            Err(FunctionError::NoCompute { .. }) => None,
+            Err(error) => return Err(SessionError::device(&name, error)),
+        };
+        Ok(Self {
+            name,
+            connection,
+            compute,
+            programs: Mutex::default(),
+            round_trip_ns: AtomicU64::new(u64::MAX),
+            running: AtomicU32::new(0),
+        })
+    }
+
+    pub(super) fn compute(&self) -> Result<&Compute, SessionError> {
+        self.compute.as_ref().ok_or_else(|| {
+            let subsystem = self.connection.controller().subsystem.as_str().to_owned();
+            SessionError::device(&self.name, FunctionError::NoCompute { subsystem })
+        })
+    }
+
+    pub(super) fn files(&self) -> Result<Files, SessionError> {
+        Ok(Files::of(self.compute()?))
+    }
+
+    /// The function's index at the target, where it is loaded if it was not.
+    pub(super) fn program(&self, function: &SessionFunction) -> Result<u16, SessionError> {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = programs.get(&function.hash()) {
+            return Ok(*index);
+        }
+        let program = self.compute()?.load(function.object(), function.hash());
+        let program = program.map_err(|error| SessionError::device(&self.name, error))?;
+        programs.insert(function.hash(), program.index);
+        Ok(program.index)
+    }
+
+    /// The target says that a program is gone: it forgets those of a host that was away.
+    pub(super) fn forget_programs(&self) {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Takes note of how long a short exchange took; the shortest of late counts.
+    pub(super) fn note_round_trip(&self, took: Duration) {
+        let took_ns = took.as_nanos() as u64;
+        let known_ns = self.round_trip_ns.load(Ordering::Relaxed);
+        // Rises by an eighth each time that nothing was as fast.
+        let next_ns = took_ns.min(known_ns.saturating_add(known_ns / 8));
+        self.round_trip_ns.store(next_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn round_trip_s(&self) -> f64 {
+        match self.round_trip_ns.load(Ordering::Relaxed) {
+            u64::MAX => 0.0,
+            ns => ns as f64 * 1e-9,
+        }
+    }
+
+    /// Counts a call at the device until the guard is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(self))
+    }
+
+    /// Calls of this session for each engine before a new one.
+    pub(super) fn waiting(&self) -> f64 {
+        let engines = self.compute.as_ref().map_or(1, |compute| compute.capabilities().engines.get().max(1));
+        let running = self.running.load(Ordering::Relaxed);
+        f64::from(running.saturating_sub(engines.into())) / f64::from(engines)
+    }
+}
+
+/// A call at a device.
+#[derive(Debug)]
+pub(super) struct Running(Arc<Link>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Asks the target which subsystem it has.
+fn with_subsystem(url: &Url, options: &ConnectOptions) -> Result<Url, SessionError> {
+    let found = discover(url, options).map_err(|source| SessionError::Target { target: url.to_string(), source })?;
+    let port = url.port.unwrap_or(diskside_host::PORT_DEFAULT).to_string();
+    let mut names: Vec<Nqn> = Vec::new();
+    for entry in found.into_iter().filter(|entry| entry.kind == NVM_SUBSYSTEM && entry.transport == TCP) {
+        if entry.service == port && !names.contains(&entry.nqn) {
+            names.push(entry.nqn);
+        }
+    }
+    let why = match &names[..] {
+        [only] => return Ok(Url { subsystem: Some(only.clone()), ..url.clone() }),
+        [] => "it lists no subsystem at this port",
+        _ => "it lists several subsystems at this port; files are found only where there is one",
+    };
+    Err(SessionError::Unsupported { name: url.to_string(), why })
+}

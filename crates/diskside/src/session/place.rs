@@ -1,0 +1,179 @@
+//! Where the bytes of a file are, and how they are reached.
+
+use super::Session;
+use super::cache::CachedFile;
+use super::error::SessionError;
+use super::file::OpenMode;
+use super::link::Link;
+use crate::location::{ExportUrl, Location};
+use diskside_host::Volume;
+use diskside_host::function::{FunctionError, RemoteFile};
+use diskside_io::instance::LocalFile;
+use diskside_io::request::{AsyncIo, run_here};
+use diskside_nvme::wire::file::FileFlags;
+use diskside_nvme::wire::function::{Endpoint, EndpointKind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+#[derive(Debug)]
+pub(super) enum Place {
+    Local { path: PathBuf, file: LocalFile },
+    Export(Remote),
+    Volume { link: Arc<Link>, volume: Volume },
+}
+
+/// A file of an export. Its handle is had anew when the target has forgotten it.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) link: Arc<Link>,
+    path: Vec<u8>,
+    flags: FileFlags,
+    open: Mutex<RemoteFile>,
+}
+
+/// What is known of a file now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) len_bytes: u64,
+    /// Of a file of an export.
+    pub(super) version: Option<u64>,
+    /// Whether what is kept of this version may be used.
+    pub(super) keep: bool,
+}
+
+impl Place {
+    pub(super) fn open(session: &Session, location: &Location, mode: OpenMode) -> Result<Self, SessionError> {
+        match location {
+            Location::Local(path) => {
+                let failed = |error| SessionError::file(&path.display().to_string(), error);
+                let mut options = std::fs::OpenOptions::new();
+                options.read(true).write(mode.writes()).create(mode == OpenMode::Create);
+                let file = options.open(path).map_err(failed)?;
+                let file = session.instances().and_then(|instances| instances.file(file)).map_err(failed)?;
+                Ok(Self::Local { path: path.clone(), file })
+            }
+            Location::Volume(url) => {
+                let link = session.link(url)?;
+                let failed = |source| SessionError::Target { target: url.to_string(), source };
+                let missing = "a volume's URL ends with its number: nvme-tcp://HOST[:PORT]/NQN/NSID";
+                let nsid = url.nsid.ok_or(SessionError::Unsupported { name: url.to_string(), why: missing })?;
+                let volume = link.connection.volume(nsid).map_err(failed)?;
+                Ok(Self::Volume { link, volume })
+            }
+            Location::Export(url) => Ok(Self::Export(Remote::open(session, url, mode)?)),
+        }
+    }
+
+    /// How it is read and written.
+    pub(super) fn io(&self) -> Arc<dyn AsyncIo> {
+        match self {
+            Self::Local { file, .. } => Arc::new(file.clone()),
+            Self::Export(remote) => Arc::new(remote.file()),
+            Self::Volume { volume, .. } => Arc::new(volume.clone()),
+        }
+    }
+
+    /// The target, if it is not here.
+    pub(super) fn link(&self) -> Option<&Arc<Link>> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Export(remote) => Some(&remote.link),
+            Self::Volume { link, .. } => Some(link),
+        }
+    }
+
+    /// Asks what the file is now.
+    pub(super) fn now(&self, name: &str) -> Result<Now, SessionError> {
+        match self {
+            Self::Local { file, .. } => {
+                let len_bytes = file.len_bytes().map_err(|error| SessionError::file(name, error))?;
+                Ok(Now { len_bytes, version: None, keep: false })
+            }
+            Self::Volume { volume, .. } => {
+                let len_bytes = volume.len_bytes().map_err(|error| SessionError::file(name, error))?;
+                Ok(Now { len_bytes, version: None, keep: false })
+            }
+            Self::Export(remote) => run_here(remote.refresh()).map_err(|error| SessionError::device(name, error)),
+        }
+    }
+
+    /// As a source or sink of a function at the target.
+    pub(super) fn endpoint(&self, offset: u64, len: u64, version: Option<u64>) -> Option<Endpoint> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Volume { volume, .. } => Some(Endpoint::new(EndpointKind::Volume(volume.nsid()), offset, len)),
+            Self::Export(remote) => {
+                Some(Endpoint { generation: version.unwrap_or(0), ..remote.file().endpoint(offset, len) })
+            }
+        }
+    }
+}
+
+impl Remote {
+    fn open(session: &Session, url: &ExportUrl, mode: OpenMode) -> Result<Self, SessionError> {
+        let link = session.link(&url.target())?;
+        let files = link.files()?;
+        let path = url.path.clone().into_bytes();
+        let flags = if mode.writes() { FileFlags::READ | FileFlags::WRITE } else { FileFlags::READ };
+        let started = Instant::now();
+        let opened =
+            if mode == OpenMode::Create { files.create(&path, 0o666, flags) } else { files.open(&path, flags) };
+        let open = opened.map_err(|error| SessionError::device(&url.to_string(), error))?;
+        link.note_round_trip(started.elapsed());
+        Ok(Self { link, path, flags, open: Mutex::new(open) })
+    }
+
+    pub(super) fn file(&self) -> RemoteFile {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens it again, after the target has forgotten its handle.
+    pub(super) async fn reopen(&self) -> Result<(), FunctionError> {
+        let file = self.file().files().lookup(&self.path, self.flags).await?;
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
+    }
+
+    pub(super) async fn refresh(&self) -> Result<Now, FunctionError> {
+        let started = Instant::now();
+        let info = match self.file().stat().await {
+            Err(error) if is_stale_handle(&error) => {
+                self.reopen().await?;
+                self.file().info()
+            }
+            other => other?,
+        };
+        self.link.note_round_trip(started.elapsed());
+        Ok(Now { len_bytes: info.len_bytes, version: Some(info.version), keep: !info.recent })
+    }
+
+    /// A version of the file, through the cache.
+    pub(super) fn cached(&self, session: &Session, id: u64, now: &Now) -> CachedFile {
+        CachedFile {
+            cache: Arc::clone(session.cache()),
+            file: self.file(),
+            id,
+            version: now.version.unwrap_or(0),
+            len_bytes: now.len_bytes,
+            keep: now.keep,
+            fetched: super::cache::Fetched::default(),
+        }
+    }
+}
+
+/// Linux' ESTALE.
+const ESTALE: i32 = 116;
+
+/// Whether the target has forgotten a handle, as it does when its host was away.
+pub(super) fn is_stale_handle(error: &FunctionError) -> bool {
+    error.errno() == Some(ESTALE) || error.is_status(diskside_nvme::Status::UNKNOWN_FILE_HANDLE)
+}
+
+/// Whether the target has forgotten a program.
+pub(super) fn is_lost_program(error: &FunctionError) -> bool {
+    use diskside_nvme::Status;
+    [Status::INVALID_PROGRAM_INDEX, Status::NO_PROGRAM, Status::PROGRAM_NOT_ACTIVATED, Status::PROGRAM_ID_MISMATCH]
+        .into_iter()
+        .any(|status| error.is_status(status))
+}

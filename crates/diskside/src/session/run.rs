@@ -1,0 +1,490 @@
+//! Running functions over files: choose, cut, run on both sides, put together.
+
+mod device;
+mod host;
+mod many;
+
+use super::error::SessionError;
+use super::file::File;
+use super::function::SessionFunction;
+use super::place::{Now, Place, is_lost_program, is_stale_handle};
+use super::segments::{Segment, cut, probe_range};
+use diskside_dispatch::{Conditions, Decision, Direction, Observation, Plan, Reason, Request, Side};
+use diskside_engine::split::Split;
+use diskside_engine::{Call, CallError, CallLimits, TierChoice};
+use diskside_io::buffer::Buffer;
+use diskside_io::readahead::ReadError;
+use diskside_io::request::{Request as IoRequest, block_on, run_here};
+use diskside_nvme::wire::function::Outcome as DeviceOutcome;
+use diskside_sbpf::activation::Tier;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where a function is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Where {
+    /// Where it is faster, or on both sides.
+    #[default]
+    Auto,
+    /// With the caller.
+    Host,
+    /// With the data.
+    Device,
+}
+
+impl Where {
+    fn told(self) -> Option<Side> {
+        match self {
+            Self::Auto => None,
+            Self::Host => Some(Side::Host),
+            Self::Device => Some(Side::Device),
+        }
+    }
+}
+
+/// How a function runs; see [`Call`].
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Where.
+    pub place: Where,
+    /// Bytes of a chunk, more or less.
+    pub chunk_len: usize,
+    /// How records end; `None` for what the object asks for.
+    pub split: Option<Split>,
+    /// Threads on the host, and the most at the device.
+    pub threads: usize,
+    /// Which tier runs it.
+    pub tier: TierChoice,
+    /// Whether results are folded, when the function has a `combine`.
+    pub fold: bool,
+    /// When it is stopped.
+    pub limits: CallLimits,
+    /// Whether the device runs it only when nothing else is to do.
+    pub background: bool,
+    /// Whether what is written is on stable media before the call ends.
+    pub durable: bool,
+    /// Counts the input bytes that are done.
+    pub progress: Option<Arc<AtomicU64>>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            place: Where::Auto,
+            chunk_len: Call::CHUNK_LEN,
+            split: None,
+            threads: 1,
+            tier: TierChoice::Best,
+            fold: true,
+            limits: CallLimits::default(),
+            background: false,
+            durable: false,
+            progress: None,
+        }
+    }
+}
+
+/// How a function ran.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// Its result; empty when it was written out.
+    pub result: Vec<u8>,
+    /// Bytes of output that were written to a file.
+    pub written_bytes: u64,
+    /// Bytes that it was given.
+    pub input_bytes: u64,
+    /// Bytes that were sent to a target, without the protocol's headers.
+    pub sent_bytes: u64,
+    /// Bytes that came from a target.
+    pub received_bytes: u64,
+    /// Where it ran and why, for each file that is not here.
+    pub decisions: Vec<(String, Decision)>,
+    /// What ran, in the order of the input; probes whose result was not used are not among them.
+    pub parts: Vec<RanPart>,
+    /// Lines that it logged, and how many more were dropped.
+    pub log: (Vec<String>, u64),
+    /// From the request to the result.
+    pub total: Duration,
+}
+
+/// A part of a request, run on one side.
+#[derive(Clone, Debug)]
+pub struct RanPart {
+    /// Which file.
+    pub name: String,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// Where.
+    pub side: Side,
+    /// Which tier; not known of a device.
+    pub tier: Option<Tier>,
+    /// Bytes that the function was given.
+    pub input_bytes: u64,
+    /// Bytes that it gave back.
+    pub output_bytes: u64,
+    /// Runs of the function; not known of a device.
+    pub chunks: Option<u64>,
+    /// Loop iterations.
+    pub back_edges: u64,
+    /// Waiting for an engine.
+    pub queue: Duration,
+    /// Waiting for input.
+    pub wait: Duration,
+    /// In the function.
+    pub run: Duration,
+    /// In all.
+    pub total: Duration,
+}
+
+/// A range of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    pub(super) file: File,
+    pub(super) start: u64,
+    pub(super) end: Option<u64>,
+}
+
+/// What all parts of a request share.
+struct Job<'a> {
+    file: &'a File,
+    now: Now,
+    function: &'a SessionFunction,
+    args: &'a [u8],
+    options: &'a RunOptions,
+    /// Its index at the device, if that has it.
+    program: Option<u16>,
+}
+
+/// What became of a part.
+struct Done {
+    result: Vec<u8>,
+    part: RanPart,
+    observation: Observation,
+    /// Bytes sent and received.
+    moved: (u64, u64),
+    log: (Vec<String>, u64),
+}
+
+/// Runs a function over a range; with `out` its output is written there as it comes.
+pub(super) fn read(
+    input: &Input,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Ran, SessionError> {
+    let started = Instant::now();
+    // With its output on the way, nothing can be tried again.
+    let again = out.is_none();
+    let ran = match read_once(input, function, args, options, out) {
+        Err(error) if again && can_repeat(&input.file, function, &error)? => {
+            read_once(input, function, args, options, None)
+        }
+        ran => ran,
+    };
+    match ran {
+        Ok(ran) => Ok(Ran { total: started.elapsed(), ..ran }),
+        Err(error) if is_change(&error) => Err(SessionError::Changed(input.file.inner.name.clone())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
+fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
+    if is_change(error) {
+        return Ok(true);
+    }
+    let (Some(failure), Some(link)) = (error.function(), file.inner.place.link()) else { return Ok(false) };
+    if is_lost_program(failure) {
+        link.forget_programs();
+        return Ok(true);
+    }
+    if let (true, Place::Export(remote)) = (is_stale_handle(failure), &file.inner.place) {
+        run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
+        return Ok(true);
+    }
+    Ok(failure.is_loss() && function.is_pure())
+}
+
+/// Whether the file changed while it was read, as either side says it.
+fn is_change(error: &SessionError) -> bool {
+    match error {
+        SessionError::Call(CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. })) => true,
+        SessionError::Device { source, .. } => {
+            source.trailer().is_some_and(|trailer| trailer.outcome == DeviceOutcome::Stale)
+        }
+        _ => false,
+    }
+}
+
+fn read_once(
+    input: &Input,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Ran, SessionError> {
+    let file = &input.file;
+    let now = file.inner.place.now(&file.inner.name)?;
+    let range = input.start..input.end.unwrap_or(now.len_bytes).max(input.start);
+    if range.end > now.len_bytes {
+        let (name, len) = (file.inner.name.clone(), now.len_bytes);
+        return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
+    }
+    let mut job = Job { file, now, function, args, options, program: None };
+    if let Place::Local { .. } = file.inner.place {
+        let written = out.is_some();
+        let done = host::run(&job, &range, out)?;
+        return job.gather(vec![done], None, written);
+    }
+    let cached = job.cached(&range);
+    let cached_bytes = cached.iter().map(|held| held.end - held.start).sum();
+    let request = Request {
+        direction: Direction::Read,
+        len_bytes: range.end - range.start,
+        cached_bytes,
+        effect_free: function.is_pure(),
+        divisible: function.is_pure() && out.is_none(),
+        told: options.place.told(),
+    };
+    let decision = job.decide(&request)?;
+    let split = options.split.unwrap_or(function.note().split);
+    match out {
+        Some(out) if !(options.fold && function.combine().is_some()) => {
+            let done = job.run_in_order(&cut(&range, &cached, split, &decision), out)?;
+            job.gather(done, Some(decision), true)
+        }
+        out => {
+            let beside = decision.probe.filter(|probe| !probe.instead);
+            let beside = beside.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
+            let done = job.run_together(cut(&range, &cached, split, &decision), beside, decision.plan)?;
+            let mut ran = job.gather(done, Some(decision), false)?;
+            if let Some(out) = out {
+                out.write_all(&ran.result).map_err(CallError::Write)?;
+                ran.result = Vec::new();
+            }
+            Ok(ran)
+        }
+    }
+}
+
+/// Runs a function over bytes and writes its output to a file.
+pub(super) fn write(
+    file: &File,
+    offset: u64,
+    input: &Buffer,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Ran, SessionError> {
+    let started = Instant::now();
+    let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
+    let mut job = Job { file, now, function, args, options, program: None };
+    let decision = if let Place::Local { .. } = file.inner.place {
+        None
+    } else {
+        let request = Request {
+            direction: Direction::Write,
+            len_bytes: input.len() as u64,
+            cached_bytes: 0,
+            effect_free: function.is_pure(),
+            divisible: false,
+            told: options.place.told(),
+        };
+        Some(job.decide(&request)?)
+    };
+    // A probe of a write is the whole write, on the other side.
+    let side = decision.map_or(Side::Host, |decision| {
+        decision.probe.map(|probe| probe.side).or(decision.plan.side()).unwrap_or(Side::Device)
+    });
+    let done = match side {
+        Side::Host => job.write_from_host(offset, input)?,
+        Side::Device => device::write(&job, offset, input)?,
+    };
+    let written_bytes = done.part.output_bytes;
+    let mut ran = job.gather(vec![done], decision, true)?;
+    ran.written_bytes = written_bytes;
+    ran.total = started.elapsed();
+    Ok(ran)
+}
+
+impl Job<'_> {
+    fn name(&self) -> &str {
+        &self.file.inner.name
+    }
+
+    fn cached(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let inner = &self.file.inner;
+        match self.now.version.filter(|_| self.now.keep) {
+            Some(version) => inner.session.cache().ranges(inner.id, version, range),
+            None => Vec::new(),
+        }
+    }
+
+    /// Asks the dispatcher. Makes sure that the device has the function if it may run there.
+    fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
+        use diskside_dispatch::Link as LinkState;
+        let inner = &self.file.inner;
+        let Some(link) = inner.place.link() else { unreachable!("a local file has no choice") };
+        let mut state = LinkState::Up;
+        if request.told != Some(Side::Host) {
+            match link.program(self.function) {
+                Ok(program) => self.program = Some(program),
+                Err(error) if request.told.is_some() || error.function().is_some_and(|e| e.is_loss()) => {
+                    return Err(error);
+                }
+                // The host can still run it.
+                Err(_) => state = LinkState::NoCompute,
+            }
+        }
+        let conditions = Conditions {
+            link: state,
+            round_trip_s: link.round_trip_s(),
+            device_waiting: link.waiting(),
+            host_waiting: 0.0,
+        };
+        Ok(inner.session.lock_dispatcher().decide(self.file.pair(self.function), request, &conditions))
+    }
+
+    fn observe(&self, done: &Done) {
+        let inner = &self.file.inner;
+        inner.session.lock_dispatcher().observe(self.file.pair(self.function), &done.observation);
+        if let Some(progress) = &self.options.progress {
+            progress.fetch_add(done.part.input_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The device's parts go out first; the host's run here meanwhile.
+    fn run_together(
+        &self,
+        segments: Vec<Segment>,
+        beside: Option<(Range<u64>, Side)>,
+        plan: Plan,
+    ) -> Result<Vec<Done>, SessionError> {
+        let at_device = |range: &Range<u64>| device::start(self, range);
+        let mut calls = Vec::new();
+        for segment in &segments {
+            let call = segment.side == Side::Device;
+            calls.push(if call { Some(at_device(&segment.range)?) } else { None });
+        }
+        let extra = match (&beside, plan) {
+            (Some((range, Side::Device)), _) => Some(at_device(range)?),
+            (None, Plan::Both) => segments.first().map(|all| at_device(&all.range)).transpose()?,
+            _ => None,
+        };
+        let mut done: Vec<Option<Done>> = segments.iter().map(|_| None).collect();
+        for (slot, segment) in done.iter_mut().zip(&segments).filter(|(_, segment)| segment.side == Side::Host) {
+            *slot = Some(host::run(self, &segment.range, None)?);
+        }
+        if let Some((range, Side::Host)) = &beside {
+            // The request does not depend on it.
+            if let Ok(probe) = host::run(self, range, None) {
+                self.observe(&probe);
+            }
+        }
+        for (slot, call) in done.iter_mut().zip(calls) {
+            if let Some(call) = call {
+                *slot = Some(device::finish(self, call)?);
+            }
+        }
+        let done: Vec<Done> = done.into_iter().flatten().collect();
+        done.iter().for_each(|done| self.observe(done));
+        if let Some(Ok(probe)) = extra.map(|call| device::finish(self, call)) {
+            self.observe(&probe);
+        }
+        Ok(done)
+    }
+
+    /// One part after another, their output written as it comes.
+    fn run_in_order(&self, segments: &[Segment], out: &mut (dyn Write + Send)) -> Result<Vec<Done>, SessionError> {
+        let mut all = Vec::new();
+        for segment in segments {
+            let done = match segment.side {
+                Side::Host => host::run(self, &segment.range, Some(&mut *out))?,
+                Side::Device => device::stream(self, &segment.range, out)?,
+            };
+            self.observe(&done);
+            all.push(done);
+        }
+        Ok(all)
+    }
+
+    fn write_from_host(&self, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
+        let mut done = host::run_over_bytes(self, input)?;
+        let output = std::mem::take(&mut done.result);
+        let started = Instant::now();
+        let failed = |error| SessionError::file(self.name(), error);
+        let io = self.file.inner.place.io();
+        let (buffer, durable) = (Buffer::from(output), self.options.durable);
+        let written = block_on(io.submit(IoRequest::Write { offset, buffer, durable })).into_result();
+        let written = written.map_err(failed)?;
+        let took = started.elapsed();
+        done.observation.output_s = took.as_secs_f64();
+        done.observation.total_s += took.as_secs_f64();
+        done.part.total += took;
+        if self.file.inner.place.link().is_some() {
+            done.moved.0 += written;
+            self.observe(&done);
+        }
+        Ok(done)
+    }
+
+    /// One result of all parts.
+    fn gather(&self, mut done: Vec<Done>, decision: Option<Decision>, written: bool) -> Result<Ran, SessionError> {
+        let mut ran = Ran::default();
+        if !written {
+            let results: Vec<&[u8]> = done.iter().map(|done| &done.result[..]).collect();
+            ran.result = match &results[..] {
+                [_] => std::mem::take(&mut done[0].result),
+                results => self.file.inner.session.engine().fold(&self.call(Vec::new()), results)?,
+            };
+        }
+        for done in done {
+            ran.input_bytes += done.part.input_bytes;
+            ran.sent_bytes += done.moved.0;
+            ran.received_bytes += done.moved.1;
+            ran.log.0.extend(done.log.0);
+            ran.log.1 += done.log.1;
+            ran.parts.push(done.part);
+        }
+        ran.decisions.extend(decision.map(|decision| (self.name().to_owned(), decision)));
+        Ok(ran)
+    }
+
+    /// As the engine of this side runs it.
+    fn call(&self, sources: Vec<diskside_engine::Source>) -> Call<'_> {
+        let options = self.options;
+        Call {
+            chunk_len: options.chunk_len,
+            split: options.split,
+            threads: options.threads,
+            tier: options.tier,
+            fold: options.fold,
+            limits: options.limits.clone(),
+            ..Call::new(self.function, sources, self.args.to_vec())
+        }
+    }
+}
+
+impl Ran {
+    /// Whether it ran without a choice: the file is here, or the caller said where.
+    #[must_use]
+    pub fn was_told(&self) -> bool {
+        self.decisions.iter().all(|(_, decision)| decision.reason == Reason::Told)
+    }
+
+    /// Takes in the counters of another run; results are folded apart.
+    pub(super) fn add(&mut self, other: Self) {
+        self.written_bytes += other.written_bytes;
+        self.input_bytes += other.input_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.decisions.extend(other.decisions);
+        self.parts.extend(other.parts);
+        self.log.0.extend(other.log.0);
+        self.log.1 += other.log.1;
+    }
+}

@@ -1,0 +1,162 @@
+//! A part at the device: a request of it, and what its trailer tells.
+
+use super::{Done, Job, RanPart};
+use crate::session::error::SessionError;
+use crate::session::link::Running;
+use diskside_dispatch::{Observation, Side};
+use diskside_engine::split::Split;
+use diskside_engine::{CallError, TierChoice};
+use diskside_host::function::{CallOutcome, FunctionError};
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{RequestFuture, block_on, run_here};
+use diskside_nvme::wire::function::{
+    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, RecordSplit, TierHint, Trailer,
+};
+use diskside_sbpf::activation::Tier;
+use std::io::Write;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A call on its way.
+pub(super) struct Started {
+    range: Range<u64>,
+    future: RequestFuture<Result<CallOutcome, FunctionError>>,
+    running: Running,
+}
+
+pub(super) fn start(job: &Job<'_>, range: &Range<u64>) -> Result<Started, SessionError> {
+    let link = job.file.inner.place.link().expect("a part at a device has a target");
+    let request = read_request(job, range)?;
+    let running = link.begin();
+    Ok(Started { range: range.clone(), future: link.compute()?.call(&request), running })
+}
+
+pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
+    let outcome = block_on(started.future).map_err(|error| SessionError::device(job.name(), error))?;
+    drop(started.running);
+    let CallOutcome { result, trailer, total, wire_bytes } = outcome;
+    let output_bytes = result.len() as u64;
+    Ok(done(job, &started.range, result, output_bytes, trailer, total, wire_bytes))
+}
+
+/// Writes the result out as it comes.
+pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + Send)) -> Result<Done, SessionError> {
+    let link = job.file.inner.place.link().expect("a part at a device has a target");
+    // As long as it is; nothing of it is kept.
+    let request = FunctionRequest { result_len_max: u64::MAX, ..read_request(job, range)? };
+    let failed = |error| SessionError::device(job.name(), error);
+    let started = Instant::now();
+    let _running = link.begin();
+    let mut stream = link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
+    let mut output_bytes = 0;
+    while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
+        out.write_all(&bytes).map_err(CallError::Write)?;
+        output_bytes += bytes.len() as u64;
+    }
+    let trailer = stream.trailer().cloned().unwrap_or_default();
+    let wire_bytes = stream.wire_bytes();
+    Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
+}
+
+pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
+    let inner = &job.file.inner;
+    let link = inner.place.link().expect("a part at a device has a target");
+    let sink = inner.place.endpoint(offset, Endpoint::TO_END, None).expect("a file at a target is an endpoint");
+    let mut request = request(job, FunctionKind::Write);
+    request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
+    request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
+    let _running = link.begin();
+    let call = link.compute()?.call_with(&request, vec![Buffer::copy_of(input)]);
+    let outcome = block_on(call).map_err(|error| SessionError::device(job.name(), error))?;
+    let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
+    let range = 0..input.len() as u64;
+    let done = done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes);
+    job.observe(&done);
+    Ok(done)
+}
+
+fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
+    let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start, job.now.version);
+    let mut request = request(job, FunctionKind::Read);
+    request.sources = vec![endpoint.expect("a file at a target is an endpoint")];
+    Ok(request)
+}
+
+fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
+    let options = job.options;
+    let limits = &options.limits;
+    let saturated = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1);
+    FunctionRequest {
+        class: if options.background { Class::Background } else { Class::Normal },
+        fold: options.fold,
+        threads_max: u16::try_from(options.threads).unwrap_or(u16::MAX),
+        program_id: job.function.hash(),
+        chunk_len: u32::try_from(options.chunk_len).unwrap_or(u32::MAX),
+        result_len_max: limits.result_len_max as u64,
+        budget: limits.budget.unwrap_or(0),
+        deadline_ms: limits.deadline.map_or(0, saturated),
+        split: match options.split {
+            None => RecordSplit::Program,
+            Some(Split::None) => RecordSplit::None,
+            Some(Split::Fixed(len)) => RecordSplit::Fixed(len),
+            Some(Split::Delimiter(byte)) => RecordSplit::Delimiter(byte),
+        },
+        args: job.args.to_vec(),
+        function: Some(job.function.name().to_owned()),
+        tier: match options.tier {
+            TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,
+            TierChoice::Only(Tier::Cranelift) => TierHint::Cranelift,
+            _ => TierHint::Best,
+        },
+        ..FunctionRequest::new(kind, job.program.unwrap_or_default())
+    }
+}
+
+fn done(
+    job: &Job<'_>,
+    range: &Range<u64>,
+    result: Vec<u8>,
+    output_bytes: u64,
+    trailer: Trailer,
+    total: Duration,
+    wire_bytes: (u64, u64),
+) -> Done {
+    let times = trailer.times;
+    let us = |us: u32| Duration::from_micros(us.into());
+    let seconds = |part: u32| us(part).as_secs_f64();
+    let len_bytes = range.end - range.start;
+    let round_trip_s = job.file.inner.place.link().map_or(0.0, |link| link.round_trip_s());
+    // What the host waited for beyond the device's own work was the way of the result.
+    let own_s = seconds(times.total_us) - seconds(times.send_us);
+    let output_s = match trailer.media_written {
+        0 => (total.as_secs_f64() - own_s - round_trip_s).max(0.0),
+        _ => seconds(times.write_us),
+    };
+    let observation = Observation {
+        side: Side::Device,
+        len_bytes,
+        input_bytes: len_bytes,
+        output_bytes,
+        round_trip_s,
+        queue_s: seconds(times.queue_us),
+        input_s: seconds(times.read_us),
+        run_s: seconds(times.run_us),
+        output_s,
+        total_s: total.as_secs_f64(),
+    };
+    let part = RanPart {
+        name: job.name().to_owned(),
+        range: range.clone(),
+        side: Side::Device,
+        tier: None,
+        input_bytes: len_bytes,
+        output_bytes,
+        chunks: None,
+        back_edges: trailer.back_edges,
+        queue: us(times.queue_us),
+        wait: us(times.read_us),
+        run: us(times.run_us),
+        total,
+    };
+    Done { result, part, observation, moved: wire_bytes, log: (trailer.log, 0) }
+}

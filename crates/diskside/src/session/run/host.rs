@@ -1,0 +1,183 @@
+//! A part on this side: the same engine, over what is kept and what is fetched.
+
+use super::{Done, Job, RanPart};
+use crate::session::error::SessionError;
+use crate::session::file::File;
+use crate::session::place::Place;
+use diskside_dispatch::{Observation, Side};
+use diskside_engine::{Outcome, Sink, Source};
+use diskside_io::buffer::Buffer;
+use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::request::{AsyncIo, Request, block_on};
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What was fetched for a part: bytes, bytes on the wire, and how long it took.
+#[derive(Clone, Copy, Default)]
+struct Fetched {
+    bytes: u64,
+    wire_bytes: u64,
+    time_s: f64,
+}
+
+pub(super) fn run(
+    job: &Job<'_>,
+    range: &Range<u64>,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Done, SessionError> {
+    let name = job.name().to_owned();
+    let inner = &job.file.inner;
+    match &inner.place {
+        Place::Local { path, .. } => {
+            // A whole file may also be one that has no length, such as a device.
+            let whole = *range == (0..job.now.len_bytes);
+            let range_read = if whole { None } else { Some(range.clone()) };
+            let source = Source::File { path: path.clone(), range: range_read };
+            let outcome = engine(job, vec![source], out)?;
+            Ok(done(job, range, outcome, Fetched::default()))
+        }
+        Place::Export(remote) => {
+            let file = Arc::new(remote.cached(&inner.session, inner.id, &job.now));
+            let reader: Arc<dyn ReadAt> = file.clone();
+            let outcome = engine(job, vec![Source::Reader { name, reader, range: Some(range.clone()) }], out)?;
+            let fetched = Fetched {
+                bytes: file.fetched.bytes(),
+                wire_bytes: file.fetched.wire_bytes(),
+                time_s: file.fetched.time_s(),
+            };
+            Ok(done(job, range, outcome, fetched))
+        }
+        Place::Volume { .. } => {
+            let volume =
+                Arc::new(VolumeReader { io: Some(inner.place.io()), len: job.now.len_bytes, ..Default::default() });
+            let reader: Arc<dyn ReadAt> = volume.clone();
+            let outcome = engine(job, vec![Source::Reader { name, reader, range: Some(range.clone()) }], out)?;
+            let bytes = volume.bytes.load(Ordering::Relaxed);
+            let time_s = volume.time_ns.load(Ordering::Relaxed) as f64 * 1e-9;
+            Ok(done(job, range, outcome, Fetched { bytes, wire_bytes: bytes, time_s }))
+        }
+    }
+}
+
+/// Over local files, which are the call's sources in this order.
+pub(super) fn run_over_files(
+    job: &Job<'_>,
+    files: &[File],
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Done, SessionError> {
+    let sources = files.iter().filter_map(|file| match &file.inner.place {
+        Place::Local { path, .. } => Some(Source::file(path)),
+        Place::Export(_) | Place::Volume { .. } => None,
+    });
+    let outcome = engine(job, sources.collect(), out)?;
+    let names: Vec<&str> = files.iter().map(|file| file.inner.name.as_str()).collect();
+    let mut done = done(job, &(0..outcome.stats.input_bytes), outcome, Fetched::default());
+    done.part.name = names.join(", ");
+    Ok(done)
+}
+
+/// Over bytes that the caller has.
+pub(super) fn run_over_bytes(job: &Job<'_>, input: &Buffer) -> Result<Done, SessionError> {
+    let bytes: Arc<[u8]> = input[..].into();
+    let source = Source::Bytes { name: format!("the input for {}", job.name()), bytes };
+    let outcome = engine(job, vec![source], None)?;
+    Ok(done(job, &(0..input.len() as u64), outcome, Fetched::default()))
+}
+
+fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Send)>) -> Result<Outcome, SessionError> {
+    let mut sink = out.map_or(Sink::Memory, Sink::Writer);
+    let mut call = job.call(sources);
+    if let Place::Local { .. } = job.file.inner.place {
+        call.progress.clone_from(&job.options.progress);
+    }
+    Ok(job.file.inner.session.engine().run(&call, &mut sink)?)
+}
+
+fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -> Done {
+    let stats = outcome.stats;
+    let round_trip_s = match job.file.inner.place.link() {
+        Some(link) if fetched.bytes > 0 => link.round_trip_s(),
+        _ => 0.0,
+    };
+    let observation = Observation {
+        side: Side::Host,
+        len_bytes: stats.input_bytes,
+        input_bytes: fetched.bytes,
+        output_bytes: stats.output_bytes,
+        round_trip_s,
+        queue_s: 0.0,
+        input_s: (fetched.time_s - round_trip_s).max(0.0),
+        run_s: stats.run.as_secs_f64() / stats.threads.max(1) as f64,
+        output_s: 0.0,
+        total_s: stats.total.as_secs_f64(),
+    };
+    let part = RanPart {
+        name: job.name().to_owned(),
+        range: range.clone(),
+        side: Side::Host,
+        tier: Some(stats.tier),
+        input_bytes: stats.input_bytes,
+        output_bytes: stats.output_bytes,
+        chunks: Some(stats.chunks),
+        back_edges: stats.edges,
+        queue: std::time::Duration::ZERO,
+        wait: stats.wait,
+        run: stats.run,
+        total: stats.total,
+    };
+    Done { result: outcome.result, part, observation, moved: (0, fetched.wire_bytes), log: outcome.log }
+}
+
+/// A volume, read without a cache: nothing says whether another host has written to it.
+#[derive(Default)]
+struct VolumeReader {
+    io: Option<Arc<dyn AsyncIo>>,
+    len: u64,
+    bytes: AtomicU64,
+    time_ns: AtomicU64,
+}
+
+impl std::fmt::Debug for VolumeReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeReader").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of one request, several of which are in flight.
+const READ_LEN_BYTES: u64 = 1 << 20;
+
+impl ReadAt for VolumeReader {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let Some(io) = &self.io else { return Ok(()) };
+        let started = Instant::now();
+        let align = u64::from(io.alignment_bytes().max(1));
+        let (first, end) = (offset / align * align, (offset + buffer.len() as u64).next_multiple_of(align));
+        let mut reads = Vec::new();
+        let mut at = first;
+        while at < end {
+            let len = READ_LEN_BYTES.min(end - at);
+            reads.push((at, io.submit(Request::Read { offset: at, buffer: Buffer::zeroed(len as usize) })));
+            at += len;
+        }
+        for (at, read) in reads {
+            let bytes = block_on(read).into_read()?;
+            let from = at.max(offset);
+            let to = (at + bytes.len() as u64).min(offset + buffer.len() as u64);
+            if to < (at + READ_LEN_BYTES).min(offset + buffer.len() as u64) {
+                return Err(ReadAtError::Changed(format!("it ends at byte {}", at + bytes.len() as u64)));
+            }
+            buffer[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+        }
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.time_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Several files at once, on several targets.
+
+use super::host::run_over_files;
+use super::{Input, Job, Ran, RunOptions, read};
+use crate::session::Session;
+use crate::session::error::SessionError;
+use crate::session::file::File;
+use crate::session::function::SessionFunction;
+use crate::session::place::{Now, Place};
+use diskside_engine::{Call, CallError};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Files that one run works on at the same time.
+const AT_ONCE: usize = 8;
+
+impl Session {
+    /// Runs a function over files, wherever each is, and puts their results together in this order: with its
+    /// `combine`, or one after another. With `out` the result is written there.
+    ///
+    /// Files of this machine are one call, if all are: the function sees them as its sources 0, 1, …. Else each
+    /// file is a call of its own, and several run at once.
+    pub fn run(
+        &self,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+        mut out: Option<&mut (dyn Write + Send)>,
+    ) -> Result<Ran, SessionError> {
+        let started = Instant::now();
+        let folds = options.fold && function.combine().is_some();
+        if files.iter().all(|file| matches!(file.inner.place, Place::Local { .. })) {
+            let Some(first) = files.first() else { return Ok(Ran::default()) };
+            let now = Now { len_bytes: 0, version: None, keep: false };
+            let job = Job { file: first, now, function, args, options, program: None };
+            let written = out.is_some();
+            let done = run_over_files(&job, files, out)?;
+            return Ok(Ran { total: started.elapsed(), ..job.gather(vec![done], None, written)? });
+        }
+        let mut total = Ran::default();
+        if let Some(out) = out.as_mut().filter(|_| !folds) {
+            for file in files {
+                let input = Input { file: file.clone(), start: 0, end: None };
+                total.add(read(&input, function, args, options, Some(&mut **out))?);
+            }
+        } else {
+            let parts = at_once(files, function, args, options)?;
+            let results: Vec<&[u8]> = parts.iter().map(|part| &part.result[..]).collect();
+            let result = match &results[..] {
+                [only] => only.to_vec(),
+                results => {
+                    let mut call = Call::new(function, Vec::new(), args.to_vec());
+                    call.fold = options.fold;
+                    call.limits = options.limits.clone();
+                    self.engine().fold(&call, results)?
+                }
+            };
+            match out {
+                Some(out) => out.write_all(&result).map_err(CallError::Write)?,
+                None => total.result = result,
+            }
+            parts.into_iter().for_each(|part| total.add(part));
+        }
+        Ok(Ran { total: started.elapsed(), ..total })
+    }
+}
+
+/// Runs over each file on one of a few threads; the first failure, in the order of the files, ends all.
+fn at_once(
+    files: &[File],
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Vec<Ran>, SessionError> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<Ran, SessionError>>>> = Mutex::new(files.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..files.len().min(AT_ONCE) {
+            scope.spawn(|| {
+                while let Some((at, file)) = take(&next, files) {
+                    let input = Input { file: file.clone(), start: 0, end: None };
+                    let ran = read(&input, function, args, options, None);
+                    if ran.is_err() {
+                        next.store(files.len(), Ordering::Relaxed);
+                    }
+                    results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
+                }
+            });
+        }
+    });
+    // Files are taken in order, so what was not begun after a failure lies behind it: collecting ends before.
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().flatten().collect()
+}
+
+fn take<'f>(next: &AtomicUsize, files: &'f [File]) -> Option<(usize, &'f File)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    Some((at, files.get(at)?))
+}

@@ -1,0 +1,34 @@
+//! Folding results of several calls into one.
+
+use crate::call::{Call, CallError};
+use crate::code::CodeCache;
+use crate::environment::Log;
+use crate::worker::{ChunkInfo, Folder, too_large};
+use std::time::Instant;
+
+/// Folds with the function's `combine`, or puts one after another.
+pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[&[u8]]) -> Result<Vec<u8>, CallError> {
+    let log = Log::default();
+    let Some(mut folder) = Folder::new(code, call, &log, call.limits.until(Instant::now()))? else {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        return if len > call.limits.result_len_max { Err(too_large(call)) } else { Ok(parts.concat()) };
+    };
+    for (index, part) in parts.iter().enumerate() {
+        // A part of no bytes comes from a range in which no record begins.
+        if part.is_empty() {
+            continue;
+        }
+        let info = ChunkInfo {
+            source: format!("result {} of {}", index + 1, parts.len()).into(),
+            source_index: index as u32,
+            source_len: part.len() as u64,
+            chunk_index: 0,
+            offset: 0,
+            record_index: 0,
+            first: true,
+            last: true,
+        };
+        folder.fold(part, &info)?;
+    }
+    Ok(folder.result().to_vec())
+}
