@@ -4,12 +4,14 @@ pub(crate) mod attach;
 pub(crate) mod cp;
 pub(crate) mod discover;
 pub(crate) mod explain;
+pub(crate) mod exports;
 pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
 pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod top;
 pub(crate) mod verify;
 mod volume;
 

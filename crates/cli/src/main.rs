@@ -40,9 +40,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a function over files and print its result.
+    /// Run a function over files, here and at targets, and print its result.
     Run(commands::run::Run),
-    /// List the shipped functions, or the helpers that functions can call.
+    /// List the shipped functions, those of a target, or the helpers that functions can call.
     Functions(commands::functions::Functions),
     /// Show what is in an object: programs, helpers, effects, code, loops.
     Inspect(commands::inspect::Inspect),
@@ -50,14 +50,24 @@ enum Command {
     Verify(commands::verify::Verify),
     /// Explain a code of the verifier, such as V0301.
     Explain(commands::explain::Explain),
-    /// Serve volumes over NVMe/TCP.
+    /// Serve volumes, directories and functions over NVMe/TCP.
     Serve(commands::serve::Serve),
     /// List the subsystems of a target.
     Discover(commands::discover::Discover),
     /// Show a subsystem and its volumes.
     Info(commands::info::Info),
-    /// Copy between files and volumes.
+    /// Copy between files here, files of exports, and volumes.
     Cp(commands::cp::Cp),
+    /// List the exports of a target, or a directory of one.
+    Ls(commands::exports::Ls),
+    /// Print files of exports.
+    Cat(commands::exports::Cat),
+    /// Show what is known of a file of an export.
+    Stat(commands::exports::Stat),
+    /// Remove files of exports.
+    Rm(commands::exports::Rm),
+    /// Show what a target does, live.
+    Top(commands::top::Top),
     /// Show a volume as a block device of this machine (root).
     Attach(commands::attach::Attach),
     /// Take an attached block device away (root).
@@ -84,6 +94,11 @@ fn main() -> ExitCode {
         Command::Discover(c) => c.execute(),
         Command::Info(c) => c.execute(),
         Command::Cp(c) => c.execute(),
+        Command::Ls(c) => c.execute(),
+        Command::Cat(c) => c.execute(),
+        Command::Stat(c) => c.execute(),
+        Command::Rm(c) => c.execute(),
+        Command::Top(c) => c.execute(),
         Command::Attach(c) => c.execute(),
         Command::Detach(c) => c.execute(),
         Command::Ping(c) => c.execute(),

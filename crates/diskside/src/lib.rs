@@ -43,6 +43,7 @@ pub use diskside_engine::{
 };
 pub use diskside_host as host;
 pub use diskside_io as io;
+pub use diskside_nvme::wire;
 pub use diskside_sbpf as sandbox;
 pub use diskside_sbpf_llvm as llvm;
 pub use diskside_target as target;

@@ -27,6 +27,7 @@ mod pending;
 mod place;
 mod run;
 mod segments;
+mod writer;
 
 pub use diskside_dispatch::{Counts, Decision, Plan, Policy, Reason, Side};
 pub use error::SessionError;
@@ -34,13 +35,14 @@ pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
 pub use run::{Ran, RanPart, RunOptions, Where};
+pub use writer::FileWriter;
 
 use crate::library::ResolveError;
 use crate::location::{ExportUrl, Location};
 use cache::BlockCache;
 use diskside_dispatch::{Dispatcher, PairView};
 use diskside_engine::Engine;
-use diskside_host::function::{Files, FunctionError, ListedExport};
+use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
 use link::Link;
@@ -85,7 +87,7 @@ impl Session {
     #[must_use]
     pub fn new(options: SessionOptions) -> Self {
         let inner = Inner {
-            engine: Arc::new(Engine::new(crate::helpers())),
+            engine: Arc::new(Engine::new(crate::helpers()).with_llvm_if_found()),
             cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
             links: Mutex::default(),
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
@@ -155,6 +157,11 @@ impl Session {
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.inner.cache.len_bytes()
+    }
+
+    /// The functions of the target that a URL names.
+    pub fn compute(&self, url: &Url) -> Result<Compute, SessionError> {
+        self.link(url)?.compute().cloned()
     }
 
     fn link(&self, url: &Url) -> Result<Arc<Link>, SessionError> {

@@ -1,14 +1,18 @@
 //! `diskside cp`.
 
-use super::volume::{Connect, host_failure};
+use super::exports::session;
+use super::volume::{Connect, host_failure, session_failure};
 use crate::error::Failure;
 use crate::output::{self, bytes, rate};
 use crate::progress::Progress;
 use clap::Args;
 use diskside::copy::{End, copy, verify};
-use diskside::host::{Url, Volume};
+use diskside::host::Volume;
 use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::AsyncIo;
+use diskside::session::FileWriter;
+use diskside::wire::file::FileKind;
+use diskside::{ExportUrl, Location};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,11 +23,12 @@ use std::time::Instant;
 #[command(after_help = "\
 Examples:
   diskside cp disk.img nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 --verify
-  diskside cp nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 backup.img")]
+  diskside cp nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 backup.img
+  diskside cp report.csv diskside://server/data/reports")]
 pub(crate) struct Cp {
-    /// A file, or a volume: nvme-tcp://HOST[:PORT]/NQN/NSID
+    /// A file, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume (nvme-tcp://HOST[:PORT]/NQN/NSID)
     source: String,
-    /// A file, or a volume
+    /// The same; in a directory of an export the file keeps its name
     destination: String,
     /// Read both again and compare
     #[arg(long)]
@@ -70,16 +75,34 @@ impl Cp {
     }
 
     fn open(&self, what: &str, write: bool) -> Result<Opened, Failure> {
-        if !what.contains("://") {
-            return Opened::file(Path::new(what), write);
-        }
-        let url: Url = what.parse().map_err(|e: diskside::host::UrlError| Failure::Usage(e.to_string()))?;
+        let url = match what.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))? {
+            Location::Local(path) => return Opened::file(&path, write),
+            Location::Export(url) if write => return self.open_to_write(url),
+            Location::Export(_) => {
+                let file = session(&self.connect)?.open(what).map_err(session_failure)?;
+                let (io, len) = (file.io().map_err(session_failure)?, file.len_bytes().map_err(session_failure)?);
+                return Ok(Opened { io, len, fixed: false, partial: None });
+            }
+            Location::Volume(url) => url,
+        };
         let volume = Volume::connect(&url, &self.connect.options()?).map_err(host_failure)?;
         if write && volume.is_read_only() {
             return Err(Failure::Environment(format!("{what}: the volume is read-only")));
         }
         let len = volume.len_bytes()?;
         Ok(Opened { io: Arc::new(volume), len, fixed: true, partial: None })
+    }
+
+    fn open_to_write(&self, mut url: ExportUrl) -> Result<Opened, Failure> {
+        let session = session(&self.connect)?;
+        let files = session.files(&url).map_err(session_failure)?;
+        if files.stat(url.path.as_bytes()).is_ok_and(|info| info.kind == FileKind::Directory) {
+            let name = self.source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            url = url.join(name);
+        }
+        let writer = FileWriter::create(&session, &url).map_err(session_failure)?;
+        let io = writer.file().io().map_err(session_failure)?;
+        Ok(Opened { io, len: u64::MAX, fixed: false, partial: Some(Partial::Export(Box::new(writer))) })
     }
 }
 
@@ -89,7 +112,16 @@ struct Opened {
     len: u64,
     fixed: bool,
     /// A new file under its temporary name, and what it will be called.
-    partial: Option<(PathBuf, PathBuf)>,
+    partial: Option<Partial>,
+}
+
+enum Partial {
+    Local {
+        temporary: PathBuf,
+        path: PathBuf,
+    },
+    /// Removed when it is dropped.
+    Export(Box<FileWriter>),
 }
 
 impl Opened {
@@ -104,7 +136,7 @@ impl Opened {
             (true, false) => {
                 let temporary = path.with_added_extension("partial");
                 let file = options.read(true).write(true).create(true).truncate(true).open(&temporary);
-                (file, Some((temporary, path.to_owned())))
+                (file, Some(Partial::Local { temporary, path: path.to_owned() }))
             }
         };
         let instances = Instances::start(&InstanceConfig::default()).map_err(failed)?;
@@ -119,15 +151,18 @@ impl Opened {
 
     /// Gives a new file its name, now that it is whole.
     fn publish(mut self) -> Result<(), Failure> {
-        let Some((temporary, path)) = self.partial.take() else { return Ok(()) };
-        std::fs::rename(&temporary, &path)
-            .map_err(|e| Failure::Environment(format!("cannot write {}: {e}", path.display())))
+        match self.partial.take() {
+            None => Ok(()),
+            Some(Partial::Local { temporary, path }) => std::fs::rename(&temporary, &path)
+                .map_err(|e| Failure::Environment(format!("cannot write {}: {e}", path.display()))),
+            Some(Partial::Export(writer)) => writer.publish().map_err(session_failure),
+        }
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if let Some((temporary, _)) = &self.partial {
+        if let Some(Partial::Local { temporary, .. }) = &self.partial {
             // The error that matters was reported.
             let _ = std::fs::remove_file(temporary);
         }

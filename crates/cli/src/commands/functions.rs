@@ -1,20 +1,25 @@
 //! `diskside functions`.
 
+use super::exports::{parse_export, session};
+use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table};
 use clap::Args;
 use diskside::sandbox::verify::Effects;
-use diskside::{Engine, Function};
+use diskside::{Engine, ExportUrl, Function};
 use serde_json::json;
 
 /// Arguments of `functions`.
 #[derive(Args)]
 pub(crate) struct Functions {
-    /// Show one function with its arguments and result
+    /// Show one function with its arguments and result; or list those of a target: diskside://HOST[:PORT]
+    #[arg(value_name = "NAME|URL")]
     name: Option<String>,
     /// List the helpers that functions can call
     #[arg(long, conflicts_with = "name")]
     helpers: bool,
+    #[command(flatten)]
+    connect: Connect,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -24,6 +29,9 @@ impl Functions {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         if self.helpers {
             return self.list_helpers();
+        }
+        if let Some(url) = self.name.as_deref().filter(|name| name.contains("://")) {
+            return self.list_at_target(&parse_export(url).map_err(Failure::Usage)?);
         }
         let engine = Engine::new(diskside::helpers());
         let names: Vec<String> = match &self.name {
@@ -50,6 +58,43 @@ impl Functions {
             }
             print!("{table}");
         }
+        Ok(())
+    }
+
+    fn list_at_target(&self, url: &ExportUrl) -> Result<(), Failure> {
+        let compute = session(&self.connect)?.compute(&url.target()).map_err(session_failure)?;
+        let mut programs = compute.programs().map_err(|e| Failure::Environment(format!("{url}: {e}")))?;
+        programs.sort_by_key(|program| program.index);
+        if self.json {
+            let list: Vec<_> = programs
+                .iter()
+                .map(|p| {
+                    json!({
+                        "index": p.index, "name": p.name, "functions": p.functions, "size_bytes": p.len_bytes,
+                        "hash": format!("{:016x}", p.hash), "shipped": p.device_defined, "active": p.active, "own": p.own,
+                    })
+                })
+                .collect();
+            let helpers = compute.helpers();
+            return Ok(output::print_json(json!({ "url": url.to_string(), "programs": list, "helpers": helpers }))?);
+        }
+        let mut table = Table::new(&[">index", "function", ">functions", ">size", "from", "hash"]);
+        for p in &programs {
+            let from = match (p.device_defined, p.own) {
+                (true, _) => "target",
+                (false, true) => "you",
+                (false, false) => "another host",
+            };
+            table.row(vec![
+                p.index.to_string(),
+                p.name.clone(),
+                p.functions.to_string(),
+                output::bytes(p.len_bytes.into()),
+                from.into(),
+                format!("{:016x}", p.hash),
+            ]);
+        }
+        print!("{table}");
         Ok(())
     }
 

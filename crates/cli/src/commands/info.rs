@@ -4,7 +4,7 @@ use super::volume::{Connect, host_failure, parse_url};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
-use diskside::host::{Connection, Url, Volume};
+use diskside::host::{Connection, HostError, Url, Volume};
 use diskside::io::request::AsyncIo;
 use serde_json::json;
 
@@ -28,7 +28,12 @@ impl Info {
         let wanted = |nsid: &&u32| self.url.nsid.is_none_or(|n| n == **nsid);
         let mut volumes = Vec::new();
         for nsid in controller.namespaces.iter().filter(wanted) {
-            volumes.push(connection.volume(*nsid).map_err(host_failure)?);
+            match connection.volume(*nsid) {
+                Ok(volume) => volumes.push(volume),
+                // The namespaces of functions and of memory, unless one is asked for.
+                Err(HostError::NotBlocks { .. }) if self.url.nsid.is_none() => {}
+                Err(e) => return Err(host_failure(e)),
+            }
         }
         if let (Some(nsid), true) = (self.url.nsid, volumes.is_empty()) {
             // For its error: it names the namespaces that are there.

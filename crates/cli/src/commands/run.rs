@@ -2,15 +2,17 @@
 
 mod report;
 
+use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::parse_bytes;
 use crate::progress::Progress;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use diskside::sandbox::activation::Tier;
+use diskside::session::{File, FileWriter, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
-use diskside::{Call, Engine, Function, Outcome, Sink, Source, TierChoice};
+use diskside::{Location, TierChoice};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +22,24 @@ use std::time::Duration;
 Examples:
   diskside run stats64 data.bin
   diskside run grep log.txt --arg pattern=ERROR
+  diskside run grep diskside://server/logs/today.log --arg pattern=ERROR --explain
+  diskside run wc diskside://one/logs/a.log diskside://two/logs/a.log
   diskside run ./mine.bpf.c data.bin --stats")]
 pub(crate) struct Run {
     /// A shipped function, an object (FILE.o[:NAME]) or C source (FILE.c[:NAME])
     function: String,
-    /// Files to run over
+    /// Files to run over: paths, diskside://HOST[:PORT]/EXPORT/PATH, or volumes nvme-tcp://HOST[:PORT]/NQN/NSID
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<String>,
     /// An argument of the function
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     args: Vec<String>,
+    /// Where it runs over what is not here: with the data, with you, or where it is faster
+    #[arg(long = "where", value_enum, default_value_t = Side::Auto)]
+    place: Side,
+    /// Say where it ran and why
+    #[arg(long)]
+    explain: bool,
     /// Bytes of a chunk
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
     chunk: u64,
@@ -46,15 +56,17 @@ pub(crate) struct Run {
     /// Do not fold the results of the chunks
     #[arg(long)]
     no_combine: bool,
-    /// Write the result to this file, as it is
+    /// Write the result to this file, as it is: a path, or diskside://HOST[:PORT]/EXPORT/PATH
     #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<String>,
     /// Loop iterations that one chunk may take [default: 4 a byte, at least 16 Mi]
     #[arg(long, value_name = "N")]
     budget: Option<u64>,
     /// Stop after this many milliseconds
     #[arg(long, value_name = "MS")]
     deadline_ms: Option<u64>,
+    #[command(flatten)]
+    connect: Connect,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -63,48 +75,74 @@ pub(crate) struct Run {
     stats: bool,
 }
 
+/// Where functions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Side {
+    /// Where it is faster
+    Auto,
+    /// With you
+    Host,
+    /// With the data
+    Device,
+}
+
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let engine = Engine::new(diskside::helpers()).with_llvm_if_found();
-        let function = diskside::resolve(&engine, &self.function)?;
+        let session = Session::new(SessionOptions { connect: self.connect.options()?, ..SessionOptions::default() });
+        let function = session.function(&self.function)?;
         let args = self.encode_args(&function)?;
-        let sources: Vec<Source> = self.files.iter().map(Source::file).collect();
-        let progress = Progress::start(self.input_len());
-        let mut call = Call::new(&function, sources, args);
-        call.chunk_len = usize::try_from(self.chunk).map_err(|_| Failure::Usage("--chunk is too large".into()))?;
-        call.threads = self.threads.into();
-        call.split = self.split;
-        call.tier = self.tier.map_or(TierChoice::Best, TierChoice::Only);
-        call.fold = !self.no_combine;
-        call.limits.budget = self.budget;
-        call.limits.deadline = self.deadline_ms.map(Duration::from_millis);
-        call.progress = Some(Arc::clone(progress.done()));
-        let result = self.run(&engine, &call);
+        let files = self.files.iter().map(|file| session.open(file)).collect::<Result<Vec<_>, _>>();
+        let files = files.map_err(session_failure)?;
+        let progress = Progress::start(files.iter().filter_map(|file| file.len_bytes().ok()).sum());
+        let mut options = RunOptions {
+            place: match self.place {
+                Side::Auto => Where::Auto,
+                Side::Host => Where::Host,
+                Side::Device => Where::Device,
+            },
+            chunk_len: usize::try_from(self.chunk).map_err(|_| Failure::Usage("--chunk is too large".into()))?,
+            threads: self.threads.into(),
+            split: self.split,
+            tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
+            fold: !self.no_combine,
+            progress: Some(Arc::clone(progress.done())),
+            ..RunOptions::default()
+        };
+        options.limits.budget = self.budget;
+        options.limits.deadline = self.deadline_ms.map(Duration::from_millis);
+        let result = self.run(&session, &files, &function, &args, &options);
         progress.finish();
-        let outcome = result?;
-        report::print(&self, &function, &outcome, &engine.code().stats())?;
+        let ran = result?;
+        report::print(&self, &function, &ran, &session.engine().code().stats())?;
         Ok(())
     }
 
-    fn run(&self, engine: &Engine, call: &Call<'_>) -> Result<Outcome, Failure> {
-        let Some(path) = &self.out else { return Ok(engine.run(call, &mut Sink::Memory)?) };
-        let failed = |e: std::io::Error| Failure::Environment(format!("cannot write {}: {e}", path.display()));
-        // A result appears whole or not at all.
-        let partial = path.with_added_extension("partial");
-        let mut file = std::fs::File::create(&partial).map_err(failed)?;
-        let written = engine
-            .run(call, &mut Sink::Writer(&mut file))
-            .map_err(Failure::from)
-            .and_then(|outcome| file.flush().and_then(|()| file.sync_all()).map(|()| outcome).map_err(failed))
-            .and_then(|outcome| std::fs::rename(&partial, path).map(|()| outcome).map_err(failed));
-        if written.is_err() {
-            // The error that matters is the first one.
-            let _ = std::fs::remove_file(&partial);
+    fn run(
+        &self,
+        session: &Session,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+    ) -> Result<Ran, Failure> {
+        let Some(out) = &self.out else {
+            return session.run(files, function, args, options, None).map_err(session_failure);
+        };
+        match out.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))? {
+            Location::Local(path) => {
+                to_file(&path, |file| session.run(files, function, args, options, Some(file)).map_err(session_failure))
+            }
+            Location::Export(url) => {
+                let mut writer = FileWriter::create(session, &url).map_err(session_failure)?;
+                let ran = session.run(files, function, args, options, Some(&mut writer)).map_err(session_failure)?;
+                writer.publish().map_err(session_failure)?;
+                Ok(ran)
+            }
+            Location::Volume(_) => Err(Failure::Usage(format!("--out {out}: a result is a file, not a volume"))),
         }
-        written
     }
 
-    fn encode_args(&self, function: &Function) -> Result<Vec<u8>, Failure> {
+    fn encode_args(&self, function: &SessionFunction) -> Result<Vec<u8>, Failure> {
         let mut given = Vec::new();
         for arg in &self.args {
             let Some((name, value)) = arg.split_once('=') else {
@@ -120,10 +158,21 @@ impl Run {
             None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
         }
     }
+}
 
-    fn input_len(&self) -> u64 {
-        self.files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum()
+/// A result appears whole or not at all.
+fn to_file(path: &Path, run: impl FnOnce(&mut std::fs::File) -> Result<Ran, Failure>) -> Result<Ran, Failure> {
+    let failed = |e: std::io::Error| Failure::Environment(format!("cannot write {}: {e}", path.display()));
+    let partial = path.with_added_extension("partial");
+    let mut file = std::fs::File::create(&partial).map_err(failed)?;
+    let written = run(&mut file)
+        .and_then(|ran| file.flush().and_then(|()| file.sync_all()).map(|()| ran).map_err(failed))
+        .and_then(|ran| std::fs::rename(&partial, path).map(|()| ran).map_err(failed));
+    if written.is_err() {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(&partial);
     }
+    written
 }
 
 fn parse_split(text: &str) -> Result<Split, String> {

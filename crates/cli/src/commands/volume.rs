@@ -1,8 +1,11 @@
-//! What the volume commands share: connecting, and naming either end of a copy.
+//! What the commands that connect share: connecting, and naming either end of a copy.
 
 use crate::error::Failure;
 use clap::Args;
+use diskside::host::function::FunctionError;
 use diskside::host::{ConnectOptions, HostError, Url};
+use diskside::session::SessionError;
+use diskside::wire::function::Outcome;
 use std::time::Duration;
 
 /// How to connect.
@@ -49,5 +52,27 @@ pub(super) fn host_failure(e: HostError) -> Failure {
     match e {
         HostError::Url(_) | HostError::Incomplete { .. } => Failure::Usage(e.to_string()),
         _ => Failure::Environment(e.to_string()),
+    }
+}
+
+/// Whether the user, the function or the environment has to change, as the exit codes say.
+pub(super) fn session_failure(e: SessionError) -> Failure {
+    let text = e.to_string();
+    match e {
+        SessionError::Call(call) => call.into(),
+        SessionError::Location(_) | SessionError::OutOfRange { .. } => Failure::Usage(text),
+        SessionError::Target { source, .. } => match host_failure(source) {
+            Failure::Usage(_) => Failure::Usage(text),
+            _ => Failure::Environment(text),
+        },
+        SessionError::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
+            Outcome::Trap | Outcome::Budget | Outcome::Deadline | Outcome::OutputFull | Outcome::Refused => {
+                Failure::Function(text)
+            }
+            // An errno of the function, not of a file operation, says where in the input it was.
+            Outcome::Errno if trailer.place.is_some() => Failure::Function(text),
+            _ => Failure::Environment(text),
+        },
+        _ => Failure::Environment(text),
     }
 }

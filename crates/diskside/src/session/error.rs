@@ -41,6 +41,14 @@ pub enum SessionError {
         /// What the system said.
         source: io::Error,
     },
+    /// A local file could not be opened.
+    #[error("cannot open {name}: {source}")]
+    Open {
+        /// Which one.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It cannot be done with this file.
     #[error("{name}: {why}")]
     Unsupported {
@@ -97,7 +105,7 @@ impl Lost for SessionError {
 impl From<SessionError> for io::Error {
     fn from(error: SessionError) -> Self {
         let kind = match &error {
-            SessionError::File { source, .. } => source.kind(),
+            SessionError::File { source, .. } | SessionError::Open { source, .. } => source.kind(),
             SessionError::Location(_) | SessionError::OutOfRange { .. } => io::ErrorKind::InvalidInput,
             SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,
             SessionError::Device { source, .. } => {

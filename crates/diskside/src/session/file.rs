@@ -66,13 +66,13 @@ impl File {
 
     /// Its present length.
     pub fn len_bytes(&self) -> Result<u64, SessionError> {
-        Ok(self.inner.place.now(&self.inner.name)?.len_bytes)
+        Ok(self.inner.place.now(&self.inner.session, &self.inner.name)?.len_bytes)
     }
 
     /// How it is read and written by position, without the session's cache.
     #[must_use]
-    pub fn io(&self) -> Arc<dyn AsyncIo> {
-        self.inner.place.io()
+    pub fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
+        self.inner.io()
     }
 
     /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.
@@ -90,7 +90,7 @@ impl File {
     pub fn pwrite(&self, offset: u64, bytes: impl Into<Buffer>, durable: bool) -> Pending<u64> {
         let (this, buffer) = (Arc::clone(&self.inner), bytes.into());
         Pending::of(drive(async move {
-            let outcome = this.place.io().submit(Request::Write { offset, buffer, durable }).await;
+            let outcome = this.io()?.submit(Request::Write { offset, buffer, durable }).await;
             outcome.into_result().map_err(|error| SessionError::file(&this.name, error))
         }))
     }
@@ -99,7 +99,7 @@ impl File {
     pub fn sync(&self) -> Pending<()> {
         let this = Arc::clone(&self.inner);
         Pending::of(drive(async move {
-            let outcome = this.place.io().submit(Request::Flush).await;
+            let outcome = this.io()?.submit(Request::Flush).await;
             outcome.into_result().map(drop).map_err(|error| SessionError::file(&this.name, error))
         }))
     }
@@ -173,6 +173,10 @@ impl File {
 }
 
 impl FileInner {
+    pub(super) fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
+        self.place.io(&self.session).map_err(|source| SessionError::Open { name: self.name.clone(), source })
+    }
+
     async fn read_export(&self, remote: &Remote, offset: u64, len: usize) -> Result<Buffer, SessionError> {
         let now = remote.refresh().await.map_err(|error| SessionError::device(&self.name, error))?;
         let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
@@ -192,7 +196,7 @@ impl FileInner {
 
     /// Whole blocks are read; what was not asked for is cut off.
     async fn read_blocks(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
-        let io = self.place.io();
+        let io = self.io()?;
         let align = u64::from(io.alignment_bytes().max(1));
         let start = offset / align * align;
         let end = (offset + len as u64).next_multiple_of(align);

@@ -12,15 +12,24 @@ use diskside_io::instance::LocalFile;
 use diskside_io::request::{AsyncIo, run_here};
 use diskside_nvme::wire::file::FileFlags;
 use diskside_nvme::wire::function::{Endpoint, EndpointKind};
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 #[derive(Debug)]
 pub(super) enum Place {
-    Local { path: PathBuf, file: LocalFile },
+    /// Opened when it is first read or written by position: the engine opens what it runs over itself.
+    Local {
+        path: PathBuf,
+        mode: OpenMode,
+        file: OnceLock<LocalFile>,
+    },
     Export(Remote),
-    Volume { link: Arc<Link>, volume: Volume },
+    Volume {
+        link: Arc<Link>,
+        volume: Volume,
+    },
 }
 
 /// A file of an export. Its handle is had anew when the target has forgotten it.
@@ -46,12 +55,14 @@ impl Place {
     pub(super) fn open(session: &Session, location: &Location, mode: OpenMode) -> Result<Self, SessionError> {
         match location {
             Location::Local(path) => {
-                let failed = |error| SessionError::file(&path.display().to_string(), error);
-                let mut options = std::fs::OpenOptions::new();
-                options.read(true).write(mode.writes()).create(mode == OpenMode::Create);
-                let file = options.open(path).map_err(failed)?;
-                let file = session.instances().and_then(|instances| instances.file(file)).map_err(failed)?;
-                Ok(Self::Local { path: path.clone(), file })
+                let name = || path.display().to_string();
+                let place = Self::Local { path: path.clone(), mode, file: OnceLock::new() };
+                match std::fs::metadata(path) {
+                    Err(_) if mode == OpenMode::Create => place.io(session).map(drop),
+                    found => found.map(drop),
+                }
+                .map_err(|source| SessionError::Open { name: name(), source })?;
+                Ok(place)
             }
             Location::Volume(url) => {
                 let link = session.link(url)?;
@@ -66,12 +77,20 @@ impl Place {
     }
 
     /// How it is read and written.
-    pub(super) fn io(&self) -> Arc<dyn AsyncIo> {
-        match self {
-            Self::Local { file, .. } => Arc::new(file.clone()),
+    pub(super) fn io(&self, session: &Session) -> io::Result<Arc<dyn AsyncIo>> {
+        Ok(match self {
+            Self::Local { path, mode, file } => Arc::new(match file.get() {
+                Some(file) => file.clone(),
+                None => {
+                    let mut options = std::fs::OpenOptions::new();
+                    options.read(true).write(mode.writes()).create(*mode == OpenMode::Create);
+                    let opened = session.instances()?.file(options.open(path)?)?;
+                    file.get_or_init(|| opened).clone()
+                }
+            }),
             Self::Export(remote) => Arc::new(remote.file()),
             Self::Volume { volume, .. } => Arc::new(volume.clone()),
-        }
+        })
     }
 
     /// The target, if it is not here.
@@ -84,10 +103,15 @@ impl Place {
     }
 
     /// Asks what the file is now.
-    pub(super) fn now(&self, name: &str) -> Result<Now, SessionError> {
+    pub(super) fn now(&self, session: &Session, name: &str) -> Result<Now, SessionError> {
+        use std::os::unix::fs::FileTypeExt as _;
         match self {
-            Self::Local { file, .. } => {
-                let len_bytes = file.len_bytes().map_err(|error| SessionError::file(name, error))?;
+            Self::Local { path, .. } => {
+                let found = std::fs::metadata(path).and_then(|found| match found.file_type().is_block_device() {
+                    true => self.io(session)?.len_bytes(),
+                    false => Ok(found.len()),
+                });
+                let len_bytes = found.map_err(|source| SessionError::Open { name: name.to_owned(), source })?;
                 Ok(Now { len_bytes, version: None, keep: false })
             }
             Self::Volume { volume, .. } => {

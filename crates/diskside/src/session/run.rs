@@ -228,7 +228,7 @@ fn read_once(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let file = &input.file;
-    let now = file.inner.place.now(&file.inner.name)?;
+    let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
     let range = input.start..input.end.unwrap_or(now.len_bytes).max(input.start);
     if range.end > now.len_bytes {
         let (name, len) = (file.inner.name.clone(), now.len_bytes);
@@ -417,7 +417,7 @@ impl Job<'_> {
         let output = std::mem::take(&mut done.result);
         let started = Instant::now();
         let failed = |error| SessionError::file(self.name(), error);
-        let io = self.file.inner.place.io();
+        let io = self.file.inner.io()?;
         let (buffer, durable) = (Buffer::from(output), self.options.durable);
         let written = block_on(io.submit(IoRequest::Write { offset, buffer, durable })).into_result();
         let written = written.map_err(failed)?;

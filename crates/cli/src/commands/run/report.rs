@@ -2,29 +2,46 @@
 
 use super::Run;
 use crate::output::{self, Table, bytes, rate};
+use diskside::CodeStats;
 use diskside::result::{Value, columns, rows};
-use diskside::{CodeStats, Function, Outcome};
+use diskside::session::{Ran, RanPart, SessionFunction as Function};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 
-pub(super) fn print(run: &Run, function: &Function, outcome: &Outcome, code: &CodeStats) -> std::io::Result<()> {
-    let (lines, dropped) = &outcome.log;
+pub(super) fn print(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> std::io::Result<()> {
+    let (lines, dropped) = &ran.log;
     for line in lines {
         eprintln!("{}: {line}", function.name());
     }
     if *dropped > 0 {
         eprintln!("{}: {dropped} more lines were dropped", function.name());
     }
+    if run.explain {
+        explain(ran);
+    }
     if run.json {
-        return output::print_json(document(run, function, outcome, code));
+        return output::print_json(document(run, function, ran, code));
     }
     if run.out.is_none() {
-        print_result(function, &outcome.result)?;
+        print_result(function, &ran.result)?;
     }
     if run.stats {
-        eprint!("{}{}", stats_table(outcome), code_line(code));
+        eprint!("{}{}", stats_table(ran), code_line(code));
     }
     Ok(())
+}
+
+/// Where it ran and why, and what moved.
+fn explain(ran: &Ran) {
+    for (name, decision) in &ran.decisions {
+        eprintln!("{name}: {decision}");
+    }
+    let here = ran.parts.iter().filter(|part| ran.decisions.iter().all(|(name, _)| *name != part.name));
+    here.for_each(|part| eprintln!("{}: host: the data is here", part.name));
+    if !ran.decisions.is_empty() {
+        let (sent, received) = (bytes(ran.sent_bytes), bytes(ran.received_bytes));
+        eprintln!("{} of data: {sent} sent, {received} received", bytes(ran.input_bytes));
+    }
 }
 
 /// Rows of fields where the function describes its result; text as it is; else hexadecimal.
@@ -63,22 +80,39 @@ fn hex_dump(out: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn document(run: &Run, function: &Function, outcome: &Outcome, code: &CodeStats) -> serde_json::Value {
-    let stats = &outcome.stats;
+fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serde_json::Value {
+    let sum = |of: fn(&RanPart) -> std::time::Duration| ran.parts.iter().map(of).sum::<std::time::Duration>();
+    let ns = |d: std::time::Duration| d.as_nanos() as u64;
+    let decision = |(name, d): &(String, diskside::session::Decision)| {
+        json!({
+            "file": name, "plan": d.plan.name(), "reason": d.reason.name(), "text": d.to_string(),
+            "host_s": d.estimate.map(|e| e.host_s), "device_s": d.estimate.map(|e| e.device_s),
+            "split_s": d.estimate.and_then(|e| e.split_s),
+        })
+    };
+    let part = |p: &RanPart| {
+        json!({
+            "file": p.name, "from": p.range.start, "to": p.range.end, "side": p.side.name(),
+            "input_bytes": p.input_bytes, "output_bytes": p.output_bytes,
+            "queue_ns": ns(p.queue), "wait_ns": ns(p.wait), "run_ns": ns(p.run), "total_ns": ns(p.total),
+        })
+    };
     let mut document = json!({
         "function": function.name(),
         "kind": function.kind().name(),
-        "files": run.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>(),
+        "files": run.files,
         "stats": {
-            "tier": stats.tier.name(),
-            "threads": stats.threads,
-            "input_bytes": stats.input_bytes,
-            "output_bytes": stats.output_bytes,
-            "chunks": stats.chunks,
-            "retreating_edges": stats.edges,
-            "run_ns": stats.run.as_nanos() as u64,
-            "wait_ns": stats.wait.as_nanos() as u64,
-            "total_ns": stats.total.as_nanos() as u64,
+            "tier": ran.parts.iter().find_map(|p| p.tier).map(|tier| tier.name()),
+            "threads": run.threads,
+            "input_bytes": ran.input_bytes,
+            "output_bytes": ran.parts.iter().map(|p| p.output_bytes).sum::<u64>(),
+            "chunks": ran.parts.iter().map(|p| p.chunks).sum::<Option<u64>>(),
+            "retreating_edges": ran.parts.iter().map(|p| p.back_edges).sum::<u64>(),
+            "run_ns": ns(sum(|p| p.run)),
+            "wait_ns": ns(sum(|p| p.wait)),
+            "total_ns": ns(ran.total),
+            "sent_bytes": ran.sent_bytes,
+            "received_bytes": ran.received_bytes,
             "llvm": {
                 "compiled": code.llvm_compiled,
                 "loaded": code.llvm_loaded,
@@ -87,23 +121,25 @@ fn document(run: &Run, function: &Function, outcome: &Outcome, code: &CodeStats)
                 "time_ns": code.llvm_time.as_nanos() as u64,
             },
         },
-        "log": outcome.log.0,
-        "log_dropped": outcome.log.1,
+        "decisions": ran.decisions.iter().map(decision).collect::<Vec<_>>(),
+        "parts": ran.parts.iter().map(part).collect::<Vec<_>>(),
+        "log": ran.log.0,
+        "log_dropped": ran.log.1,
     });
     if let Some(path) = &run.out {
-        document["out"] = json!(path.display().to_string());
+        document["out"] = json!(path);
         return document;
     }
-    let described = function.main().entry().result.as_ref().and_then(|s| Some((s, rows(s, &outcome.result)?)));
+    let described = function.main().entry().result.as_ref().and_then(|s| Some((s, rows(s, &ran.result)?)));
     if let Some((schema, rows)) = described {
         let object = |row: &Vec<Value>| {
             columns(schema).zip(row).map(|(f, v)| (f.name.clone(), value(v))).collect::<serde_json::Map<_, _>>()
         };
         document["rows"] = rows.iter().map(object).map(serde_json::Value::Object).collect();
-    } else if let Some(text) = std::str::from_utf8(&outcome.result).ok().filter(|t| is_text(t.as_bytes())) {
+    } else if let Some(text) = std::str::from_utf8(&ran.result).ok().filter(|t| is_text(t.as_bytes())) {
         document["text"] = json!(text);
     } else {
-        document["hex"] = json!(outcome.result.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        document["hex"] = json!(ran.result.iter().map(|b| format!("{b:02x}")).collect::<String>());
     }
     document
 }
@@ -138,21 +174,21 @@ fn code_line(code: &CodeStats) -> String {
     text
 }
 
-fn stats_table(outcome: &Outcome) -> Table {
-    let s = &outcome.stats;
+fn stats_table(ran: &Ran) -> Table {
     let ms = |d: std::time::Duration| format!("{:.1} ms", d.as_secs_f64() * 1e3);
-    let mut table =
-        Table::new(&["tier", ">threads", ">chunks", ">input", ">output", ">run", ">wait", ">total", ">rate"]);
-    table.row(vec![
-        s.tier.name().into(),
-        s.threads.to_string(),
-        s.chunks.to_string(),
-        bytes(s.input_bytes),
-        bytes(s.output_bytes),
-        ms(s.run),
-        ms(s.wait),
-        ms(s.total),
-        rate(s.input_bytes, s.total),
-    ]);
+    let mut table = Table::new(&["side", "tier", ">chunks", ">input", ">output", ">run", ">wait", ">total", ">rate"]);
+    for p in &ran.parts {
+        table.row(vec![
+            p.side.name().into(),
+            p.tier.map_or("-", |tier| tier.name()).into(),
+            p.chunks.map_or_else(|| "-".into(), |chunks| chunks.to_string()),
+            bytes(p.input_bytes),
+            bytes(p.output_bytes),
+            ms(p.run),
+            ms(p.wait),
+            ms(p.total),
+            rate(p.input_bytes, p.total),
+        ]);
+    }
     table
 }

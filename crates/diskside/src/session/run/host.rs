@@ -51,8 +51,7 @@ pub(super) fn run(
             Ok(done(job, range, outcome, fetched))
         }
         Place::Volume { .. } => {
-            let volume =
-                Arc::new(VolumeReader { io: Some(inner.place.io()), len: job.now.len_bytes, ..Default::default() });
+            let volume = Arc::new(VolumeReader { io: Some(inner.io()?), len: job.now.len_bytes, ..Default::default() });
             let reader: Arc<dyn ReadAt> = volume.clone();
             let outcome = engine(job, vec![Source::Reader { name, reader, range: Some(range.clone()) }], out)?;
             let bytes = volume.bytes.load(Ordering::Relaxed);

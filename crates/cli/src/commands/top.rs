@@ -1,0 +1,145 @@
+//! `diskside top`: what a target does.
+
+use super::exports::{parse_export, session};
+use super::volume::{Connect, session_failure};
+use crate::error::Failure;
+use crate::output::{self, Table, bytes};
+use clap::Args;
+use diskside::ExportUrl;
+use diskside::wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Arguments of `top`.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// A target
+    #[arg(value_name = "diskside://HOST[:PORT]", value_parser = parse_export)]
+    url: ExportUrl,
+    /// Milliseconds from one look to the next
+    #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..))]
+    interval_ms: u64,
+    /// End after so many looks [default: never; once if standard output is no terminal]
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    #[command(flatten)]
+    connect: Connect,
+    /// Print JSON, one document for each look
+    #[arg(long)]
+    json: bool,
+}
+
+type Look = (StatisticsPage, Vec<StatisticsEntry>, Instant);
+
+impl Top {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let session = session(&self.connect)?;
+        let compute = session.compute(&self.url.target()).map_err(session_failure)?;
+        let live = std::io::stdout().is_terminal() && !self.json;
+        let count = self.count.unwrap_or(if live { u64::MAX } else { 1 });
+        let mut before: Option<Look> = None;
+        for at in 0..count {
+            if at > 0 {
+                std::thread::sleep(Duration::from_millis(self.interval_ms));
+            }
+            let (page, entries) =
+                compute.statistics().map_err(|e| Failure::Environment(format!("{}: {e}", self.url)))?;
+            let now = (page, entries, Instant::now());
+            if self.json {
+                output::print_json(document(&now))?;
+            } else {
+                let mut out = std::io::stdout().lock();
+                if live {
+                    // To the top left, and clear what is below.
+                    write!(out, "\x1b[H\x1b[J")?;
+                }
+                write!(out, "{}", self.text(&now, before.as_ref()))?;
+                out.flush()?;
+            }
+            before = Some(now);
+        }
+        Ok(())
+    }
+
+    fn text(&self, (page, entries, at): &Look, before: Option<&Look>) -> String {
+        let seconds = before.map(|(.., then)| at.duration_since(*then).as_secs_f64());
+        let rate = |now: u64, then: Option<u64>| match (then, seconds) {
+            (Some(then), Some(seconds)) if seconds > 0.0 => {
+                format!("{}/s", bytes((now.saturating_sub(then) as f64 / seconds) as u64))
+            }
+            _ => bytes(now),
+        };
+        let then = before.map(|(page, ..)| page);
+        let mut text = format!(
+            "{}: up {} s; engines {} of {} busy, {} calls queued, {} open\n",
+            self.url,
+            page.uptime_ms.get() / 1000,
+            page.engines_busy.get(),
+            page.engines.get(),
+            page.queued.get(),
+            page.tags_open.get(),
+        );
+        text += &format!(
+            "calls {} begun, {} ended well, {} failed; {} of prepared requests\n",
+            page.started.get(),
+            page.succeeded.get(),
+            page.failed.get(),
+            page.prepared_calls.get(),
+        );
+        text += &format!(
+            "read from media {}, written {}; received from hosts {}, sent {}; kept {}\n\n",
+            rate(page.media_read.get(), then.map(|p| p.media_read.get())),
+            rate(page.media_written.get(), then.map(|p| p.media_written.get())),
+            rate(page.received.get(), then.map(|p| p.received.get())),
+            rate(page.sent.get(), then.map(|p| p.sent.get())),
+            bytes(page.cache_len.get()),
+        );
+        let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
+        for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::PROGRAM || entry.operations.get() > 0)
+        {
+            let then = before.and_then(|(_, entries, _)| {
+                entries.iter().find(|other| other.kind == entry.kind && other.id == entry.id)
+            });
+            table.row(vec![
+                kind_name(entry.kind).into(),
+                entry.name(),
+                entry.operations.get().to_string(),
+                rate(entry.read.get(), then.map(|e| e.read.get())),
+                rate(entry.written.get(), then.map(|e| e.written.get())),
+                format!("{:.1} ms", entry.busy_us.get() as f64 / 1e3),
+                entry.failed.get().to_string(),
+            ]);
+        }
+        text + &table.to_string()
+    }
+}
+
+fn kind_name(kind: u8) -> &'static str {
+    match kind {
+        statistics_kind::PROGRAM => "function",
+        statistics_kind::VOLUME => "volume",
+        statistics_kind::EXPORT => "export",
+        _ => "other",
+    }
+}
+
+fn document((page, entries, _): &Look) -> serde_json::Value {
+    let entry = |e: &StatisticsEntry| {
+        json!({
+            "kind": kind_name(e.kind), "id": e.id.get(), "name": e.name(), "operations": e.operations.get(),
+            "read_bytes": e.read.get(), "written_bytes": e.written.get(), "busy_us": e.busy_us.get(),
+            "failed": e.failed.get(),
+        })
+    };
+    json!({
+        "uptime_ms": page.uptime_ms.get(), "engines": page.engines.get(), "engines_busy": page.engines_busy.get(),
+        "queued": page.queued.get(), "tags_open": page.tags_open.get(), "started": page.started.get(),
+        "succeeded": page.succeeded.get(), "failed": page.failed.get(), "prepared_calls": page.prepared_calls.get(),
+        "media_read_bytes": page.media_read.get(), "media_written_bytes": page.media_written.get(),
+        "received_bytes": page.received.get(), "sent_bytes": page.sent.get(), "run_us": page.run_us.get(),
+        "back_edges": page.back_edges.get(), "cache_bytes": page.cache_len.get(),
+        "cache_read_bytes": page.cache_read.get(),
+        "entries": entries.iter().map(entry).collect::<Vec<_>>(),
+    })
+}
