@@ -1,0 +1,84 @@
+//! Errors for C: an errno, and a text that the thread can ask for.
+
+use session::session::SessionError;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Linux' numbers.
+pub(crate) const EIO: i32 = 5;
+const EINVAL: i32 = 22;
+const ENOBUFS: i32 = 105;
+
+/// What is told to C.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    errno: i32,
+    text: String,
+}
+
+impl Failure {
+    /// The caller is at fault.
+    pub(crate) fn invalid(what: impl ToString) -> Self {
+        Self { errno: EINVAL, text: what.to_string() }
+    }
+
+    /// The caller's buffer is too short.
+    pub(crate) fn too_long(len: usize, cap: usize) -> Self {
+        Self { errno: ENOBUFS, text: format!("the result has {len} bytes, the buffer {cap}") }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let errno = match &error {
+            SessionError::Device { source, .. } => source.errno(),
+            SessionError::File { source, .. } | SessionError::Open { source, .. } => source.raw_os_error(),
+            SessionError::Location(_) | SessionError::OutOfRange { .. } => Some(EINVAL),
+            _ => None,
+        };
+        Self { errno: errno.unwrap_or(EIO), text: error.to_string() }
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<(isize, CString)> = RefCell::new((0, CString::default()));
+}
+
+pub(crate) fn last() -> *const c_char {
+    LAST.with_borrow(|(_, text)| text.as_ptr())
+}
+
+/// The negative errno of what failed last.
+pub(crate) fn last_code() -> isize {
+    LAST.with_borrow(|(code, _)| *code)
+}
+
+/// Runs what makes an object; NULL if it fails.
+pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T, Failure>) -> *mut T {
+    match run(work) {
+        Ok(made) => Box::into_raw(Box::new(made)),
+        Err(_) => std::ptr::null_mut(),
+    }
+}
+
+/// Runs what gives a number; a negative errno if it fails.
+pub(crate) fn guard_int(work: impl FnOnce() -> Result<isize, Failure>) -> isize {
+    run(work).unwrap_or_else(|code| code)
+}
+
+fn run<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, isize> {
+    // What a panic leaves half done is in objects that their own locks guard.
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => {
+            LAST.set((0, CString::default()));
+            return Ok(done);
+        }
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure { errno: EIO, text: "this is a bug in libdiskside: see standard error".into() },
+    };
+    let code = -(failure.errno as isize);
+    let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
+    LAST.set((code, text));
+    Err(code)
+}
