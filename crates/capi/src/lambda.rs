@@ -2,8 +2,8 @@
 
 use crate::error::{Failure, guard_int};
 use crate::memory::{bytes_of, copy_out, text_of};
-use session::session::{File, OpenMode, RunOptions, Session, SessionFunction, SessionOptions};
 use session::Location;
+use session::session::{File, OpenMode, RunOptions, Session, SessionFunction, SessionOptions};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 

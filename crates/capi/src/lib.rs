@@ -5,7 +5,7 @@
 //! has as many bytes as was said. Nothing unwinds into C: a panic becomes `-EIO` with its message.
 
 mod error;
-mod lambda;
+pub mod lambda;
 mod memory;
 
 use error::{Failure, guard, guard_int};

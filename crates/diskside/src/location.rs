@@ -132,7 +132,8 @@ impl fmt::Display for Location {
 impl fmt::Display for ExportUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = self.target().to_string();
-        write!(f, "{EXPORT_SCHEME}{}/{}", &target[VOLUME_SCHEME.len()..], self.path)
+        write!(f, "{EXPORT_SCHEME}{}", &target[VOLUME_SCHEME.len()..])?;
+        if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", self.path) }
     }
 }
 

@@ -92,8 +92,7 @@ impl Ls {
             let (size, modified) = entry.info.map_or_else(Default::default, |i| (size_of(&i), time_text(i.modified.0)));
             table.row(vec![kind_name(entry.kind).into(), size, modified, shown(&entry.name)]);
         }
-        print!("{table}");
-        Ok(())
+        Ok(write!(std::io::stdout().lock(), "{table}")?)
     }
 
     fn exports(&self, session: &Session) -> Result<(), Failure> {
@@ -111,8 +110,7 @@ impl Ls {
             let access = if e.read_only { "read-only" } else { "read-write" };
             table.row(vec![e.name.clone(), access.into(), format!("{}:{}", e.owner.0, e.owner.1)]);
         }
-        print!("{table}");
-        Ok(())
+        Ok(write!(std::io::stdout().lock(), "{table}")?)
     }
 }
 
@@ -148,12 +146,13 @@ impl Stat {
             document["url"] = json!(self.url.to_string());
             return Ok(output::print_json(document)?);
         }
-        println!("file      {}", self.url);
-        println!("kind      {}", kind_name(i.kind));
-        println!("size      {} ({} bytes)", bytes(i.len_bytes), i.len_bytes);
-        println!("access    {:04o}, {}:{}{}", i.permissions, i.owner.0, i.owner.1, read_only(&i));
-        println!("modified  {}", time_text(i.modified.0));
-        println!("version   {:016x}", i.version);
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "file      {}", self.url)?;
+        writeln!(out, "kind      {}", kind_name(i.kind))?;
+        writeln!(out, "size      {} ({} bytes)", bytes(i.len_bytes), i.len_bytes)?;
+        writeln!(out, "access    {:04o}, {}:{}{}", i.permissions, i.owner.0, i.owner.1, read_only(&i))?;
+        writeln!(out, "modified  {}", time_text(i.modified.0))?;
+        writeln!(out, "version   {:016x}", i.version)?;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use diskside::sandbox::verify::Effects;
 use diskside::{Engine, ExportUrl, Function};
 use serde_json::json;
+use std::io::Write;
 
 /// Arguments of `functions`.
 #[derive(Args)]
@@ -94,8 +95,7 @@ impl Functions {
                 format!("{:016x}", p.hash),
             ]);
         }
-        print!("{table}");
-        Ok(())
+        Ok(write!(std::io::stdout().lock(), "{table}")?)
     }
 
     fn list_helpers(&self) -> Result<(), Failure> {

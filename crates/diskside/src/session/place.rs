@@ -123,13 +123,11 @@ impl Place {
     }
 
     /// As a source or sink of a function at the target.
-    pub(super) fn endpoint(&self, offset: u64, len: u64, version: Option<u64>) -> Option<Endpoint> {
+    pub(super) fn endpoint(&self, offset: u64, len: u64) -> Option<Endpoint> {
         match self {
             Self::Local { .. } => None,
             Self::Volume { volume, .. } => Some(Endpoint::new(EndpointKind::Volume(volume.nsid()), offset, len)),
-            Self::Export(remote) => {
-                Some(Endpoint { generation: version.unwrap_or(0), ..remote.file().endpoint(offset, len) })
-            }
+            Self::Export(remote) => Some(remote.file().endpoint(offset, len)),
         }
     }
 }

@@ -212,6 +212,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
 /// Whether the file changed while it was read, as either side says it.
 fn is_change(error: &SessionError) -> bool {
     match error {
+        SessionError::Changed(_) => true,
         SessionError::Call(CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. })) => true,
         SessionError::Device { source, .. } => {
             source.trailer().is_some_and(|trailer| trailer.outcome == DeviceOutcome::Stale)

@@ -282,7 +282,8 @@ impl RemoteFile {
     /// What names it in the sources and sinks of functions.
     #[must_use]
     pub fn endpoint(&self, offset: u64, len: u64) -> Endpoint {
-        Endpoint::new(EndpointKind::File(self.inner.handle.id), offset, len)
+        let FileHandle { id, generation } = self.inner.handle;
+        Endpoint { generation, ..Endpoint::new(EndpointKind::File(id), offset, len) }
     }
 
     /// Up to `len` bytes, fewer at its end or where the target bounds one result. The trailer's generation is the

@@ -35,6 +35,7 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
     let outcome = block_on(started.future).map_err(|error| SessionError::device(job.name(), error))?;
     drop(started.running);
     let CallOutcome { result, trailer, total, wire_bytes } = outcome;
+    check_version(job, &trailer)?;
     let output_bytes = result.len() as u64;
     Ok(done(job, &started.range, result, output_bytes, trailer, total, wire_bytes))
 }
@@ -54,14 +55,25 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
         output_bytes += bytes.len() as u64;
     }
     let trailer = stream.trailer().cloned().unwrap_or_default();
+    check_version(job, &trailer)?;
     let wire_bytes = stream.wire_bytes();
     Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
+}
+
+/// The parts of a request, and what they say of its length, belong to one version of the file.
+fn check_version(job: &Job<'_>, trailer: &Trailer) -> Result<(), SessionError> {
+    match job.now.version {
+        Some(version) if trailer.generation != 0 && trailer.generation != version => {
+            Err(SessionError::Changed(job.name().to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
     let inner = &job.file.inner;
     let link = inner.place.link().expect("a part at a device has a target");
-    let sink = inner.place.endpoint(offset, Endpoint::TO_END, None).expect("a file at a target is an endpoint");
+    let sink = inner.place.endpoint(offset, Endpoint::TO_END).expect("a file at a target is an endpoint");
     let mut request = request(job, FunctionKind::Write);
     request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
@@ -76,7 +88,7 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
 }
 
 fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
-    let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start, job.now.version);
+    let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
     let mut request = request(job, FunctionKind::Read);
     request.sources = vec![endpoint.expect("a file at a target is an endpoint")];
     Ok(request)

@@ -1,0 +1,223 @@
+//! Commands against a real server process: files of exports, and functions over them.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A server of one directory, as `data`.
+struct Server {
+    child: Child,
+    dir: tempfile::TempDir,
+    url: String,
+}
+
+impl Server {
+    fn start(extra: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let export = format!("data={}{extra}", dir.path().display());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("diskside serves");
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
+        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
+        Self { child, dir, url }
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+
+    fn target(&self) -> &str {
+        self.url.strip_suffix("/data").expect("the export's name")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Exit code, standard output, standard error.
+fn diskside(args: &[&str]) -> (i32, Vec<u8>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_diskside")).args(args).output().expect("diskside runs");
+    (
+        output.status.code().expect("ended by itself"),
+        output.stdout,
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+fn good(args: &[&str]) -> String {
+    let (code, out, said) = diskside(args);
+    assert_eq!(code, 0, "{args:?}: {said}");
+    String::from_utf8(out).expect("text")
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&good(&[args, &["--json"]].concat())).expect("JSON")
+}
+
+fn numbers(count: u64) -> Vec<u8> {
+    (0..count).flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).to_le_bytes()).collect()
+}
+
+fn lines(count: u32, seed: u32) -> String {
+    (0..count).map(|n| format!("{} line {n} of {seed}\n", if (n ^ seed) % 7 == 0 { "ERROR" } else { "info" })).collect()
+}
+
+#[test]
+fn a_function_gives_the_same_at_the_device_on_the_host_and_here() {
+    let server = Server::start("");
+    let local = server.file("n.u64", &numbers(400_000)).display().to_string();
+    let remote = server.at("n.u64");
+    let here = json(&["run", "stats64", &local]);
+    for place in ["device", "host", "auto"] {
+        let there = json(&["run", "stats64", &remote, "--where", place]);
+        assert_eq!(there["rows"], here["rows"], "--where {place}");
+        assert_eq!(there["stats"]["input_bytes"], 3_200_000, "--where {place}");
+    }
+    let device = json(&["run", "stats64", &remote, "--where", "device"]);
+    let received = device["stats"]["received_bytes"].as_u64().expect("a number");
+    assert!(received < 1024, "{received} bytes came for a result of 32");
+    assert_eq!((&device["parts"][0]["side"], &device["decisions"][0]["reason"]), (&"device".into(), &"told".into()));
+    let host = json(&["run", "stats64", &remote, "--where", "host"]);
+    assert!(host["stats"]["received_bytes"].as_u64() >= Some(3_200_000), "{host}");
+}
+
+#[test]
+fn lines_come_in_order_from_either_side_and_go_into_files() {
+    let server = Server::start("");
+    let text = lines(60_000, 3);
+    let local = server.file("log", text.as_bytes()).display().to_string();
+    let wanted: String = text.lines().filter(|l| l.contains("ERROR")).map(|l| format!("{l}\n")).collect();
+    let arg = ["--arg", "pattern=ERROR", "--chunk", "100KB"];
+    assert_eq!(good(&[&["run", "grep", &local], &arg[..]].concat()), wanted);
+    for place in ["device", "host", "auto"] {
+        let remote = server.at("log");
+        let run = [&["run", "grep", &remote, "--where", place], &arg[..]].concat();
+        assert_eq!(good(&run), wanted, "--where {place}");
+        let out = server.dir.path().join("out").display().to_string();
+        good(&[&run[..], &["--out", &out]].concat());
+        assert_eq!(std::fs::read_to_string(&out).expect("written"), wanted, "--where {place} --out FILE");
+        let url = server.at("found");
+        good(&[&run[..], &["--out", &url]].concat());
+        let found = server.dir.path().join("found");
+        assert_eq!(std::fs::read_to_string(&found).expect("written"), wanted, "--where {place} --out URL");
+        assert!(!found.with_added_extension("partial").exists());
+    }
+}
+
+#[test]
+fn files_of_several_servers_are_one_result() {
+    let (one, two) = (Server::start(""), Server::start(""));
+    let a = one.file("a", lines(1000, 1).as_bytes()).display().to_string();
+    let b = two.file("b", lines(2000, 2).as_bytes()).display().to_string();
+    let here = json(&["run", "wc", &a, &b]);
+    let there = json(&["run", "wc", &one.at("a"), &two.at("b"), &a]);
+    let all = json(&["run", "wc", &a, &b, &a]);
+    assert_ne!(here["rows"], all["rows"]);
+    assert_eq!(there["rows"], all["rows"]);
+    assert_eq!(there["decisions"].as_array().map(Vec::len), Some(2), "the local file needs none");
+}
+
+#[test]
+fn explain_says_where_it_ran_and_why_and_what_moved() {
+    let server = Server::start("");
+    server.file("n.u64", &numbers(1_000_000));
+    let (code, _, said) = diskside(&["run", "stats64", &server.at("n.u64"), "--explain"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("n.u64: device: one side is not measured yet, and the data is here"), "{said}");
+    assert!(said.contains("7.6 MiB of data:"), "{said}");
+}
+
+#[test]
+fn files_are_listed_shown_copied_and_removed() {
+    let server = Server::start("");
+    std::fs::create_dir(server.dir.path().join("sub")).expect("made");
+    let bytes: Vec<u8> = numbers(300_000);
+    let source = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(source.path(), &bytes).expect("written");
+    let source_path = source.path().display().to_string();
+    good(&["cp", &source_path, &server.at("copy"), "--verify"]);
+    assert_eq!(std::fs::read(server.dir.path().join("copy")).expect("copied"), bytes);
+    good(&["cp", &source_path, &server.at("sub")]);
+    let name = source.path().file_name().expect("a name").to_string_lossy().into_owned();
+    assert_eq!(std::fs::read(server.dir.path().join("sub").join(&name)).expect("in the directory").len(), bytes.len());
+    let (code, out, said) = diskside(&["cat", &server.at("copy")]);
+    assert!(code == 0 && out == bytes, "{said}");
+    let back = server.dir.path().join("back").display().to_string();
+    good(&["cp", &server.at("copy"), &back]);
+    assert_eq!(std::fs::read(&back).expect("copied back"), bytes);
+
+    let listed = json(&["ls", &server.url]);
+    let names: Vec<_> = listed["entries"].as_array().expect("a list").iter().map(|e| e["name"].clone()).collect();
+    assert_eq!(names, ["back", "copy", "sub"]);
+    assert!(good(&["ls", &server.url]).contains("copy"));
+    assert_eq!(json(&["ls", server.target()])["exports"][0]["name"], "data");
+    let stat = json(&["stat", &server.at("copy")]);
+    assert_eq!((&stat["kind"], &stat["size_bytes"]), (&"file".into(), &2_400_000.into()));
+    good(&["rm", &server.at("copy")]);
+    assert!(!server.dir.path().join("copy").exists());
+    good(&["rm", &server.at(&format!("sub/{name}"))]);
+    good(&["rm", "--dir", &server.at("sub")]);
+    assert!(!server.dir.path().join("sub").exists());
+}
+
+#[test]
+fn a_target_tells_its_functions_and_what_it_did() {
+    let server = Server::start("");
+    server.file("n.u64", &numbers(1000));
+    good(&["run", "stats64", &server.at("n.u64"), "--where", "device"]);
+    let functions = json(&["functions", server.target()]);
+    let programs = functions["programs"].as_array().expect("a list");
+    assert!(programs.iter().any(|p| p["name"] == "stats64" && p["shipped"] == true), "{functions}");
+    let top = json(&["top", server.target()]);
+    assert!(top["succeeded"].as_u64() >= Some(1), "{top}");
+    assert!(good(&["top", server.target()]).contains("engines"));
+}
+
+#[test]
+fn a_function_that_fails_at_the_device_names_its_source_line() {
+    let server = Server::start("");
+    server.file("in", &[0; 64]);
+    let source = "#include \"diskside.h\"\nSEC(\"read/f\")\n\
+        __s64 f(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        *out = in[in_len / 8];\nreturn 8;\n}\n";
+    let function = server.file("f.bpf.c", source.as_bytes()).display().to_string();
+    let (code, _, said) = diskside(&["run", &function, &server.at("in"), "--where", "device"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("f.bpf.c:4: *out = in[in_len / 8];"), "{said}");
+    assert!(said.contains("out-of-bounds read of 8 bytes of input at offset 64, which is 64 bytes long"), "{said}");
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_is_named() {
+    let server = Server::start(",ro");
+    server.file("in", b"x");
+    for (args, wanted_code, wanted) in [
+        (vec!["run", "wc", "diskside://127.0.0.1:1/data/x", "--timeout-ms", "500"], 4, "cannot connect to 127.0.0.1:1"),
+        (vec!["run", "wc", "http://server/x"], 2, "write diskside://HOST[:PORT]/EXPORT/PATH"),
+        (vec!["cat", &server.at("missing")], 4, "No such file or directory"),
+        (vec!["cat", &format!("{}/nothing/x", server.target())], 4, "there is no export `nothing`"),
+        (vec!["cat", &server.at("../in")], 4, "the path leads out of the export"),
+        (vec!["rm", &server.at("in")], 4, "Read-only file system"),
+        (vec!["run", "wc", &server.at("in"), "--out", &server.at("out")], 4, "Read-only file system"),
+    ] {
+        let (code, _, said) = diskside(&args);
+        assert_eq!(code, wanted_code, "{args:?}: {said}");
+        assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+    assert!(Path::new(&server.dir.path().join("in")).exists());
+}
