@@ -271,7 +271,8 @@ proptest! {
 
 #[test]
 fn errors_of_a_reader_keep_their_kind_and_place() {
-    let cases: [(fn() -> ReadAtError, &str); 2] = [
+    type Case = (fn() -> ReadAtError, &'static str);
+    let cases: [Case; 2] = [
         (
             || std::io::Error::from_raw_os_error(5).into(),
             "reading remote at byte 8192: Input/output error (os error 5)",

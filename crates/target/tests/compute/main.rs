@@ -4,6 +4,7 @@
 mod common;
 
 mod client;
+mod files;
 mod hostile;
 mod life;
 mod programs;

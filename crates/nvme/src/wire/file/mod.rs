@@ -27,6 +27,7 @@
 //! ```
 
 mod answer;
+mod header;
 mod request;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::answer::RecordHeader;
-use super::request::Header;
+use super::header::Header;
 use super::*;
 
 const HANDLE: FileHandle = FileHandle { id: 0x0403_0201, generation: 0x1817_1615_1413_1211 };
