@@ -214,7 +214,7 @@ fn what_is_not_there_is_said_in_words() {
     };
     let address = common::address(&running);
     let error = fails(format!("nvme-tcp://{address}/{}/7", common::NQN));
-    assert_eq!(error, "the subsystem has no namespace 7; it has 1");
+    assert_eq!(error, "the subsystem has no namespace 7; it has 1, 1023, 1024");
     let error = fails(format!("nvme-tcp://{address}/nqn.2026-11.org.example:other/1"));
     assert!(error.contains("Connect Invalid Parameters"), "{error}");
     assert!(fails(format!("nvme-tcp://{address}/{}", common::NQN)).contains("the URL names no namespace"));

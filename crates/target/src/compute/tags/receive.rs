@@ -5,7 +5,8 @@ use diskside_nvme::wire::function::{ReceiveAnswer, TRAILER_LEN};
 use diskside_nvme::Status;
 
 use super::super::answer::{Answer, Piece};
-use super::{Ending, Open, Receive, Tags, pad_of};
+use super::end::pad_of;
+use super::{Ending, Open, Receive, Tags};
 
 impl<W: Copy + PartialEq> Tags<W> {
     /// Answers the Receives of a tag as far as there is something for them, in the order of their offsets.
