@@ -314,7 +314,6 @@ statuses! {
     FUNCTION_NOT_FOUND = 7, 0x09, "Function Not Found";
     REQUEST_REFUSED = 7, 0x0a, "Request Refused";
     FUNCTION_FAILED = 7, 0x0b, "Function Failed";
-    UNKNOWN_FILE_HANDLE = 7, 0x0c, "Unknown File Handle";
 }
 
 /// Statuses of Fabrics commands (NVMe Base 3.3, figure "Fabrics Command Status Codes"): the numbers are shared with the I/O

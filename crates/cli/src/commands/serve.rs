@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use clap::Args;
 use diskside::target::Target;
-use diskside::target::config::{ExportSpec, ServeConfig, Settings, VolumeSpec};
+use diskside::target::config::{ComputeSettings, ExportSpec, ServeConfig, Settings, VolumeSpec};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -34,6 +34,12 @@ pub(crate) struct Serve {
     /// Reactors, one thread each
     #[arg(long)]
     reactors: Option<usize>,
+    /// Functions that compute at a time [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    engines: Option<usize>,
+    /// Serve data only: no functions, no loaded programs
+    #[arg(long, conflicts_with = "engines")]
+    no_compute: bool,
     /// TCP congestion control of connections, such as reno
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
@@ -58,6 +64,11 @@ impl Serve {
             hosts: some(self.hosts),
             reactors: self.reactors,
             congestion_control: self.congestion_control,
+            compute: ComputeSettings {
+                enabled: self.no_compute.then_some(false),
+                engines: self.engines,
+                ..ComputeSettings::default()
+            },
             volumes: self.volumes,
             exports: self.exports,
             ..Settings::default()

@@ -6,6 +6,7 @@ mod traversals;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -253,6 +254,10 @@ impl Association {
     /// Starts a request; gives what follows for the tags.
     fn start(self: &Arc<Self>, start: Start<Name>) -> Vec<Effect<Name>> {
         let Start { tag, kind, request, waiter, send_len, input, control } = start;
+        if kind != FunctionKind::Prepare && request.kind != kind {
+            let problem = Problem::in_data_at(4, "the kind is not the command's");
+            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+        }
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request),
             FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request),
@@ -267,7 +272,13 @@ impl Association {
         let effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let job = Job { tag, plan, association: Arc::clone(self), control, input, queued: Instant::now() };
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
-        let run = Box::new(move || job.run());
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            // A bug of ours must not leave a host waiting for ever.
+            if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
+                me.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, "the engine failed: a bug"));
+            }
+        });
         if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, told));
@@ -508,7 +519,12 @@ impl Association {
         let me = Arc::clone(self);
         let memory = object.len() as u64 * 16;
         let run = Box::new(move || {
-            let verified = me.compute.programs.verify(&me.compute.engine, pind, object, puid);
+            let programs = &me.compute.programs;
+            let verify = AssertUnwindSafe(|| programs.verify(&me.compute.engine, pind, object, puid));
+            let verified = catch_unwind(verify).unwrap_or_else(|_| {
+                programs.give_up(pind);
+                Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
+            });
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
         let work = Work { host: self.host.id, class: Default::default(), memory, run };

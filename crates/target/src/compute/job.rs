@@ -103,9 +103,6 @@ impl Plan {
             FunctionKind::Read | FunctionKind::Write => {}
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
-        if request.kind != kind {
-            return Err(Problem::in_data_at(4, "the kind is not the command's"));
-        }
         let compute = &association.compute;
         let program = compute.programs.active(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {

@@ -316,9 +316,11 @@ impl<W: Copy + PartialEq> Tags<W> {
     /// The request of `start` was found good and its job made.
     pub(crate) fn accepted(&mut self, tag: u64, waiter: Waiter<W>, send_len: u32) {
         self.answer_waiting(waiter, Answer::success().with_result(send_len.into()));
-        if let Some(open) = self.open.get_mut(&tag) {
-            open.phase = Phase::Running;
-        }
+        let Some(open) = self.open.get_mut(&tag) else { return };
+        open.phase = Phase::Running;
+        // Input that came before.
+        let touched = open.touched;
+        self.gather(touched, tag);
     }
 
     /// The request of `start` cannot be: the tag is closed.

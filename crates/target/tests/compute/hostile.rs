@@ -19,8 +19,8 @@ fn each_bad_command_has_its_status() {
     let sends = [
         ("version", send(read, 1).with_bits(11, 0, 8, 2), Status::INVALID_FIELD),
         ("kind", send(read, 2).with_bits(11, 8, 8, 99), Status::FUNCTION_KIND_NOT_SUPPORTED),
-        ("traverse", send(FunctionKind::Traverse, 3), Status::FUNCTION_KIND_NOT_SUPPORTED),
-        ("launch", send(FunctionKind::Launch, 4), Status::FUNCTION_KIND_NOT_SUPPORTED),
+        ("traverse", send(FunctionKind::Traverse, 3), Status::INVALID_FIELD),
+        ("file operation", send(FunctionKind::File, 4), Status::INVALID_FIELD),
         ("another kind than the request's", send(FunctionKind::Write, 5), Status::INVALID_FIELD),
         ("LEN", send(read, 6).with_dword(10, len - 1), Status::INVALID_FIELD),
         ("OFFSET of the first", send(read, 7).with_qword(12, 8), Status::INVALID_FIELD),
@@ -32,6 +32,8 @@ fn each_bad_command_has_its_status() {
         let answer = client.queue.command(sqe, Some(&request), 0);
         assert!(answer.status.is(status), "{name}: {} instead of {status}", answer.status);
     }
+    let launch = FunctionRequest { kind: FunctionKind::Launch, ..client.over("stats64", &[], 4096) };
+    client.send(9, &launch).fails_with(Status::FUNCTION_KIND_NOT_SUPPORTED);
     // The Receives of a refused request do not wait.
     let cid = client.post_receive(2, 0, 4096, 10_000);
     client.queue.wait(cid).unwrap().fails_with(Status::REQUEST_REFUSED);

@@ -321,3 +321,18 @@ fn an_aborted_receive_ends_and_its_call_goes_on() {
     table.produce(10);
     assert_eq!(table.receive_at(0, 300).received()[0].1, 10);
 }
+
+/// Input that had arrived before its request was accepted once stayed behind until its time was up.
+#[test]
+fn input_that_came_before_its_request_is_consumed_when_that_is_accepted() {
+    let mut table = Table::new();
+    let len = request().len() as u64;
+    assert!(table.send(part(len, b"input").with_last(), b"input").answers.is_empty());
+    let bytes = request();
+    let start = table.send(part(0, &bytes).with_first(), &bytes).starts.remove(0);
+    table.tags.accepted(TAG, start.waiter, start.send_len);
+    let mut results: Vec<_> = table.came().answers.iter().map(|(_, answer)| answer.result).collect();
+    results.sort_unstable();
+    assert_eq!(results, [5, len]);
+    assert_eq!(start.input.received_bytes(), 5);
+}
