@@ -161,6 +161,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of ranges that has one")]
 mod tests {
     use super::*;
     use std::time::Duration;

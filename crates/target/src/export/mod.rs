@@ -12,7 +12,8 @@
 //! * **As whom.** Everything that the kernel checks permissions for runs on threads of the export that have its user,
 //!   group and groups for good, and no capability of root. Reading an open file needs no permission any more and may
 //!   happen on any thread; writing happens on the export's, so that quotas and reserved blocks are the user's.
-//! * **Handles.** Bounded per session ([`HANDLES_MAX`]), closed with it. A number that is used again has another
+//! * **Handles.** Bounded per session ([`HANDLES_MAX`]) and in all (half of the files that the process may open, so that
+//!   connections and disks have the rest), closed with their session. A number that is used again has another
 //!   generation.
 //! * **Changes are noticed.** A [`FileSource`] knows the file's version from before the first read and compares it
 //!   after the last. A version differs when inode, size or a time of change differ; a file that changed in the clock
@@ -31,8 +32,10 @@ mod workers;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use session::{FileSession, HANDLES_MAX};
 pub use sink::{FileSink, SinkMode};
@@ -44,9 +47,12 @@ use root::Root;
 use workers::Workers;
 
 /// The exported directories of a target.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exports {
     list: Vec<Arc<Export>>,
+    /// Handles that are open in all sessions, and the most there may be.
+    handles: AtomicUsize,
+    handles_max: usize,
 }
 
 /// How a file operation ended.
@@ -98,8 +104,9 @@ pub(crate) struct Export {
 impl Exports {
     /// Opens the directories and starts a thread for each, with its user and group.
     pub fn open(specs: &[ExportSpec]) -> Result<Arc<Self>, ExportError> {
-        let list = specs.iter().map(|spec| Export::open(spec).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { list }))
+        let list: Vec<_> = specs.iter().map(|spec| Export::open(spec).map(Arc::new)).collect::<Result<_, _>>()?;
+        let handles_max = if list.is_empty() { 0 } else { handles_max() };
+        Ok(Arc::new(Self { list, handles: AtomicUsize::new(0), handles_max }))
     }
 
     /// Whether nothing is exported.
@@ -167,6 +174,19 @@ impl From<FileError> for FileReply {
     fn from(error: FileError) -> Self {
         Self { returned: Err(error), ..Self::done(0) }
     }
+}
+
+/// Half of the files that this process may have open, once it may have as many as it is allowed to ask for.
+fn handles_max() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => limit = raised,
+            Err(errno) => tracing::warn!(%errno, "the limit of open files stays at {:?}", limit.current),
+        }
+    }
+    limit.current.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX))
 }
 
 fn start_error(spec: &ExportSpec, error: &io::Error) -> String {

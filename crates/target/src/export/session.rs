@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use diskside_nvme::wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
@@ -160,6 +160,12 @@ impl FileSession {
             let message = format!("{op}: {HANDLES_MAX} handles are open, which is the limit; close some");
             return Err(FileError::because(Errno::MFILE, message));
         }
+        let exports = &self.inner.exports;
+        if exports.handles.fetch_add(1, Ordering::Relaxed) >= exports.handles_max {
+            exports.handles.fetch_sub(1, Ordering::Relaxed);
+            let message = format!("{op}: the target has {} files open for all hosts, its limit", exports.handles_max);
+            return Err(FileError::because(Errno::NFILE, message));
+        }
         let generation = table.generation;
         table.generation = generation.wrapping_add(1);
         let id = table.open.insert((generation, Arc::new(file))) as u32 + 1;
@@ -181,6 +187,7 @@ impl FileSession {
         match table.open.get(key(handle)) {
             Some((generation, _)) if *generation == handle.generation => {
                 table.open.remove(key(handle));
+                self.inner.exports.handles.fetch_sub(1, Ordering::Relaxed);
                 Ok(file)
             }
             _ => Err(stale(op, handle)),
@@ -189,6 +196,13 @@ impl FileSession {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.exports.handles.fetch_sub(table.open.len(), Ordering::Relaxed);
     }
 }
 
@@ -255,3 +269,44 @@ const NAME_LEN_MAX: usize = 1024;
 
 // The limit fits the wire's numbers.
 const _: () = assert!(HANDLES_MAX < u32::MAX as usize && file::PATH_LEN_MAX <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ExportSpec;
+    use diskside_nvme::wire::file::FileFlags;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    fn ask(session: &FileSession, request: FileRequest<'_>) -> FileReply {
+        let (sender, receiver) = mpsc::channel();
+        session.submit(request.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();
+        receiver.recv().unwrap()
+    }
+
+    /// Files that hosts opened took the descriptors that connections of others need.
+    #[test]
+    fn all_hosts_together_leave_descriptors_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = vec![Arc::new(Export::open(&ExportSpec::new("data", dir.path())).unwrap())];
+        let exports = Arc::new(Exports { list, handles: AtomicUsize::new(0), handles_max: 3 });
+        let (first, second) = (exports.session(), exports.session());
+        let open = FileRequest::Lookup { dir: None, path: b"data", flags: FileFlags::READ };
+        for session in [&first, &first, &second] {
+            assert!(ask(session, open).returned.is_ok());
+        }
+        let error = ask(&second, open).returned.unwrap_err();
+        assert_eq!(error.errno, Errno::NFILE);
+        assert_eq!(error.message, "lookup: the target has 3 files open for all hosts, its limit");
+        let file = FileHandle { id: 1, generation: first.table().open[0].0 };
+        assert!(ask(&first, FileRequest::Close { file }).returned.is_ok());
+        assert!(ask(&second, open).returned.is_ok());
+        // The workers may still hold the session of a request that was just answered.
+        drop(first);
+        let room = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            ask(&second, open).returned.is_ok()
+        });
+        assert!(room, "a session gives back what it had");
+    }
+}
