@@ -15,8 +15,8 @@ use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
-    Class, ClearSelect, ErrorRecord, FunctionKind, FunctionRequest, Outcome, REQUEST_LEN_MAX, Trailer, function_opcode,
-    program_opcode,
+    Class, ClearSelect, ErrorRecord, FUNCTION_VERSION, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
+    Outcome, REQUEST_LEN_MAX, Trailer, WAIT_MAX_MS, function_opcode, program_opcode,
 };
 
 use super::answer::{Answer, Piece, Problem};
@@ -167,6 +167,7 @@ impl Association {
             function_opcode::CLEAR => {
                 self.answer(name, self.clear(&sqe).map_or_else(Into::into, |()| Answer::success()), here);
             }
+            function_opcode::LAYOUT_SEND => self.layout(name, &sqe, &data, here),
             _ => self.answer(name, Status::INVALID_OPCODE.dnr().into(), here),
         }
     }
@@ -476,6 +477,37 @@ impl Association {
                 table.all.remove(&handle).map(drop).ok_or(Status::UNKNOWN_HANDLE.dnr().into())
             }
             None => Err(Problem::in_command(40, "this SEL is not known")),
+        }
+    }
+
+    /// Layout Send. A Revoke waits for calls, so a thread of the pool has it.
+    fn layout(self: &Arc<Self>, name: Name, sqe: &Sqe, data: &[u8], here: &mut Answers) {
+        if sqe.function_version() != FUNCTION_VERSION {
+            return self.answer(name, Problem::in_command(44, "the version is not 1").into(), here);
+        }
+        if sqe.function_len() as usize != data.len() {
+            return self.answer(name, Problem::in_command(40, "LEN is not the length of the data").into(), here);
+        }
+        let request = match LayoutRequest::decode(data) {
+            Ok(request) => request,
+            Err(error) => return self.answer(name, Problem::in_data(error).into(), here),
+        };
+        if request.action != LayoutAction::Revoke {
+            let kept = self.host.layouts.keep(&self.compute.volumes, request);
+            return self.answer(name, kept.map_or_else(Into::into, |()| Answer::success()), here);
+        }
+        let wait_ms = match sqe.function_timeout_ms() {
+            0 => WAIT_MAX_MS,
+            asked => asked.min(WAIT_MAX_MS),
+        };
+        let until = Instant::now() + Duration::from_millis(wait_ms.into());
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let over = me.host.layouts.revoke(request.id, request.generation, until);
+            me.answer(name, Answer::success().with_result(u64::from(!over)), &mut Answers::default());
+        });
+        if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory: 0, run }) {
+            self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
 

@@ -7,12 +7,14 @@ use diskside_engine::State;
 use diskside_nvme::Status;
 
 use super::answer::Problem;
+use super::layouts::Layouts;
 
 /// A host.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: u64,
     pub(crate) nqn: String,
+    pub(crate) layouts: Layouts,
     states: Mutex<BTreeMap<u64, NamedState>>,
 }
 
@@ -29,7 +31,7 @@ const STATE_BYTES_MAX: usize = 64 << 20;
 
 impl Host {
     pub(super) fn new(id: u64, nqn: String) -> Self {
-        Self { id, nqn, states: Mutex::default() }
+        Self { id, nqn, layouts: Layouts::default(), states: Mutex::default() }
     }
 
     /// The state of this name; it is made when it is first asked for.

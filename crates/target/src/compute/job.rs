@@ -59,6 +59,8 @@ pub(crate) struct PlanLimits {
 pub(crate) enum PlannedSource {
     Volume(Arc<Volume>, Range<u64>),
     File(FileHandle, Endpoint),
+    /// A layout by its id. What it is, each call looks up: a revoked one must not be kept alive by a prepared request.
+    Layout(u32, Endpoint),
     HostStream,
 }
 
@@ -183,7 +185,7 @@ fn input_len(sources: &[PlannedSource]) -> u64 {
     let len = |source: &PlannedSource| match source {
         PlannedSource::Volume(_, range) => range.end - range.start,
         // Their length is not known yet: as long as it takes.
-        PlannedSource::File(..) | PlannedSource::HostStream => u64::MAX >> 16,
+        PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => u64::MAX >> 16,
     };
     sources.iter().map(len).fold(0, u64::saturating_add)
 }
@@ -209,7 +211,8 @@ pub(crate) fn plan_source(
             Ok(PlannedSource::File(handle, *endpoint))
         }
         EndpointKind::HostStream => Ok(PlannedSource::HostStream),
-        EndpointKind::Memory(_) | EndpointKind::Layout(_) => {
+        EndpointKind::Layout(id) => Ok(PlannedSource::Layout(id, *endpoint)),
+        EndpointKind::Memory(_) => {
             Err(Problem::in_data_at(entry_at(request, index), "this target has no sources of this type"))
         }
     }
@@ -440,6 +443,13 @@ impl Job {
                         range: Some(range),
                     }
                 }
+                PlannedSource::Layout(id, endpoint) => {
+                    let association = &self.association;
+                    let volumes = &association.compute.volumes;
+                    let inner = association.host.layouts.open(volumes, *id, endpoint.generation)?;
+                    let (name, range) = (inner.name(), Some(inner.range(endpoint)));
+                    Source::Reader { name, reader: Arc::new(Counted { inner, bytes }), range }
+                }
                 PlannedSource::HostStream => {
                     let (association, tag) = (Arc::downgrade(&self.association), self.tag);
                     self.input.on_consumed(move || {
@@ -495,6 +505,7 @@ impl Job {
     fn source_names(&self) -> Vec<String> {
         let name = |source: &PlannedSource| match source {
             PlannedSource::Volume(volume, _) => volume.name.clone(),
+            PlannedSource::Layout(id, _) => format!("layout {id}"),
             PlannedSource::File(..) | PlannedSource::HostStream => String::new(),
         };
         self.plan.sources.iter().map(name).collect()

@@ -10,6 +10,7 @@
 //! | `programs` | what is loaded, verified and active |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
+//! | `layouts` | files that hosts have on volumes which they mounted |
 //! | `standard` | memory, range sets and Execute Program, as the specifications have them |
 //! | `clock` | ends what has waited long enough |
 //!
@@ -25,6 +26,7 @@ mod gate;
 mod host;
 mod input;
 mod job;
+mod layouts;
 mod logs;
 mod pool;
 mod prepared;
@@ -67,6 +69,7 @@ pub(crate) const COMMANDS: &[(u8, u32)] = &[
     (function_opcode::CANCEL, 0),
     (function_opcode::CALL, CommandEffects::CHANGES_BLOCKS),
     (function_opcode::CLEAR, 0),
+    (function_opcode::LAYOUT_SEND, 0),
 ];
 /// Bounds of one controller's tags.
 pub(crate) const TAG_LIMITS: tags::Limits = tags::Limits { tags_max: 256, send_bytes_max: 16 << 20 };

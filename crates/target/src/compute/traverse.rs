@@ -100,12 +100,12 @@ impl TraversePlan {
         }
         let in_memory = sources.iter().all(|source| match source {
             PlannedSource::Volume(volume, _) => volume.medium.memory().is_some(),
-            PlannedSource::File(..) | PlannedSource::HostStream => false,
+            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => false,
         });
         let in_memory = in_memory && request.budget <= SMALL_EDGES_MAX;
         let lens = sources.iter().map(|source| match source {
             PlannedSource::Volume(_, range) => range.end - range.start,
-            PlannedSource::File(..) | PlannedSource::HostStream => 0,
+            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => 0,
         });
         let lens = lens.collect();
         Ok(Self { function, request, sources, lens, scratch_cap, in_memory, version, spare: Mutex::default() })
@@ -202,6 +202,16 @@ impl TraversePlan {
                     }
                     Err(error) => return (Vec::new(), trailer::of_file(&error)),
                 },
+                PlannedSource::Layout(id, endpoint) => {
+                    match association.host.layouts.open(&compute.volumes, *id, endpoint.generation) {
+                        Ok(file) => {
+                            let range = file.range(endpoint);
+                            lens.push(range.end - range.start);
+                            readers.push((Box::new(file), range.start));
+                        }
+                        Err(error) => return (Vec::new(), trailer::of_file(&error)),
+                    }
+                }
                 PlannedSource::HostStream => unreachable!("a plan has no stream"),
             }
         }

@@ -26,7 +26,7 @@ fn each_bad_command_has_its_status() {
         ("OFFSET of the first", send(read, 7).with_qword(12, 8), Status::INVALID_FIELD),
         ("NSID", Sqe::function_send(VOLUME, read, 8, 0, len).with_first(), Status::INVALID_OPCODE),
         ("no such NSID", Sqe::function_send(77, read, 8, 0, len).with_first(), Status::INVALID_NAMESPACE_OR_FORMAT),
-        ("layouts", Sqe::layout_send(COMPUTE, len), Status::INVALID_OPCODE),
+        ("a request as a layout", Sqe::layout_send(COMPUTE, len), Status::INVALID_FIELD),
     ];
     for (name, sqe, status) in sends {
         let answer = client.queue.command(sqe, Some(&request), 0);

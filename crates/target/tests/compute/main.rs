@@ -6,6 +6,7 @@ mod common;
 mod client;
 mod files;
 mod hostile;
+mod layouts;
 mod life;
 mod programs;
 mod reads;

@@ -1,0 +1,207 @@
+//! Layouts: where files are that hosts have on volumes which they mounted (`docs/wire.md`, "Layout Send").
+//!
+//! A target cannot know whether a layout is still right; the host knows, by its lease, and throws results away that are
+//! not. What the target promises is the fence: when a Revoke has completed, no call reads by that generation any more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use diskside_engine::{ReadAt, ReadAtError};
+use diskside_io::Errno;
+use diskside_nvme::Status;
+use diskside_nvme::wire::function::{Endpoint, FieldError, LayoutAction, LayoutRequest, LayoutRun};
+
+use super::answer::Problem;
+use super::blocking::VolumeReader;
+use crate::export::FileError;
+use crate::volume::{Volume, VolumeTable};
+
+/// Layouts of one host, and their runs together: 24 MiB.
+const LAYOUTS_MAX: usize = 1024;
+const RUNS_MAX: usize = 1 << 20;
+/// How often a fence looks whether the last call has ended.
+const FENCE_POLL: Duration = Duration::from_millis(1);
+
+/// The layouts of one host.
+#[derive(Debug, Default)]
+pub(crate) struct Layouts {
+    table: Mutex<BTreeMap<u32, Slot>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    current: Option<Arc<Layout>>,
+    /// Generations that are replaced or revoked, and that calls still use.
+    former: Vec<Weak<Layout>>,
+}
+
+/// A layout, as long as the table or a call has it.
+#[derive(Debug)]
+struct Layout {
+    volume: Arc<Volume>,
+    generation: u64,
+    file_len: u64,
+    runs: Vec<LayoutRun>,
+}
+
+/// A file by its layout, for one call.
+#[derive(Clone, Debug)]
+pub(crate) struct LayoutReader(Arc<Layout>);
+
+impl Layouts {
+    /// Sets a layout, or appends to it.
+    ///
+    /// # Errors
+    /// The field that cannot be, a volume that is not there, or too much.
+    pub(crate) fn keep(&self, volumes: &VolumeTable, request: LayoutRequest) -> Result<(), Problem> {
+        let volume = volumes.find(request.nsid).ok_or_else(|| {
+            let told = format!("there is no volume with namespace ID {}", request.nsid);
+            Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
+        })?;
+        let len_bytes = volume.medium.properties().len_bytes;
+        if request.runs.iter().any(|run| run.physical + run.len > len_bytes) {
+            let told = format!("a run ends past volume {}, which has {len_bytes} bytes", volume.name);
+            return Err(Problem::new(Status::LBA_OUT_OF_RANGE.dnr(), told));
+        }
+        let mut table = self.lock();
+        let (layouts, runs) = (table.len(), table.values().map(Slot::runs).sum::<usize>());
+        if runs + request.runs.len() > RUNS_MAX || (layouts >= LAYOUTS_MAX && !table.contains_key(&request.id)) {
+            let told = format!("this host has {layouts} layouts of {runs} runs; revoke some");
+            return Err(Problem::new(Status::FUNCTION_BUSY, told));
+        }
+        let LayoutRequest { action, id, generation, file_len, runs, .. } = request;
+        let current = table.get(&id).and_then(|slot| slot.current.as_ref());
+        let runs = match (action, current) {
+            (LayoutAction::Set, Some(current)) if generation <= current.generation => {
+                return Err(Problem::in_data(FieldError::new(16, "a later generation of this layout is kept")));
+            }
+            (LayoutAction::Set, _) => runs,
+            (LayoutAction::Append, Some(current))
+                if current.generation == generation
+                    && current.file_len == file_len
+                    && Arc::ptr_eq(&current.volume, &volume) =>
+            {
+                let end = current.runs.last().map_or(0, |run| run.logical + run.len);
+                if runs.first().is_some_and(|run| run.logical < end) {
+                    return Err(Problem::in_data(FieldError::new(
+                        40,
+                        "runs that are appended lie behind those before",
+                    )));
+                }
+                [&current.runs[..], &runs].concat()
+            }
+            (LayoutAction::Append, _) => {
+                return Err(Problem::in_data(FieldError::new(16, "no such generation of this layout is kept")));
+            }
+            (LayoutAction::Revoke, _) => {
+                return Err(Problem::in_data(FieldError::new(4, "a layout that is revoked is not kept")));
+            }
+        };
+        let slot = table.entry(id).or_default();
+        slot.retire();
+        slot.current = Some(Arc::new(Layout { volume, generation, file_len, runs }));
+        Ok(())
+    }
+
+    /// Forgets a generation and all before it, and waits until no call uses them. Returns whether none does.
+    pub(crate) fn revoke(&self, id: u32, generation: u64, until: Instant) -> bool {
+        loop {
+            if self.try_revoke(id, generation) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(FENCE_POLL);
+        }
+    }
+
+    fn try_revoke(&self, id: u32, generation: u64) -> bool {
+        let mut table = self.lock();
+        let Some(slot) = table.get_mut(&id) else { return true };
+        if slot.current.as_ref().is_some_and(|current| current.generation <= generation) {
+            slot.retire();
+        }
+        slot.former.retain(|layout| layout.strong_count() > 0);
+        let used = slot.former.iter().filter_map(Weak::upgrade).any(|layout| layout.generation <= generation);
+        if slot.current.is_none() && slot.former.is_empty() {
+            table.remove(&id);
+        }
+        !used
+    }
+
+    /// The file that an endpoint names.
+    ///
+    /// # Errors
+    /// That generation is not kept, or its volume is gone: outcome 7.
+    pub(crate) fn open(&self, volumes: &VolumeTable, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
+        let stale = |message: String| FileError { errno: Errno::STALE, changed: true, message };
+        let table = self.lock();
+        let layout = table.get(&id).and_then(|slot| slot.current.as_ref());
+        let layout = layout.ok_or_else(|| stale(format!("layout {id} is not kept")))?;
+        if generation != 0 && generation != layout.generation {
+            let now = layout.generation;
+            return Err(stale(format!("layout {id} has generation {now}, the call names {generation}")));
+        }
+        if !volumes.find(layout.volume.nsid).is_some_and(|now| Arc::ptr_eq(&now, &layout.volume)) {
+            return Err(stale(format!("volume {} of layout {id} went away", layout.volume.name)));
+        }
+        Ok(LayoutReader(Arc::clone(layout)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Slot>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn runs(&self) -> usize {
+        let former = self.former.iter().filter_map(Weak::upgrade).map(|layout| layout.runs.len());
+        former.sum::<usize>() + self.current.as_ref().map_or(0, |layout| layout.runs.len())
+    }
+
+    /// What is kept is not for new calls any more.
+    fn retire(&mut self) {
+        if let Some(layout) = self.current.take() {
+            self.former.retain(|layout| layout.strong_count() > 0);
+            self.former.push(Arc::downgrade(&layout));
+        }
+    }
+}
+
+impl LayoutReader {
+    /// What errors call it.
+    pub(crate) fn name(&self) -> String {
+        format!("a file on {}", self.0.volume.name)
+    }
+
+    /// The bytes that an endpoint means: no further than the file goes.
+    pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
+        let end = endpoint.offset.saturating_add(endpoint.len).min(self.0.file_len);
+        endpoint.offset.min(end)..end
+    }
+}
+
+impl ReadAt for LayoutReader {
+    fn len(&self) -> u64 {
+        self.0.file_len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let reader = VolumeReader { volume: Arc::clone(&self.0.volume) };
+        let end = offset + buffer.len() as u64;
+        let runs = &self.0.runs;
+        let first = runs.partition_point(|run| run.logical + run.len <= offset);
+        let mut at = offset;
+        for run in runs[first..].iter().take_while(|run| run.logical < end) {
+            let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
+            buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
+            let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+            reader.read_exact_at(run.physical + from - run.logical, part)?;
+            at = to;
+        }
+        buffer[(at - offset) as usize..].fill(0);
+        Ok(())
+    }
+}

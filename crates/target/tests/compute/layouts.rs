@@ -1,0 +1,158 @@
+//! Files that a host has on a volume which it mounted: calls over layouts, and what becomes of them.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{COMPUTE, Client, VOLUME, locally, runs, target};
+use crate::common::pattern;
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{
+    Endpoint, EndpointKind, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, LayoutRun, Outcome,
+};
+
+const ID: u32 = 7;
+
+fn run(logical: u64, physical: u64, len: u64) -> LayoutRun {
+    LayoutRun { logical, physical, len }
+}
+
+fn layout(generation: u64, file_len: u64, runs: Vec<LayoutRun>) -> LayoutRequest {
+    LayoutRequest { action: LayoutAction::Set, id: ID, nsid: VOLUME, generation, file_len, runs }
+}
+
+fn send(client: &mut Client, request: &LayoutRequest, timeout_ms: u32) -> crate::common::Answer {
+    let bytes = request.encode();
+    let sqe = Sqe::layout_send(COMPUTE, bytes.len() as u32).with_function_timeout_ms(timeout_ms);
+    client.queue.command(sqe, Some(&bytes), 0)
+}
+
+fn revoke(client: &mut Client, generation: u64, timeout_ms: u32) -> u64 {
+    let request = LayoutRequest { action: LayoutAction::Revoke, ..layout(generation, 0, Vec::new()) };
+    let answer = send(client, &request, timeout_ms);
+    assert_eq!(answer.status, Status::SUCCESS);
+    answer.result
+}
+
+/// A request over a file by its layout.
+fn over(client: &mut Client, name: &str, generation: u64, offset: u64, len: u64) -> FunctionRequest {
+    let endpoint = Endpoint { generation, ..Endpoint::new(EndpointKind::Layout(ID), offset, len) };
+    FunctionRequest { sources: vec![endpoint], ..client.over(name, &[], 0) }
+}
+
+#[test]
+fn a_call_gathers_what_a_layout_says() {
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    let device = pattern(1 << 20, 3);
+    client.fill(&device);
+    // Backwards on the volume, off its blocks, with a hole, and sent in parts.
+    let len = 300_000;
+    let places = [run(0, 900_001, 70_000), run(70_000, 500_000, 5), run(100_000, 3, 150_000)];
+    let mut file = vec![0; len];
+    for run in places {
+        let part = &device[run.physical as usize..][..run.len as usize];
+        file[run.logical as usize..][..run.len as usize].copy_from_slice(part);
+    }
+    send(&mut client, &layout(1, len as u64, places[..2].to_vec()), 0).ok();
+    let rest = LayoutRequest { action: LayoutAction::Append, ..layout(1, len as u64, places[2..].to_vec()) };
+    send(&mut client, &rest, 0).ok();
+
+    for (offset, count) in [(0, u64::MAX), (8, 64), (69_992, 40_000), (200_000, 100_000), (299_992, 1 << 40)] {
+        let request = over(&mut client, "stats64", 1, offset, count);
+        let end = (offset + count.min(1 << 50)).min(len as u64) as usize;
+        let wanted = locally("stats64", &[], &file[offset as usize..end]);
+        assert_eq!(client.result(&request), wanted, "{count} bytes at {offset}");
+    }
+}
+
+#[test]
+fn another_generation_is_stale() {
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    client.fill(&runs(1 << 20));
+    send(&mut client, &layout(5, 8192, vec![run(0, 0, 8192)]), 0).ok();
+    let stale = |client: &mut Client, generation| {
+        let request = over(client, "stats64", generation, 0, 8192);
+        let (result, trailer) = client.run(&request);
+        (trailer.outcome == Outcome::Stale && result.is_empty()).then_some(trailer.message)
+    };
+    assert_eq!(stale(&mut client, 4).unwrap(), "layout 7 has generation 5, the call names 4");
+    assert_eq!(stale(&mut client, 5), None);
+    assert_eq!(stale(&mut client, 0), None, "0 is any");
+
+    // A prepared request finds out at each call.
+    let request = over(&mut client, "stats64", 5, 0, 8192);
+    let handle = client.prepare(&request);
+    let before = client.call(handle, &[], 4096);
+    assert!(before.status.is_success());
+    send(&mut client, &layout(6, 4096, vec![run(0, 4096, 4096)]), 0).ok();
+    assert!(stale(&mut client, 5).is_some());
+    assert_ne!(client.call(handle, &[], 4096).data, before.data, "a trailer instead of a result");
+
+    assert_eq!(revoke(&mut client, 6, 0), 0);
+    assert_eq!(stale(&mut client, 6).unwrap(), "layout 7 is not kept");
+    assert_eq!(revoke(&mut client, 6, 0), 0, "it is gone already");
+    // Another host has layouts of its own.
+    send(&mut client, &layout(7, 8192, vec![run(0, 0, 8192)]), 0).ok();
+    let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    assert_eq!(stale(&mut other, 7).unwrap(), "layout 7 is not kept");
+    assert_eq!(stale(&mut client, 7), None);
+}
+
+/// The fence: a host may give its lease up when the Revoke has completed, so no call may read by the layout then.
+#[test]
+fn a_revoke_waits_for_calls() {
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    client.fill(&b"found\n".repeat(100_000));
+    send(&mut client, &layout(1, 600_000, vec![run(0, 0, 600_000)]), 0).ok();
+    // It reads the file, and then waits for input that never comes.
+    let sources = over(&mut client, "stats64", 1, 0, 600_000).sources;
+    let mut request = FunctionRequest { sources, chunk_len: 65_536, ..client.over("grep", &[("pattern", "found")], 0) };
+    request.sources.push(Endpoint::whole(EndpointKind::HostStream));
+    let (tag, bytes) = (client.tag(), request.encode());
+    let sqe = Sqe::function_send(COMPUTE, FunctionKind::Read, tag, 0, bytes.len() as u32).with_first();
+    client.queue.command(sqe, Some(&bytes), 0).ok();
+    let received = client.receive(tag, 0, 4096, 10_000);
+    assert!(!received.bytes.is_empty(), "it is at work");
+
+    assert_eq!(revoke(&mut client, 1, 100), 1, "a call uses it");
+    let request = over(&mut client, "stats64", 1, 0, 8);
+    assert_eq!(client.run(&request).1.outcome, Outcome::Stale, "and no other call may");
+    // A later generation has nothing to do with it.
+    send(&mut client, &layout(2, 8, vec![run(0, 0, 8)]), 0).ok();
+    let request = over(&mut client, "stats64", 2, 0, 8);
+    assert_eq!(client.run(&request).1.outcome, Outcome::Ok);
+    client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 0), None, 0).ok();
+    let began = Instant::now();
+    assert_eq!(revoke(&mut client, 1, 8000), 0);
+    assert!(began.elapsed() < Duration::from_secs(7), "it did not wait for its timeout");
+}
+
+#[test]
+fn what_cannot_be_kept_says_why() {
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    let mut status = |request: &LayoutRequest| send(&mut client, request, 0).status;
+    let good = layout(3, 8192, vec![run(0, 0, 8192)]);
+    assert!(status(&good).is_success());
+    assert!(status(&good).is(Status::INVALID_FIELD), "not later");
+    let append =
+        |generation, first| LayoutRequest { action: LayoutAction::Append, ..layout(generation, 8192, vec![first]) };
+    assert!(status(&append(4, run(0, 0, 1))).is(Status::INVALID_FIELD), "no such generation");
+    assert!(status(&append(3, run(0, 0, 1))).is(Status::INVALID_FIELD), "not behind what there is");
+    assert!(status(&layout(4, 8192, vec![run(0, 4 << 20, 1)])).is(Status::LBA_OUT_OF_RANGE));
+    assert!(status(&LayoutRequest { nsid: 99, ..good.clone() }).is(Status::NAMESPACE_NOT_REACHABLE));
+    for id in 0..1023 {
+        assert!(status(&LayoutRequest { id: 100 + id, runs: Vec::new(), ..good.clone() }).is_success(), "{id}");
+    }
+    assert!(status(&LayoutRequest { id: 5000, ..good.clone() }).is(Status::FUNCTION_BUSY), "a host has 1,024");
+    assert_eq!(revoke(&mut client, 3, 0), 0);
+    assert!(send(&mut client, &LayoutRequest { id: 5000, ..good }, 0).status.is_success());
+    // LEN, and bytes that are no layout.
+    let answer = client.queue.command(Sqe::layout_send(COMPUTE, 41), Some(&[0; 40]), 0);
+    assert!(answer.status.is(Status::INVALID_FIELD));
+    let answer = client.queue.command(Sqe::layout_send(COMPUTE, 40), Some(&[0; 40]), 0);
+    assert!(answer.status.is(Status::INVALID_FIELD));
+    assert_eq!(client.errors()[0].message, "byte 0 of the data: the version is not 1");
+}
