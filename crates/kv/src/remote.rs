@@ -21,7 +21,7 @@ pub struct RemotePushdown {
     compute: Compute,
     volume: Endpoint,
     programs: HashMap<Function, Program>,
-    prepared: HashMap<Key, Prepared>,
+    prepared: Vec<(Key, Prepared)>,
 }
 
 /// Function, length of scratch, and the bytes of input that stay.
@@ -43,7 +43,7 @@ impl RemotePushdown {
             programs.insert(function, program);
         }
         let volume = Endpoint::whole(EndpointKind::Volume(nsid));
-        let mut this = Self { compute, volume, programs, prepared: HashMap::new() };
+        let mut this = Self { compute, volume, programs, prepared: Vec::new() };
         this.prepare(Function::Get, &[0; INLINE_LEN], crate::format::VALUE_LEN)?;
         Ok(this)
     }
@@ -54,8 +54,13 @@ impl RemotePushdown {
     /// When the target refuses it.
     pub fn prepare(&mut self, function: Function, input: &[u8], scratch_cap: usize) -> Result<(), KvError> {
         let prepared = self.compute.prepare(&self.request(function, input, scratch_cap)).map_err(failed)?;
-        self.prepared.insert(key(function, input, scratch_cap), prepared);
+        self.prepared.push(((function, scratch_cap, tail(input).to_vec()), prepared));
         Ok(())
+    }
+
+    fn prepared(&self, function: Function, input: &[u8], scratch_cap: usize) -> Option<&Prepared> {
+        let wanted = (function, scratch_cap, tail(input));
+        self.prepared.iter().find(|((f, cap, tail), _)| (*f, *cap, &tail[..]) == wanted).map(|(_, prepared)| prepared)
     }
 
     /// Sends prepared requests on the queue of this volume, which its owner turns. They were prepared on its
@@ -85,7 +90,7 @@ impl Pushdown for RemotePushdown {
         scratch_cap: usize,
         result_len: usize,
     ) -> Pushed<'a, Vec<u8>> {
-        let future = match self.prepared.get(&key(function, input, scratch_cap)) {
+        let future = match self.prepared(function, input, scratch_cap) {
             Some(prepared) => prepared.call(&input[..input.len().min(INLINE_LEN)], result_len as u32),
             None => self.compute.call(&self.request(function, input, scratch_cap)),
         };
@@ -108,7 +113,7 @@ impl Pushdown for InlinePushdown {
         scratch_cap: usize,
         result_len: usize,
     ) -> Pushed<'a, Vec<u8>> {
-        let Some(prepared) = self.remote.prepared.get(&key(function, input, scratch_cap)) else {
+        let Some(prepared) = self.remote.prepared(function, input, scratch_cap) else {
             return self.remote.call(function, input, scratch_cap, result_len);
         };
         let args = &input[..input.len().min(INLINE_LEN)];
@@ -117,8 +122,9 @@ impl Pushdown for InlinePushdown {
     }
 }
 
-fn key(function: Function, input: &[u8], scratch_cap: usize) -> Key {
-    (function, scratch_cap, input.get(INLINE_LEN..).unwrap_or_default().to_vec())
+/// What a Call cannot replace.
+fn tail(input: &[u8]) -> &[u8] {
+    input.get(INLINE_LEN..).unwrap_or_default()
 }
 
 fn failed(error: impl std::fmt::Display) -> KvError {

@@ -14,6 +14,11 @@ pub trait TraverseSource {
     /// # Errors
     /// Why they cannot be read; a file that became shorter is an error, too.
     fn read(&mut self, read: &TraverseRead) -> io::Result<&[u8]>;
+
+    /// Whether a read may take long, so that the deadline is looked at before each.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 /// Files that are memory.
@@ -27,6 +32,9 @@ pub struct FileList {
     buffer: Vec<u8>,
 }
 
+/// Steps over memory between two looks at the clock, which costs as much as a step.
+const HOPS_BETWEEN_LOOKS: u32 = 32;
+
 impl Traversal {
     /// Runs a traversal to its end, and gives its result.
     ///
@@ -37,9 +45,11 @@ impl Traversal {
         request: &TraverseRequest<'_>,
         source: &mut impl TraverseSource,
     ) -> Result<&[u8], TraverseError> {
+        // Steps themselves look at the deadline as well, when they are long.
+        let looks = if source.may_wait() { 1 } else { HOPS_BETWEEN_LOOKS };
         let mut step = self.start(request)?;
         while step == Step::Read {
-            if request.deadline.is_some() {
+            if request.deadline.is_some() && self.hops() % looks == 0 {
                 self.check_deadline(Instant::now())?;
             }
             // One at a time: whatever is outstanding is fed in the order in which it was asked for.
@@ -60,6 +70,10 @@ impl TraverseSource for MemoryList<'_> {
             file.get(start..start.checked_add(usize::try_from(read.len).ok()?)?)
         });
         bytes.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
     }
 }
 

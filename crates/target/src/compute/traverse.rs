@@ -305,6 +305,10 @@ impl TraverseSource for InMemory<'_> {
         volume.guards.release(offset..offset + read.len, Mode::Shared);
         Ok(&self.buffer[..len])
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 /// Volumes and files, read by a thread that may wait.
