@@ -14,7 +14,7 @@ use diskside_kv::format::{counting_value, number};
 use diskside_kv::port::Inline;
 use diskside_kv::pushdown::{Function, RangeRequest, SUM_SCRATCH_LEN, range_scratch_len};
 use diskside_kv::remote::RemotePushdown;
-use diskside_kv::{Mode, Options, Pushdown, Sampling, Store};
+use diskside_kv::{Mode, Options, Pushdown, Sampling, Store, ycsb};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
@@ -166,7 +166,7 @@ fn measure(
     depth: usize,
     time: Duration,
 ) -> Result<(Histogram<u64>, Duration), Failure> {
-    let latencies = RefCell::new(Histogram::new(3)?);
+    let latencies = RefCell::new(ycsb::histogram());
     let failed = Cell::new(None);
     let started = Instant::now();
     let mut tasks = Tasks::new();

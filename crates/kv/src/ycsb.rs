@@ -178,8 +178,16 @@ impl Report {
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("3 digits are a precision that there is")
+/// Longest latency that is told apart from longer ones.
+const LATENCY_MAX_NS: u64 = 100_000_000_000;
+
+/// A histogram of latencies in nanoseconds, up to 100 s, with three digits.
+///
+/// # Panics
+/// Never: these are bounds that there can be.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_MAX_NS, 3).expect("100 s with three digits can be counted")
 }
 
 /// What the clients of one run share.

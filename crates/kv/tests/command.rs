@@ -99,6 +99,10 @@ fn workloads_run() {
         let names: Vec<&str> = latencies.iter().map(|l| l["operation"].as_str().expect("a name")).collect();
         assert_eq!(names.join(" "), operations, "{workload}");
         assert_eq!(document["operations"], 500);
+        for latency in latencies {
+            let at = |name: &str| latency[name].as_f64().expect("a number");
+            assert!(0.1 < at("p50_us") && at("p50_us") <= at("p99_us") && at("p99_us") <= at("max_us"), "{latency}");
+        }
         assert_eq!(document["missing"], 0);
     }
     assert_eq!(ok(&["check"], &store), "sound: 2 levels, 32 nodes, 961 keys\n");
