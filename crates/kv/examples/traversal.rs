@@ -198,7 +198,8 @@ async fn operate(store: &Store, operation: Operation, keys: u64, dice: &mut fast
     let right = match operation {
         Operation::Get => {
             let key = dice.u64(0..keys);
-            store.get(key).await? == Some(counting_value(key))
+            // Writing the expected text would take longer than the lookup.
+            store.get(key).await?.is_some_and(|value| number(&value) == key)
         }
         Operation::MultiGet(n) => {
             let wanted: Vec<u64> = (0..n).map(|_| dice.u64(0..keys)).collect();
