@@ -189,7 +189,7 @@ const ESTALE: i32 = 116;
 
 /// Whether the target has forgotten a handle, as it does when its host was away.
 pub(super) fn is_stale_handle(error: &FunctionError) -> bool {
-    error.errno() == Some(ESTALE) || error.is_status(diskside_nvme::Status::UNKNOWN_FILE_HANDLE)
+    error.errno() == Some(ESTALE)
 }
 
 /// Whether the target has forgotten a program.
