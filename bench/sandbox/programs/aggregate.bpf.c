@@ -15,8 +15,7 @@ struct group {
 SEC("read/aggregate")
 __s64 aggregate(struct group *out, const struct row *in, __u64 in_len, const void *args, const struct ds_call *call)
 {
-    for (int g = 0; g < 256; g++)
-        out[g] = (struct group){0, 0};
+    ds_memset(out, 0, 256 * sizeof(*out));
     for (const struct row *end = in + in_len / sizeof(*in); in < end; in++) {
         struct group *group = &out[in->group & 255];
         group->count++;
