@@ -66,7 +66,7 @@ fn capabilities(compute: &Compute) -> Vec<u8> {
         endpoints |= 1 << 2;
     }
     page.kinds.set(kinds);
-    page.source_kinds.set(endpoints | 1 << 5);
+    page.source_kinds.set(endpoints | 1 << 4 | 1 << 5);
     page.sink_kinds.set(endpoints);
     page.tiers.set(1 << TierHint::Best as u32 | 1 << TierHint::Interpreter as u32 | 1 << TierHint::Cranelift as u32);
     page.request_len_max.set(REQUEST_LEN_MAX as u32);
