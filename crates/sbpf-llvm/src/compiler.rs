@@ -55,6 +55,29 @@ pub enum ChildError {
     Pipe(std::io::Error),
 }
 
+/// Whether this processor can run code for a baseline; `None` for an unknown one.
+#[cfg(target_arch = "x86_64")]
+fn has_baseline(name: &str) -> Option<bool> {
+    use std::arch::is_x86_feature_detected as has;
+    let v2 = has!("sse4.2") && has!("ssse3") && has!("popcnt") && has!("cmpxchg16b");
+    let v3 = v2 && has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt");
+    let v3 = v3 && has!("movbe") && has!("xsave");
+    let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+    match name {
+        "x86-64" => Some(true),
+        "x86-64-v2" => Some(v2),
+        "x86-64-v3" => Some(v3),
+        "x86-64-v4" => Some(v4),
+        _ => None,
+    }
+}
+
+/// As above: this tier has no baselines of other processors.
+#[cfg(not(target_arch = "x86_64"))]
+fn has_baseline(_name: &str) -> Option<bool> {
+    None
+}
+
 impl Compiler {
     /// How long it may take when nothing else is said.
     pub const TIME_MAX: Duration = Duration::from_secs(20);
@@ -81,12 +104,18 @@ impl Compiler {
         Some(dir.join(PROGRAM)).filter(|p| p.is_file()).map(Self::at)
     }
 
-    /// Compiles for this processor instead of the one that it runs on: a name as LLVM's `-mcpu` takes,
-    /// such as `x86-64-v3`.
-    #[must_use]
-    pub fn with_cpu(mut self, cpu: impl Into<String>) -> Self {
-        self.cpu = Some(cpu.into());
-        self
+    /// Compiles for a baseline instead of the processor that it runs on: `x86-64`, `x86-64-v2`,
+    /// `x86-64-v3` or `x86-64-v4`.
+    ///
+    /// # Errors
+    /// It is none of these, or this processor lacks it.
+    pub fn with_baseline(mut self, name: &str) -> Result<Self, String> {
+        match has_baseline(name) {
+            Some(true) => self.cpu = Some(name.to_owned()),
+            Some(false) => return Err(format!("this processor is no {name}")),
+            None => return Err(format!("`{name}` is none of x86-64, x86-64-v2, x86-64-v3 and x86-64-v4")),
+        }
+        Ok(self)
     }
 
     /// Stops it after this time.

@@ -1,5 +1,5 @@
 //! All conformance cases, compiled by LLVM with checks hoisted and without.
-#![cfg(feature = "compiler")]
+#![cfg(all(feature = "compiler", target_arch = "x86_64"))]
 
 #[path = "../../sbpf/tests/conformance/cases.rs"]
 mod cases;
@@ -16,6 +16,16 @@ fn every_case_compiled_with_all_checks() {
 #[test]
 fn every_case_compiled_with_checks_hoisted() {
     assert!(cases::run_all(|program| Arc::new(compiled(program.optimised()))) > 400);
+}
+
+/// Without the instructions that every recent processor has, roundings and others are calls.
+#[test]
+fn every_case_compiled_for_the_oldest_processor() {
+    let compiler = Compiler::at(env!("CARGO_BIN_EXE_diskside-llvm")).with_baseline("x86-64").expect("any is that");
+    let count = cases::run_all(|program| {
+        Arc::new(compile(program.optimised(), &compiler).expect("what verifies compiles").code)
+    });
+    assert!(count > 400);
 }
 
 fn compiled(module: &Module) -> CompiledModule {

@@ -119,7 +119,9 @@ fn the_compiler_gives_up_everything_before_it_reads() {
 fn the_identity_names_version_and_processor() {
     let native = Compiler::at(COMPILER).identity().expect("it says");
     assert!(native.starts_with("LLVM 19."), "{native}");
-    let named = Compiler::at(COMPILER).with_cpu("x86-64-v3").identity().expect("it says");
-    assert!(named.ends_with("x86-64-v3"), "{named}");
+    let named = Compiler::at(COMPILER).with_baseline("x86-64").expect("every one is that").identity().expect("it says");
+    assert!(named.trim_end().ends_with(" x86-64"), "{named}");
     assert_ne!(native, named);
+    let error = Compiler::at(COMPILER).with_baseline("i486").expect_err("that is none");
+    assert!(error.starts_with("`i486` is none of x86-64,"), "{error}");
 }

@@ -23,15 +23,28 @@ pub struct LlvmOptions {
 }
 
 impl LlvmOptions {
-    /// Compiling takes some 50 to 200 ms of another processor. Cranelift's code runs over 64 MiB in ten
+    /// Compiling takes some 50 to 400 ms of another processor. Cranelift's code runs over 64 MiB in ten
     /// to fifty, so before that the program is likely to have ended when better code comes.
     pub const INPUT_LEN_MIN: u64 = 64 << 20;
 
+    /// Names a baseline to compile for, instead of the processor that this runs on.
+    pub const BASELINE_VARIABLE: &str = "DISKSIDE_LLVM_BASELINE";
+
     /// With the compiler that is found here, and the user's cache directory as store. `None` when there
-    /// is no compiler.
+    /// is no compiler, or [`Self::BASELINE_VARIABLE`] names what this processor is not.
     #[must_use]
     pub fn find() -> Option<Self> {
-        Some(Self { compiler: Compiler::find()?, store: user_store(), input_len_min: Self::INPUT_LEN_MIN })
+        let mut compiler = Compiler::find()?;
+        if let Some(name) = std::env::var_os(Self::BASELINE_VARIABLE) {
+            match compiler.with_baseline(&name.to_string_lossy()) {
+                Ok(pinned) => compiler = pinned,
+                Err(why) => {
+                    tracing::warn!("{}: {why}; LLVM is not used", Self::BASELINE_VARIABLE);
+                    return None;
+                }
+            }
+        }
+        Some(Self { compiler, store: user_store(), input_len_min: Self::INPUT_LEN_MIN })
     }
 }
 
