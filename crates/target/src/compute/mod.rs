@@ -119,7 +119,7 @@ pub(crate) struct Surroundings {
 impl Compute {
     /// Verifies the shipped functions and starts the clock.
     pub(crate) fn start(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Arc<Self>> {
-        let engine = Engine::new(diskside_sbpf::helpers::standard());
+        let engine = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
         let limits = ProgramLimits {
             indexes: config.programs.into(),
             len_max: PROGRAM_LEN_MAX,
