@@ -1,7 +1,6 @@
 //! A call from its request to its trailer: what it reads and writes is found when the request comes, the rest happens on
 //! a thread of the pool.
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +19,14 @@ use diskside_nvme::wire::function::{
 };
 use diskside_sbpf::activation::Tier;
 
-use super::answer::{Piece, Problem};
+use super::answer::Problem;
 use super::association::Association;
 use super::blocking::VolumeReader;
 use super::control::Control;
 use super::gate::Gate;
 use super::input::InputQueue;
 use super::prepared::CallCommand;
+use super::result::ResultWriter;
 use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
 use super::trailer;
 use crate::export::{FileError, FileSession, SinkMode};
@@ -82,10 +82,9 @@ pub(crate) struct Job {
     pub(crate) queued: Instant,
 }
 
-/// The longest chunk, the usual one, and how much result is made before it is asked for.
+/// The longest chunk, and the usual one.
 pub(crate) const CHUNK_LEN_MAX: usize = 64 << 20;
 pub(crate) const CHUNK_LEN: usize = 2 << 20;
-const RESULT_AHEAD: u64 = 1 << 20;
 /// The most bytes of a folded result, and the usual bound.
 pub(crate) const FOLDED_LEN_MAX: usize = 64 << 20;
 const FOLDED_LEN: usize = 16 << 20;
@@ -122,14 +121,14 @@ impl Plan {
         }
         let mut sources = Vec::with_capacity(request.sources.len());
         for (index, endpoint) in request.sources.iter().enumerate() {
-            sources.push(plan_source(association, &request, endpoint, index)?);
+            sources.push(plan_source(association, endpoint, index)?);
         }
         if sources.iter().filter(|source| source.is_stream()).count() > 1 {
             return Err(Problem::in_data_at(10, "a call has at most one host stream"));
         }
         let mut sinks = Vec::with_capacity(request.sinks.len());
         for (index, endpoint) in request.sinks.iter().enumerate() {
-            sinks.push(plan_sink(association, endpoint, entry_at(&request, request.sources.len() + index))?);
+            sinks.push(plan_sink(association, endpoint, entry_at(request.sources.len() + index))?);
         }
         let state = match &request.state {
             None => None,
@@ -191,13 +190,12 @@ fn input_len(sources: &[PlannedSource]) -> u64 {
 }
 
 /// Where in the request an entry stands.
-fn entry_at(_request: &FunctionRequest, index: usize) -> usize {
+fn entry_at(index: usize) -> usize {
     64 + 32 * index
 }
 
 pub(crate) fn plan_source(
     association: &Association,
-    request: &FunctionRequest,
     endpoint: &Endpoint,
     index: usize,
 ) -> Result<PlannedSource, Problem> {
@@ -213,7 +211,7 @@ pub(crate) fn plan_source(
         EndpointKind::HostStream => Ok(PlannedSource::HostStream),
         EndpointKind::Layout(id) => Ok(PlannedSource::Layout(id, *endpoint)),
         EndpointKind::Memory(_) => {
-            Err(Problem::in_data_at(entry_at(request, index), "this target has no sources of this type"))
+            Err(Problem::in_data_at(entry_at(index), "this target has no sources of this type"))
         }
     }
 }
@@ -362,7 +360,7 @@ impl Job {
     }
 
     fn run_to_host(&self, call: &Call<'_>, report: &mut Report) -> Trailer {
-        let mut writer = ResultWriter { job: self, sent: 0, sending: Duration::ZERO, failure: None };
+        let mut writer = ResultWriter::new(self);
         let ran = self.engine().run(call, &mut EngineSink::Writer(&mut writer));
         report.result_len = writer.sent;
         report.sending = writer.sending;
@@ -553,60 +551,6 @@ impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
         let _permit = self.gate.enter(self.host, self.class);
         work();
-    }
-}
-
-/// Output that goes to the host, as far as it asks for it.
-struct ResultWriter<'a> {
-    job: &'a Job,
-    sent: u64,
-    sending: Duration,
-    failure: Option<Trailer>,
-}
-
-impl ResultWriter<'_> {
-    fn fail(&mut self, trailer: Trailer) -> io::Error {
-        let told = io::Error::other(trailer.message.clone());
-        self.failure = Some(trailer);
-        told
-    }
-}
-
-impl Write for ResultWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let job = self.job;
-        let most = job.plan.limits.result_len_max;
-        if self.sent + bytes.len() as u64 > most {
-            let told = format!("the result exceeds the {most} bytes that the request allows");
-            return Err(self.fail(trailer::simple(Outcome::OutputFull, &told)));
-        }
-        let until = job.queued + job.plan.limits.deadline;
-        let began = Instant::now();
-        loop {
-            let seen = job.control.seen();
-            if job.control.cancel.is_cancelled() {
-                return Err(self.fail(trailer::simple(Outcome::Cancelled, "the call was cancelled")));
-            }
-            let unclaimed = job.association.unclaimed(job.tag);
-            if unclaimed == 0 || unclaimed + bytes.len() as u64 <= RESULT_AHEAD {
-                break;
-            }
-            if !job.control.wait(seen, until) {
-                let told = "the deadline passed before the host took the result";
-                return Err(self.fail(trailer::simple(Outcome::Deadline, told)));
-            }
-        }
-        self.sending += began.elapsed();
-        self.sent += bytes.len() as u64;
-        job.association.produced(job.tag, Piece::of(bytes.to_vec()));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -31,6 +31,7 @@ mod logs;
 mod pool;
 mod prepared;
 mod programs;
+mod result;
 mod sink;
 pub(crate) mod standard;
 mod statistics;

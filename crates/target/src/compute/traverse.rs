@@ -92,7 +92,7 @@ impl TraversePlan {
         }
         let mut sources = Vec::with_capacity(request.sources.len());
         for (index, endpoint) in request.sources.iter().enumerate() {
-            let source = plan_source(association, &request, endpoint, index)?;
+            let source = plan_source(association, endpoint, index)?;
             if source.is_stream() {
                 return Err(Problem::in_data_at(64 + 32 * index, "a traversal cannot read the host's stream"));
             }
