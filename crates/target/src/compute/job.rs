@@ -210,9 +210,7 @@ pub(crate) fn plan_source(
         }
         EndpointKind::HostStream => Ok(PlannedSource::HostStream),
         EndpointKind::Layout(id) => Ok(PlannedSource::Layout(id, *endpoint)),
-        EndpointKind::Memory(_) => {
-            Err(Problem::in_data_at(entry_at(index), "this target has no sources of this type"))
-        }
+        EndpointKind::Memory(_) => Err(Problem::in_data_at(entry_at(index), "this target has no sources of this type")),
     }
 }
 
