@@ -6,6 +6,8 @@
 //! when the answer comes ([`diskside_layout::guard`]). Where one is not, the file is read the plain way, and the reason
 //! is counted.
 
+mod call;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -18,6 +20,8 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, RequestFuture, block_on};
 use diskside_layout::{Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_LEN, Ticket, admit, watched};
 pub use diskside_layout::{Counters, Proof, Reason, Refusal};
+
+pub use call::{MountedCalls, MountedError};
 
 use crate::volume::Volume;
 

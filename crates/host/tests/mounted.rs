@@ -17,7 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
-use diskside_host::mounted::{Counters, MountedFile, MountedOptions, Proof, Reason, Way, read_pieces};
+use diskside_host::function::{Compute, FunctionKind, FunctionRequest};
+use diskside_host::mounted::{
+    Counters, MountedCalls, MountedError, MountedFile, MountedOptions, Proof, Reason, Way, read_pieces,
+};
 use diskside_target::config::VolumeSpec;
 use lab::{Kind, Lab, run};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -493,4 +496,43 @@ fn another_volume_is_refused() {
     let _writer = OpenOptions::new().write(true).open(path).expect("open");
     assert_eq!(file.read_at(&mut buffer, 1).expect("read"), (4, Way::Plain(Reason::Writer)));
     assert_eq!(options.counters.to_string(), "1 at the volume, 0 asked twice, 1 plain: writer");
+}
+
+/// A function runs at the target over a file that only this host's file system knows, and again when the file changed.
+#[test]
+fn a_function_runs_over_a_mounted_file_at_its_target() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(lab) = Lab::new(kind) else { continue };
+        let target =
+            common::start(common::builder().volume(VolumeSpec::new("data", lab.image.to_str().expect("a path"))));
+        let volume = common::connect(&target);
+        let compute = Compute::new(volume.connection()).expect("it computes");
+        let programs = compute.programs().expect("listed");
+        let stats = programs.iter().find(|program| program.name == "stats64").expect("shipped").index;
+        let path = lab.mount.join("file");
+        let numbers = |len: u64, step: u64| (0..len).flat_map(|n| (n * step).to_le_bytes()).collect::<Vec<u8>>();
+        for proof in [Proof::Request, Proof::Epoch] {
+            fs::write(&path, numbers(50_000, 3)).expect("written");
+            let options = MountedOptions { proof, ..MountedOptions::default() };
+            let file = Arc::new(MountedFile::open(&path, &volume, &options).expect("admitted"));
+            let calls = MountedCalls::new(&file, &compute).expect("one subsystem");
+            let request = FunctionRequest::new(FunctionKind::Read, stats);
+            // count, sum, least, greatest: the first two words.
+            let counted = |range: std::ops::Range<u64>| {
+                let result = calls.pread_fn(&request, range).expect("it runs").result;
+                let word = |at: usize| u64::from_le_bytes(result[at * 8..][..8].try_into().expect("8 bytes"));
+                (word(0), word(1))
+            };
+            assert_eq!(counted(0..400_000), (50_000, 3 * (49_999 * 50_000 / 2)), "{kind:?} {proof:?}");
+            assert_eq!(counted(8..24), (2, 3 + 6), "a range");
+            assert_eq!(counted(399_992..1 << 40), (1, 3 * 49_999), "up to the end");
+            fs::write(&path, numbers(1000, 5)).expect("written anew");
+            assert_eq!(counted(0..400_000), (1000, 5 * (999 * 1000 / 2)), "{kind:?} {proof:?}");
+            assert_eq!((options.counters.at_volume(), options.counters.plain()), (4, Vec::new()));
+
+            let _writer = OpenOptions::new().write(true).open(&path).expect("open");
+            let refused = calls.pread_fn(&request, 0..8).expect_err("not now");
+            assert!(matches!(&refused, MountedError::Plain(refusal) if refusal.reason == Reason::Writer), "{refused}");
+        }
+    }
 }
