@@ -1,0 +1,114 @@
+//! The header, the library and a C compiler agree.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).expect("the file is there")
+}
+
+/// Name and number of parameters of each function, from C or from Rust.
+fn functions(text: &str, starts: &str) -> BTreeSet<(String, usize)> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices(starts) {
+        let before = text[..at].chars().next_back();
+        let rest = &text[at..];
+        let Some(open) = rest.find(|c| !is_name(c)) else { continue };
+        if before.is_some_and(is_name) || !rest[open..].starts_with('(') {
+            continue;
+        }
+        let Some(close) = rest.find(')') else { continue };
+        let inner = rest[open + 1..close].trim().trim_end_matches(',');
+        let count = if inner.is_empty() || inner == "void" { 0 } else { inner.matches(',').count() + 1 };
+        found.insert((rest[..open].to_owned(), count));
+    }
+    found
+}
+
+#[test]
+fn the_headers_declare_what_the_library_defines() {
+    let defined: Vec<String> = [read("src/lib.rs"), read("src/lambda.rs")]
+        .iter()
+        .flat_map(|text| {
+            text.match_indices("extern \"C\" fn ")
+                .map(|(at, what)| text[at + what.len()..].split('{').next().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let defined: BTreeSet<(String, usize)> =
+        defined.iter().flat_map(|text| functions(text, text.split('(').next().unwrap_or_default())).collect();
+    let without_comments = |text: String| {
+        text.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code).to_owned()).collect::<String>()
+    };
+    let mut declared = functions(&without_comments(read("include/libdiskside.h")), "ds_");
+    let lambda = without_comments(read("include/lambda_io.h"));
+    for name in ["load_lambda", "pread_lambda", "pwrite_lambda"] {
+        declared.extend(functions(&lambda, name));
+    }
+    assert!(declared.len() >= 25, "{declared:?}");
+    assert_eq!(declared, defined);
+}
+
+/// Where cargo puts libdiskside.so, which it builds before this test runs.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().expect("this test");
+    test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST").to_owned()
+}
+
+fn compile(dir: &Path, source: &Path) -> PathBuf {
+    let program = dir.join("program");
+    let output = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-std=c11", "-D_GNU_SOURCE", "-I"])
+        .arg(root().join("include"))
+        .arg(source)
+        .arg("-L")
+        .arg(libraries())
+        .args(["-ldiskside", "-o"])
+        .arg(&program)
+        .output()
+        .expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn run(program: &Path, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).env("LD_LIBRARY_PATH", libraries()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_example_runs_over_a_file_here_and_at_a_target() {
+    use diskside_target::Target;
+    use diskside_target::config::ExportSpec;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let bytes: Vec<u8> = (1..=1000_i64).flat_map(i64::to_le_bytes).collect();
+    std::fs::write(dir.path().join("n"), bytes).expect("written");
+    let program = compile(dir.path(), &root().join("examples/stats.c"));
+    let wanted = "1000 numbers, sum 500500, least 1, greatest 1000\n";
+    assert_eq!(run(&program, &[&dir.path().join("n").display().to_string()]), wanted);
+    let target = Target::builder()
+        .nqn("nqn.2026-11.org.example:capi")
+        .listen(["127.0.0.1:0".parse().expect("an address")])
+        .export(ExportSpec::new("data", dir.path()))
+        .build()
+        .and_then(Target::start)
+        .expect("it serves");
+    let url = format!("diskside://{}/data/n", target.handle().local_addresses()[0]);
+    assert_eq!(run(&program, &[&url]), wanted);
+}
+
+#[test]
+fn every_call_works_and_every_misuse_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let program = compile(dir.path(), &root().join("tests/calls.c"));
+    let path = dir.path().join("file").display().to_string();
+    assert_eq!(run(&program, &[&path]), "good\n");
+}
