@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Most keys of one [`Pushdown::multi_get`].
+/// Most keys of one request of [`Function::MultiGet`].
 pub const MULTI_MAX: usize = 64;
 /// Bytes of scratch of a range: the most that one request brings back.
 const RANGE_SCRATCH_LEN: usize = 64 << 10;
