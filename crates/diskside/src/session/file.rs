@@ -70,7 +70,6 @@ impl File {
     }
 
     /// How it is read and written by position, without the session's cache.
-    #[must_use]
     pub fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
         self.inner.io()
     }
