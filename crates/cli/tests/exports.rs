@@ -74,7 +74,9 @@ fn numbers(count: u64) -> Vec<u8> {
 }
 
 fn lines(count: u32, seed: u32) -> String {
-    (0..count).map(|n| format!("{} line {n} of {seed}\n", if (n ^ seed) % 7 == 0 { "ERROR" } else { "info" })).collect()
+    (0..count)
+        .map(|n| format!("{} line {n} of {seed}\n", if (n ^ seed).is_multiple_of(7) { "ERROR" } else { "info" }))
+        .collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Functions at a target: its compute namespace, behind a connection.
 //!
-//! A [`Compute`] runs [`FunctionRequest`](diskside_nvme::wire::function::FunctionRequest)s. A call is a Send and
+//! A [`Compute`] runs [`FunctionRequest`]s. A call is a Send and
 //! the first Receive of its result, handed to one queue together, so that they leave in one segment and
 //! a short call costs one round trip. Longer results come by further Receives, a few at a time, which
 //! are the credit of the target: a [`ResultStream`] that nobody reads stops it.
