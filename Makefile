@@ -27,9 +27,11 @@ guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its targe
 fuzz: ## Run the fuzzers for a minute each, from the corpus that is kept
 	@fuzz/run
 
-bench: ## Measure the sandbox and the volumes beside what one would use instead (bench/)
+bench: ## Measure everything that is claimed to be fast beside what one would use instead (bench/)
 	@bench/sandbox/run
 	@bench/volumes/run
+	@bench/traversal/run
+	@bench/pushdown/run
 
 clean: ## Remove everything that was built or fetched
 	@rm -rf target build bench/*/target fuzz/target
