@@ -39,6 +39,7 @@ fn many_short_cached_runs_do_not_become_many_calls() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of ranges that has one")]
 fn a_probe_takes_a_part_that_the_host_does_not_hold() {
     let probe = |side, len_bytes, instead| Some(Probe { side, len_bytes, instead });
     let range = 0..10_000;
