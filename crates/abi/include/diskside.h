@@ -238,6 +238,12 @@ __s64 ds_memcmp(const void *a, const void *b, __u64 len);
 /* Offset of the first occurrence, or -1. The empty needle is found at 0. */
 __s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len);
 
+/* lambda-IO's reads and writes at an offset of a buffer with a stated boundary: len bytes from
+ * from + offset, or to to + offset. An offset past boundary - len counts as boundary - len. Both return
+ * len; a len greater than boundary traps. */
+__s64 ds_lambda_mem_read(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary);
+__s64 ds_lambda_mem_write(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary);
+
 /* Which of n elements satisfy spec: the number of matches, or -DS_ENOSPC when out_cap is too small.
  * Comparisons of floats are those of IEEE 754: NaN satisfies DS_NE alone. out and in may not
  * overlap. */

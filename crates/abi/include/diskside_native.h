@@ -27,6 +27,23 @@ DS_INLINE __s64 ds_memcmp(const void *a, const void *b, __u64 len)
     int order = memcmp(a, b, len);
     return order < 0 ? -1 : order > 0;
 }
+/* Where an access of len bytes starts; a len greater than boundary traps. */
+DS_INLINE __u64 ds_native_offset_within(__u64 offset, __u64 len, __u64 boundary)
+{
+    if (len > boundary)
+        __builtin_trap();
+    return offset > boundary - len ? boundary - len : offset;
+}
+DS_INLINE __s64 ds_lambda_mem_read(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary)
+{
+    memmove(to, (const __u8 *)from + ds_native_offset_within(offset, len, boundary), len);
+    return (__s64)len;
+}
+DS_INLINE __s64 ds_lambda_mem_write(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary)
+{
+    memmove((__u8 *)to + ds_native_offset_within(offset, len, boundary), from, len);
+    return (__s64)len;
+}
 DS_INLINE __s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len)
 {
     const __u8 *h = (const __u8 *)hay, *n = (const __u8 *)needle;

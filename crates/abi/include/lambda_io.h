@@ -52,6 +52,9 @@ DS_FIELD(struct context, size_i, 16);
 #define ibuf_deref_check(type, offset) deref_check(type, buf_i, size_i, offset)
 #define obuf_deref_check(type, offset) deref_check(type, buf_o, size_i, offset)
 
+#define bpf_mem_read ds_lambda_mem_read
+#define bpf_mem_write ds_lambda_mem_write
+
 #ifdef __bpf__
 #define memcpy ds_memcpy
 #define memcmp ds_memcmp

@@ -294,6 +294,22 @@ fn programs_written_for_lambda_io() {
     }
 }
 
+/// Its helpers 159 and 160 were known by number, but no host had them.
+#[test]
+fn programs_written_for_lambda_io_read_and_write_at_offsets() {
+    for build in matrix() {
+        let bytes = build.compile("lambda_offset.bpf.c");
+        let options = LoadOptions { kind: Some(Kind::Lambda) };
+        let image = Image::from_elf_with(&bytes, &standard(), options).unwrap_or_else(|e| panic!("{build}: {e}"));
+        let mut out = [0u64; 2];
+        let mappings = Mappings::new()
+            .read_only(RegionId::INPUT, b"abcdefghijklmnop")
+            .writable(RegionId::OUTPUT, out.as_mut_bytes());
+        assert_eq!(run(&build, image, "compute", mappings, &[16]), 16, "{build}");
+        assert_eq!(out.as_bytes(), b"mnopabcdefghijkl", "{build}");
+    }
+}
+
 #[test]
 fn kind_by_option() {
     let bytes = newest().compile("xrp.bpf.c");

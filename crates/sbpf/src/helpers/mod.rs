@@ -43,6 +43,17 @@ pub enum Param {
         /// Bytes per counted element.
         unit: u8,
     },
+    /// Memory that the helper reads at an offset, nowhere past the first `boundary` bytes. Only what it
+    /// reads has to be there.
+    ReadWithin {
+        /// Which parameter holds the boundary.
+        boundary: u8,
+    },
+    /// As [`Self::ReadWithin`], for writing.
+    WriteWithin {
+        /// Which parameter holds the boundary.
+        boundary: u8,
+    },
     /// A structure of this many bytes that the helper reads.
     Struct(u8),
     /// A pointer whose validity the helper itself decides, such as that of `ds_free`.

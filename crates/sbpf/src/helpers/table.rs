@@ -95,6 +95,22 @@ fn memory_helpers() -> Vec<Helper> {
             find::ds_find,
             "Offset of the first occurrence of needle in hay, or -1.",
         ),
+        helper(
+            "ds_lambda_mem_read",
+            "__s64 ds_lambda_mem_read(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary)",
+            &[Param::Write { len: 3, unit: 1 }, Param::ReadWithin { boundary: 4 }, SCALAR, SCALAR, SCALAR],
+            Return::Scalar,
+            memory::ds_lambda_mem_read,
+            "lambda-IO's 159: copies len bytes from offset in from; one past boundary - len counts as that. Returns len.",
+        ),
+        helper(
+            "ds_lambda_mem_write",
+            "__s64 ds_lambda_mem_write(void *to, const void *from, __u64 offset, __u64 len, __u64 boundary)",
+            &[Param::WriteWithin { boundary: 4 }, Param::Read { len: 3, unit: 1 }, SCALAR, SCALAR, SCALAR],
+            Return::Scalar,
+            memory::ds_lambda_mem_write,
+            "lambda-IO's 160: copies len bytes to offset in to; one past boundary - len counts as that. Returns len.",
+        ),
     ]
 }
 

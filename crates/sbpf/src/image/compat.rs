@@ -5,8 +5,7 @@ use super::Kind;
 /// Number of lambda-IO's first helper.
 const LAMBDA_FIRST: i32 = 156;
 
-/// lambda-IO's helpers in the order of their numbers. The two that read and write at an offset of a
-/// buffer with a stated boundary have no plain counterpart.
+/// lambda-IO's helpers in the order of their numbers.
 const LAMBDA_HELPERS: [&str; 7] =
     ["ds_memcpy", "ds_alloc", "ds_free", "ds_lambda_mem_read", "ds_lambda_mem_write", "ds_memcmp", "ds_memset"];
 

@@ -69,7 +69,8 @@ impl Flow<'_> {
             // The frame is long enough from that address on; what lies below is another object.
             Return::Param(n) => state.reg(n + 1).untrusted(),
         };
-        let writes = helper.params.iter().any(|p| matches!(p, Param::Write { .. } | Param::Pointer));
+        let writes =
+            helper.params.iter().any(|p| matches!(p, Param::Write { .. } | Param::WriteWithin { .. } | Param::Pointer));
         state.returned(value);
         if writes {
             self.distrust_slots(here.f, state);
@@ -103,10 +104,14 @@ impl Flow<'_> {
                     Value::Scalar(Some(count)) => count.checked_mul(i64::from(unit)),
                     _ => None,
                 },
+                Param::ReadWithin { boundary } | Param::WriteWithin { boundary } => match state.reg(boundary + 1) {
+                    Value::Scalar(len) => len,
+                    _ => None,
+                },
             };
             self.pass_address(here, value, len)?;
             self.pointer_argument(here, helper, n, value, len);
-            if matches!(param, Param::Write { .. }) {
+            if matches!(param, Param::Write { .. } | Param::WriteWithin { .. }) {
                 self.written_argument(here, helper, value, len, state);
             }
         }

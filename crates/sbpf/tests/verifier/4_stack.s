@@ -168,6 +168,44 @@ exit
 ;=   at:         instruction 4 of `main`: call helper ds_memset
 ;=   suggestion: pass no more than the size of the variable
 
+;;; a write at any offset of a variable
+stdw [%r10-8], 1
+call helper ds_now
+mov %r3, %r0
+mov %r1, %r10
+sub %r1, 16
+mov %r2, %r10
+sub %r2, 8
+mov %r4, 8
+mov %r5, 16
+call helper ds_lambda_mem_write
+mov %r0, 0
+exit
+;= verify: ok
+;= stack: 64, addressable
+;= effects: uses_clock
+;= main: frame 64
+;=   0: frame -8
+
+;;; a write at any offset of more than the variable
+stdw [%r10-8], 1
+call helper ds_now
+mov %r3, %r0
+mov %r1, %r10
+sub %r1, 16
+mov %r2, %r10
+sub %r2, 8
+mov %r4, 8
+mov %r5, 32
+call helper ds_lambda_mem_write
+mov %r0, 0
+exit
+;= verify: rejected
+;= V0403 unsafe
+;=   reason:     argument 1 of `ds_lambda_mem_write` covers 32 bytes from r10-16, outside of the frame of 512 bytes
+;=   at:         instruction 9 of `main`: call helper ds_lambda_mem_write
+;=   suggestion: pass no more than the size of the variable
+
 ;;; an address that is stored in memory
 mov %r3, %r10
 stxdw [%r1+0], %r3

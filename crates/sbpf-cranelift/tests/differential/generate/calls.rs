@@ -44,8 +44,10 @@ impl Generator<'_> {
                         Some(format!("%r{}", self.rng.pick(&numbers)))
                     }
                 }
-                Param::Read { .. } | Param::Struct(_) | Param::Pointer => pointer(self, false),
-                Param::Write { .. } => pointer(self, true),
+                Param::Read { .. } | Param::ReadWithin { .. } | Param::Struct(_) | Param::Pointer => {
+                    pointer(self, false)
+                }
+                Param::Write { .. } | Param::WriteWithin { .. } => pointer(self, true),
             };
             let Some(argument) = argument else { return };
             arguments.push(argument);

@@ -13,6 +13,7 @@ fn needed(param: Param, count: u64) -> Option<u64> {
     match param {
         Param::Scalar | Param::Pointer => None,
         Param::Read { unit, .. } | Param::Write { unit, .. } => Some(count * u64::from(unit)),
+        Param::ReadWithin { .. } | Param::WriteWithin { .. } => Some(count),
         Param::Struct(len) => Some(u64::from(len)),
     }
 }
@@ -30,6 +31,9 @@ fn valid_args(helper: &super::super::Helper, count: u64) -> ([u64; 5], Vec<(usiz
         }
         if let Param::Read { len, .. } | Param::Write { len, .. } = param {
             args[usize::from(len)] = count;
+        }
+        if let Param::ReadWithin { boundary } | Param::WriteWithin { boundary } = param {
+            args[usize::from(boundary)] = count;
         }
     }
     (args, pointers)
@@ -155,7 +159,7 @@ fn writing_to_read_only_memory_traps() {
     for helper in standard().iter() {
         let (args, pointers) = valid_args(helper, 8);
         for &(i, region, _) in &pointers {
-            if !matches!(helper.params[i], Param::Write { .. }) {
+            if !matches!(helper.params[i], Param::Write { .. } | Param::WriteWithin { .. }) {
                 continue;
             }
             let mappings = PLACES.iter().fold(Mappings::new(), |m, &place| m.read_only(place, &bytes));

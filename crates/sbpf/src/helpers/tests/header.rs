@@ -44,11 +44,15 @@ fn names_parameters_and_results_fit_the_prototypes() {
             let is_const = text.starts_with("const ");
             let fits = match param {
                 Param::Scalar => !is_pointer,
-                Param::Read { .. } | Param::Struct(_) => is_pointer && is_const,
-                Param::Write { .. } | Param::Pointer => is_pointer && !is_const,
+                Param::Read { .. } | Param::ReadWithin { .. } | Param::Struct(_) => is_pointer && is_const,
+                Param::Write { .. } | Param::WriteWithin { .. } | Param::Pointer => is_pointer && !is_const,
             };
             assert!(fits, "{}: {text} is {param:?}", helper.prototype);
-            if let Param::Read { len, .. } | Param::Write { len, .. } = param {
+            if let Param::Read { len, .. }
+            | Param::Write { len, .. }
+            | Param::ReadWithin { boundary: len }
+            | Param::WriteWithin { boundary: len } = param
+            {
                 assert_eq!(helper.params[usize::from(*len)], Param::Scalar, "{}", helper.prototype);
             }
         }

@@ -133,3 +133,46 @@ fn find_charges_for_what_it_looked_at() {
     host.mapped(mappings, |host| host.call("ds_find", &[INPUT, 1 << 20, ARGS, 1])).unwrap();
     assert_eq!(before - host.machine.edges_left(), 1 + 2);
 }
+
+/// What lambda-IO does with an offset past the end: the last place where `len` bytes fit.
+#[test]
+fn lambda_reads_and_writes_stay_within_the_boundary() {
+    let input: Vec<u8> = (0..16).collect();
+    for (offset, boundary, at) in
+        [(0, 16, 0), (5, 16, 5), (12, 16, 12), (13, 16, 12), (1000, 16, 12), (u64::MAX, 16, 12), (7, 8, 4), (9, 4, 0)]
+    {
+        let mut host = Host::new();
+        let mut out = words(16);
+        let mappings =
+            Mappings::new().read_only(RegionId::INPUT, &input).writable(RegionId::OUTPUT, &mut bytes(&mut out)[..16]);
+        let results = host.mapped(mappings, |host| {
+            [
+                host.call("ds_lambda_mem_read", &[OUTPUT, INPUT, offset, 4, boundary]),
+                host.call("ds_lambda_mem_write", &[OUTPUT, OUTPUT, offset, 4, boundary]),
+            ]
+        });
+        assert_eq!(results, [Ok(4), Ok(4)], "offset {offset}");
+        let mut expected = [0; 16];
+        expected[..4].copy_from_slice(&input[at..at + 4]);
+        expected.copy_within(..4, at);
+        assert_eq!(bytes(&mut out)[..16], expected, "offset {offset}, boundary {boundary}");
+    }
+}
+
+/// A boundary that lies past the memory is only the caller's word.
+#[test]
+fn lambda_reads_and_writes_check_what_they_touch() {
+    let mut host = Host::new();
+    let mut out = words(16);
+    let mappings =
+        Mappings::new().read_only(RegionId::INPUT, &[1; 16]).writable(RegionId::OUTPUT, &mut bytes(&mut out)[..16]);
+    host.mapped(mappings, |host| {
+        assert_eq!(host.call("ds_lambda_mem_read", &[OUTPUT, INPUT, 12, 4, 1 << 30]), Ok(4));
+        for (name, region) in [("ds_lambda_mem_read", RegionId::INPUT), ("ds_lambda_mem_write", RegionId::OUTPUT)] {
+            let trap = host.call(name, &[OUTPUT, INPUT, 13, 4, 1 << 30]).unwrap_err();
+            assert_eq!((trap.kind, trap.region, trap.offset), (TrapKind::OutOfBounds, Some(region), 13), "{name}");
+            let trap = host.call(name, &[OUTPUT, INPUT, 0, 4, 3]).unwrap_err();
+            assert!(trap.to_string().contains("len is greater than boundary"), "{name}: {trap}");
+        }
+    });
+}
