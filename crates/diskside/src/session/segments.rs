@@ -15,7 +15,7 @@ pub(super) struct Segment {
 /// Most parts that a request is cut into: short cached runs are not worth a call of their own.
 const SEGMENTS_MAX: usize = 16;
 
-/// How to cut `range`, of which the host holds the `cached` ranges (ascending, apart), between records.
+/// How to cut `range` between records. The host holds the `cached` ranges (ascending, apart, of the whole file).
 ///
 /// The parts are in order, apart, and cover the range. A part may be empty of records, never of bytes.
 pub(super) fn cut(range: &Range<u64>, cached: &[Range<u64>], split: Split, decision: &Decision) -> Vec<Segment> {
@@ -45,7 +45,7 @@ pub(super) fn probe_range(range: &Range<u64>, cached: &[Range<u64>], split: Spli
         if held.end < end {
             break;
         }
-        end = held.start.max(range.start);
+        end = held.start.clamp(range.start, end);
     }
     if end == range.start {
         end = range.end;
@@ -62,7 +62,7 @@ fn aligned(range: &Range<u64>, cached: &[Range<u64>], split: Split) -> Vec<Range
         .iter()
         .map(|held| {
             let start = up(range, held.start.max(range.start), split);
-            let end = if held.end >= range.end { range.end } else { down(range, held.end, split) };
+            let end = if held.end >= range.end { range.end } else { down(range, held.end.max(range.start), split) };
             start..end
         })
         .filter(|held| !held.is_empty())
