@@ -47,13 +47,13 @@ impl Host {
 
     /// Maps these regions, calls `f`, unmaps them.
     pub(super) fn mapped<R>(&mut self, mappings: Mappings<'_>, f: impl FnOnce(&mut Self) -> R) -> R {
-        for (region, entry) in mappings.iter() {
+        mappings.for_each(|region, entry| {
             self.machine.regions[usize::from(region.0)] = entry;
-        }
+        });
         let result = f(self);
-        for (region, _) in mappings.iter() {
+        mappings.for_each(|region, _| {
             self.machine.regions[usize::from(region.0)] = crate::machine::RegionEntry::UNMAPPED;
-        }
+        });
         result
     }
 
