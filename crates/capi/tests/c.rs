@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,10 +56,21 @@ fn the_headers_declare_what_the_library_defines() {
     assert_eq!(declared, defined);
 }
 
-/// Where cargo puts libdiskside.so, which it builds before this test runs.
-fn libraries() -> PathBuf {
-    let test = std::env::current_exe().expect("this test");
-    test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST").to_owned()
+/// Where cargo puts libdiskside.so. Nothing in Rust depends on it, so it is built here.
+fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("this test");
+        let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST").to_owned();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--locked", "--quiet", "-p", "diskside-capi", "--target-dir"]);
+        cargo.arg(folder.parent().expect("target/PROFILE"));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.current_dir(root()).status().expect("cargo").success(), "libdiskside.so is built");
+        folder
+    })
 }
 
 fn compile(dir: &Path, source: &Path) -> PathBuf {

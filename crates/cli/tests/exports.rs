@@ -214,8 +214,8 @@ fn what_is_not_there_or_not_allowed_is_named() {
         (vec!["cat", &server.at("missing")], 4, "No such file or directory"),
         (vec!["cat", &format!("{}/nothing/x", server.target())], 4, "there is no export `nothing`"),
         (vec!["cat", &server.at("../in")], 4, "the path leads out of the export"),
-        (vec!["rm", &server.at("in")], 4, "Read-only file system"),
-        (vec!["run", "wc", &server.at("in"), "--out", &server.at("out")], 4, "Read-only file system"),
+        (vec!["rm", &server.at("in")], 4, "the export is read-only"),
+        (vec!["run", "wc", &server.at("in"), "--out", &server.at("out")], 4, "the export is read-only"),
     ] {
         let (code, _, said) = diskside(&args);
         assert_eq!(code, wanted_code, "{args:?}: {said}");

@@ -409,7 +409,9 @@ impl<F: FileOps> Inner<F> {
     }
 
     fn begin_without_lease(self: &Arc<Self>, range: Range<u64>) -> Result<Ticket<F>, Refusal> {
-        // The times first: what is written later moves them, what was written before is flushed now.
+        // Delayed blocks get their place now, or the file would seem to grow while it is read.
+        self.ops.flush(0..i64::MAX as u64).map_err(|e| Refusal::failed("sync_file_range", e))?;
+        // Then the times: what is written later moves them, what was written before is flushed with the extents.
         let stamp = self.ops.stamp().map_err(|e| Refusal::failed("statx", e))?;
         let mut extents = Vec::new();
         let told = self.extents(range.clone(), true, &mut extents)?;

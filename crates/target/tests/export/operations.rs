@@ -251,8 +251,17 @@ fn handles_are_bounded_closed_with_their_session_and_never_another_file() {
     host.ask(FileRequest::Close { file: all.pop().unwrap() });
     open("data/x");
     let other = host.session.clone();
-    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // Only those of this test's files: other tests of the process open and close theirs meanwhile.
+    let below = host.dir.path().to_owned();
+    let count = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        all.filter(|fd| {
+            fd.as_ref().is_ok_and(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(&below)))
+        })
+        .count()
+    };
     let before = count();
+    assert!(before > 900, "the handles are open files");
     let Host { dir: _dir, session } = host;
     drop(session);
     assert!(count() + 500 > before, "a clone keeps the session");
