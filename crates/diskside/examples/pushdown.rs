@@ -11,8 +11,8 @@
 //! over the bytes of INPUT and its output is written to the file, durably. Each round waits for a line
 //! on standard input, so that whoever measures can set the stage, and answers with a JSON line.
 
-use diskside::args;
 use diskside::session::{File, OpenMode, Pending, Ran, RunOptions, Session, SessionOptions, Where};
+use diskside::{CallLimits, args};
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
@@ -110,7 +110,9 @@ impl Load {
     }
 
     fn options(&self) -> RunOptions {
-        RunOptions { chunk_len: self.chunk, threads: self.threads, ..RunOptions::default() }
+        // A write on the host keeps its whole output.
+        let limits = CallLimits { result_len_max: 4 << 30, ..CallLimits::default() };
+        RunOptions { chunk_len: self.chunk, threads: self.threads, limits, ..RunOptions::default() }
     }
 }
 
