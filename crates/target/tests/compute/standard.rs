@@ -363,9 +363,13 @@ fn memory_of_a_running_program_is_nobody_else_s() {
             client.queue.wait(execute).unwrap().ok();
             let got = client.memory_read(start, 8);
             if still_in_use {
-                assert_eq!(got, [2; 8], "the write came after the program, which wrote last of all it did");
                 client.delete_set(rsid).ok();
-                return;
+                // A set is in use from the command on, its memory from the start of the program: the write may have
+                // come between them, and then what the program wrote is there. That says nothing: once more.
+                if got == [2; 8] {
+                    return;
+                }
+                assert_eq!(got, [0xff; 8], "what the program wrote, whole");
             }
         } else {
             // It was deleted before the program began, or after it ended.
@@ -373,7 +377,7 @@ fn memory_of_a_running_program_is_nobody_else_s() {
         }
         spins = (spins * 2).min(120_000_000);
     }
-    panic!("the program never ran while the host looked");
+    panic!("no write came after the program that it waited for");
 }
 
 #[test]
