@@ -2,12 +2,11 @@
 
 use crate::call::{CallError, CallLimits, Place};
 use crate::code::{CodeCache, TierChoice};
+use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::worker::trapped;
-use diskside_abi::context::{
-    DsCall, DsExec, DsRange, FLAG_FIRST, FLAG_LAST, LambdaContext, PERM_READ, PERM_WRITE, UNKNOWN,
-};
+use diskside_abi::context::{DsCall, DsExec, DsRange, FLAG_FIRST, FLAG_LAST, PERM_READ, PERM_WRITE, UNKNOWN};
 use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Ranges};
 use diskside_sbpf::image::Kind;
@@ -85,12 +84,19 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
         let mut ranges = ranges.into_iter().map(|(_, range)| range);
         let (input, output) = (ranges.next().unwrap_or_default(), ranges.next().unwrap_or_default());
         let in_len = input.len() as u64;
-        let context = bytes_context(function.kind(), in_len, data.len() as u64, output.len() as u64);
+        // All of the input at once.
+        let about = DsCall {
+            flags: (FLAG_FIRST | FLAG_LAST).into(),
+            record_index: UNKNOWN.into(),
+            source_len: in_len.into(),
+            ..DsCall::default()
+        };
+        let context = Context::new(function.kind(), in_len, data.len() as u64, output.len() as u64, about);
         let mappings = Mappings::new()
             .read_only(RegionId::INPUT, input)
             .writable(RegionId::OUTPUT, output)
             .read_only(RegionId::ARGS, data)
-            .read_only(RegionId::CONTEXT, &context);
+            .read_only(RegionId::CONTEXT, context.as_bytes());
         activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits)
     };
     let place = Place { source: "its memory ranges".into(), range: 0..bytes };
@@ -120,22 +126,4 @@ fn exec_context(ranges: &[(u32, &mut [u8])], data_len: usize, cparam1: u64, cpar
         context.extend_from_slice(range(index, bytes.len(), *nsid).as_bytes());
     }
     context
-}
-
-/// `struct ds_call` of a program that runs over all of its input at once, or lambda-IO's `struct context`.
-fn bytes_context(kind: Kind, in_len: u64, args_len: u64, out_cap: u64) -> Vec<u8> {
-    if kind == Kind::LambdaIo {
-        let (buf_o, buf_i) = (RegionId::OUTPUT.base().into(), RegionId::INPUT.base().into());
-        return LambdaContext { buf_o, buf_i, size_i: in_len.into() }.as_bytes().to_vec();
-    }
-    let call = DsCall {
-        size: (DsCall::LEN_BYTES as u32).into(),
-        flags: (FLAG_FIRST | FLAG_LAST).into(),
-        args_len: args_len.into(),
-        out_cap: out_cap.into(),
-        record_index: UNKNOWN.into(),
-        source_len: in_len.into(),
-        ..DsCall::default()
-    };
-    call.as_bytes().to_vec()
 }

@@ -22,6 +22,7 @@
 pub mod args;
 pub mod call;
 pub mod code;
+mod context;
 mod environment;
 mod execute;
 mod fold;

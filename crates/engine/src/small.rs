@@ -5,10 +5,11 @@
 use crate::Engine;
 use crate::call::{CallError, Place};
 use crate::code::TierChoice;
+use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::split::{Split, record_index};
-use crate::worker::{ChunkInfo, DS_CALL_LEN, Output, context, output_len, trapped, value_of};
+use crate::worker::{ChunkInfo, Output, output_len, trapped, value_of};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program};
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
@@ -112,12 +113,12 @@ impl SmallCall {
         let cap = function.output_cap(input_len as u64);
         let Ok(cap_len) = usize::try_from(cap) else { return Err(CallError::ResultTooLarge { max: usize::MAX }) };
         let limits = Limits { budget, deadline, cancel: None };
-        let context: [u8; DS_CALL_LEN] = context(function.kind(), args.len(), cap, input_len, &info);
+        let context = Context::new(function.kind(), input_len as u64, args.len() as u64, cap, info.about());
         let mappings = Mappings::new()
             .read_only(RegionId::INPUT, input.bytes)
             .writable(RegionId::OUTPUT, self.output.zeroed(cap_len))
             .read_only(RegionId::ARGS, args)
-            .read_only(RegionId::CONTEXT, &context);
+            .read_only(RegionId::CONTEXT, context.as_bytes());
         let registers = function.main().entry_registers(&[input_len as u64]);
         let returned = self
             .activation

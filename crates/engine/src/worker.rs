@@ -2,8 +2,10 @@
 
 use crate::call::{Call, CallError, Place};
 use crate::code::{CodeCache, TierChoice};
+use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::state::State;
+use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
 use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
 use diskside_sbpf::image::Kind;
@@ -28,6 +30,20 @@ pub(crate) struct ChunkInfo {
 impl ChunkInfo {
     fn place(&self, len: usize) -> Place {
         Place { source: self.source.to_string(), range: self.offset..self.offset + len as u64 }
+    }
+
+    /// The place of the chunk, as programs are told it.
+    pub(crate) fn about(&self) -> DsCall {
+        let flags = if self.first { FLAG_FIRST } else { 0 } | if self.last { FLAG_LAST } else { 0 };
+        DsCall {
+            flags: flags.into(),
+            in_offset: self.offset.into(),
+            record_index: self.record_index.into(),
+            source_len: self.source_len.into(),
+            source_index: self.source_index.into(),
+            chunk_index: self.chunk_index.into(),
+            ..DsCall::default()
+        }
     }
 }
 
@@ -61,11 +77,6 @@ pub(crate) struct Worker<'c> {
     pub(crate) tally: Tally,
 }
 
-/// Flags of `struct ds_call`.
-const DS_FIRST: u32 = 1;
-const DS_LAST: u32 = 2;
-pub(crate) const DS_CALL_LEN: usize = 56;
-
 impl<'c> Worker<'c> {
     pub(crate) fn new(
         code: &'c CodeCache,
@@ -95,13 +106,14 @@ impl<'c> Worker<'c> {
         let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
         let limits = limits(self.call, input.len() as u64 + cap, self.until);
         let output = self.output.zeroed(cap_len);
-        let context = context(function.kind(), self.call.args.len(), cap, input.len(), info);
+        let args_len = self.call.args.len() as u64;
+        let context = Context::new(function.kind(), input.len() as u64, args_len, cap, info.about());
         let mut state = self.call.state.as_ref().map(State::lock);
         let mut mappings = Mappings::new()
             .read_only(RegionId::INPUT, input)
             .writable(RegionId::OUTPUT, output)
             .read_only(RegionId::ARGS, &self.call.args)
-            .read_only(RegionId::CONTEXT, &context);
+            .read_only(RegionId::CONTEXT, context.as_bytes());
         if let Some(state) = &mut state {
             mappings = mappings.writable(RegionId::STATE, state.as_mut_bytes());
         }
@@ -247,33 +259,6 @@ fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
     limits.deadline = until;
     limits.cancel.clone_from(&call.limits.cancel);
     limits
-}
-
-/// The kind's context structure: `struct ds_call`, or lambda-IO's `struct context`.
-pub(crate) fn context(kind: Kind, args_len: usize, out_cap: u64, in_len: usize, info: &ChunkInfo) -> [u8; DS_CALL_LEN] {
-    let mut bytes = [0; DS_CALL_LEN];
-    let mut at = 0;
-    let mut put = |field: &[u8]| {
-        bytes[at..at + field.len()].copy_from_slice(field);
-        at += field.len();
-    };
-    if kind == Kind::LambdaIo {
-        put(&RegionId::OUTPUT.base().to_le_bytes());
-        put(&RegionId::INPUT.base().to_le_bytes());
-        put(&(in_len as u64).to_le_bytes());
-        return bytes;
-    }
-    let flags = if info.first { DS_FIRST } else { 0 } | if info.last { DS_LAST } else { 0 };
-    put(&(DS_CALL_LEN as u32).to_le_bytes());
-    put(&flags.to_le_bytes());
-    put(&(args_len as u64).to_le_bytes());
-    put(&out_cap.to_le_bytes());
-    put(&info.offset.to_le_bytes());
-    put(&info.record_index.to_le_bytes());
-    put(&info.source_len.to_le_bytes());
-    put(&info.source_index.to_le_bytes());
-    put(&info.chunk_index.to_le_bytes());
-    bytes
 }
 
 pub(crate) fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
