@@ -1,11 +1,12 @@
 //! Compiles `functions/*.bpf.c` to eBPF objects and lists their functions for the crate to embed.
 
+#[allow(unreachable_pub, reason = "the library shows it to others")]
+#[path = "src/clang.rs"]
+mod clang;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Versioned names of clang to look for after `clang` itself, newest first.
-const CLANG_VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 
 /// Section prefixes of functions.
 const KINDS: [&str; 5] = ["read", "write", "lambda", "traverse", "kernel"];
@@ -17,7 +18,8 @@ fn main() {
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-changed={}", root.join("crates/abi/include").display());
     println!("cargo::rerun-if-env-changed=DISKSIDE_CLANG");
-    let clang = clang();
+    let clang = clang::find()
+        .expect("clang compiles the shipped functions and was not found: apt-get install clang, or set DISKSIDE_CLANG");
     let mut list = String::from("&[\n");
     let mut objects = String::new();
     let mut functions = Vec::new();
@@ -63,8 +65,8 @@ fn c_files(dir: &Path) -> Vec<PathBuf> {
 
 fn compile(clang: &Path, root: &Path, source: &Path, object: &Path) {
     let output = Command::new(clang)
-        // Without `-fno-builtin`, clang before 19 refuses loops that it takes for a memset.
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-Wall", "-Werror", "-c"])
+        .args(clang::OPTIONS)
+        .arg("-Werror")
         // Relative paths: what the object records must not depend on where the repository lies.
         .current_dir(root)
         .arg(source.strip_prefix(root).expect("sources lie in the repository"))
@@ -79,18 +81,6 @@ fn compile(clang: &Path, root: &Path, source: &Path, object: &Path) {
         source.display(),
         String::from_utf8_lossy(&output.stderr)
     );
-}
-
-fn clang() -> PathBuf {
-    if let Some(named) = std::env::var_os("DISKSIDE_CLANG") {
-        return named.into();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let versioned = CLANG_VERSIONS.rev().map(|n| format!("clang-{n}"));
-    std::iter::once("clang".to_owned())
-        .chain(versioned)
-        .find_map(|name| std::env::split_paths(&path).map(|d| d.join(&name)).find(|p| p.is_file()))
-        .expect("clang compiles the shipped functions and was not found: apt-get install clang, or set DISKSIDE_CLANG")
 }
 
 fn env(name: &str) -> String {

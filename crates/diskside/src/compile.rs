@@ -1,5 +1,6 @@
 //! Compiling C source to an eBPF object with clang.
 
+use diskside_functions::clang;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,11 +28,6 @@ pub enum CompileError {
     },
 }
 
-/// Newest clang to look for by its versioned name.
-const CLANG_NEWEST: u32 = 30;
-/// Oldest clang that knows what the header uses.
-const CLANG_OLDEST: u32 = 14;
-
 /// Compiles `path` with the headers of this product.
 ///
 /// # Errors
@@ -39,14 +35,14 @@ const CLANG_OLDEST: u32 = 14;
 pub fn compile(path: &Path) -> Result<Vec<u8>, CompileError> {
     let environment = |source| CompileError::Environment { path: path.to_owned(), source };
     std::fs::metadata(path).map_err(environment)?;
-    let clang = clang().ok_or_else(|| CompileError::NoClang(path.to_owned()))?;
+    let clang = clang::find().ok_or_else(|| CompileError::NoClang(path.to_owned()))?;
     let dir = tempfile::tempdir().map_err(environment)?;
     for header in diskside_abi::HEADERS {
         std::fs::write(dir.path().join(header.name), header.text).map_err(environment)?;
     }
     let object = dir.path().join("function.o");
     let output = Command::new(clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-Wall", "-c"])
+        .args(clang::OPTIONS)
         .arg(path)
         .arg("-I")
         .arg(dir.path())
@@ -59,17 +55,4 @@ pub fn compile(path: &Path) -> Result<Vec<u8>, CompileError> {
         return Err(CompileError::Refused { path: path.to_owned(), stderr });
     }
     std::fs::read(object).map_err(environment)
-}
-
-/// The clang to use: `DISKSIDE_CLANG`, `clang`, or the newest `clang-N`.
-fn clang() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("DISKSIDE_CLANG") {
-        return Some(named.into());
-    }
-    let versioned = (CLANG_OLDEST..=CLANG_NEWEST).rev().map(|n| format!("clang-{n}"));
-    std::iter::once("clang".to_owned()).chain(versioned).find_map(|name| on_path(&name))
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
 }

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clang;
+
 /// A function that every target has.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
