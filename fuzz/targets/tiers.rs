@@ -9,11 +9,11 @@
 mod differential {
     pub(crate) mod forms;
     pub(crate) mod generate;
+    pub(crate) mod rng;
     pub(crate) mod run;
 }
-mod rng;
 
-use differential::{forms, generate, run};
+use differential::{forms, generate, rng, run};
 use diskside_sbpf::helpers::{HelperSet, standard};
 use libfuzzer_sys::fuzz_target;
 use rng::Rng;
@@ -30,7 +30,7 @@ mod harness {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut rng = Rng::from_bytes(bytes);
+    let mut rng = Rng::from_bytes(bytes.to_vec());
     let source = generate::generate(&mut rng, &HELPERS);
     let Ok(subject) = Subject::new(&source, &HELPERS) else { return };
     for _ in 0..3 {
