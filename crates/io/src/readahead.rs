@@ -28,9 +28,9 @@ use std::io;
 use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::buffer::{Buffer, Hugepages, Pool};
 use crate::instance::file_len_bytes;
 use crate::ring::{Ring, RingConfig, Waker};
-use any::{CloseStream, RangeReader, StreamReader};
+use any::{CloseStream, InOrder, RangeReader, StreamReader};
 pub use any::{ReadAt, ReadAtError, ReadStream};
 use plan::Plan;
 use reader::{Reader, Source};
@@ -174,14 +174,15 @@ struct Control {
 /// How the reading thread sleeps.
 enum Wake {
     Ring(Waker),
-    Thread(Thread),
+    /// The one that sleeps, or slept last.
+    Thread(Mutex<Thread>),
 }
 
 impl Control {
     fn wake(&self) {
         match &self.wake {
             Wake::Ring(waker) => waker.wake(),
-            Wake::Thread(thread) => thread.unpark(),
+            Wake::Thread(thread) => thread.lock().unwrap_or_else(PoisonError::into_inner).unpark(),
         }
     }
 }
@@ -275,7 +276,8 @@ impl ChunkReader {
         let pieces = plan.pieces();
         let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
         let (deliver, chunks) = channel();
-        let read = |control| RangeReader { reader, name, plan, pool, control, deliver }.run();
+        let (next, deliver) = (Mutex::new(0), Mutex::new(InOrder::new(deliver)));
+        let read = |control| RangeReader { reader, name, plan, pool, control, next, deliver }.run();
         let (control, thread) = if pieces <= 1 {
             let wake = Wake::of(&std::thread::current());
             let control = Arc::new(Control { stop: AtomicBool::new(false), wake });

@@ -181,6 +181,7 @@ struct Remote {
     bytes: Vec<u8>,
     fails_at: Option<(u64, fn() -> ReadAtError)>,
     panics_at: Option<u64>,
+    at_once: usize,
 }
 
 impl ReadAt for Remote {
@@ -198,10 +199,14 @@ impl ReadAt for Remote {
         buffer.copy_from_slice(&self.bytes[offset as usize..end as usize]);
         Ok(())
     }
+
+    fn reads_at_once(&self) -> usize {
+        self.at_once
+    }
 }
 
 fn remote(len: usize) -> Remote {
-    Remote { bytes: pattern(len), fails_at: None, panics_at: None }
+    Remote { bytes: pattern(len), fails_at: None, panics_at: None, at_once: 1 }
 }
 
 /// Gives its bytes in pieces of uneven lengths.
@@ -245,11 +250,11 @@ proptest! {
     #[test]
     fn chunks_of_any_reader_and_of_a_stream_are_its_bytes(
         len in 0_usize..100_000, cut in (0.0..=1.0_f64, 0.0..=1.0_f64), chunk in 1_usize..30_000,
-        depth in 1_usize..5, headroom in 0_usize..5_000,
+        depth in 1_usize..5, headroom in 0_usize..5_000, at_once in 0_usize..6,
     ) {
         let chunk = chunk.max(len / 64);
         let how = how(chunk, depth, headroom, Access::Auto);
-        let source = remote(len);
+        let source = Remote { at_once, ..remote(len) };
         let bytes = source.bytes.clone();
         let ends = [cut.0, cut.1].map(|part| (part * len as f64) as usize);
         let (start, end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
@@ -279,8 +284,8 @@ fn errors_of_a_reader_keep_their_kind_and_place() {
         ),
         (|| ReadAtError::Changed("its size is 7 now".into()), "remote changed while it was read: its size is 7 now"),
     ];
-    for (error, want) in cases {
-        let source = Remote { fails_at: Some((9000, error)), ..remote(20_000) };
+    for ((error, want), at_once) in cases.into_iter().flat_map(|case| [(case, 1), (case, 3)]) {
+        let source = Remote { fails_at: Some((9000, error)), at_once, ..remote(20_000) };
         let mut reader = ChunkReader::over(Arc::new(source), "remote", .., &how(4096, 2, 0, Access::Auto)).unwrap();
         assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
         assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
@@ -302,6 +307,62 @@ fn a_reader_that_panics_is_an_error_and_no_early_end() {
         chunks[2].as_ref().unwrap_err().to_string(),
         "read-ahead: the reading thread ended before the last chunk"
     );
+}
+
+/// With several threads, those that did not panic waited for buffers for ever, and the consumer for them.
+#[test]
+fn one_of_several_reads_that_panics_ends_them_all() {
+    for at in [0, 9000, 90_000] {
+        let source = Remote { panics_at: Some(at), at_once: 4, ..remote(100_000) };
+        let reader = ChunkReader::over(Arc::new(source), "remote", .., &how(4096, 2, 0, Access::Auto)).unwrap();
+        let mut chunks: Vec<_> = reader.map(|chunk| chunk.map(drop)).collect();
+        assert!(chunks.len() as u64 <= at / 4096 + 1, "{}", chunks.len());
+        chunks.pop().unwrap().unwrap_err();
+        assert!(chunks.iter().all(Result::is_ok));
+    }
+}
+
+/// Reads that are answered only when so many of them wait, as a disk answers a queue faster than single reads.
+#[derive(Debug)]
+struct Together {
+    reads: usize,
+    waiting: (std::sync::Mutex<usize>, std::sync::Condvar),
+}
+
+impl ReadAt for Together {
+    fn len(&self) -> u64 {
+        self.reads as u64 * 4096
+    }
+
+    fn read_exact_at(&self, _: u64, _: &mut [u8]) -> Result<(), ReadAtError> {
+        let mut waiting = self.waiting.0.lock().unwrap();
+        *waiting += 1;
+        self.waiting.1.notify_all();
+        let patience = std::time::Duration::from_secs(30);
+        let waited = self.waiting.1.wait_timeout_while(waiting, patience, |n| *n < self.reads).unwrap();
+        assert!(!waited.1.timed_out(), "the others never came");
+        Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.reads
+    }
+}
+
+#[test]
+fn as_many_reads_are_under_way_as_a_reader_asks_for() {
+    let source = Together { reads: 4, waiting: Default::default() };
+    let reader = ChunkReader::over(Arc::new(source), "disk", .., &how(4096, 4, 0, Access::Auto)).unwrap();
+    assert_eq!(read_all(reader).unwrap().len(), 4 * 4096);
+}
+
+#[test]
+fn a_consumer_that_leaves_ends_all_reads() {
+    for taken in 0..4 {
+        let source = Remote { at_once: 4, ..remote(100_000) };
+        let reader = ChunkReader::over(Arc::new(source), "remote", .., &how(4096, 3, 0, Access::Auto)).unwrap();
+        assert_eq!(reader.take(taken).filter(Result::is_ok).count(), taken);
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Volumes: a medium, its name on the wire, and what its accesses hold.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use diskside_nvme::controller::{BlockSize, MediumId, Namespace};
 
-use crate::guard::RangeGuards;
+use crate::compute::BlockCache;
+use crate::guard::{Mode, RangeGuards};
 use crate::medium::Medium;
 
 /// A medium with a name. Shared by all reactors and by whoever else reads and writes it.
@@ -25,7 +27,13 @@ pub struct Volume {
     pub guards: RangeGuards,
     /// A flush failed: what was acknowledged may be lost, and a later flush that succeeds would hide it.
     failed: AtomicBool,
+    /// No other volume of this process has it.
+    serial: u64,
+    /// What keeps blocks of it, once something did.
+    kept_in: OnceLock<Arc<BlockCache>>,
 }
+
+static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl Volume {
     /// A volume of `medium`.
@@ -38,7 +46,29 @@ impl Volume {
             medium,
             guards: RangeGuards::new(),
             failed: AtomicBool::new(false),
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            kept_in: OnceLock::new(),
         }
+    }
+
+    /// Lets go of a range of [`guards`](Self::guards). What was kept of a range that could be written is dropped first.
+    pub(crate) fn release(&self, range: Range<u64>, mode: Mode) {
+        if mode == Mode::Exclusive
+            && let Some(cache) = self.kept_in.get()
+        {
+            cache.written(self.serial, &range);
+        }
+        self.guards.release(range, mode);
+    }
+
+    /// Its number among all volumes that there ever were.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Says that blocks will be kept; before the first of them is read.
+    pub(crate) fn keep_in(&self, cache: &Arc<BlockCache>) {
+        self.kept_in.get_or_init(|| Arc::clone(cache));
     }
 
     /// Whether a flush failed. Such a volume takes no more writes until it is opened again: the kernel reports a
@@ -90,7 +120,11 @@ impl VolumeTable {
         let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
         let entry = volumes.iter_mut().find(|entry| entry.as_ref().is_some_and(|volume| volume.name == name))?;
         self.version.fetch_add(1, Ordering::Release);
-        entry.take()
+        entry.take().inspect(|volume| {
+            if let Some(cache) = volume.kept_in.get() {
+                cache.clear(Some(volume.serial));
+            }
+        })
     }
 
     pub(crate) fn clear(&self) {

@@ -29,6 +29,8 @@ fn what_is_printed_gives_the_same_configuration() {
         [limits]
         memory = "64MiB"
         transfer = 131072
+        [compute]
+        cache = "1GiB"
         [[volume]]
         name = "data"
         path = "/srv/data, with a comma.img"
@@ -50,7 +52,7 @@ fn what_is_printed_gives_the_same_configuration() {
     assert_eq!((config.exports[0].uid, config.exports[0].gid), (Some(1000), None));
     let printed = config.to_toml();
     assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
-    assert!(printed.contains("transfer = \"128KiB\""), "{printed}");
+    assert!(printed.contains("transfer = \"128KiB\"") && printed.contains("cache = \"1GiB\""), "{printed}");
 }
 
 #[test]

@@ -88,12 +88,14 @@ impl Top {
             page.prepared_calls.get(),
         );
         text += &format!(
-            "read from media {}, written {}; received from hosts {}, sent {}; kept {}\n\n",
+            "read from media {}, written {}; received from hosts {}, sent {}; kept {} of at most {}, read {}\n\n",
             rate(page.media_read.get(), then.map(|p| p.media_read.get())),
             rate(page.media_written.get(), then.map(|p| p.media_written.get())),
             rate(page.received.get(), then.map(|p| p.received.get())),
             rate(page.sent.get(), then.map(|p| p.sent.get())),
             bytes(page.cache_len.get()),
+            bytes(page.cache_len_max.get()),
+            rate(page.cache_read.get(), then.map(|p| p.cache_read.get())),
         );
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
         for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::PROGRAM || entry.operations.get() > 0)
@@ -139,7 +141,8 @@ fn document((page, entries, _): &Look) -> serde_json::Value {
         "media_read_bytes": page.media_read.get(), "media_written_bytes": page.media_written.get(),
         "received_bytes": page.received.get(), "sent_bytes": page.sent.get(), "run_us": page.run_us.get(),
         "back_edges": page.back_edges.get(), "cache_bytes": page.cache_len.get(),
-        "cache_read_bytes": page.cache_read.get(),
+        "cache_read_bytes": page.cache_read.get(), "cache_hits": page.cache_hits.get(),
+        "cache_misses": page.cache_misses.get(), "cache_max_bytes": page.cache_len_max.get(),
         "entries": entries.iter().map(entry).collect::<Vec<_>>(),
     })
 }

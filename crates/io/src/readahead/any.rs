@@ -1,17 +1,21 @@
 //! Read-ahead over bytes that no file descriptor stands for: a thread asks for them, chunk after chunk.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::Thread;
 
 use super::plan::{Piece, Plan};
 use super::{Chunk, Control, ReadError, Wake};
 use crate::buffer::{Buffer, Pool};
+
+/// Threads of one reader, whatever is worth it.
+const READS_AT_ONCE_MAX: usize = 8;
 
 /// Bytes that can be read at any position: a volume, or a file on another machine. Reading may block.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -29,6 +33,11 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why not all of them could be read; the buffer's content is then undefined.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError>;
+
+    /// How many reads are worth having under way at once: more than one where each waits for a disk of its own speed.
+    fn reads_at_once(&self) -> usize {
+        1
+    }
 }
 
 /// Bytes that come one after another. Reading may block.
@@ -54,28 +63,93 @@ pub enum ReadAtError {
     Changed(String),
 }
 
-/// The thread that reads a range ahead.
+/// Reads a range ahead, on one thread or several.
 pub(super) struct RangeReader {
     pub(super) reader: Arc<dyn ReadAt>,
     pub(super) name: PathBuf,
     pub(super) plan: Plan,
     pub(super) pool: Pool,
     pub(super) control: Arc<Control>,
-    pub(super) deliver: Sender<Result<Chunk, ReadError>>,
+    /// The piece that is read next. Whoever takes it has its buffer already: so the pieces that come first never wait for
+    /// buffers that later ones have.
+    pub(super) next: Mutex<u64>,
+    pub(super) deliver: Mutex<InOrder>,
+}
+
+/// Hands chunks out in the order of their range, whoever read them first.
+pub(super) struct InOrder {
+    next: u64,
+    early: BTreeMap<u64, Result<Chunk, ReadError>>,
+    /// `None` after an error: nothing comes after it.
+    out: Option<Sender<Result<Chunk, ReadError>>>,
+}
+
+impl InOrder {
+    pub(super) fn new(out: Sender<Result<Chunk, ReadError>>) -> Self {
+        Self { next: 0, early: BTreeMap::new(), out: Some(out) }
+    }
+
+    /// Takes a chunk. False: no more are wanted.
+    fn put(&mut self, index: u64, chunk: Result<Chunk, ReadError>) -> bool {
+        self.early.insert(index, chunk);
+        while let Some(out) = &self.out
+            && let Some(chunk) = self.early.remove(&self.next)
+        {
+            self.next += 1;
+            let failed = chunk.is_err();
+            // A consumer that is gone has set `stop`.
+            if out.send(chunk).is_err() || failed {
+                self.out = None;
+                self.early.clear();
+            }
+        }
+        self.out.is_some()
+    }
 }
 
 impl RangeReader {
+    /// Reads everything, on this thread and on others if that is worth it.
     pub(super) fn run(self) {
-        for index in 0..self.plan.pieces() {
-            let piece = self.plan.piece(index);
-            let Some(buffer) = take(&self.pool, &self.control) else { return };
-            let chunk = self.read(&piece, buffer);
-            let failed = chunk.is_err();
-            // A consumer that is gone has set `stop`.
-            if self.deliver.send(chunk).is_err() || failed {
-                return;
+        let pieces = usize::try_from(self.plan.pieces()).unwrap_or(usize::MAX);
+        let others = self.reader.reads_at_once().min(READS_AT_ONCE_MAX).min(pieces).saturating_sub(1);
+        std::thread::scope(|scope| {
+            for _ in 0..others {
+                let read = || self.read_some();
+                // With fewer threads it takes longer.
+                let _ = std::thread::Builder::new().name("read-ahead".into()).spawn_scoped(scope, read);
+            }
+            self.read_some();
+        });
+    }
+
+    /// Reads the pieces that nobody else has taken yet.
+    fn read_some(&self) {
+        while let Some((index, buffer)) = self.take_next() {
+            let ended = OnPanic(self);
+            let chunk = self.read(&self.plan.piece(index), buffer);
+            std::mem::forget(ended);
+            let wanted = self.deliver.lock().unwrap_or_else(PoisonError::into_inner).put(index, chunk);
+            if !wanted {
+                return self.end();
             }
         }
+    }
+
+    /// Nothing comes after what was handed out.
+    fn end(&self) {
+        self.control.stop.store(true, Ordering::Release);
+        self.deliver.lock().unwrap_or_else(PoisonError::into_inner).out = None;
+        self.control.wake();
+    }
+
+    fn take_next(&self) -> Option<(u64, Buffer)> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if *next == self.plan.pieces() {
+            return None;
+        }
+        let buffer = take(&self.pool, &self.control)?;
+        *next += 1;
+        Some((*next - 1, buffer))
     }
 
     fn read(&self, piece: &Piece, mut buffer: Buffer) -> Result<Chunk, ReadError> {
@@ -87,6 +161,15 @@ impl RangeReader {
             .read_exact_at(window.start, &mut buffer[target])
             .map_err(|error| read_error(&self.name, piece.wanted.start, error))?;
         Ok(chunk(buffer, data, piece.wanted.start, piece.last, &self.control))
+    }
+}
+
+/// Ends a reader whose read panicked: the other threads would wait for buffers, and the consumer for the piece, for ever.
+struct OnPanic<'a>(&'a RangeReader);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -152,8 +235,9 @@ impl StreamReader {
     }
 }
 
-/// A free buffer; sleeps until there is one. `None`: nobody wants chunks any more.
+/// A free buffer; sleeps until there is one. `None`: nobody wants chunks any more. One thread at a time is here.
 fn take(pool: &Pool, control: &Control) -> Option<Buffer> {
+    control.wake.is_for_this_thread();
     loop {
         if control.stop.load(Ordering::Acquire) {
             return None;
@@ -191,6 +275,13 @@ impl Drop for CloseStream {
 
 impl Wake {
     pub(super) fn of(thread: &Thread) -> Self {
-        Wake::Thread(thread.clone())
+        Wake::Thread(Mutex::new(thread.clone()))
+    }
+
+    /// Who is woken from here on. What is looked at afterwards is not missed.
+    fn is_for_this_thread(&self) {
+        if let Wake::Thread(thread) = self {
+            *thread.lock().unwrap_or_else(PoisonError::into_inner) = std::thread::current();
+        }
     }
 }

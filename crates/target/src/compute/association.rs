@@ -403,8 +403,7 @@ impl Association {
     fn clear(&self, sqe: &Sqe) -> Result<(), Problem> {
         let id = sqe.function_tag();
         match ClearSelect::from_bits(sqe.clear_select()) {
-            // Nothing is kept beyond a call yet.
-            Some(ClearSelect::Cache) => Ok(()),
+            Some(ClearSelect::Cache) => self.clear_cache(id),
             Some(ClearSelect::State) => {
                 let (offset, len) = sqe.clear_range();
                 self.host.clear_state(id, offset, len)
@@ -416,6 +415,19 @@ impl Association {
             }
             None => Err(Problem::in_command(40, "this SEL is not known")),
         }
+    }
+
+    /// Drops what is kept of a volume, or of all (0).
+    fn clear_cache(&self, id: u64) -> Result<(), Problem> {
+        let mut volume = None;
+        if id != 0 {
+            let found = u32::try_from(id).ok().and_then(|nsid| self.compute.volumes.find(nsid));
+            let told = || format!("there is no volume with namespace ID {id}");
+            let found = found.ok_or_else(|| Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told()))?;
+            volume = Some(found.serial());
+        }
+        self.compute.cache.clear(volume);
+        Ok(())
     }
 
     /// Layout Send. A Revoke waits for calls, so a thread of the pool has it.

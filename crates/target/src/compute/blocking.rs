@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diskside_engine::{ReadAt, ReadAtError};
@@ -17,7 +18,9 @@ use crate::medium::{Access, Action};
 use crate::volume::Volume;
 
 /// Bytes that are read or written under one hold of their guard.
-const HOLD_BYTES: usize = 512 << 10;
+pub(super) const HOLD_BYTES: usize = 512 << 10;
+/// Reads of a disk, or of a file, for one call at a time.
+pub(crate) const READS_AT_ONCE: usize = 3;
 /// How soon a block is asked for again that a command holds.
 const GUARD_RETRY: Duration = Duration::from_micros(50);
 
@@ -42,7 +45,37 @@ impl<'a> Hold<'a> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.volume.guards.release(self.range.clone(), self.mode);
+        self.volume.release(self.range.clone(), self.mode);
+    }
+}
+
+/// Where the bytes came from that one call was given.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    pub(crate) media_bytes: AtomicU64,
+    pub(crate) kept_bytes: AtomicU64,
+}
+
+/// Counts what is read from a medium or a file.
+#[derive(Debug)]
+pub(crate) struct Counted<R> {
+    pub(crate) inner: R,
+    pub(crate) reads: Arc<Reads>,
+}
+
+impl<R: ReadAt> ReadAt for Counted<R> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        self.inner.read_exact_at(offset, buffer)?;
+        self.reads.media_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.inner.reads_at_once()
     }
 }
 
@@ -68,6 +101,15 @@ impl ReadAt for VolumeReader {
         }
         Ok(())
     }
+
+    fn reads_at_once(&self) -> usize {
+        reads_at_once(&self.volume)
+    }
+}
+
+/// Reads that keep a disk busy while their bytes are looked at; memory is not waited for.
+pub(crate) fn reads_at_once(volume: &Volume) -> usize {
+    if volume.medium.memory().is_some() { 1 } else { READS_AT_ONCE }
 }
 
 /// Reads a range that the caller holds.

@@ -3,13 +3,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use diskside_engine::split::Split;
 use diskside_engine::{
-    Call, CallError, CallLimits, Engine, Function, Outcome as Ran, ReadAt, ReadAtError, Sink as EngineSink, Source,
-    State, TierChoice, Turns,
+    Call, CallError, CallLimits, Engine, Function, Outcome as Ran, Sink as EngineSink, Source, State, TierChoice, Turns,
 };
 use diskside_nvme::Status;
 use diskside_nvme::wire::file::FileHandle;
@@ -21,7 +20,8 @@ use diskside_sbpf::activation::Tier;
 
 use super::answer::Problem;
 use super::association::Association;
-use super::blocking::VolumeReader;
+use super::blocking::{Counted, Reads};
+use super::cache::volume_reader;
 use super::control::Control;
 use super::gate::Gate;
 use super::input::InputQueue;
@@ -294,15 +294,15 @@ impl Job {
         if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
             trailer.outcome = Outcome::Cancelled;
         }
-        trailer.media_read = report.media_read.load(Ordering::Relaxed);
+        trailer.media_read = report.reads.media_bytes.load(Ordering::Relaxed);
         trailer.media_written = report.written.written;
         trailer.durable = report.written.durable;
         trailer.result_len = report.result_len;
         trailer.times.queue_us = micros(report.queued);
         trailer.times.send_us = micros(report.sending);
         trailer.times.total_us = micros(self.queued.elapsed());
-        let received = self.input.received_bytes();
-        self.association.compute.statistics.ended(&trailer, self.plan.request.pind, received);
+        let (received, kept) = (self.input.received_bytes(), report.reads.kept_bytes.load(Ordering::Relaxed));
+        self.association.compute.statistics.ended(&trailer, self.plan.request.pind, received, kept);
         trailer
     }
 
@@ -410,15 +410,11 @@ impl Job {
         let mut opened = Vec::new();
         let mut sources = Vec::new();
         for source in &self.plan.sources {
-            let bytes = Arc::clone(&report.media_read);
+            let (compute, reads) = (&self.association.compute, Arc::clone(&report.reads));
             sources.push(match source {
                 PlannedSource::Volume(volume, range) => {
-                    let inner = VolumeReader { volume: Arc::clone(volume) };
-                    Source::Reader {
-                        name: volume.name.clone(),
-                        reader: Arc::new(Counted { inner, bytes }),
-                        range: Some(range.clone()),
-                    }
+                    let reader = volume_reader(&compute.cache, volume, range.end - range.start, &reads);
+                    Source::Reader { name: volume.name.clone(), reader, range: Some(range.clone()) }
                 }
                 PlannedSource::File(handle, endpoint) => {
                     let file = files.source(*handle)?;
@@ -435,16 +431,16 @@ impl Job {
                     opened.push(file.clone());
                     Source::Reader {
                         name: file.name().to_owned(),
-                        reader: Arc::new(Counted { inner: file, bytes }),
+                        reader: Arc::new(Counted { inner: file, reads }),
                         range: Some(range),
                     }
                 }
                 PlannedSource::Layout(id, endpoint) => {
-                    let association = &self.association;
-                    let volumes = &association.compute.volumes;
-                    let inner = association.host.layouts.open(volumes, *id, endpoint.generation)?;
-                    let (name, range) = (inner.name(), Some(inner.range(endpoint)));
-                    Source::Reader { name, reader: Arc::new(Counted { inner, bytes }), range }
+                    let layouts = &self.association.host.layouts;
+                    let file = layouts.open(&compute.volumes, *id, endpoint.generation)?;
+                    let (name, range) = (file.name(), file.range(endpoint));
+                    let bytes = volume_reader(&compute.cache, file.volume(), range.end - range.start, &reads);
+                    Source::Reader { name, reader: Arc::new(file.over(bytes)), range: Some(range) }
                 }
                 PlannedSource::HostStream => {
                     let (association, tag) = (Arc::downgrade(&self.association), self.tag);
@@ -512,29 +508,10 @@ impl Job {
 #[derive(Debug, Default)]
 struct Report {
     queued: Duration,
-    media_read: Arc<AtomicU64>,
+    reads: Arc<Reads>,
     written: Written,
     result_len: u64,
     sending: Duration,
-}
-
-/// Counts what is read.
-#[derive(Debug)]
-struct Counted<R> {
-    inner: R,
-    bytes: Arc<AtomicU64>,
-}
-
-impl<R: ReadAt> ReadAt for Counted<R> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        self.inner.read_exact_at(offset, buffer)?;
-        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
 }
 
 /// The turns of one host's call.

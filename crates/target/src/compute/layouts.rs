@@ -46,8 +46,12 @@ struct Layout {
 }
 
 /// A file by its layout, for one call.
-#[derive(Clone, Debug)]
-pub(crate) struct LayoutReader(Arc<Layout>);
+#[derive(Debug)]
+pub(crate) struct LayoutReader {
+    layout: Arc<Layout>,
+    /// The volume.
+    bytes: Arc<dyn ReadAt>,
+}
 
 impl Layouts {
     /// Sets a layout, or appends to it.
@@ -147,7 +151,8 @@ impl Layouts {
         if !volumes.find(layout.volume.nsid).is_some_and(|now| Arc::ptr_eq(&now, &layout.volume)) {
             return Err(stale(format!("volume {} of layout {id} went away", layout.volume.name)));
         }
-        Ok(LayoutReader(Arc::clone(layout)))
+        let bytes = Arc::new(VolumeReader { volume: Arc::clone(&layout.volume) });
+        Ok(LayoutReader { layout: Arc::clone(layout), bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Slot>> {
@@ -173,35 +178,48 @@ impl Slot {
 impl LayoutReader {
     /// What errors call it.
     pub(crate) fn name(&self) -> String {
-        format!("a file on {}", self.0.volume.name)
+        format!("a file on {}", self.layout.volume.name)
+    }
+
+    /// Where its bytes are.
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.layout.volume
+    }
+
+    /// The same file, whose volume is read through `bytes`.
+    pub(crate) fn over(self, bytes: Arc<dyn ReadAt>) -> Self {
+        Self { bytes, ..self }
     }
 
     /// The bytes that an endpoint means: no further than the file goes.
     pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
-        let end = endpoint.offset.saturating_add(endpoint.len).min(self.0.file_len);
+        let end = endpoint.offset.saturating_add(endpoint.len).min(self.layout.file_len);
         endpoint.offset.min(end)..end
     }
 }
 
 impl ReadAt for LayoutReader {
     fn len(&self) -> u64 {
-        self.0.file_len
+        self.layout.file_len
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let reader = VolumeReader { volume: Arc::clone(&self.0.volume) };
         let end = offset + buffer.len() as u64;
-        let runs = &self.0.runs;
+        let runs = &self.layout.runs;
         let first = runs.partition_point(|run| run.logical + run.len <= offset);
         let mut at = offset;
         for run in runs[first..].iter().take_while(|run| run.logical < end) {
             let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
             buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
             let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
-            reader.read_exact_at(run.physical + from - run.logical, part)?;
+            self.bytes.read_exact_at(run.physical + from - run.logical, part)?;
             at = to;
         }
         buffer[(at - offset) as usize..].fill(0);
         Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.bytes.reads_at_once()
     }
 }

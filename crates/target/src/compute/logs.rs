@@ -95,6 +95,12 @@ fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {
     page.engines_busy.set(compute.gate.busy() as u32);
     page.queued.set(compute.pool.queued() as u32);
     page.tags_open.set(compute.tags_open() as u32);
+    let kept = compute.cache.stats();
+    page.cache_len.set(kept.len_bytes);
+    page.cache_read.set(kept.served_bytes);
+    page.cache_hits.set(kept.hits);
+    page.cache_misses.set(kept.misses);
+    page.cache_len_max.set(compute.config.cache.bytes());
     let volumes = compute.volumes.snapshot();
     for (name, stats) in compute.volume_stats.stats() {
         let Some(volume) = volumes.iter().flatten().find(|volume| volume.name == name) else { continue };

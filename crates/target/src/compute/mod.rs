@@ -9,6 +9,7 @@
 //! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
 //! | `programs` | what is loaded, verified and active |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
+//! | `cache` | blocks of volumes that one call read, kept for the next |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
 //! | `layouts` | files that hosts have on volumes which they mounted |
 //! | `standard` | memory, range sets and Execute Program, as the specifications have them |
@@ -20,6 +21,7 @@
 pub(crate) mod answer;
 pub(crate) mod association;
 mod blocking;
+mod cache;
 mod clock;
 mod control;
 mod gate;
@@ -50,6 +52,8 @@ use diskside_nvme::wire::function::{CSI_COMPUTE, CSI_SLM, function_log, function
 
 use self::answer::Answer;
 use self::association::{Association, Name};
+pub(crate) use self::blocking::READS_AT_ONCE;
+pub(crate) use self::cache::BlockCache;
 use self::clock::Clock;
 use self::gate::Gate;
 use self::host::Host;
@@ -89,6 +93,7 @@ pub(crate) struct Compute {
     pub(crate) gate: Arc<Gate>,
     pub(crate) pool: Pool,
     clock: Clock,
+    pub(crate) cache: Arc<BlockCache>,
     pub(crate) statistics: Statistics,
     pub(crate) volumes: Arc<VolumeTable>,
     pub(crate) volume_stats: Arc<Registry>,
@@ -136,6 +141,7 @@ impl Compute {
             host_queue_max: HOST_QUEUE_MAX,
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
+        let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let memory_len = config.memory.bytes();
         let standard = (memory_len > 0).then(|| Standard::new(config.memory_nsid, memory_len));
         let Surroundings { volumes, volume_stats, exports, mailboxes } = surroundings;
@@ -146,6 +152,7 @@ impl Compute {
             gate,
             pool,
             clock,
+            cache,
             statistics: Statistics::new(),
             volumes,
             volume_stats,

@@ -51,8 +51,8 @@ impl Statistics {
         }
     }
 
-    /// A call has ended.
-    pub(crate) fn ended(&self, trailer: &Trailer, pind: u16, received: u64) {
+    /// A call has ended that was given, beside what it read from media, bytes of its host and kept ones.
+    pub(crate) fn ended(&self, trailer: &Trailer, pind: u16, received: u64, kept: u64) {
         let ok = trailer.outcome == Outcome::Ok;
         if ok { &self.succeeded } else { &self.failed }.fetch_add(1, Ordering::Relaxed);
         self.media_read.fetch_add(trailer.media_read, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Statistics {
         let counters = programs.entry(pind).or_default();
         counters.calls += 1;
         counters.failed += u64::from(!ok);
-        counters.read += trailer.media_read + received;
+        counters.read += trailer.media_read + received + kept;
         counters.written += trailer.result_len + trailer.media_written;
         counters.run_us += u64::from(trailer.times.run_us);
     }

@@ -24,6 +24,8 @@ pub struct ComputeSettings {
     pub host_calls: Option<usize>,
     /// See [`ComputeConfig::host_memory`].
     pub host_memory: Option<Size>,
+    /// See [`ComputeConfig::cache`].
+    pub cache: Option<Size>,
     /// See [`ComputeConfig::memory`].
     pub memory: Option<Size>,
     /// See [`ComputeConfig::memory_nsid`].
@@ -49,6 +51,9 @@ pub struct ComputeConfig {
     pub host_calls: usize,
     /// Bytes that the calls of one host may use at a time; more wait.
     pub host_memory: Size,
+    /// Bytes of volumes that are kept for later calls, together; 0: none. Only of volumes that are read with
+    /// `O_DIRECT`: what goes through the page cache the kernel keeps.
+    pub cache: Size,
     /// Bytes of the memory namespace, which the standard commands work on; 0: there is none, nor these commands.
     pub memory: Size,
     /// Its namespace ID.
@@ -66,6 +71,7 @@ impl ComputeSettings {
             host_programs: flags.host_programs.or(self.host_programs),
             host_calls: flags.host_calls.or(self.host_calls),
             host_memory: flags.host_memory.or(self.host_memory),
+            cache: flags.cache.or(self.cache),
             memory: flags.memory.or(self.memory),
             memory_nsid: flags.memory_nsid.or(self.memory_nsid),
         }
@@ -85,6 +91,7 @@ impl ComputeConfig {
             host_programs: settings.host_programs.unwrap_or(32),
             host_calls: settings.host_calls.unwrap_or(16),
             host_memory: settings.host_memory.unwrap_or(Size::from_mib(512)),
+            cache: settings.cache.unwrap_or(Size::from_mib(256)),
             memory: settings.memory.unwrap_or(Size::from_mib(64)),
             memory_nsid: settings.memory_nsid.unwrap_or(NSID - 1),
         }

@@ -77,4 +77,8 @@ impl ReadAt for FileSource {
         }
         Ok(())
     }
+
+    fn reads_at_once(&self) -> usize {
+        crate::compute::READS_AT_ONCE
+    }
 }

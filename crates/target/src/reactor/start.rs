@@ -127,7 +127,7 @@ impl Connection {
         }
         let access = Access::Write { offset, data: core.memory.filled(data), durable };
         let step = volume.volume.medium.start(&access);
-        guards.release(range, Mode::Exclusive);
+        volume.volume.release(range, Mode::Exclusive);
         if !step.delay.is_zero() || !matches!(step.action, Action::Done(len) if len == u64::from(data.len)) {
             return false;
         }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cache;
 mod client;
 mod files;
 mod hostile;

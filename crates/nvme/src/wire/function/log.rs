@@ -183,8 +183,15 @@ pub struct StatisticsPage {
     pub cache_len: U64,
     /// Bytes that were read from there instead of a medium.
     pub cache_read: U64,
+    /// Blocks that calls asked for and that were kept.
+    pub cache_hits: U64,
+    /// Blocks that they asked for and that were not.
+    pub cache_misses: U64,
+    /// The most bytes that are kept.
+    pub cache_len_max: U64,
+    reserved152: [u8; 40],
 }
-const _: () = assert!(size_of::<StatisticsPage>() == 128);
+const _: () = assert!(size_of::<StatisticsPage>() == 192);
 
 /// What an entry of the statistics is about.
 pub mod statistics_kind {

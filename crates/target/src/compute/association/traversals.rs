@@ -105,7 +105,7 @@ fn traversed(
     mut trailer: Trailer,
 ) {
     trailer.result_len = result.len() as u64;
-    compute.statistics.ended(&trailer, plan.request.pind, 0);
+    compute.statistics.ended(&trailer, plan.request.pind, 0, 0);
     if !result.is_empty() {
         tags.produced(tag, Piece::of(result));
     }

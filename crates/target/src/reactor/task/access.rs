@@ -135,7 +135,7 @@ impl Task {
 
     pub(super) fn release(&mut self) {
         if let Some(Held { volume, range, mode }) = self.held.take() {
-            volume.volume.guards.release(range, mode);
+            volume.volume.release(range, mode);
         }
         if let Some(range) = self.waits_for.take() {
             self.volume.volume.guards.give_up(range);
