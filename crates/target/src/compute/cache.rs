@@ -241,7 +241,7 @@ mod tests {
     struct Disk {
         bytes: SharedMemory,
         properties: Properties,
-        reads: Mutex<Vec<Range<u64>>>,
+        reads: Mutex<Vec<(u64, u64)>>,
     }
 
     impl Disk {
@@ -252,8 +252,8 @@ mod tests {
             Arc::new(Self { bytes, properties, reads: Mutex::default() })
         }
 
-        /// What was read since the last time.
-        fn take_reads(&self) -> Vec<Range<u64>> {
+        /// From where to where was read since the last time.
+        fn take_reads(&self) -> Vec<(u64, u64)> {
             std::mem::take(&mut *self.reads.lock().unwrap())
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         fn start(&self, access: &Access<'_>) -> Step {
             match *access {
                 Access::Read { offset, len } => {
-                    self.reads.lock().unwrap().push(offset..offset + len as u64);
+                    self.reads.lock().unwrap().push((offset, offset + len as u64));
                     Action::Bytes(self.bytes.slice(offset as usize..offset as usize + len)).into()
                 }
                 Access::Write { offset, data, .. } => {
@@ -307,7 +307,11 @@ mod tests {
         let reader = reader(&volume, &cache);
         let first = read(&reader, 2 * B - 100..5 * B + 1);
         assert_eq!(first[(B + 107) as usize..][..9], *b"something");
-        assert_eq!(disk.take_reads(), [B..2 * B, 2 * B..5 * B, 5 * B..6 * B], "whole blocks, those at the edges apart");
+        assert_eq!(
+            disk.take_reads(),
+            [(B, 2 * B), (2 * B, 5 * B), (5 * B, 6 * B)],
+            "whole blocks, those at the edges apart"
+        );
         assert_eq!(read(&reader, 2 * B - 100..5 * B + 1), first);
         assert_eq!(disk.take_reads(), []);
         let stats = cache.stats();
@@ -316,7 +320,7 @@ mod tests {
         // The last block of a volume may be short.
         read(&reader, 20 * B..20 * B + 512);
         read(&reader, 19 * B..20 * B + 512);
-        assert_eq!(disk.take_reads(), [20 * B..20 * B + 512, 19 * B..20 * B]);
+        assert_eq!(disk.take_reads(), [(20 * B, 20 * B + 512), (19 * B, 20 * B)]);
     }
 
     #[test]
@@ -331,17 +335,17 @@ mod tests {
         write(&volume, 3 * B - 1, b"xy");
         disk.take_reads();
         assert_eq!(read(&mine, 0..8 * B)[(3 * B - 1) as usize..][..2], *b"xy");
-        assert_eq!(disk.take_reads(), [2 * B..4 * B]);
+        assert_eq!(disk.take_reads(), [(2 * B, 4 * B)]);
         read(&theirs, 0..8 * B);
         assert_eq!(disk.take_reads(), [], "another volume's blocks stay");
         // A long range, of which little is kept.
         drop(Hold::of(&volume, 0..64 * B, Mode::Exclusive));
         read(&mine, 0..B);
-        assert_eq!(disk.take_reads(), [0..B]);
+        assert_eq!(disk.take_reads(), [(0, B)]);
         cache.clear(Some(volume.serial()));
         read(&mine, 0..B);
         read(&theirs, 0..B);
-        assert_eq!(disk.take_reads(), [0..B]);
+        assert_eq!(disk.take_reads(), [(0, B)]);
         cache.clear(None);
         assert_eq!(cache.stats().len_bytes, 0);
     }
