@@ -12,7 +12,7 @@ use diskside_sbpf::activation::Tier;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
@@ -84,20 +84,22 @@ fn run_on_threads(
     results: &mut Results<'_, '_, '_>,
 ) -> Result<Ran, CallError> {
     let (send_job, jobs) = sync_channel::<Job>(1);
-    let jobs = Mutex::new(jobs);
+    // The workers' alone: when all of them have stopped, whoever feeds them must not wait for one to take a chunk.
+    let jobs = Arc::new(Mutex::new(jobs));
     let (send_done, done) = channel::<Done>();
     std::thread::scope(|scope| {
         let mut workers = Vec::with_capacity(threads);
         for i in 0..threads {
-            let (jobs, send_done) = (&jobs, send_done.clone());
+            let (jobs, send_done) = (Arc::clone(&jobs), send_done.clone());
             let mut worker = Worker::new(code, call, log, until)?;
             let spawned = std::thread::Builder::new().name(format!("engine {i}")).spawn_scoped(scope, move || {
-                work(&mut worker, jobs, &send_done);
+                work(&mut worker, &jobs, &send_done);
+                drop(jobs);
                 (worker.tally, worker.tier())
             });
             workers.push(spawned.map_err(CallError::Thread)?);
         }
-        drop(send_done);
+        drop((jobs, send_done));
         let fed = feed(&mut chunks, send_job, &done, call, results);
         let mut tally = Tally::default();
         let mut tier = Tier::Interpreter;

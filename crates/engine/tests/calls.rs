@@ -260,3 +260,18 @@ fn state_is_shared_by_calls_and_makes_them_impure() {
     let error = engine.run(&call, &mut Sink::Memory).expect_err("no state is mapped").to_string();
     assert!(error.contains("of state at offset 0, where nothing is mapped"), "{error}");
 }
+
+// A call of several threads hung now and then when it was cancelled: its last worker had stopped just when the next chunk
+// was on its way to it, and nobody took that.
+#[test]
+fn a_call_whose_workers_have_all_stopped_ends() {
+    let engine = engine();
+    let refuses = function(&engine, "mov %r0, -22\n exit");
+    for round in 0..400 {
+        let mut call = Call::new(&refuses, bytes(&[0; 4096]), Vec::new());
+        call.threads = 1 + round % 3;
+        call.chunk_len = 64;
+        let error = engine.run(&call, &mut Sink::Memory).expect_err("it refuses every chunk");
+        assert!(matches!(error, CallError::Errno { code: -22, .. }), "{error}");
+    }
+}

@@ -7,6 +7,8 @@
 //! is counted.
 
 mod call;
+mod place;
+mod write;
 
 use std::fs::File;
 use std::io;
@@ -22,6 +24,7 @@ use diskside_layout::{Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_L
 pub use diskside_layout::{Counters, Proof, Reason, Refusal};
 
 pub use call::{MountedCalls, MountedError};
+pub use write::{FunctionWritten, MountedWriter, RETURNED_LEN_MAX, WriteWay};
 
 use crate::volume::Volume;
 

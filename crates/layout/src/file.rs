@@ -1,4 +1,4 @@
-//! The guard's kernel: an open file, and the thread that answers breaks of leases.
+//! The guards' kernel: an open file, and the thread that answers breaks of leases.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,14 +9,21 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use diskside_sys::cache::{self, Residency};
 use diskside_sys::extent::{self, Extent, Told};
 use diskside_sys::lease::{self, Address, Heard, Lease, Listener, Notice};
-use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp, statx};
+use rustix::fs::{
+    Advice, AtFlags, StatxFlags, StatxTimestamp, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fadvise, fgetxattr,
+    futimens, statx,
+};
+use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::guard::{AnswerBreak, FileOps, Guard, GuardConfig, Stamp};
+use crate::write::{WriteGuard, WriteGuardConfig, WriteOps};
 
-/// An open file of ours: read-only, and closed by `exec`.
+/// An open file of ours, closed by `exec`: read-only to be read at the volume, for reading and writing to be written.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
@@ -40,6 +47,10 @@ impl OpenFile {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    fn take_lease(&self, lease: Lease) -> io::Result<()> {
+        lease::take(&self.file, lease, self.notices.map_or(Notice::Silent, Notice::Listener))
+    }
 }
 
 impl Drop for OpenFile {
@@ -55,7 +66,7 @@ impl Drop for OpenFile {
 
 impl FileOps for OpenFile {
     fn take_read_lease(&self) -> io::Result<()> {
-        lease::take(&self.file, Lease::Read, self.notices.map_or(Notice::Silent, Notice::Listener))
+        self.take_lease(Lease::Read)
     }
 
     fn lease(&self) -> io::Result<Option<Lease>> {
@@ -67,7 +78,7 @@ impl FileOps for OpenFile {
     }
 
     fn flush(&self, range: Range<u64>) -> io::Result<()> {
-        diskside_sys::cache::flush(&self.file, range)
+        cache::flush(&self.file, range)
     }
 
     fn extents(&self, range: Range<u64>, sync: bool, extents_max: usize, found: &mut Vec<Extent>) -> io::Result<Told> {
@@ -94,6 +105,46 @@ impl FileOps for OpenFile {
     }
 }
 
+impl WriteOps for OpenFile {
+    fn take_write_lease(&self) -> io::Result<()> {
+        self.take_lease(Lease::Write)
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        // All of it: a folio that lies across the borders of a range would stay.
+        Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
+    }
+
+    fn residency(&self, range: Range<u64>) -> io::Result<Residency> {
+        cache::residency(&self.file, range)
+    }
+
+    fn touch(&self) -> io::Result<()> {
+        let at = |nsec| Timespec { tv_sec: 0, tv_nsec: nsec };
+        let times = Timestamps { last_access: at(UTIME_OMIT), last_modification: at(UTIME_NOW) };
+        Ok(futimens(&self.file, &times)?)
+    }
+
+    fn loses_rights_when_written(&self) -> io::Result<bool> {
+        const SET_IDS: u16 = 0o6000;
+        let mode = statx(&self.file, "", AtFlags::EMPTY_PATH, StatxFlags::MODE)?.stx_mode;
+        match fgetxattr(&self.file, "security.capability", &mut [0_u8; 0]) {
+            Ok(_) => Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(mode & SET_IDS != 0),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+
+    fn pause(&self) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn since_1970(time: StatxTimestamp) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), time.tv_nsec)
 }
@@ -104,11 +155,26 @@ fn since_1970(time: StatxTimestamp) -> Duration {
 /// # Errors
 /// The thread cannot be started.
 pub fn watched(file: File, config: GuardConfig) -> io::Result<Guard<OpenFile>> {
+    with_watcher(file, |file| Guard::new(file, config), Guard::answerer)
+}
+
+/// A guard for writes, whose request is told by that thread when someone else wants the file.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn watched_writer(file: File, config: WriteGuardConfig) -> io::Result<WriteGuard<OpenFile>> {
+    with_watcher(file, |file| WriteGuard::new(file, config), WriteGuard::answerer)
+}
+
+fn with_watcher<G>(
+    file: File,
+    guard: impl FnOnce(OpenFile) -> G,
+    answerer: impl FnOnce(&G) -> WeakGuard,
+) -> io::Result<G> {
     let watcher = Watcher::of_process()?;
-    let file = OpenFile { file, process: watcher.process, notices: Some(watcher.address) };
-    let number = file.file.as_raw_fd();
-    let guard = Guard::new(file, config);
-    lock(&watcher.guards).insert(number, guard.answerer());
+    let number = file.as_raw_fd();
+    let guard = guard(OpenFile { file, process: watcher.process, notices: Some(watcher.address) });
+    lock(&watcher.guards).insert(number, answerer(&guard));
     Ok(guard)
 }
 

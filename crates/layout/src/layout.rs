@@ -115,6 +115,15 @@ impl Layout {
         Ok(Self { generation, len, range, runs })
     }
 
+    /// Forgets where bytes before `start` are.
+    pub(crate) fn cut_before(&mut self, start: u64) {
+        self.runs.retain(|run| run.logical + run.len > start);
+        if let Some(first) = self.runs.first_mut() {
+            let skip = start.saturating_sub(first.logical);
+            *first = Run { logical: first.logical + skip, physical: first.physical + skip, len: first.len - skip };
+        }
+    }
+
     /// Whether everything in `range` that the file has is known.
     #[must_use]
     pub fn covers(&self, range: &Range<u64>) -> bool {

@@ -7,11 +7,12 @@
 //! | [`place`] | on which disk a file system is, and where on it |
 //! | [`layout`] | what has to be read from the volume for a range of a file |
 //! | [`guard`] | whether what was read is the file's: leases, generations, checks before and after |
-//! | [`mod@file`] | the guard's system calls, and the thread that answers breaks of leases |
+//! | [`mod@write`] | where the volume may be written: the file is nobody else's, and its readers see what was written |
+//! | [`mod@file`] | the guards' system calls, and the thread that answers breaks of leases |
 //! | [`reason`] | why a file is read the plain way instead, with words and counters |
 //!
-//! Nothing here reads or writes a volume. Who does, asks [`Guard::begin`] where, and [`Guard::finish`]
-//! whether the answer counts.
+//! Nothing here reads or writes a volume. Who does, asks [`Guard::begin`] or [`WriteGuard::begin`] where, and
+//! [`Guard::finish`] or [`WriteTicket::finish`] whether the answer counts.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +22,12 @@ pub mod guard;
 pub mod layout;
 pub mod place;
 pub mod reason;
+pub mod write;
 
 pub use admission::{Admitted, SUPERBLOCK_LEN, admit};
-pub use file::{OpenFile, watched};
+pub use file::{OpenFile, watched, watched_writer};
 pub use guard::{FileOps, Guard, GuardConfig, Proof, Ticket};
-pub use layout::{BlockRead, Layout, Piece};
+pub use layout::{BlockRead, Layout, Piece, Run};
 pub use place::{Disk, Namespace, Place};
 pub use reason::{Counters, Reason, Refusal};
+pub use write::{WriteGuard, WriteGuardConfig, WriteOps, WriteTicket};

@@ -86,14 +86,20 @@ reasons! {
     /// An extent is outside the volume.
     OutOfDevice = "out-of-device", "an extent is outside of the volume";
     // Writing.
+    /// Not the only one who has it open.
+    Opened = "opened", "someone else has it open: only a file that nobody else has can be written at the volume";
+    /// A write takes rights from the file.
+    Rights = "rights", "a write takes its set-user-ID, set-group-ID or capabilities away, which only the file system does";
     /// An extent of zeroes by flag.
     Unwritten = "unwritten", "it has space that was never written: the volume's bytes would not be seen";
     /// Shared with other files.
     Shared = "shared", "it shares blocks with other files";
+    /// It takes longer than the kernel waits for a lease.
+    Slow = "slow", "it takes longer than the kernel lets a file be kept from others";
     /// The page cache keeps pages.
     Cached = "cached", "the page cache does not let go of its pages";
-    /// The range is not in the file, or not in whole blocks.
-    Range = "range", "the range to write is not in whole blocks inside the file";
+    /// The range is not in the file.
+    Range = "range", "the output may reach past its end: only space that it has is written at the volume";
     // Neither.
     /// A system call or the volume failed.
     Failed = "failed", "something failed on the way";

@@ -237,7 +237,7 @@ impl Compute {
     }
 
     /// A timeout at the target that ends before this side loses its patience with the command.
-    pub(super) fn wait_ms(&self, wanted_ms: u32) -> u32 {
+    pub(crate) fn wait_ms(&self, wanted_ms: u32) -> u32 {
         let patience_ms = self.connection().command_timeout().as_millis() / 2;
         wanted_ms.min(u32::try_from(patience_ms).unwrap_or(u32::MAX)).max(1)
     }

@@ -236,13 +236,18 @@ impl ResultStream {
 impl Drop for ResultStream {
     fn drop(&mut self) {
         if self.trailer.is_none() {
-            let sqe = Sqe::function_cancel(self.compute.nsid(), self.tag, false, 0);
-            drop(self.compute.connection().command_on(self.lane, self.compute.command(sqe, CommandData::None)));
+            self.compute.cancel_soon(self.tag);
         }
     }
 }
 
 impl Compute {
+    /// Stops the call of a tag, sooner or later; waits for nothing. Its trailer tells when it has stopped.
+    pub fn cancel_soon(&self, tag: u64) {
+        let sqe = Sqe::function_cancel(self.nsid(), tag, false, 0);
+        drop(self.connection().command_on(self.connection().lane(), self.command(sqe, CommandData::None)));
+    }
+
     /// A command that is not sent again after a loss: its tag is gone then.
     pub(super) fn command(&self, sqe: Sqe, data: CommandData) -> Command {
         Command { sqe, data, timeout: None, repeatable: false }

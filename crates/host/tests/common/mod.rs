@@ -183,3 +183,8 @@ impl WireState {
         }
     }
 }
+
+/// The input of which `bitmap` makes these bytes.
+pub fn as_runs(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| [1, *byte]).collect()
+}

@@ -83,7 +83,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         // A file that a failed test left open keeps it busy; then it goes when that is closed.
-        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).output();
         self.device.take();
     }
 }

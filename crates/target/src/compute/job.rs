@@ -25,6 +25,7 @@ use super::cache::volume_reader;
 use super::control::Control;
 use super::gate::Gate;
 use super::input::InputQueue;
+use super::layout_sink::LayoutSink;
 use super::prepared::CallCommand;
 use super::result::ResultWriter;
 use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
@@ -69,6 +70,8 @@ pub(crate) enum PlannedSource {
 pub(crate) enum PlannedSink {
     Volume(Arc<Volume>, Range<u64>, bool),
     File(FileHandle, Endpoint),
+    /// As for sources.
+    Layout(u32, Endpoint),
 }
 
 /// A call that is queued or runs.
@@ -227,7 +230,8 @@ fn plan_sink(association: &Association, endpoint: &Endpoint, at: usize) -> Resul
             let handle = FileHandle { id, generation: endpoint.generation };
             Ok(PlannedSink::File(handle, *endpoint))
         }
-        EndpointKind::HostStream | EndpointKind::Memory(_) | EndpointKind::Layout(_) => {
+        EndpointKind::Layout(id) => Ok(PlannedSink::Layout(id, *endpoint)),
+        EndpointKind::HostStream | EndpointKind::Memory(_) => {
             Err(Problem::in_data_at(at, "this target has no sinks of this type"))
         }
     }
@@ -473,6 +477,14 @@ impl Job {
                     let sink = Some(files.sink(*handle, mode)?);
                     let result = Written::default();
                     Sink::File(Box::new(FileOut { sink, len: endpoint.len, taken: 0, result }))
+                }
+                PlannedSink::Layout(id, endpoint) => {
+                    let association = &self.association;
+                    let volumes = &association.compute.volumes;
+                    let layout = association.host.layouts.open(volumes, *id, endpoint.generation)?;
+                    let until = self.queued + self.plan.limits.deadline;
+                    let control = Arc::clone(&self.control);
+                    Sink::Layout(Box::new(LayoutSink::new(layout, endpoint, control, until)?))
                 }
             });
         }

@@ -1,9 +1,11 @@
 //! Layouts: where files are that hosts have on volumes which they mounted (`docs/wire.md`, "Layout Send").
 //!
 //! A target cannot know whether a layout is still right; the host knows, by its lease, and throws results away that are
-//! not. What the target promises is the fence: when a Revoke has completed, no call reads by that generation any more.
+//! not. What the target promises is the fence: when a Revoke has completed, no call reads or writes by that generation any
+//! more. Calls that write stop for it; calls that read go on to their end.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,8 @@ struct Layout {
     generation: u64,
     file_len: u64,
     runs: Vec<LayoutRun>,
+    /// Replaced or revoked: nothing is written by it any more.
+    retired: AtomicBool,
 }
 
 /// A file by its layout, for one call.
@@ -104,7 +108,7 @@ impl Layouts {
         };
         let slot = table.entry(id).or_default();
         slot.retire();
-        slot.current = Some(Arc::new(Layout { volume, generation, file_len, runs }));
+        slot.current = Some(Arc::new(Layout { volume, generation, file_len, runs, retired: AtomicBool::new(false) }));
         Ok(())
     }
 
@@ -169,6 +173,7 @@ impl Slot {
     /// What is kept is not for new calls any more.
     fn retire(&mut self) {
         if let Some(layout) = self.current.take() {
+            layout.retired.store(true, Ordering::SeqCst);
             self.former.retain(|layout| layout.strong_count() > 0);
             self.former.push(Arc::downgrade(&layout));
         }
@@ -189,6 +194,23 @@ impl LayoutReader {
     /// The same file, whose volume is read through `bytes`.
     pub(crate) fn over(self, bytes: Arc<dyn ReadAt>) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// The volume that the file is on.
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.0.volume
+    }
+
+    /// Whether it was replaced or revoked since.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.retired.load(Ordering::SeqCst)
+    }
+
+    /// Where the byte at `offset` is on the volume, and how many are there in one piece; `None`: it has no place.
+    pub(crate) fn place(&self, offset: u64) -> Option<(u64, u64)> {
+        let run = self.0.runs.get(self.0.runs.partition_point(|run| run.logical + run.len <= offset))?;
+        let skip = offset.checked_sub(run.logical)?;
+        Some((run.physical + skip, run.len - skip))
     }
 
     /// The bytes that an endpoint means: no further than the file goes.

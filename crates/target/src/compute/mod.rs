@@ -11,7 +11,7 @@
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `cache` | blocks of volumes that one call read, kept for the next |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
-//! | `layouts` | files that hosts have on volumes which they mounted |
+//! | `layouts`, `layout_sink` | files that hosts have on volumes which they mounted |
 //! | `standard` | memory, range sets and Execute Program, as the specifications have them |
 //! | `clock` | ends what has waited long enough |
 //!
@@ -28,6 +28,7 @@ mod gate;
 mod host;
 mod input;
 mod job;
+mod layout_sink;
 mod layouts;
 mod logs;
 mod pool;

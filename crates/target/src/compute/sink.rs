@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
+use diskside_nvme::wire::function::Outcome;
 
 use super::blocking::{Hold, flush, read_held, write_blocks};
+use super::layout_sink::LayoutSink;
 use crate::export::{FileError, FileSink};
 use crate::guard::Mode;
 use crate::volume::Volume;
 
 /// Bytes that are collected before they are written.
-const WRITE_BYTES: usize = 1 << 20;
+pub(super) const WRITE_BYTES: usize = 1 << 20;
 /// Bytes written under one hold of their guard.
-const HOLD_BYTES: usize = 256 << 10;
+pub(super) const HOLD_BYTES: usize = 256 << 10;
 
 /// The sinks of a call, which its output fills in order.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(crate) struct Sinks {
 pub(crate) enum Sink {
     Volume(VolumeSink),
     File(Box<FileOut>),
+    Layout(Box<LayoutSink>),
 }
 
 /// What was written in the end.
@@ -52,6 +55,9 @@ pub(crate) enum SinkError {
     /// A file failed.
     #[error("{0}")]
     File(FileError),
+    /// Nothing may be written any more.
+    #[error("{why}: {written} bytes are written")]
+    Stopped { outcome: Outcome, why: &'static str, written: u64 },
 }
 
 /// A range of a volume that is being written.
@@ -150,12 +156,14 @@ impl Sink {
         match self {
             Sink::Volume(sink) => sink.end - sink.at - sink.pending.len() as u64,
             Sink::File(out) => out.len - out.taken,
+            Sink::Layout(sink) => sink.room(),
         }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
         match self {
             Sink::Volume(sink) => sink.put(bytes),
+            Sink::Layout(sink) => sink.put(bytes),
             Sink::File(out) => {
                 out.taken += bytes.len() as u64;
                 let Some(sink) = &mut out.sink else { return Ok(()) };
@@ -172,6 +180,7 @@ impl Sink {
                 sink.write_pending(true)?;
                 sink.make_durable()
             }
+            Sink::Layout(sink) => sink.finish(),
             Sink::File(out) => {
                 let Some(sink) = out.sink.take() else { return Ok(()) };
                 out.result.written = sink.written_bytes();
@@ -189,6 +198,7 @@ impl Sink {
                 // A flush that fails is told by the durable bytes, and the call has an error already.
                 let _ = sink.make_durable();
             }
+            Sink::Layout(sink) => sink.abort(),
             Sink::File(out) => {
                 if let Some(sink) = out.sink.take() {
                     out.result.written = sink.written_bytes();
@@ -202,6 +212,7 @@ impl Sink {
         match self {
             Sink::Volume(sink) => Written { written: sink.at - sink.start, durable: sink.durable_to - sink.start },
             Sink::File(out) => out.result,
+            Sink::Layout(sink) => sink.written(),
         }
     }
 }

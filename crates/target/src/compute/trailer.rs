@@ -63,6 +63,7 @@ pub(crate) fn of_sink(error: &SinkError) -> Trailer {
         SinkError::Full(_) => trailer.outcome = Outcome::OutputFull,
         SinkError::Volume { errno, .. } => trailer.returned = -i64::from(errno.raw_os_error()),
         SinkError::File(error) => return of_file(error),
+        SinkError::Stopped { outcome, .. } => trailer.outcome = *outcome,
     }
     trailer
 }

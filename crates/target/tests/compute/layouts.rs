@@ -156,3 +156,107 @@ fn what_cannot_be_kept_says_why() {
     assert!(answer.status.is(Status::INVALID_FIELD));
     assert_eq!(client.errors()[0].message, "byte 0 of the data: the version is not 1");
 }
+
+/// A call whose output goes into a file by its layout; its input is the host's stream.
+fn into(client: &mut Client, generation: u64, offset: u64, len: u64) -> FunctionRequest {
+    let sink = Endpoint { generation, durable: true, ..Endpoint::new(EndpointKind::Layout(ID), offset, len) };
+    let sources = vec![Endpoint::whole(EndpointKind::HostStream)];
+    FunctionRequest { kind: FunctionKind::Write, sources, sinks: vec![sink], ..client.over("bitmap", &[], 0) }
+}
+
+/// What `bitmap` makes these bytes of.
+fn single(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| [1, *byte]).collect()
+}
+
+/// Begins a call and gives it input; says its tag.
+fn begin(client: &mut Client, request: &FunctionRequest, input: &[u8], last: bool) -> u64 {
+    let (tag, bytes) = (client.tag(), request.encode());
+    let first = Sqe::function_send(COMPUTE, FunctionKind::Write, tag, 0, bytes.len() as u32).with_first();
+    client.queue.command(first, Some(&bytes), 0).ok();
+    let rest = Sqe::function_send(COMPUTE, FunctionKind::Write, tag, bytes.len() as u64, input.len() as u32);
+    let answer = client.queue.command(if last { rest.with_last() } else { rest }, Some(input), 0);
+    assert!(answer.status.is_success(), "{:?}", client.errors());
+    tag
+}
+
+#[test]
+fn output_goes_where_a_layout_says_and_nowhere_else() {
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    let mut device = pattern(1 << 20, 5);
+    client.fill(&device);
+    // Backwards, off the volume's blocks, and the last byte of the file in the middle of one.
+    let places = [run(0, 500_001, 9_000), run(9_000, 70_007, 20_000), run(40_000, 4096, 1_001)];
+    send(&mut client, &layout(1, 41_001, places.to_vec()), 0).ok();
+    let mut written = |client: &mut Client, offset: u64, len: u64, output: &[u8]| {
+        let request = into(client, 1, offset, len);
+        let tag = begin(client, &request, &single(output), true);
+        let (result, trailer) = client.finish(tag);
+        assert_eq!((result.len(), trailer.outcome), (0, Outcome::Ok), "{}", trailer.message);
+        assert_eq!((trailer.media_written, trailer.durable), (output.len() as u64, output.len() as u64));
+        for (at, byte) in (offset..).zip(output) {
+            let place = places.iter().find(|run| (run.logical..run.logical + run.len).contains(&at)).expect("a place");
+            device[(place.physical + at - place.logical) as usize] = *byte;
+        }
+        let now = everything(client, 1 << 20);
+        assert!(now == device, "{offset}: a byte went elsewhere");
+    };
+    written(&mut client, 0, u64::MAX, &pattern(29_000, 6));
+    written(&mut client, 8_990, 20, &pattern(20, 7));
+    written(&mut client, 40_990, u64::MAX, &pattern(11, 8));
+
+    // More than fits, and where the file has no place.
+    for (offset, len, output, outcome) in [
+        (40_990, u64::MAX, 12, Outcome::OutputFull),
+        (0, 10, 11, Outcome::OutputFull),
+        (29_000, 100, 1, Outcome::Errno),
+        (50_000, 100, 1, Outcome::OutputFull),
+    ] {
+        let request = into(&mut client, 1, offset, len);
+        let tag = begin(&mut client, &request, &single(&pattern(output, 9)), true);
+        let trailer = client.finish(tag).1;
+        assert_eq!(trailer.outcome, outcome, "{offset}: {}", trailer.message);
+    }
+    let request = into(&mut client, 4, 0, 10);
+    assert_eq!(client.run(&request).1.outcome, Outcome::Stale, "another generation");
+}
+
+/// The fences: when a Revoke or a waiting Cancel has completed, nothing more is written, whatever input still comes.
+#[test]
+fn nothing_is_written_behind_a_fence() {
+    let running = target(16);
+    let mut client = Client::connect(&running);
+    client.fill(&[0x55; 8 << 20]);
+    let end = 8 << 20;
+    for (generation, by_revoke) in [(1, true), (2, false)] {
+        send(&mut client, &layout(generation, end, vec![run(0, 0, end)]), 0).ok();
+        let request = FunctionRequest { chunk_len: 65_536, ..into(&mut client, generation, 0, end) };
+        // Enough that some of it is written while the call waits for more.
+        let input = [60, 0x77].repeat(40_000);
+        let tag = begin(&mut client, &request, &input[..65_536], false);
+        if by_revoke {
+            let rest =
+                Sqe::function_send(COMPUTE, FunctionKind::Write, tag, u64::from(request_len(&request)) + 65_536, 8);
+            // It is under way, and a fence does not wait for a call that waits for its host.
+            assert_eq!(revoke(&mut client, generation, 50), 1, "a call uses it");
+            client.queue.command(rest.with_last(), Some(&input[..8]), 0);
+            assert_eq!(revoke(&mut client, generation, 10_000), 0);
+        } else {
+            client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0).ok();
+        }
+        let after = everything(&mut client, 8 << 20);
+        let trailer = client.finish(tag).1;
+        assert_eq!(trailer.outcome, if by_revoke { Outcome::Stale } else { Outcome::Cancelled }, "{}", trailer.message);
+        assert!(everything(&mut client, 8 << 20) == after, "written behind the fence");
+    }
+}
+
+/// What the start of the volume holds.
+fn everything(client: &mut Client, len: usize) -> Vec<u8> {
+    (0..len / (512 << 10)).flat_map(|part| client.queue.read(VOLUME, part as u64 * 128, 128).ok()).collect()
+}
+
+fn request_len(request: &FunctionRequest) -> u32 {
+    request.encode().len() as u32
+}
