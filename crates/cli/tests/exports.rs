@@ -51,7 +51,13 @@ impl Drop for Server {
 
 /// Exit code, standard output, standard error.
 fn diskside(args: &[&str]) -> (i32, Vec<u8>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_diskside")).args(args).output().expect("diskside runs");
+    // Nothing can be kept there, so no command knows what another one learnt.
+    diskside_with_state("/dev/null/none", args)
+}
+
+fn diskside_with_state(state: &str, args: &[&str]) -> (i32, Vec<u8>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+    let output = command.args(args).env("XDG_STATE_HOME", state).output().expect("diskside runs");
     (
         output.status.code().expect("ended by itself"),
         output.stdout,
@@ -142,6 +148,109 @@ fn explain_says_where_it_ran_and_why_and_what_moved() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("n.u64: device: one side is not measured yet, and the data is here"), "{said}");
     assert!(said.contains("7.6 MiB of data:"), "{said}");
+}
+
+/// A command is a process, and `auto` measures: without a memory each would begin by measuring.
+#[test]
+fn what_a_command_learnt_the_next_one_uses() {
+    let server = Server::start("");
+    server.file("n.u64", &numbers(1_000_000));
+    server.file("other.u64", &numbers(900_000));
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let state = home.path().join("state").display().to_string();
+    let explain = |state: &str, name: &str, more: &[&str]| {
+        let url = server.at(name);
+        let args = [&["run", "stats64", &url, "--explain"], more].concat();
+        let (code, _, said) = diskside_with_state(state, &args);
+        assert_eq!(code, 0, "{said}");
+        said
+    };
+    let (unmeasured, recalled) = ("one side is not measured yet", "; as earlier runs measured it)");
+    assert!(explain(&state, "n.u64", &["--stateless"]).contains(unmeasured));
+    assert!(!Path::new(&state).exists(), "nothing is kept");
+    assert!(explain(&state, "n.u64", &[]).contains(unmeasured));
+    for name in ["n.u64", "other.u64"] {
+        let said = explain(&state, name, &[]);
+        assert!(said.contains(recalled) && !said.contains(unmeasured), "{said}");
+    }
+    assert!(explain(&state, "n.u64", &["--stateless"]).contains(unmeasured));
+
+    let kept: Vec<_> = std::fs::read_dir(home.path().join("state/diskside/learnt")).expect("it is there").collect();
+    let [Ok(only)] = &kept[..] else { panic!("one server, one function: {kept:?}") };
+    assert!(only.metadata().expect("a file").len() < 4096);
+    std::fs::write(only.path(), b"garbage \xff").expect("written");
+    assert!(explain(&state, "n.u64", &[]).contains(unmeasured), "garbage is nothing learnt");
+    assert!(explain(&state, "n.u64", &[]).contains(recalled), "and is written over");
+    assert!(explain("/dev/null/none", "n.u64", &[]).contains("what was measured is not kept"), "which fails nothing");
+}
+
+#[test]
+fn a_file_of_this_machine_has_no_device() {
+    let server = Server::start("");
+    let local = server.file("n.u64", &numbers(1000)).display().to_string();
+    let remote = server.at("n.u64");
+    for files in [vec![&local], vec![&local, &local], vec![&remote, &local]] {
+        let files: Vec<&str> = files.into_iter().map(String::as_str).collect();
+        let (code, _, said) = diskside(&[&["run", "stats64", "--where", "device"], &files[..]].concat());
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(&format!("{local}: it is on this machine, and no target serves it")), "{said}");
+        assert!(said.contains("choose auto or host, or serve its directory"), "{said}");
+        good(&[&["run", "stats64", "--where", "host"], &files[..]].concat());
+    }
+}
+
+/// A result that stays at the server does not travel to the host and back.
+#[test]
+fn output_at_the_server_is_made_there() {
+    let (server, other) = (Server::start(""), Server::start(""));
+    let runs: Vec<u8> = (0..60_000_u32).flat_map(|n| [(n % 60) as u8, n as u8]).collect();
+    let local = server.file("runs", &runs).display().to_string();
+    let text = lines(50_000, 5);
+    server.file("log", text.as_bytes());
+    let here = server.dir.path().join("here").display().to_string();
+    good(&["run", "bitmap", &local, "--out", &here]);
+    let wanted = std::fs::read(&here).expect("written");
+    let moved = |stats: &serde_json::Value| {
+        let bytes = |name: &str| stats["stats"][name].as_u64().expect("a number");
+        (bytes("sent_bytes"), bytes("received_bytes"))
+    };
+    let made = |server: &Server, args: &[&str]| {
+        let stats = json(&[args, &["--out", &server.at("made")]].concat());
+        let path = server.dir.path().join("made");
+        let bytes = std::fs::read(&path).expect("made");
+        std::fs::remove_file(path).expect("removed");
+        assert!(!server.dir.path().join("made.partial").exists());
+        (bytes, moved(&stats), stats)
+    };
+    for place in ["auto", "device"] {
+        let (bytes, (sent, received), stats) = made(&server, &["run", "bitmap", &server.at("runs"), "--where", place]);
+        assert!(bytes == wanted, "--where {place}");
+        assert!(sent + received < 4096, "{sent} sent, {received} received");
+        assert_eq!(stats["decisions"][0]["reason"], "in_place");
+    }
+    let (bytes, (_, received), _) = made(&server, &["run", "bitmap", &server.at("runs"), "--where", "host"]);
+    assert!(bytes == wanted && received >= runs.len() as u64);
+    // From this machine the input travels, the output does not.
+    let (bytes, (sent, received), _) = made(&server, &["run", "bitmap", &local]);
+    assert!(bytes == wanted && sent < runs.len() as u64 + 4096 && received < 4096, "{sent} sent, {received} received");
+    // From one server to another it passes through here.
+    let (bytes, _, _) = made(&other, &["run", "bitmap", &server.at("runs")]);
+    assert!(bytes == wanted);
+    // Any function will do, also one whose results fold, and several files.
+    let (bytes, moved, _) =
+        made(&server, &["run", "grep", &server.at("log"), &server.at("log"), "--arg", "pattern=ERROR"]);
+    let found: String = text.lines().filter(|l| l.contains("ERROR")).map(|l| format!("{l}\n")).collect();
+    assert!(bytes == found.repeat(2).as_bytes() && moved.0 + moved.1 < 4096, "{moved:?}");
+    let (bytes, _, _) = made(&server, &["run", "stats64", &server.at("runs")]);
+    let here = json(&["run", "stats64", &local]);
+    assert_eq!(u64::from_le_bytes(bytes[..8].try_into().expect("a count")), here["rows"][0]["count"]);
+    // What fails leaves nothing.
+    let odd = server.file("odd", b"x").display().to_string();
+    for file in [&server.at("odd"), &odd] {
+        let (code, _, said) = diskside(&["run", "bitmap", file, "--out", &server.at("made")]);
+        assert!(code == 1 && said.contains("bitmap"), "{code}: {said}");
+        assert!(!server.dir.path().join("made").exists() && !server.dir.path().join("made.partial").exists());
+    }
 }
 
 #[test]

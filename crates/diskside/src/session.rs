@@ -22,6 +22,7 @@ mod cache;
 mod error;
 mod file;
 mod function;
+mod learnt;
 mod link;
 mod pending;
 mod place;
@@ -29,7 +30,7 @@ mod run;
 mod segments;
 mod writer;
 
-pub use diskside_dispatch::{Counts, Decision, Plan, Policy, Reason, Side};
+pub use diskside_dispatch::{Counts, Decision, Observation, Plan, Policy, Reason, Side};
 pub use error::SessionError;
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
@@ -45,8 +46,10 @@ use diskside_engine::Engine;
 use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
+use learnt::LearntFiles;
 use link::Link;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// How a [`Session`] works.
@@ -58,11 +61,19 @@ pub struct SessionOptions {
     pub cache_len_bytes: u64,
     /// How [`Where::Auto`] chooses a side.
     pub policy: Policy,
+    /// Where what was learnt of functions at targets is kept for the next session
+    /// ([`Session::save_learnt`]); `None`: nowhere.
+    pub learnt_directory: Option<PathBuf>,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { connect: ConnectOptions::default(), cache_len_bytes: 256 << 20, policy: Policy::default() }
+        Self {
+            connect: ConnectOptions::default(),
+            cache_len_bytes: 256 << 20,
+            policy: Policy::default(),
+            learnt_directory: None,
+        }
     }
 }
 
@@ -80,6 +91,7 @@ struct Inner {
     links: Mutex<HashMap<String, Arc<Link>>>,
     dispatcher: Mutex<Dispatcher>,
     instances: OnceLock<Instances>,
+    learnt: Option<LearntFiles>,
 }
 
 impl Session {
@@ -92,6 +104,7 @@ impl Session {
             links: Mutex::default(),
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
+            learnt: options.learnt_directory.clone().map(LearntFiles::new),
             options,
         };
         Self { inner: Arc::new(inner) }
@@ -159,6 +172,20 @@ impl Session {
         self.inner.cache.len_bytes()
     }
 
+    /// Writes what was learnt of functions at targets for the next session that has the same
+    /// [`learnt_directory`](SessionOptions::learnt_directory). Without one it does nothing.
+    pub fn save_learnt(&self) -> std::io::Result<()> {
+        match &self.inner.learnt {
+            Some(files) => files.save(|pair| self.lock_dispatcher().learnt(pair)),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets all bytes of files of exports that are kept.
+    pub fn drop_cache(&self) {
+        self.inner.cache.clear();
+    }
+
     /// The functions of the target that a URL names.
     pub fn compute(&self, url: &Url) -> Result<Compute, SessionError> {
         self.link(url)?.compute().cloned()
@@ -185,6 +212,10 @@ impl Session {
                 Ok(self.inner.instances.get_or_init(|| started))
             }
         }
+    }
+
+    fn learnt(&self) -> Option<&LearntFiles> {
+        self.inner.learnt.as_ref()
     }
 
     fn cache(&self) -> &Arc<BlockCache> {

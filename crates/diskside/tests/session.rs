@@ -174,6 +174,39 @@ fn the_output_of_a_write_is_the_same_from_either_side() {
     assert!(written[0] == written[1] && written[0] == written[2]);
 }
 
+/// The input of a write is longer than any buffer of the way: it travels in parts.
+#[test]
+fn a_write_may_be_longer_than_any_buffer() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    let bitmap = session.function("bitmap").unwrap();
+    let runs: Vec<u8> = (0..5_000_000_u32).flat_map(|n| [(n % 5) as u8, (n >> 8) as u8]).collect();
+    let wanted: Vec<u8> = runs.chunks(2).flat_map(|run| std::iter::repeat_n(run[1], run[0].into())).collect();
+    let location: Location = served.url("long").parse().unwrap();
+    let file = session.open_as(&location, OpenMode::Create).unwrap();
+    for place in [Where::Device, Where::Auto] {
+        let ran = file.pwrite_fn(3, runs.clone(), &bitmap, &[], &at(place)).wait().unwrap();
+        assert_eq!((ran.input_bytes, ran.written_bytes), (runs.len() as u64, wanted.len() as u64));
+        assert!(std::fs::read(served.dir.path().join("long")).unwrap()[3..] == wanted, "{place:?}");
+    }
+}
+
+/// The first write of a pair must not go over the network whole, expanded, only to be measured.
+#[test]
+fn the_first_write_measures_the_host_without_writing_from_it() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    let bitmap = session.function("bitmap").unwrap();
+    let runs: Vec<u8> = (0..400_000_u32).flat_map(|n| [64, n as u8]).collect();
+    let location: Location = served.url("first").parse().unwrap();
+    let file = session.open_as(&location, OpenMode::Create).unwrap();
+    let ran = file.pwrite_fn(0, runs.clone(), &bitmap, &[], &RunOptions::default()).wait().unwrap();
+    assert_eq!((ran.decisions[0].1.plan, ran.decisions[0].1.reason), (Plan::Device, Reason::Unmeasured));
+    assert!(ran.sent_bytes < runs.len() as u64 + 1024, "{}", ran.sent_bytes);
+    let second = file.pwrite_fn(0, runs.clone(), &bitmap, &[], &RunOptions::default()).wait().unwrap();
+    assert!(second.decisions[0].1.estimate.is_some(), "{}", second.decisions[0].1);
+}
+
 #[test]
 fn volumes_are_sources_as_files_are() {
     let served = Served::new();

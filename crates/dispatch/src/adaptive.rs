@@ -4,8 +4,10 @@
 //!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
 //!   the last one was.
 //! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side and
-//!   gives its share of the result. Requests too short to be divided run there beside the plan; writes
-//!   run there instead, since their bytes are written once.
+//!   gives its share of the result. Requests too short to be divided run there beside the plan. Bytes are
+//!   written once: to measure the host for a write, the function runs there over a part and its output is
+//!   dropped, since what the output would take is known from the device's link and medium; to measure
+//!   the device, a write runs there instead.
 //! * **Their cost.** Each request adds 0.4 % of its time to a credit; a probe takes all of the time that
 //!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
 //!   measurement of a side and for the one probe that confirms a surprise.
@@ -94,12 +96,13 @@ fn choose(last: Option<Plan>, estimate: &Estimate) -> (Plan, Reason) {
     }
 }
 
-/// The part of a request that measures a side. Writes go there whole: their bytes are written once.
+/// The part of a request that measures a side. What is written is written once.
 fn part(request: &Request, side: Side) -> Probe {
-    if request.direction == Direction::Write {
+    let write = request.direction == Direction::Write;
+    if write && side == Side::Device {
         return Probe { side, len_bytes: request.len_bytes, instead: true };
     }
     let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES);
-    let instead = request.divisible && len <= request.len_bytes / 2;
+    let instead = request.divisible && len <= request.len_bytes / 2 && !write;
     Probe { side, len_bytes: len.min(request.len_bytes), instead }
 }

@@ -56,7 +56,8 @@ pub struct Probe {
     /// Of how many bytes: of those that the host does not hold, as long as there are any.
     pub len_bytes: u64,
     /// Whether these bytes are left out of the plan, because the probe's result is used; else it runs
-    /// beside the plan and its result is dropped.
+    /// beside the plan and its result is dropped. Of a write nothing is written then, and what the function
+    /// took is told by [`rehearse`](crate::Dispatcher::rehearse).
     pub instead: bool,
 }
 
@@ -71,6 +72,8 @@ pub enum Reason {
     LinkLost,
     /// The device does not run this function.
     NoCompute,
+    /// Both the input and the output are at the device.
+    InPlace,
     /// One side was never measured: it is tried by a part.
     Unmeasured,
     /// The first requests of a period run on both sides.
@@ -85,11 +88,12 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order in which they are counted.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Told,
         Self::Effects,
         Self::LinkLost,
         Self::NoCompute,
+        Self::InPlace,
         Self::Unmeasured,
         Self::Profiling,
         Self::Faster,
@@ -105,6 +109,7 @@ impl Reason {
             Self::Effects => "effects",
             Self::LinkLost => "link_lost",
             Self::NoCompute => "no_compute",
+            Self::InPlace => "in_place",
             Self::Unmeasured => "unmeasured",
             Self::Profiling => "profiling",
             Self::Faster => "faster",
@@ -121,6 +126,7 @@ impl fmt::Display for Reason {
             Self::Effects => "the program has effects, so it runs once, at the data",
             Self::LinkLost => "the device cannot be reached, and the host holds all of the data",
             Self::NoCompute => "the device does not run this function",
+            Self::InPlace => "the input is there, and the output stays there",
             Self::Unmeasured => "one side is not measured yet, and the data is here",
             Self::Profiling => "the first requests of a period are measured on both sides",
             Self::Faster => "it is faster there",
@@ -141,11 +147,19 @@ pub struct Decision {
     pub reason: Reason,
     /// How long it would take on each side, once both are measured.
     pub estimate: Option<Estimate>,
+    /// Whether a side was not measured since it was [recalled](crate::Dispatcher::recall).
+    pub recalled: bool,
 }
 
 impl Decision {
+    /// One that needed no measurement.
+    #[must_use]
+    pub fn made(plan: Plan, reason: Reason) -> Self {
+        Self::new(plan, reason)
+    }
+
     pub(crate) fn new(plan: Plan, reason: Reason) -> Self {
-        Self { plan, probe: None, reason, estimate: None }
+        Self { plan, probe: None, reason, estimate: None, recalled: false }
     }
 }
 
@@ -158,7 +172,7 @@ impl fmt::Display for Decision {
             if let Some(split) = e.split_s {
                 write!(f, ", split {}", ms(split))?;
             }
-            f.write_str(")")?;
+            f.write_str(if self.recalled { "; as earlier runs measured it)" } else { ")" })?;
         }
         if let Some(probe) = &self.probe {
             let how = if probe.instead { "" } else { " besides" };

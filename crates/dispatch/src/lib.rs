@@ -33,14 +33,17 @@
 
 pub mod adaptive;
 mod decision;
+mod learnt;
 pub mod model;
 mod pair;
 mod periodic;
+pub mod trace;
 mod window;
 
 use std::collections::HashMap;
 
 pub use decision::{Counts, Decision, Plan, Probe, Reason};
+pub use learnt::{KEPT, Learnt, TEXT_LEN_MAX_BYTES};
 pub use model::{Costs, Direction, Estimate, Side, Variables, Work};
 use pair::Pair;
 pub use pair::{Observation, PairView};
@@ -172,6 +175,7 @@ impl Dispatcher {
             Policy::Adaptive => adaptive::decide(pair, request, estimate),
         });
         decision.estimate = estimate;
+        decision.recalled = estimate.is_some() && pair.is_recalled();
         pair.note(&decision);
         self.counts.add(&decision);
         decision
@@ -187,6 +191,11 @@ impl Dispatcher {
         }
     }
 
+    /// Takes note of what a function took over so many bytes whose output was dropped: the probe of a write.
+    pub fn rehearse(&mut self, id: PairId, side: Side, len_bytes: u64, run_s: f64) {
+        self.pair(id).rehearse(side, len_bytes, run_s);
+    }
+
     /// Decisions so far, by reason.
     #[must_use]
     pub fn counts(&self) -> &Counts {
@@ -197,6 +206,17 @@ impl Dispatcher {
     #[must_use]
     pub fn view(&self, id: PairId) -> Option<PairView> {
         self.pairs.get(&id).map(Pair::view)
+    }
+
+    /// What is known of a pair, to keep; `None` if nothing is.
+    #[must_use]
+    pub fn learnt(&self, id: PairId) -> Option<Learnt> {
+        self.pairs.get(&id).map(Pair::learnt).filter(|learnt| !learnt.observations.is_empty())
+    }
+
+    /// Begins a pair with what was learnt of it, or of one like it, unless it was measured already.
+    pub fn recall(&mut self, id: PairId, learnt: &Learnt) {
+        self.pair(id).recall(learnt);
     }
 
     /// Forgets a pair, for instance when its file was replaced.

@@ -26,6 +26,9 @@ pub enum Side {
 }
 
 impl Side {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Host, Self::Device];
+
     /// The other one.
     #[must_use]
     pub fn other(self) -> Self {

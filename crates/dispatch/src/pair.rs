@@ -2,8 +2,10 @@
 
 use crate::Request;
 use crate::decision::{Decision, Plan, Reason};
+use crate::learnt::{KEPT, Learnt};
 use crate::model::{Costs, Direction, Estimate, Side};
 use crate::window::Window;
+use std::collections::VecDeque;
 
 /// What a request, or a part of one, took on a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +67,16 @@ pub(crate) struct Pair {
     pub(crate) probing: Probing,
     sides: [Measured; 2],
     alpha: Window,
+    recall: Recall,
+}
+
+/// What outlives the pair, and what was there before it.
+#[derive(Debug, Default)]
+struct Recall {
+    /// The last measurements of each side, the oldest first.
+    recent: [VecDeque<Observation>; 2],
+    /// Sides that are known from before, and were not measured since.
+    recalled: [bool; 2],
 }
 
 /// What the adaptive policy remembers of its probes.
@@ -105,6 +117,30 @@ impl Pair {
     pub(crate) fn restart(&mut self) {
         self.sides = Default::default();
         self.alpha.restart();
+        self.recall = Recall::default();
+    }
+
+    pub(crate) fn is_recalled(&self) -> bool {
+        self.recall.recalled.contains(&true)
+    }
+
+    pub(crate) fn learnt(&self) -> Learnt {
+        let Probing { credit_s, since, interval, .. } = self.probing;
+        Learnt { observations: self.recall.recent.iter().flatten().copied().collect(), credit_s, since, interval }
+    }
+
+    pub(crate) fn recall(&mut self, learnt: &Learnt) {
+        if Side::ALL.iter().any(|side| self.measured(*side) > 0) {
+            return;
+        }
+        for observation in &learnt.observations {
+            self.observe(observation);
+            self.recall.recalled[observation.side as usize] = true;
+        }
+        let interval = learnt.interval.clamp(1, crate::adaptive::INTERVAL_MAX);
+        // What was kept may come from anywhere: no number of it stops probes for good.
+        let since = learnt.since.min(crate::adaptive::INTERVAL_MAX);
+        self.probing = Probing { credit_s: learnt.credit_s.max(0.0), since, interval, confirm: false };
     }
 
     /// One side's terms; `None` while a term that matters was never measured.
@@ -132,8 +168,12 @@ impl Pair {
             Direction::Read => (len - cached, len),
             Direction::Write => (0.0, len),
         };
-        let host = self.costs(Side::Host, host_moves > 0.0)?;
+        let mut host = self.costs(Side::Host, host_moves > 0.0)?;
         let device = self.costs(Side::Device, device_moves > 0.0)?;
+        if request.direction == Direction::Write && self.sides[Side::Host as usize].output.count() == 0 {
+            // What the host puts out takes the link that the device's input took, and the device's medium.
+            host.output_s_per_byte = device.input_s_per_byte + device.output_s_per_byte;
+        }
         let [host_waiting_s, device_waiting_s] = waiting_s;
         let host_trip_s = if host_moves > 0.0 || request.direction == Direction::Write { round_trip_s } else { 0.0 };
         let host_s = host.time_s(len, host_moves, alpha * len) + host_trip_s + host_waiting_s;
@@ -172,7 +212,14 @@ impl Pair {
         if side.surprises >= if is_probe { CHANGED_BY_PROBES } else { CHANGED } {
             *side = Measured::default();
             self.alpha.restart();
+            self.recall.recent[o.side as usize].clear();
         }
+        let recent = &mut self.recall.recent[o.side as usize];
+        if recent.len() == KEPT {
+            recent.pop_front();
+        }
+        recent.push_back(*o);
+        self.recall.recalled[o.side as usize] = false;
         let side = &mut self.sides[o.side as usize];
         if is_probe {
             self.probing.confirm = side.surprises > 0;
@@ -193,6 +240,13 @@ impl Pair {
             side.overlap.push(((sum_s - busy_s) / (sum_s - longest_s)).clamp(0.0, 1.0));
         }
         self.alpha.push(o.output_bytes as f64 / o.len_bytes as f64);
+    }
+
+    /// Only what the function itself took was measured.
+    pub(crate) fn rehearse(&mut self, side: Side, len_bytes: u64, run_s: f64) {
+        if len_bytes > 0 {
+            self.sides[side as usize].run.push(run_s.max(0.0) / len_bytes as f64);
+        }
     }
 
     pub(crate) fn view(&self) -> PairView {

@@ -3,8 +3,8 @@
 mod world;
 
 use diskside_dispatch::{
-    Conditions, Direction, Dispatcher, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason, Request, Side,
-    Variables, Work,
+    Conditions, Direction, Dispatcher, Learnt, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason, Request,
+    Side, Variables, Work,
 };
 use proptest::prelude::*;
 use world::{MIB, PAIR, Tally, World, variables};
@@ -150,4 +150,53 @@ fn pairs_are_bounded_and_the_one_least_used_is_forgotten() {
     assert!(dispatcher.view(PAIR).is_some() && dispatcher.view(PairId { file: 100, function: 0 }).is_none());
     dispatcher.forget(PAIR);
     assert!(dispatcher.view(PAIR).is_none());
+}
+
+/// Commands that run one request and end choose as one long process does, once they keep what they learnt.
+#[test]
+fn processes_of_one_request_choose_as_one_long_process_does() {
+    for ratio in [0.05, 0.5, 2.0, 20.0] {
+        let mut world = World::new(variables(ratio), 0.05);
+        let (mut kept, mut tally, mut wrong) = (None::<Learnt>, Tally::default(), 0);
+        let request = Request::read(64 * MIB);
+        let better = Plan::from(world.truth.estimate(&world::work(&request)).faster());
+        for run in 0..300 {
+            let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+            if let Some(kept) = &kept {
+                dispatcher.recall(PAIR, kept);
+            }
+            let decision = world.step(&mut dispatcher, PAIR, &request, &mut tally);
+            assert_eq!(decision.recalled, run > 0, "{decision}");
+            wrong += u64::from(run > 0 && decision.plan != better);
+            let text = dispatcher.learnt(PAIR).expect("it was measured").to_text();
+            kept = Some(Learnt::from_text(&text).expect("our own text"));
+        }
+        assert_eq!(wrong, 0, "device over host {ratio}");
+        assert!(tally.probing_s < 0.006 * tally.taken_s, "{ratio}: {:.4}", tally.probing_s / tally.taken_s);
+        // Probes go on: the other side is measured again and again.
+        world.truth = variables(1.0 / ratio);
+        let turned = Plan::from(world.truth.estimate(&world::work(&request)).faster());
+        let found = (0..400).position(|_| {
+            let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+            dispatcher.recall(PAIR, kept.as_ref().expect("kept"));
+            let decision = world.step(&mut dispatcher, PAIR, &request, &mut tally);
+            kept = dispatcher.learnt(PAIR);
+            decision.plan == turned
+        });
+        assert!(found.is_some_and(|runs| runs <= 4 + 2 * 64), "{ratio}: {found:?}");
+    }
+}
+
+#[test]
+fn what_was_measured_here_is_not_replaced_by_what_was_recalled() {
+    let mut world = World::new(variables(5.0), 0.0);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let request = Request::read(64 * MIB);
+    world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+    let before = dispatcher.view(PAIR);
+    let mut other = Dispatcher::new(Policy::Adaptive);
+    World::new(variables(0.1), 0.0).step(&mut other, PAIR, &request, &mut Tally::default());
+    dispatcher.recall(PAIR, &other.learnt(PAIR).expect("it was measured"));
+    assert_eq!(dispatcher.view(PAIR), before);
+    assert!(!dispatcher.decide(PAIR, &request, &Conditions::default()).recalled);
 }

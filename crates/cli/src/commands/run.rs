@@ -8,11 +8,11 @@ use crate::output::parse_bytes;
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use diskside::sandbox::activation::Tier;
-use diskside::session::{File, FileWriter, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
+use diskside::session::{File, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
 use diskside::{Location, TierChoice};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +34,16 @@ pub(crate) struct Run {
     /// An argument of the function
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     args: Vec<String>,
-    /// Where it runs over what is not here: with the data, with you, or where it is faster
+    /// Where it runs over what is at a target: with the data, with you, or where it is faster. Over files of
+    /// this machine it runs here; `device` is refused
     #[arg(long = "where", value_enum, default_value_t = Side::Auto)]
     place: Side,
     /// Say where it ran and why
     #[arg(long)]
     explain: bool,
+    /// Neither use nor keep what runs measure (in $XDG_STATE_HOME/diskside, for --where auto)
+    #[arg(long)]
+    stateless: bool,
     /// Bytes of a chunk
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
     chunk: u64,
@@ -88,7 +92,9 @@ enum Side {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let session = Session::new(SessionOptions { connect: self.connect.options()?, ..SessionOptions::default() });
+        let connect = self.connect.options()?;
+        let learnt_directory = if self.stateless { None } else { state_directory() };
+        let session = Session::new(SessionOptions { connect, learnt_directory, ..SessionOptions::default() });
         let function = session.function(&self.function)?;
         let args = self.encode_args(&function)?;
         let files = self.files.iter().map(|file| session.open(file)).collect::<Result<Vec<_>, _>>();
@@ -113,6 +119,11 @@ impl Run {
         let result = self.run(&session, &files, &function, &args, &options);
         progress.finish();
         let ran = result?;
+        if let Err(error) = session.save_learnt()
+            && self.explain
+        {
+            eprintln!("diskside: what was measured is not kept: {error}");
+        }
         report::print(&self, &function, &ran, &session.engine().code().stats())?;
         Ok(())
     }
@@ -132,12 +143,7 @@ impl Run {
             Location::Local(path) => {
                 to_file(&path, |file| session.run(files, function, args, options, Some(file)).map_err(session_failure))
             }
-            Location::Export(url) => {
-                let mut writer = FileWriter::create(session, &url).map_err(session_failure)?;
-                let ran = session.run(files, function, args, options, Some(&mut writer)).map_err(session_failure)?;
-                writer.publish().map_err(session_failure)?;
-                Ok(ran)
-            }
+            Location::Export(url) => session.run_into(files, function, args, options, &url).map_err(session_failure),
             Location::Volume(_) => Err(Failure::Usage(format!("--out {out}: a result is a file, not a volume"))),
         }
     }
@@ -158,6 +164,13 @@ impl Run {
             None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
         }
     }
+}
+
+/// Where the XDG base directory specification has a program's state.
+fn state_directory() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("diskside/learnt"))
 }
 
 /// A result appears whole or not at all.

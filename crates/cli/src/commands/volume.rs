@@ -60,7 +60,9 @@ pub(super) fn session_failure(e: SessionError) -> Failure {
     let text = e.to_string();
     match e {
         SessionError::Call(call) => call.into(),
-        SessionError::Location(_) | SessionError::OutOfRange { .. } => Failure::Usage(text),
+        SessionError::Location(_) | SessionError::OutOfRange { .. } | SessionError::NoDevice { .. } => {
+            Failure::Usage(text)
+        }
         SessionError::Target { source, .. } => match host_failure(source) {
             Failure::Usage(_) => Failure::Usage(text),
             _ => Failure::Environment(text),

@@ -57,6 +57,13 @@ impl BlockCache {
         self.blocks.as_ref().map_or(0, Cache::weight)
     }
 
+    /// Keeps nothing of what was kept.
+    pub(super) fn clear(&self) {
+        if let Some(blocks) = &self.blocks {
+            blocks.clear();
+        }
+    }
+
     /// The kept ranges of a version of a file within `range`, ascending and apart.
     pub(super) fn ranges(&self, file: u64, version: u64, range: &Range<u64>) -> Vec<Range<u64>> {
         let Some(blocks) = &self.blocks else { return Vec::new() };
@@ -256,6 +263,8 @@ mod tests {
         let cache = cache_of(&(0..1000).collect::<Vec<_>>());
         assert!(cache.len_bytes() <= 64 * BLOCK_LEN, "{}", cache.len_bytes());
         assert!(cache.len_bytes() >= 32 * BLOCK_LEN, "{}", cache.len_bytes());
+        cache.clear();
+        assert_eq!(cache.len_bytes(), 0);
         let none = BlockCache::new(0);
         none.insert(Key { file: 1, version: 1, block: 0 }, b"x");
         assert_eq!((none.len_bytes(), none.ranges(1, 1, &(0..10))), (0, vec![]));

@@ -57,6 +57,14 @@ pub enum SessionError {
         /// Why, and what can be done instead.
         why: &'static str,
     },
+    /// The function is to run at a device, and the file has none.
+    #[error("{name}: {why}")]
+    NoDevice {
+        /// Which one.
+        name: String,
+        /// Why, and what can be done instead.
+        why: &'static str,
+    },
     /// The range is not in the file.
     #[error("bytes {start}..{end} are not in {name}, which has {len}")]
     OutOfRange {
@@ -107,7 +115,7 @@ impl From<SessionError> for io::Error {
         let kind = match &error {
             SessionError::File { source, .. } | SessionError::Open { source, .. } => source.kind(),
             SessionError::Location(_) | SessionError::OutOfRange { .. } => io::ErrorKind::InvalidInput,
-            SessionError::Unsupported { .. } => io::ErrorKind::Unsupported,
+            SessionError::Unsupported { .. } | SessionError::NoDevice { .. } => io::ErrorKind::Unsupported,
             SessionError::Device { source, .. } => {
                 source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
             }

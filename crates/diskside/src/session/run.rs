@@ -3,13 +3,15 @@
 mod device;
 mod host;
 mod many;
+mod transform;
 
 use super::error::SessionError;
 use super::file::File;
 use super::function::SessionFunction;
+use super::learnt::Subject;
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
-use diskside_dispatch::{Conditions, Decision, Direction, Observation, Plan, Reason, Request, Side};
+use diskside_dispatch::{Conditions, Decision, Direction, Observation, PairId, Plan, Reason, Request, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{Call, CallError, CallLimits, TierChoice};
 use diskside_io::buffer::Buffer;
@@ -137,6 +139,8 @@ pub struct RanPart {
     pub run: Duration,
     /// In all.
     pub total: Duration,
+    /// What the dispatcher was told of it, if there was a choice.
+    pub observation: Observation,
 }
 
 /// A range of a file.
@@ -237,6 +241,7 @@ fn read_once(
     }
     let mut job = Job { file, now, function, args, options, program: None };
     if let Place::Local { .. } = file.inner.place {
+        not_at_device(file, options)?;
         let written = out.is_some();
         let done = host::run(&job, &range, out)?;
         return job.gather(vec![done], None, written);
@@ -272,6 +277,16 @@ fn read_once(
     }
 }
 
+/// A file of this machine has no device but this machine: whoever insists on one is told so.
+fn not_at_device(file: &File, options: &RunOptions) -> Result<(), SessionError> {
+    if options.place != Where::Device {
+        return Ok(());
+    }
+    let why = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or host, \
+               or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
+    Err(SessionError::NoDevice { name: file.inner.name.clone(), why })
+}
+
 /// Runs a function over bytes and writes its output to a file.
 pub(super) fn write(
     file: &File,
@@ -285,6 +300,7 @@ pub(super) fn write(
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
     let mut job = Job { file, now, function, args, options, program: None };
     let decision = if let Place::Local { .. } = file.inner.place {
+        not_at_device(file, options)?;
         None
     } else {
         let request = Request {
@@ -297,10 +313,15 @@ pub(super) fn write(
         };
         Some(job.decide(&request)?)
     };
-    // A probe of a write is the whole write, on the other side.
-    let side = decision.map_or(Side::Host, |decision| {
-        decision.probe.map(|probe| probe.side).or(decision.plan.side()).unwrap_or(Side::Device)
-    });
+    let probe = decision.and_then(|decision| decision.probe);
+    let side = match (decision, probe) {
+        (None, _) => Side::Host,
+        (_, Some(probe)) if probe.instead => probe.side,
+        (Some(decision), _) => decision.plan.side().unwrap_or(Side::Device),
+    };
+    if let Some(probe) = probe.filter(|probe| !probe.instead) {
+        job.rehearse(input, probe.len_bytes);
+    }
     let done = match side {
         Side::Host => job.write_from_host(offset, input)?,
         Side::Device => device::write(&job, offset, input)?,
@@ -347,7 +368,23 @@ impl Job<'_> {
             device_waiting: link.waiting(),
             host_waiting: 0.0,
         };
-        Ok(inner.session.lock_dispatcher().decide(self.file.pair(self.function), request, &conditions))
+        let pair = self.file.pair(self.function);
+        self.recall(pair, &link.name);
+        Ok(inner.session.lock_dispatcher().decide(pair, request, &conditions))
+    }
+
+    /// Begins a pair that is new to this session with what earlier ones learnt of the function at this target.
+    fn recall(&self, pair: PairId, target: &str) {
+        let session = &self.file.inner.session;
+        let Some(files) = session.learnt() else { return };
+        let function = self.function.name().to_owned();
+        let subject = Subject { target: target.to_owned(), program: self.function.hash(), function };
+        if session.lock_dispatcher().view(pair).is_none()
+            && let Some(learnt) = files.load(&subject)
+        {
+            session.lock_dispatcher().recall(pair, &learnt);
+        }
+        files.note(subject, pair);
     }
 
     fn observe(&self, done: &Done) {
@@ -411,6 +448,20 @@ impl Job<'_> {
             all.push(done);
         }
         Ok(all)
+    }
+
+    /// Measures what the function takes on the host, over the first bytes of a write; nothing is written.
+    fn rehearse(&self, input: &Buffer, len: u64) {
+        let split = self.options.split.unwrap_or(self.function.note().split);
+        let whole = 0..input.len() as u64;
+        let part = probe_range(&whole, &[], split, len);
+        let part = Buffer::copy_of(&input[..(part.end - part.start) as usize]);
+        // The request does not depend on it.
+        if let Ok(done) = host::run_over_bytes(self, &part) {
+            let (session, observation) = (&self.file.inner.session, &done.observation);
+            let pair = self.file.pair(self.function);
+            session.lock_dispatcher().rehearse(pair, Side::Host, observation.len_bytes, observation.run_s);
+        }
     }
 
     fn write_from_host(&self, offset: u64, input: &Buffer) -> Result<Done, SessionError> {

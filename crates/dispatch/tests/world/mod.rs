@@ -95,6 +95,12 @@ impl World {
         if let Some(probe) = decision.probe {
             let cached_in = probed.saturating_sub(len - cached);
             let run = self.noisy(probe.side, request.direction, probed, cached_in);
+            if request.direction == Direction::Write && !probe.instead {
+                tally.taken_s += run.run_s;
+                tally.probing_s += run.run_s;
+                dispatcher.rehearse(pair, probe.side, run.len_bytes, run.run_s);
+                return decision;
+            }
             tally.taken_s += run.total_s;
             tally.probing_s += run.total_s;
             dispatcher.observe(pair, &run);

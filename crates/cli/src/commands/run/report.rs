@@ -87,7 +87,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
         json!({
             "file": name, "plan": d.plan.name(), "reason": d.reason.name(), "text": d.to_string(),
             "host_s": d.estimate.map(|e| e.host_s), "device_s": d.estimate.map(|e| e.device_s),
-            "split_s": d.estimate.and_then(|e| e.split_s),
+            "split_s": d.estimate.and_then(|e| e.split_s), "recalled": d.recalled,
         })
     };
     let part = |p: &RanPart| {

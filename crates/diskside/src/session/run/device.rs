@@ -2,6 +2,7 @@
 
 use super::{Done, Job, RanPart};
 use crate::session::error::SessionError;
+use crate::session::file::File;
 use crate::session::link::Running;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::split::Split;
@@ -87,6 +88,21 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
     Ok(done)
 }
 
+/// From files at the target into another one there, which is the job's.
+pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionError> {
+    let whole = |file: &File| file.inner.place.endpoint(0, Endpoint::TO_END);
+    let link = job.file.inner.place.link().expect("a part at a device has a target");
+    let sink = whole(job.file).expect("a file at a target is an endpoint");
+    let mut request = request(job, FunctionKind::Write);
+    request.sources = files.iter().filter_map(whole).collect();
+    request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
+    let _running = link.begin();
+    let outcome = block_on(link.compute()?.call(&request)).map_err(|error| SessionError::device(job.name(), error))?;
+    let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
+    let range = 0..trailer.media_read;
+    Ok(done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes))
+}
+
 fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
     let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
     let mut request = request(job, FunctionKind::Read);
@@ -169,6 +185,7 @@ fn done(
         wait: us(times.read_us),
         run: us(times.run_us),
         total,
+        observation,
     };
     Done { result, part, observation, moved: wire_bytes, log: (trailer.log, 0) }
 }

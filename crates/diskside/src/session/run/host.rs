@@ -126,6 +126,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         wait: stats.wait,
         run: stats.run,
         total: stats.total,
+        observation,
     };
     Done { result: outcome.result, part, observation, moved: (0, fetched.wire_bytes), log: outcome.log }
 }

@@ -1,7 +1,7 @@
 //! Several files at once, on several targets.
 
 use super::host::run_over_files;
-use super::{Input, Job, Ran, RunOptions, read};
+use super::{Input, Job, Ran, RunOptions, not_at_device, read};
 use crate::session::Session;
 use crate::session::error::SessionError;
 use crate::session::file::File;
@@ -34,6 +34,7 @@ impl Session {
         let folds = options.fold && function.combine().is_some();
         if files.iter().all(|file| matches!(file.inner.place, Place::Local { .. })) {
             let Some(first) = files.first() else { return Ok(Ran::default()) };
+            not_at_device(first, options)?;
             let now = Now { len_bytes: 0, version: None, keep: false };
             let job = Job { file: first, now, function, args, options, program: None };
             let written = out.is_some();

@@ -1,0 +1,259 @@
+"""The stage: a link between two network namespaces, a target, loads, and caches that are cold when they should be."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+
+MIB = 1 << 20
+TARGET_ADDRESS, HOST_ADDRESS = "10.211.77.1", "10.211.77.2"
+NQN = "nqn.2026-11.io.diskside:bench"
+
+
+def write_text(path, size):
+    """Lines of text with a rare word, the same at each run."""
+    chance = random.Random(20261121)
+    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11))) for _ in range(4096)]
+    block = bytearray()
+    while len(block) < 4 * MIB:
+        line = chance.choices(words, k=12)
+        if chance.random() < 0.0005:
+            line[5] = b"DISKSIDE"
+        block += b" ".join(line) + b"\n"
+    with open(path, "wb") as file:
+        for _ in range(size // (4 * MIB)):
+            file.write(block[: 4 * MIB])
+        os.fsync(file.fileno())
+
+
+def write_runs(path, size):
+    """Input of `bitmap`: runs of 64, so that it expands 32-fold."""
+    chance = random.Random(7)
+    block = bytes(byte for value in chance.randbytes(MIB // 2) for byte in (64, value))
+    with open(path, "wb") as file:
+        for start in range(0, size, MIB):
+            file.write(block[: min(MIB, size - start)])
+
+
+def drop(path):
+    """Takes a file out of this machine's page cache: what is dirty is written first."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class Link:
+    """Two namespaces and a link between them. `none` is loopback, `unlimited` a veth pair as fast as it is."""
+
+    def __init__(self, rate, delay_ms=0):
+        self.rate, self.delay_ms = rate, delay_ms
+        self.name = rate if not delay_ms else f"{rate} +{2 * delay_ms:g} ms"
+        self.spaces = [f"ds-bench-{side}-{os.getpid()}" for side in ("target", "host")]
+        self.address = "127.0.0.1" if rate == "none" else TARGET_ADDRESS
+
+    def __enter__(self):
+        if self.rate == "none":
+            return self
+        if os.geteuid() != 0:
+            sys.exit("bench: a link of a known rate needs network namespaces, and these need root; or use --link none")
+        try:
+            for name in self.spaces:
+                ip("netns", "add", name)
+            ip("link", "add", "ds-t", "netns", self.spaces[0], "type", "veth", "peer", "name", "ds-h", "netns", self.spaces[1])
+            for name, device, address in zip(self.spaces, ("ds-t", "ds-h"), (TARGET_ADDRESS, HOST_ADDRESS)):
+                ip("-n", name, "address", "add", f"{address}/24", "dev", device)
+                ip("-n", name, "link", "set", device, "up")
+                ip("-n", name, "link", "set", "lo", "up")
+                self.shape(name, device)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def shape(self, name, device):
+        """Rate at the root; below it a delay each way, with room for what a fast link holds meanwhile."""
+        add = ["tc", "-n", name, "qdisc", "add", "dev", device]
+        at = ["root"]
+        if self.rate != "unlimited":
+            # A burst that a fast timer fills: a smaller one cannot reach 10 Gb/s.
+            shape = ["tbf", "rate", self.rate, "burst", "512k", "latency", "50ms"]
+            subprocess.run([*add, "root", "handle", "1:", *shape], check=True)
+            at = ["parent", "1:1"]
+        if self.delay_ms:
+            subprocess.run([*add, *at, "netem", "delay", f"{self.delay_ms}ms", "limit", "100000"], check=True)
+
+    def __exit__(self, *_):
+        if self.rate != "none":
+            for name in self.spaces:
+                subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+
+    def inside(self, side, command):
+        if self.rate == "none":
+            return command
+        return ["nsenter", f"--net=/run/netns/{self.spaces[side]}", "--", *command]
+
+    def wire_bytes(self):
+        """Bytes that crossed the host's end, both ways; of loopback nothing is known."""
+        if self.rate == "none":
+            return None
+        read = self.inside(1, ["cat", "/proc/self/net/dev"])
+        text = subprocess.run(read, check=True, capture_output=True, text=True).stdout
+        fields = re.search(r"ds-h:(.*)", text).group(1).split()
+        return int(fields[0]) + int(fields[8])
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+class Group:
+    """A control group below our own, or None where this machine gives none to us."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, controller, **settings):
+        path = cls.own(controller)
+        path = path and os.path.join(path, f"ds-bench-{controller}-{os.getpid()}")
+        try:
+            if path:
+                os.mkdir(path)
+                for name, value in settings.items():
+                    with open(os.path.join(path, f"{controller}.{name}"), "w", encoding="ascii") as file:
+                        file.write(str(value))
+        except OSError as error:
+            note(f"no control group: {error}\n")
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            path = None
+        try:
+            yield path
+        finally:
+            if path:
+                os.rmdir(path)
+
+    @staticmethod
+    def own(controller):
+        """Where our own group of this controller is, in a hierarchy of version 1."""
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            for line in file.read().splitlines():
+                _, controllers, path = line.split(":", 2)
+                if controller in controllers.split(","):
+                    found = os.path.join("/sys/fs/cgroup", controller, path.lstrip("/"))
+                    return found if os.access(found, os.W_OK) else None
+        return None
+
+
+def grouped(group, command):
+    """The command, run in a control group."""
+    if not group:
+        return command
+    return ["sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"', "sh", group, *command]
+
+
+class Server:
+    """A target that exports the directory, and has data.bin and volume.bin as volumes too."""
+
+    def __init__(self, link, release, directory, cpu=None):
+        self.link, self.release, self.directory, self.cpu = link, release, directory, cpu
+
+    def __enter__(self):
+        owner = os.stat(self.directory)
+        export = f"data={self.directory},uid={owner.st_uid},gid={owner.st_gid}"
+        command = [f"{self.release}/diskside", "serve", "--nqn", NQN, "--export", export]
+        for volume in ("data", "volume"):
+            command += ["--volume", f"{volume}={self.directory}/{volume}.bin,block=4096"]
+        command += ["--listen", f"{self.link.address}:0"]
+        with open("build/pushdown-target.log", "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                grouped(self.cpu, self.link.inside(0, command)), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        for line in self.process.stdout:
+            found = re.search(r"diskside://[^ ]*:(\d+)/data", line)
+            if found:
+                self.port = int(found.group(1))
+                return self
+        sys.exit(f"bench: the target ended with {self.process.wait()}: see build/pushdown-target.log")
+
+    def __exit__(self, *_):
+        end(self.process)
+
+    def url(self, name):
+        return f"diskside://{self.link.address}:{self.port}/data/{name}"
+
+    def volume(self, number):
+        return f"nvme-tcp://{self.link.address}:{self.port}/{NQN}/{number}"
+
+
+class Attached:
+    """A volume of the target as a block device of the host, over the same link."""
+
+    def __init__(self, server, number):
+        command = [f"{server.release}/diskside", "attach", server.volume(number)]
+        self.command = server.link.inside(1, command)
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if " is " not in line:
+            sys.exit(f"bench: {' '.join(self.command)} ended with {self.process.wait()}")
+        self.device = line.rstrip().split(" is ")[1]
+        return self
+
+    def __exit__(self, *_):
+        end(self.process)
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=30)
+
+
+class Load:
+    """A process that warms its cache, or runs a round, when it is told to."""
+
+    def __init__(self, link, command, group=None):
+        self.link, self.command = link, grouped(group, link.inside(1, command))
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+    def warm(self):
+        self.say("warm")
+        self.line()
+
+    def start(self):
+        self.before = self.link.wire_bytes()
+        self.say("go")
+
+    def finish(self):
+        run = self.line()
+        run["wire_bytes"] = None if self.before is None else self.link.wire_bytes() - self.before
+        return run
+
+    def say(self, word):
+        try:
+            self.process.stdin.write(word + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.ended()
+
+    def line(self):
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else self.ended()
+
+    def ended(self):
+        sys.exit(f"bench: {' '.join(self.command)} ended with {self.process.wait()}")
+
+
+def note(text):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
