@@ -164,11 +164,12 @@ impl Memory {
         buffer
     }
 
-    /// Keeps a buffer for the next user, or frees it.
+    /// Keeps a buffer for the next user, or frees it. Only aligned ones are kept: the next user may be a read of a
+    /// file without its cache.
     pub(crate) fn give_back(&mut self, buffer: Buffer) {
         let bytes = buffer.capacity() as u64;
         let class = class_of(buffer.capacity());
-        if bytes == class_bytes(class) && self.charged + self.spared + bytes <= self.bound {
+        if bytes == class_bytes(class) && buffer.is_aligned() && self.charged + self.spared + bytes <= self.bound {
             self.spared += bytes;
             self.spare[class].push(buffer);
         }
@@ -458,6 +459,22 @@ mod tests {
         assert_eq!(take_all(&mut memory, &mut account, 64 << 10).len(), 1);
         assert_eq!(memory.held_bytes(), 64 << 10);
         assert!(memory.take_released());
+    }
+
+    /// A result of exactly a class's length came as a vector, which need not be aligned, and was kept as a spare
+    /// buffer. The next read of a file volume got it, and the disk refused it: an error that depended on what other
+    /// hosts had read.
+    #[test]
+    fn spare_buffers_are_aligned() {
+        let mut memory = Memory::new(64 << 20);
+        for _ in 0..8 {
+            // Of vectors this long some allocators give none that is aligned.
+            memory.give_back(Buffer::from(vec![7; 1 << 20]));
+        }
+        let spare: Vec<Buffer> = (0..8).map(|_| memory.buffer(1 << 20)).collect();
+        assert!(spare.iter().all(Buffer::is_aligned));
+        spare.into_iter().for_each(|buffer| memory.give_back(buffer));
+        assert_eq!(memory.held_bytes(), 8 << 20, "aligned ones are kept");
     }
 
     #[test]
