@@ -196,19 +196,14 @@ impl LayoutReader {
         Self { bytes, ..self }
     }
 
-    /// The volume that the file is on.
-    pub(crate) fn volume(&self) -> &Arc<Volume> {
-        &self.0.volume
-    }
-
     /// Whether it was replaced or revoked since.
     pub(crate) fn is_retired(&self) -> bool {
-        self.0.retired.load(Ordering::SeqCst)
+        self.layout.retired.load(Ordering::SeqCst)
     }
 
     /// Where the byte at `offset` is on the volume, and how many are there in one piece; `None`: it has no place.
     pub(crate) fn place(&self, offset: u64) -> Option<(u64, u64)> {
-        let run = self.0.runs.get(self.0.runs.partition_point(|run| run.logical + run.len <= offset))?;
+        let run = self.layout.runs.get(self.layout.runs.partition_point(|run| run.logical + run.len <= offset))?;
         let skip = offset.checked_sub(run.logical)?;
         Some((run.physical + skip, run.len - skip))
     }
