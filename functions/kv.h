@@ -34,7 +34,7 @@ struct kv_value {
 /* ds_next.cookie: this read is of values; the other bits are the function's own */
 #define KV_IS_VALUE (1u << 31)
 
-/* kv_get: gives the value, or nothing when the key is not there. */
+/* kv_get: gives the value, or nothing when the key is not there. kv_locate gives the offset of the value. */
 struct kv_get {
     __u64 key;
     __u64 start; /* offset of the node to start at */

@@ -29,6 +29,28 @@ __s64 kv_get(struct ds_traverse *t)
     return 0;
 }
 
+SEC("traverse/kv_locate")
+__s64 kv_locate(struct ds_traverse *t)
+{
+    struct kv_get *get = t->scratch;
+    __u64 pointer = get->start;
+    int is_leaf = 0;
+    if (t->data_len) {
+        __s64 error = kv_find(t, get->key, &pointer, &is_leaf);
+        if (error)
+            return error;
+        if (!pointer)
+            return 1; /* with no result */
+    }
+    if (is_leaf) {
+        *(__u64 *)t->scratch = pointer & ~KV_MARK;
+        t->result_len = sizeof(__u64);
+        return 1;
+    }
+    kv_ask(t, pointer, KV_NODE_LEN, 0);
+    return 0;
+}
+
 /* Behind the result in scratch: what is still to be done. */
 struct multi_state {
     __u64 started, finished;

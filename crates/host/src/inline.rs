@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::task::Waker;
 use std::time::Duration;
 
 use diskside_io::request::{Request, RequestFuture, promise};
@@ -68,6 +69,14 @@ impl InlineVolume {
     /// Waits until something happens, or for `patience` at most, and does what there is to do.
     pub fn wait(&mut self, patience: Option<Duration>) {
         self.turn(patience);
+    }
+
+    /// What ends a [`wait`](Self::wait) from another thread.
+    pub fn waker(&self) -> Waker {
+        match &self.queue {
+            Some(queue) => queue.waker().into(),
+            None => Waker::noop().clone(),
+        }
     }
 
     /// Turns the queue until the request has ended.

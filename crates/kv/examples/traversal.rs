@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p diskside-kv --example traversal -- step` times steps of a traversal in memory.
 //! `… -- cell URL OPTION…` times one operation on a volume over one connection that this thread turns:
-//! `--mode=plain|pushdown --operation=get|multi:N|range:N|sum:N --depth=N --cache=LEVELS --seconds=S
-//! --sampling=PERCENT`. Operations choose keys at random, and every answer is checked.
+//! `--mode=plain|pushdown --operation=get|multi:N|range:N|sum:N|ycsb:WORKLOAD --depth=N --cache=LEVELS --seconds=S
+//! --sampling=PERCENT|adaptive --rate=N`. Operations choose keys at random, and every answer is checked, but for those
+//! of a workload of YCSB, where others write. With a rate, operations of a workload start by the clock.
 
 use diskside::host::{ConnectOptions, InlineVolume, Url};
 use diskside::traverse::{MemoryList, TraverseLimits, TraverseRequest};
@@ -14,7 +15,8 @@ use diskside_kv::format::{counting_value, number};
 use diskside_kv::port::Inline;
 use diskside_kv::pushdown::{Function, RangeRequest, SUM_SCRATCH_LEN, range_scratch_len};
 use diskside_kv::remote::RemotePushdown;
-use diskside_kv::{Mode, Options, Pushdown, Sampling, Store, ycsb};
+use diskside_kv::ycsb::{self, Plan, Workload};
+use diskside_kv::{Mode, Options, Pushdown, Sampling, Store};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
@@ -70,6 +72,17 @@ enum Operation {
     MultiGet(u64),
     Range(u64),
     Sum(u64),
+    Ycsb(Workload),
+}
+
+/// How operations are run.
+#[derive(Clone, Copy)]
+struct Load {
+    operation: Operation,
+    /// The keys are 0 to this.
+    keys: u64,
+    depth: usize,
+    rate: Option<f64>,
 }
 
 fn cell(arguments: &[String]) -> Result<(), Failure> {
@@ -83,9 +96,11 @@ fn cell(arguments: &[String]) -> Result<(), Failure> {
         "pushdown" => Mode::Pushdown,
         other => return Err(format!("no mode {other}").into()),
     };
-    let sampling = match value("sampling").map(str::parse::<f64>).transpose()? {
-        None | Some(0.0) => Sampling::Off,
-        Some(percent) => Sampling::Fixed(percent / 100.0),
+    let rate = value("rate").map(str::parse).transpose()?;
+    let sampling = match value("sampling") {
+        None | Some("0") => Sampling::Off,
+        Some("adaptive") => Sampling::Adaptive,
+        Some(percent) => Sampling::Fixed(percent.parse::<f64>()? / 100.0),
     };
     let cache_levels = value("cache").unwrap_or("0").parse()?;
     let options = Options { mode, cache_levels, sampling, ..Options::default() };
@@ -97,11 +112,12 @@ fn cell(arguments: &[String]) -> Result<(), Failure> {
     };
     let store = Store::open(Box::new(Rc::clone(&inline)), pushdown, &options)?;
     let keys = store.block_on(store.last_key())? + 1;
+    let load = Load { operation, keys, depth, rate };
     // What is slow the first time is not what is measured.
-    measure(&store, operation, keys, depth, Duration::from_millis(100))?;
+    measure(&store, load, Duration::from_millis(100))?;
     let before = inline.0.borrow().volume().connection().stats();
     let (counted, used) = (store.counters(), processor_time());
-    let (latencies, elapsed) = measure(&store, operation, keys, depth, Duration::from_secs_f64(seconds))?;
+    let (latencies, elapsed) = measure(&store, load, Duration::from_secs_f64(seconds))?;
     let (used, now) = (processor_time() - used, store.counters());
     let after = inline.0.borrow().volume().connection().stats();
     let count = latencies.len() as f64;
@@ -129,6 +145,9 @@ fn cell(arguments: &[String]) -> Result<(), Failure> {
 
 fn operation(text: &str) -> Result<Operation, Failure> {
     let (name, count) = text.split_once(':').unwrap_or((text, "32"));
+    if name == "ycsb" {
+        return Workload::from_name(count).map(Operation::Ycsb).ok_or_else(|| format!("no workload {count}").into());
+    }
     let count = count.parse()?;
     Ok(match name {
         "get" => Operation::Get,
@@ -148,7 +167,7 @@ fn prepared(inline: &Inline, operation: Operation) -> Result<RemotePushdown, Fai
         match operation {
             Operation::Range(n) => pushdown.prepare(Function::Range, request(n).as_bytes(), range_scratch_len(n))?,
             Operation::Sum(n) => pushdown.prepare(Function::Sum, request(n).as_bytes(), SUM_SCRATCH_LEN)?,
-            Operation::Get | Operation::MultiGet(_) => {}
+            Operation::Get | Operation::MultiGet(_) | Operation::Ycsb(_) => {}
         }
         Ok::<_, diskside_kv::KvError>(pushdown)
     });
@@ -159,17 +178,20 @@ fn prepared(inline: &Inline, operation: Operation) -> Result<RemotePushdown, Fai
 }
 
 /// Runs operations for a while, `depth` at a time.
-fn measure(
-    store: &Store,
-    operation: Operation,
-    keys: u64,
-    depth: usize,
-    time: Duration,
-) -> Result<(Histogram<u64>, Duration), Failure> {
+fn measure(store: &Store, load: Load, time: Duration) -> Result<(Histogram<u64>, Duration), Failure> {
+    let Load { operation, keys, depth, rate } = load;
+    if let Operation::Ycsb(workload) = operation {
+        let plan = Plan { clients: depth, rate, duration: time, ..Plan::new(workload, keys) };
+        let report = ycsb::run(store, store.port(), &plan)?;
+        if report.missing > 0 {
+            return Err(format!("{} keys were not found", report.missing).into());
+        }
+        return Ok((report.all(), report.elapsed));
+    }
     let latencies = RefCell::new(ycsb::histogram());
     let failed = Cell::new(None);
     let started = Instant::now();
-    let mut tasks = Tasks::new();
+    let mut tasks = Tasks::new(store.port());
     for seed in 0..depth as u64 {
         let (latencies, failed) = (&latencies, &failed);
         tasks.spawn(async move {
@@ -212,6 +234,7 @@ async fn operate(store: &Store, operation: Operation, keys: u64, dice: &mut fast
             let right = |(i, pair): (u64, &(u64, [u8; 64]))| pair.0 == first + i && number(&pair.1) == pair.0;
             pairs.len() as u64 == n && (0..).zip(&pairs).all(right)
         }
+        Operation::Ycsb(_) => unreachable!("a workload chooses its own operations"),
         Operation::Sum(n) => {
             let first = dice.u64(0..keys - n);
             store.sum(first, u64::MAX, n).await? == (n, n * first + n * (n - 1) / 2)

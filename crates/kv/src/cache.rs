@@ -4,7 +4,7 @@
 //! [`Sampling`] a share of the lookups takes the plain path, and the nodes that it reads are kept.
 
 use crate::error::KvError;
-use crate::format::{Node, Place};
+use crate::format::{LEVELS_MAX, NODE_LEN, Node, Place};
 use quick_cache::unsync::Cache as Bounded;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -25,6 +25,9 @@ pub enum Sampling {
 /// Nodes by offset.
 #[derive(Debug)]
 pub struct Cache {
+    /// The nodes that the file begins with, without a gap: how the top levels of a store lie.
+    top: Vec<Rc<Node>>,
+    /// Others that are kept for good.
     pinned: HashMap<u64, Rc<Node>>,
     sampled: Option<Bounded<u64, Rc<Node>>>,
 }
@@ -34,38 +37,64 @@ impl Cache {
     #[must_use]
     pub fn new(sampled_nodes_max: usize) -> Self {
         let sampled = (sampled_nodes_max > 0).then(|| Bounded::new(sampled_nodes_max));
-        Self { pinned: HashMap::new(), sampled }
+        Self { top: Vec::new(), pinned: HashMap::new(), sampled }
     }
 
     /// Keeps a node for good.
     pub fn pin(&mut self, offset: u64, node: Node) {
-        self.pinned.insert(offset, Rc::new(node));
+        let node = Rc::new(node);
+        if offset == (self.top.len() * NODE_LEN) as u64 {
+            self.top.push(node);
+        } else {
+            self.pinned.insert(offset, node);
+        }
     }
 
     /// Keeps a node that a sampled lookup has read, for as long as there is room.
     pub fn keep(&mut self, offset: u64, node: &Node) {
-        if let Some(sampled) = self.sampled.as_mut().filter(|_| !self.pinned.contains_key(&offset)) {
+        if self.kept(offset).is_some() {
+            return;
+        }
+        if let Some(sampled) = &mut self.sampled {
             sampled.insert(offset, Rc::new(node.clone()));
         }
     }
 
     /// The node at an offset.
     pub fn get(&mut self, offset: u64) -> Option<Rc<Node>> {
-        if let Some(node) = self.pinned.get(&offset) {
+        if let Some(node) = self.kept(offset) {
             return Some(Rc::clone(node));
         }
         self.sampled.as_mut()?.get(&offset).cloned()
     }
 
+    /// The node at an offset, if it is kept for good.
+    fn kept(&self, offset: u64) -> Option<&Rc<Node>> {
+        let place = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(NODE_LEN));
+        let top = place.and_then(|at| self.top.get(at / NODE_LEN));
+        top.or_else(|| if self.pinned.is_empty() { None } else { self.pinned.get(&offset) })
+    }
+
+    /// Where the node at an offset sends a key, if the node is here.
+    fn find(&mut self, key: u64, offset: u64) -> Option<Result<Place, KvError>> {
+        if let Some(node) = self.kept(offset) {
+            return Some(node.find(key, offset));
+        }
+        Some(self.sampled.as_mut()?.get(&offset)?.find(key, offset))
+    }
+
     /// Follows a key from the root as far as the cache goes, and tells how many nodes that were.
     ///
     /// # Errors
-    /// When a node is damaged.
+    /// When a node is damaged, or the nodes here lead in a circle.
     pub fn walk(&mut self, key: u64) -> Result<(Place, u32), KvError> {
         let (mut offset, mut found) = (0, 0);
-        while let Some(node) = self.get(offset) {
+        while let Some(place) = self.find(key, offset) {
             found += 1;
-            match node.find(key, offset)? {
+            match place? {
+                Place::Node(_) if found > LEVELS_MAX => {
+                    return Err(KvError::Format { offset, what: "a chain of nodes that does not end" });
+                }
                 Place::Node(child) => offset = child,
                 place => return Ok((place, found)),
             }
@@ -76,7 +105,7 @@ impl Cache {
     /// Nodes in it.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.pinned.len() + self.sampled.as_ref().map_or(0, Bounded::len)
+        self.top.len() + self.pinned.len() + self.sampled.as_ref().map_or(0, Bounded::len)
     }
 }
 

@@ -5,15 +5,16 @@ use crate::port::Port;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Thread, ThreadId};
 use std::time::Instant;
 
 /// Futures that run side by side.
 pub struct Tasks<'a> {
-    tasks: Vec<Task<'a>>,
+    tasks: Vec<Option<Task<'a>>>,
+    woken: Arc<Woken>,
 }
 
 struct Task<'a> {
@@ -22,10 +23,20 @@ struct Task<'a> {
     waker: Waker,
 }
 
-struct Ready {
-    ready: AtomicBool,
+/// Tasks to be continued, by index, and the thread that does it. Looking at each task would cost more than a lookup.
+struct Woken {
+    list: Mutex<Vec<usize>>,
     thread: Thread,
     id: ThreadId,
+    /// Wakes the thread where it waits.
+    port: Option<Waker>,
+}
+
+struct Ready {
+    index: usize,
+    /// It is on the list.
+    listed: AtomicBool,
+    woken: Arc<Woken>,
 }
 
 /// When a task that sleeps wants to be continued: the next of all of one [`Tasks::run`].
@@ -47,32 +58,38 @@ impl Alarm {
 }
 
 impl<'a> Tasks<'a> {
-    /// None.
+    /// None yet; they will wait at this port.
     #[must_use]
-    pub fn new() -> Self {
-        Self { tasks: Vec::new() }
+    pub fn new(port: &dyn Port) -> Self {
+        let thread = std::thread::current();
+        let woken = Woken { list: Mutex::default(), id: thread.id(), thread, port: port.waker() };
+        Self { tasks: Vec::new(), woken: Arc::new(woken) }
     }
 
     /// Adds one.
     pub fn spawn(&mut self, future: impl Future<Output = ()> + 'a) {
-        let thread = std::thread::current();
-        let ready = Arc::new(Ready { ready: AtomicBool::new(true), id: thread.id(), thread });
-        self.tasks.push(Task { future: Box::pin(future), waker: Waker::from(Arc::clone(&ready)), ready });
+        let (index, woken) = (self.tasks.len(), Arc::clone(&self.woken));
+        let ready = Arc::new(Ready { index, listed: AtomicBool::new(true), woken });
+        self.woken.push(index);
+        self.tasks.push(Some(Task { future: Box::pin(future), waker: Waker::from(Arc::clone(&ready)), ready }));
     }
 
-    /// Runs all to their ends. Must be called on the thread that spawned them.
+    /// Runs all to their ends. Must be called on the thread that made this, with the same port.
     pub fn run(mut self, port: &dyn Port, alarm: &Alarm) {
-        while !self.tasks.is_empty() {
-            let mut progress = false;
-            self.tasks.retain_mut(|task| {
-                if !task.ready.ready.swap(false, Ordering::Acquire) {
-                    return true;
-                }
-                progress = true;
-                task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending()
-            });
-            if !progress {
+        let (mut left, mut now) = (self.tasks.len(), Vec::new());
+        while left > 0 {
+            self.woken.take(&mut now);
+            if now.is_empty() {
                 self.wait(port, alarm);
+            }
+            for index in now.drain(..) {
+                // One that has ended may have been woken once more.
+                let Some(task) = &mut self.tasks[index] else { continue };
+                task.ready.listed.store(false, Ordering::Release);
+                if task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready() {
+                    self.tasks[index] = None;
+                    left -= 1;
+                }
             }
         }
     }
@@ -83,14 +100,8 @@ impl<'a> Tasks<'a> {
         if then.is_some_and(|then| Instant::now() >= then) {
             alarm.0.set(None);
             // Who set the alarm is not known: all look at the clock.
-            self.tasks.iter().for_each(|task| task.ready.ready.store(true, Ordering::Release));
+            self.tasks.iter().flatten().for_each(|task| task.ready.wake_by_ref());
         }
-    }
-}
-
-impl Default for Tasks<'_> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -100,15 +111,33 @@ impl std::fmt::Debug for Tasks<'_> {
     }
 }
 
+impl Woken {
+    fn push(&self, index: usize) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+    }
+
+    /// Moves the list into an empty one.
+    fn take(&self, into: &mut Vec<usize>) {
+        std::mem::swap(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner), into);
+    }
+}
+
 impl Wake for Ready {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ready.store(true, Ordering::Release);
-        if std::thread::current().id() != self.id {
-            self.thread.unpark();
+        if self.listed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let woken = &*self.woken;
+        woken.push(self.index);
+        if std::thread::current().id() != woken.id {
+            match &woken.port {
+                Some(port) => port.wake_by_ref(),
+                None => woken.thread.unpark(),
+            }
         }
     }
 }
@@ -116,7 +145,7 @@ impl Wake for Ready {
 /// Runs one future to its end.
 pub fn block_on<T>(port: &dyn Port, future: impl Future<Output = T>) -> T {
     let mut result = None;
-    let mut tasks = Tasks::new();
+    let mut tasks = Tasks::new(port);
     tasks.spawn(async { result = Some(future.await) });
     tasks.run(port, &Alarm::default());
     result.expect("a task that has ended has set its result")

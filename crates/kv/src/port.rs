@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// A file or volume that takes requests from one thread.
@@ -22,8 +23,13 @@ pub trait Port {
     /// What the system said.
     fn len_bytes(&self) -> io::Result<u64>;
 
-    /// Waits until a request may have ended or somebody unparked the thread, for `patience` at most.
+    /// Waits until a request may have ended or somebody woke the thread, for `patience` at most.
     fn wait(&self, patience: Option<Duration>);
+
+    /// What ends a [`wait`](Self::wait) from another thread; without one, unparking the thread does.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
 }
 
 /// Whatever is served by threads of its own: they unpark the waiting one.
@@ -48,6 +54,10 @@ impl<T: Port + ?Sized> Port for Rc<T> {
 
     fn wait(&self, patience: Option<Duration>) {
         (**self).wait(patience);
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        (**self).waker()
     }
 }
 
@@ -87,6 +97,10 @@ impl Port for Inline {
 
     fn wait(&self, patience: Option<Duration>) {
         self.0.borrow_mut().wait(patience);
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(self.0.borrow().waker())
     }
 }
 

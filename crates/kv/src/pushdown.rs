@@ -1,7 +1,7 @@
 //! Lookups that are followed where the data is.
 //!
-//! The functions are those that every target ships: `kv_get`, `kv_multi_get`, `kv_range` and `kv_sum`
-//! (`functions/kv*.bpf.c`). What they take and give is a few words; [`Pushdown::call`] carries them.
+//! The functions are those that every target ships: `kv_get`, `kv_locate`, `kv_multi_get`, `kv_range` and
+//! `kv_sum` (`functions/kv*.bpf.c`). What they take and give is a few words; [`Pushdown::call`] carries them.
 
 use crate::error::KvError;
 use crate::format::{VALUE_LEN, Value};
@@ -20,6 +20,8 @@ pub const MULTI_MAX: usize = 64;
 const RANGE_SCRATCH_LEN: usize = 64 << 10;
 /// Bytes of scratch of a sum.
 pub const SUM_SCRATCH_LEN: usize = 32 + PAIR_LEN + RANGE_STATE_LEN;
+/// Bytes of scratch of [`Function::Locate`].
+pub(crate) const LOCATE_SCRATCH_LEN: usize = 16;
 const PAIR_LEN: usize = 8 + VALUE_LEN;
 /// Bytes that a range keeps for itself at the end of scratch.
 const RANGE_STATE_LEN: usize = 64;
@@ -29,6 +31,7 @@ const RANGE_STATE_LEN: usize = 64;
 #[allow(missing_docs, reason = "named as the functions are")]
 pub enum Function {
     Get,
+    Locate,
     MultiGet,
     Range,
     Sum,
@@ -36,13 +39,14 @@ pub enum Function {
 
 impl Function {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Get, Self::MultiGet, Self::Range, Self::Sum];
+    pub const ALL: [Self; 5] = [Self::Get, Self::Locate, Self::MultiGet, Self::Range, Self::Sum];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "kv_get",
+            Self::Locate => "kv_locate",
             Self::MultiGet => "kv_multi_get",
             Self::Range => "kv_range",
             Self::Sum => "kv_sum",
@@ -103,13 +107,20 @@ pub fn range_scratch_len(limit: u64) -> usize {
 impl dyn Pushdown + '_ {
     /// The value of a key, from a node on.
     pub(crate) async fn get(&self, key: u64, start: u64) -> Result<Option<Value>, KvError> {
-        let mut input = [0; 16];
-        input[..8].copy_from_slice(&key.to_le_bytes());
-        input[8..].copy_from_slice(&start.to_le_bytes());
-        let result = self.call(Function::Get, &input, VALUE_LEN, VALUE_LEN).await?;
+        let result = self.call(Function::Get, &key_and_start(key, start), VALUE_LEN, VALUE_LEN).await?;
         match result.len() {
             0 => Ok(None),
             _ => Value::read_from_bytes(&result).map(Some).map_err(|_| unexpected(Function::Get, &result)),
+        }
+    }
+
+    /// Where the value of a key is, from a node on.
+    pub(crate) async fn locate(&self, key: u64, start: u64) -> Result<Option<u64>, KvError> {
+        let result = self.call(Function::Locate, &key_and_start(key, start), LOCATE_SCRATCH_LEN, 8).await?;
+        match result.len() {
+            0 => Ok(None),
+            8 => Ok(Some(word(&result, 0))),
+            _ => Err(unexpected(Function::Locate, &result)),
         }
     }
 
@@ -158,6 +169,13 @@ impl dyn Pushdown + '_ {
         let resume = (word(&result, 1) != 0).then(|| word(&result, 2));
         Ok(PartSum { count: word(&result, 0), sum: word(&result, 3), resume })
     }
+}
+
+fn key_and_start(key: u64, start: u64) -> [u8; 16] {
+    let mut input = [0; 16];
+    input[..8].copy_from_slice(&key.to_le_bytes());
+    input[8..].copy_from_slice(&start.to_le_bytes());
+    input
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

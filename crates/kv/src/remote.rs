@@ -1,8 +1,9 @@
 //! Lookups that a target follows, one round trip each.
 
 use crate::error::KvError;
+use crate::format::VALUE_LEN;
 use crate::port::Inline;
-use crate::pushdown::{Function, Pushdown, Pushed};
+use crate::pushdown::{Function, LOCATE_SCRATCH_LEN, Pushdown, Pushed};
 use diskside::host::Connection;
 use diskside::host::function::{Compute, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Prepared, Program};
 use diskside::sandbox::image::Image;
@@ -44,7 +45,8 @@ impl RemotePushdown {
         }
         let volume = Endpoint::whole(EndpointKind::Volume(nsid));
         let mut this = Self { compute, volume, programs, prepared: Vec::new() };
-        this.prepare(Function::Get, &[0; INLINE_LEN], crate::format::VALUE_LEN)?;
+        this.prepare(Function::Get, &[0; INLINE_LEN], VALUE_LEN)?;
+        this.prepare(Function::Locate, &[0; INLINE_LEN], LOCATE_SCRATCH_LEN)?;
         Ok(this)
     }
 

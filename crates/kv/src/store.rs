@@ -230,7 +230,13 @@ impl Store {
         let offset = match self.enter(key)? {
             (Place::Absent, _) => None,
             (Place::Value(offset), _) => Some(offset),
-            (Place::Node(start), sampled) => self.descend(key, start, sampled).await?,
+            (Place::Node(start), sampled) => match &self.pushdown {
+                Some(pushdown) if !sampled => {
+                    self.count(|c| c.pushed += 1);
+                    pushdown.locate(key, start).await?
+                }
+                _ => self.descend(key, start, sampled).await?,
+            },
         };
         let Some(offset) = offset else { return Ok(false) };
         let window = self.window(offset, VALUE_LEN as u64)?;

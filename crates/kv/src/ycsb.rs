@@ -19,7 +19,10 @@ mod keys;
 pub use keys::{Distribution, KeyChooser};
 
 use crate::drive::{Alarm, Tasks};
+use crate::error::KvError;
+use crate::format::counting_value;
 use crate::port::Port;
+use crate::store::Store;
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -143,6 +146,34 @@ pub struct Plan {
     pub seed: u64,
 }
 
+impl Plan {
+    /// One client, as often as it can for a second, on a store that has so many keys. A store here keeps the keys
+    /// that it was made with, so workload D begins with nine tenths of them, and to insert is to write the next one.
+    #[must_use]
+    pub const fn new(workload: Workload, keys: u64) -> Self {
+        let keys_loaded = if matches!(workload, Workload::D) { keys - keys / 10 } else { keys };
+        let (duration, operations_max) = (Duration::from_secs(1), u64::MAX);
+        Self { workload, keys, keys_loaded, clients: 1, rate: None, duration, operations_max, seed: 1 }
+    }
+}
+
+/// With the keys 0, 1, 2, … Numbers are written as a loaded store has them.
+impl KeyValue for Store {
+    type Error = KvError;
+
+    async fn read(&self, key: u64) -> Result<bool, KvError> {
+        Ok(self.get(key).await?.is_some())
+    }
+
+    async fn update(&self, key: u64, number: u64) -> Result<bool, KvError> {
+        self.put(key, &counting_value(number)).await
+    }
+
+    async fn insert(&self, key: u64, number: u64) -> Result<bool, KvError> {
+        self.update(key, number).await
+    }
+}
+
 /// What a run has shown.
 #[derive(Debug)]
 pub struct Report {
@@ -224,7 +255,7 @@ pub fn run<S: KeyValue>(store: &S, port: &dyn Port, plan: &Plan) -> Result<Repor
         missing: Cell::new(0),
     };
     let failed = RefCell::new(None);
-    let mut tasks = Tasks::new();
+    let mut tasks = Tasks::new(port);
     for _ in 0..plan.clients.max(1) {
         tasks.spawn(async {
             if let Err(error) = run.client().await {

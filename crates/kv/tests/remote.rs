@@ -11,7 +11,8 @@ use diskside::sandbox::image::Image;
 use diskside::target::config::VolumeSpec;
 use diskside::target::{Running, Target};
 use diskside_kv::create::{Creation, Keys};
-use diskside_kv::format::{counting_value, text_value};
+use diskside_kv::drive::{Alarm, Tasks};
+use diskside_kv::format::{counting_value, number, text_value};
 use diskside_kv::port::{Inline, Shared};
 use diskside_kv::remote::RemotePushdown;
 use diskside_kv::{Mode, Options, Pairs, Store};
@@ -112,20 +113,29 @@ fn traversals_see_what_was_written() {
     }
 }
 
-#[test]
-fn prepared_lookups_leave_by_the_thread_that_waits() {
-    let world = World::new();
+/// A store on volume 1 whose commands leave by the thread that waits, which also prepares what `make` wants prepared.
+fn inline_store<T: Send + 'static>(
+    world: &World,
+    make: impl FnOnce(&Volume) -> T + Send + 'static,
+) -> (Rc<Inline>, Store, T) {
     let volume = InlineVolume::connect(&world.url(1), &ConnectOptions::default()).expect("connected");
     let inline = Rc::new(Inline(RefCell::new(volume)));
     let volume = inline.0.borrow().volume().clone();
-    let helper = std::thread::spawn(move || RemotePushdown::new(volume.connection(), volume.nsid()));
+    let helper = std::thread::spawn(move || (RemotePushdown::new(volume.connection(), volume.nsid()), make(&volume)));
     while !helper.is_finished() {
         inline.0.borrow_mut().wait(Some(Duration::from_millis(1)));
     }
-    let pushdown = helper.join().expect("no panic").expect("the target runs functions").by(Rc::clone(&inline));
+    let (pushdown, made) = helper.join().expect("no panic");
+    let pushdown = pushdown.expect("the target runs functions").by(Rc::clone(&inline));
     let store = Store::open(Box::new(Rc::clone(&inline)), Some(Box::new(pushdown)), &Options::default());
-    let store = store.expect("it opens");
-    let mut tasks = diskside_kv::drive::Tasks::new();
+    (inline, store.expect("it opens"), made)
+}
+
+#[test]
+fn prepared_lookups_leave_by_the_thread_that_waits() {
+    let world = World::new();
+    let (_, store, ()) = inline_store(&world, |_| ());
+    let mut tasks = Tasks::new(store.port());
     for task in 0..32 {
         let store = &store;
         tasks.spawn(async move {
@@ -135,8 +145,80 @@ fn prepared_lookups_leave_by_the_thread_that_waits() {
             }
         });
     }
-    tasks.run(store.port(), &diskside_kv::drive::Alarm::default());
+    tasks.run(store.port(), &Alarm::default());
     assert_eq!(store.counters().pushed, 32 * 50);
+}
+
+/// Calls that arrive together run side by side, more of them than there are lanes: short and long ones, such as trap,
+/// such as ask for what is not there, and such as a thread has to run again. Each is answered for itself.
+#[test]
+fn calls_side_by_side_keep_apart() {
+    const NAMES: [(&str, u32, &str); 4] = [
+        ("beyond", 1, "asks for 512 bytes at offset 1 of file 1"),
+        ("overrun", 2, "out-of-bounds write of 1 bytes of scratch at offset 256"),
+        ("endless", 3, "is not done after 4096 hops"),
+        ("long_result", 8, "its result is 257 bytes"),
+    ];
+    let world = World::new();
+    let (inline, store, hostile) = inline_store(&world, |volume| {
+        let hostile = Hostile::of(volume);
+        NAMES.map(|(name, ..)| hostile.compute.prepare(&hostile.request(1, name)).expect("it can be prepared"))
+    });
+    let mut tasks = Tasks::new(store.port());
+    for task in 0..96 {
+        let (store, inline, hostile) = (&store, &inline, &hostile);
+        tasks.spawn(async move {
+            for i in 0..4 {
+                let key = (task * 43 + i * 977) % (KEYS + 500);
+                let expected = (key < KEYS).then(|| counting_value(key));
+                assert_eq!(store.get(key).await.expect("read"), expected, "key {key}");
+                let at = (task + i) as usize % 8;
+                let Some((name, outcome, says)) = NAMES.get(at) else { continue };
+                let call = hostile[at].call_inline(&mut inline.0.borrow_mut(), &[], 256);
+                let error = call.await.expect_err("it fails");
+                let trailer = error.trailer().unwrap_or_else(|| panic!("{name}: {error}"));
+                assert_eq!(trailer.outcome as u32, *outcome, "{name}: {error}");
+                // The message is cut to what is left in the buffer.
+                let len = trailer.message.len().min(trailer.message.find(says).unwrap_or(0) + says.len());
+                assert!(len > says.len() || trailer.message.contains(name), "{name}: {error}");
+            }
+        });
+    }
+    tasks.run(store.port(), &Alarm::default());
+}
+
+/// A value is replaced while others look it up: each finds one that was there, whole.
+#[test]
+fn lookups_beside_updates_find_whole_values() {
+    const HOT: u64 = 16;
+    let value = |key: u64, round: u64| text_value(&format!("{key:031}-{round:031}")).expect("63 bytes");
+    let world = World::new();
+    let (_, store, ()) = inline_store(&world, |_| ());
+    for key in 0..HOT {
+        assert!(store.block_on(store.put(key, &value(key, 0))).expect("written"));
+    }
+    let written = RefCell::new([0; HOT as usize]);
+    let mut tasks = Tasks::new(store.port());
+    for key in 0..HOT {
+        let (store, written) = (&store, &written);
+        tasks.spawn(async move {
+            for round in 1..40 {
+                assert!(store.put(key, &value(key, round)).await.expect("written"));
+                written.borrow_mut()[key as usize] = round;
+            }
+        });
+        for _ in 0..4 {
+            tasks.spawn(async move {
+                for _ in 0..40 {
+                    let least = written.borrow()[key as usize];
+                    let found = store.get(key).await.expect("read").expect("it is there");
+                    let round = number(&found);
+                    assert!(found == value(key, round) && round >= least, "key {key}: {round}, {least} was written");
+                }
+            });
+        }
+    }
+    tasks.run(store.port(), &Alarm::default());
 }
 
 struct Hostile {
@@ -146,7 +228,11 @@ struct Hostile {
 
 impl Hostile {
     fn new(world: &World) -> Self {
-        let compute = Compute::new(world.volume(1).connection()).expect("the target runs functions");
+        Self::of(&world.volume(1))
+    }
+
+    fn of(volume: &Volume) -> Self {
+        let compute = Compute::new(volume.connection()).expect("the target runs functions");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile.bpf.c");
         let object = diskside::library::object(source.to_str().expect("a path")).expect("it compiles").bytes;
         let image = Image::from_elf(&object, &diskside::helpers()).expect("it loads");

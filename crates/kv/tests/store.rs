@@ -95,6 +95,10 @@ fn a_lookup_costs_what_it_should() {
         let counters = store.counters();
         assert_eq!((counters.reads, counters.pushed), (reads, pushed), "{mode:?} with {cache_levels} levels cached");
         assert_eq!(counters.cached_nodes, u64::from(cache_levels));
+        // An update finds its place likewise, reads the block and writes it.
+        assert!(store.block_on(store.put(1234, &counting_value(1234))).expect("written"));
+        let update = (store.counters().reads - counters.reads, store.counters().pushed - counters.pushed);
+        assert_eq!(update, (reads + pushed, pushed), "{mode:?} with {cache_levels} levels cached");
     }
 }
 
@@ -211,7 +215,7 @@ fn what_was_put_is_read_by_every_mode() {
 fn changes_of_one_block_do_not_overwrite_each_other() {
     let file = file_of(&Creation::new(Keys::Counting(31)));
     let store = open(&file, in_mode(Mode::Async));
-    let mut tasks = diskside_kv::drive::Tasks::new();
+    let mut tasks = diskside_kv::drive::Tasks::new(store.port());
     for key in 0..31 {
         let store = &store;
         tasks.spawn(async move {

@@ -1,5 +1,6 @@
 //! Requests that were sent before: one command runs them.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,11 +58,13 @@ impl Prepared {
     /// If `args` are longer than 16 bytes.
     pub fn call(&self, args: &[u8], result_len: u32) -> RequestFuture<Result<CallOutcome, FunctionError>> {
         let connection = self.inner.compute.connection();
-        self.call_by(args, result_len, |command| connection.command_on(connection.lane(), command))
+        let call = self.begin(args, result_len);
+        let done = connection.command_on(connection.lane(), self.command(&call));
+        drive(call.finish(done))
     }
 
     /// As [`call`](Self::call), on the queue of this volume, which its owner turns. The request was prepared on the
-    /// same connection.
+    /// same connection. It leaves with the volume's next turn, and its outcome is taken in by whoever polls it.
     ///
     /// # Panics
     /// If `args` are longer than 16 bytes.
@@ -70,38 +73,58 @@ impl Prepared {
         volume: &mut InlineVolume,
         args: &[u8],
         result_len: u32,
-    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
-        self.call_by(args, result_len, |command| volume.command(command))
+    ) -> impl Future<Output = Result<CallOutcome, FunctionError>> + Send + use<> {
+        let call = self.begin(args, result_len);
+        let done = volume.command(self.command(&call));
+        call.finish(done)
     }
 
-    fn call_by(
-        &self,
-        args: &[u8],
-        result_len: u32,
-        send: impl FnOnce(Command) -> RequestFuture<CommandOutcome>,
-    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+    fn begin(&self, args: &[u8], result_len: u32) -> Call {
         assert!(args.len() <= CALL_ARGS_LEN_MAX, "longer arguments belong into the prepared request");
+        let mut call = Call {
+            prepared: Arc::clone(&self.inner),
+            args: [0; CALL_ARGS_LEN_MAX],
+            args_len: args.len(),
+            // A buffer of exactly the result's length lets the completion ride on the data.
+            buffer_len: if result_len == 0 { TRAILER_LEN as u32 } else { result_len },
+            started: Instant::now(),
+        };
+        call.args[..args.len()].copy_from_slice(args);
+        call
+    }
+
+    fn command(&self, call: &Call) -> Command {
         let Inner { compute, handle } = &*self.inner;
-        let started = Instant::now();
         let timeout_ms = compute.wait_ms(10_000) as u16;
-        let len = result_len.max(TRAILER_LEN as u32);
-        // A buffer of exactly the result's length lets the completion ride on the data.
-        let buffer_len = if result_len == 0 { len } else { result_len };
-        let sqe = Sqe::function_call(compute.nsid(), *handle, args, buffer_len, timeout_ms);
-        let command = compute.command(sqe, CommandData::Receive(Buffer::zeroed(buffer_len as usize)));
-        let done = send(command);
-        let (compute, id) = (compute.clone(), u64::from(*handle));
-        let sent = args.len() as u64;
-        drive(async move {
-            let outcome = done.await;
-            match finish(outcome, buffer_len) {
-                Ok((result, trailer)) => {
-                    let wire_bytes = (sent, result.len() as u64);
-                    Ok(CallOutcome { result, trailer, total: started.elapsed(), wire_bytes })
-                }
-                Err(error) => Err(compute.explain(error, id).await),
+        let args = &call.args[..call.args_len];
+        let sqe = Sqe::function_call(compute.nsid(), *handle, args, call.buffer_len, timeout_ms);
+        // Not aligned: nothing but the socket fills it, and most are short.
+        let buffer = Buffer::from(vec![0; call.buffer_len as usize]);
+        compute.command(sqe, CommandData::Receive(buffer))
+    }
+}
+
+/// A call of a prepared request.
+struct Call {
+    prepared: Arc<Inner>,
+    args: [u8; CALL_ARGS_LEN_MAX],
+    args_len: usize,
+    buffer_len: u32,
+    started: Instant,
+}
+
+impl Call {
+    async fn finish(self, done: RequestFuture<CommandOutcome>) -> Result<CallOutcome, FunctionError> {
+        match finish(done.await, self.buffer_len) {
+            Ok((result, trailer)) => {
+                let wire_bytes = (self.args_len as u64, result.len() as u64);
+                Ok(CallOutcome { result, trailer, total: self.started.elapsed(), wire_bytes })
             }
-        })
+            Err(error) => {
+                let Inner { compute, handle } = &*self.prepared;
+                Err(compute.explain(error, (*handle).into()).await)
+            }
+        }
     }
 }
 
@@ -125,7 +148,9 @@ fn finish(outcome: CommandOutcome, buffer_len: u32) -> Result<(Vec<u8>, Trailer)
     let got = ReceiveAnswer::from_call_result(answer.result, buffer_len).ok_or_else(malformed)?;
     let buffer = outcome.buffer.ok_or_else(malformed)?;
     let end = got.result_len as usize;
-    let result = buffer.get(..end).ok_or_else(malformed)?;
+    if buffer.len() < end {
+        return Err(malformed());
+    }
     let mut trailer = Trailer::new(Outcome::Ok);
     if got.trailer_len > 0 {
         let bytes = buffer.get(end..end + usize::from(got.trailer_len)).ok_or_else(malformed)?;
@@ -134,5 +159,7 @@ fn finish(outcome: CommandOutcome, buffer_len: u32) -> Result<(Vec<u8>, Trailer)
     if trailer.outcome != Outcome::Ok {
         return Err(FunctionError::Failed(Box::new(trailer)));
     }
-    Ok((result.to_vec(), trailer))
+    let mut result = buffer.into_vec();
+    result.truncate(end);
+    Ok((result, trailer))
 }

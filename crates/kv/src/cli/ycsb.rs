@@ -2,9 +2,7 @@
 
 use super::{Failure, StoreArgs, line, print};
 use clap::Args;
-use diskside_kv::format::counting_value;
-use diskside_kv::ycsb::{self, KeyValue, Plan, Report, Workload};
-use diskside_kv::{KvError, Store};
+use diskside_kv::ycsb::{self, Plan, Report, Workload};
 use serde_json::json;
 use std::time::Duration;
 
@@ -37,26 +35,6 @@ fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| "a, b, c, d, f or uniform".into())
 }
 
-/// A store with the keys 0, 1, 2, … A store keeps the keys that it was made with, so workload D begins
-/// with nine tenths of them and an insert writes the record of the next one.
-struct Driven<'a>(&'a Store);
-
-impl KeyValue for Driven<'_> {
-    type Error = KvError;
-
-    async fn read(&self, key: u64) -> Result<bool, KvError> {
-        Ok(self.0.get(key).await?.is_some())
-    }
-
-    async fn update(&self, key: u64, number: u64) -> Result<bool, KvError> {
-        self.0.put(key, &counting_value(number)).await
-    }
-
-    async fn insert(&self, key: u64, number: u64) -> Result<bool, KvError> {
-        self.update(key, number).await
-    }
-}
-
 impl Ycsb {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
@@ -69,19 +47,16 @@ impl Ycsb {
         if middle.is_none() || store.block_on(store.get(0))?.is_none() {
             return usage("the workloads need a store with the keys 0, 1, 2, …; see `diskside-kv create --levels`");
         }
-        let keys_loaded = if self.workload == Workload::D { keys - keys / 10 } else { keys };
         let plan = Plan {
-            workload: self.workload,
-            keys,
-            keys_loaded,
             clients: self.clients,
             rate: self.rate,
             duration: Duration::from_secs_f64(self.seconds),
             operations_max: self.operations,
             seed: self.seed,
+            ..Plan::new(self.workload, keys)
         };
         let before = store.counters();
-        let report = ycsb::run(&Driven(&store), store.port(), &plan)?;
+        let report = ycsb::run(&store, store.port(), &plan)?;
         let after = store.counters();
         let round_trips = (after.reads - before.reads) + (after.pushed - before.pushed);
         self.show(&report, round_trips as f64 / report.operations().max(1) as f64)

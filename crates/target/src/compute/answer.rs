@@ -14,6 +14,8 @@ pub(crate) struct Answer {
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,
     pub(crate) pieces: Vec<Piece>,
+    /// Instead of pieces: a few bytes, which are copied behind their header.
+    pub(crate) short: Vec<u8>,
     /// What the error records say about it.
     pub(crate) record: Option<Record>,
 }
@@ -24,6 +26,9 @@ pub(crate) struct Record {
     pub(crate) location: Option<u32>,
     pub(crate) message: String,
 }
+
+/// Bytes up to this many are copied together with their header: that costs less than to send them from where they are.
+pub(crate) const SHORT_LEN_MAX: usize = 8 << 10;
 
 /// Bytes in a shared buffer.
 #[derive(Clone, Debug)]
@@ -41,7 +46,7 @@ pub(crate) struct Problem {
 
 impl Answer {
     pub(crate) fn success() -> Self {
-        Self { status: Status::SUCCESS, result: 0, pieces: Vec::new(), record: None }
+        Self { status: Status::SUCCESS, result: 0, pieces: Vec::new(), short: Vec::new(), record: None }
     }
 
     /// A Receive of a call that has ended, and whose trailer another one brought.
@@ -71,6 +76,16 @@ impl Answer {
     /// Just these bytes.
     pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
         Self::pieces(vec![Piece::of(bytes)], None)
+    }
+
+    /// Just these bytes, which nobody else needs.
+    pub(crate) fn copied(bytes: Vec<u8>) -> Self {
+        if bytes.len() > SHORT_LEN_MAX { Self::bytes(bytes) } else { Self { short: bytes, ..Self::success() } }
+    }
+
+    /// Bytes of data in all.
+    pub(crate) fn data_len(&self) -> usize {
+        self.short.len() + self.pieces.iter().map(Piece::len).sum::<usize>()
     }
 
     pub(crate) fn with_result(mut self, result: u64) -> Self {

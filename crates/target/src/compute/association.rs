@@ -29,7 +29,7 @@ use super::prepared::Prepared;
 use super::programs::Load;
 use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
-use super::traverse::TraversePlan;
+use super::traverse::{Lanes, TraversePlan};
 use super::{Compute, logs};
 use crate::export::{FileReply, FileSession};
 
@@ -72,17 +72,26 @@ pub(crate) struct Answers {
     /// That connection; `None`: there is none.
     serial: Option<u64>,
     list: Vec<(Tag, Answer)>,
+    /// Its calls that have begun, and that [`Association::run_calls`] goes on with.
+    lanes: Lanes,
+    /// How many such calls have ended since this was last set to zero.
+    pub(crate) calls: u32,
 }
 
 impl Answers {
     /// For the connection with this serial number.
     pub(crate) fn of(serial: u64) -> Self {
-        Self { serial: Some(serial), list: Vec::new() }
+        Self { serial: Some(serial), ..Self::default() }
     }
 
-    /// Those that came, in order.
-    pub(crate) fn into_list(self) -> Vec<(Tag, Answer)> {
-        self.list
+    /// Takes those that came, in order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Tag, Answer)> {
+        self.list.drain(..)
+    }
+
+    /// Whether there are calls to go on with.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.lanes.len() > 0
     }
 }
 
@@ -164,7 +173,7 @@ impl Association {
             function_opcode::SEND => self.with_tags(here, |tags| tags.send(now, waiter, &sqe, data)),
             function_opcode::RECEIVE => self.with_tags(here, |tags| tags.receive(now, waiter, &sqe)),
             function_opcode::CANCEL => self.with_tags(here, |tags| tags.cancel(now, waiter, &sqe)),
-            function_opcode::CALL => self.call(name, &sqe, here),
+            function_opcode::CALL => self.call(now, name, &sqe, here),
             function_opcode::CLEAR => {
                 self.answer(name, self.clear(&sqe).map_or_else(Into::into, |()| Answer::success()), here);
             }
@@ -217,8 +226,7 @@ impl Association {
         if !answer.status.is_success() {
             self.record(name, &answer);
         }
-        let len: usize = answer.pieces.iter().map(Piece::len).sum();
-        self.compute.statistics.sent.fetch_add(len as u64, Ordering::Relaxed);
+        self.compute.statistics.sent.fetch_add(answer.data_len() as u64, Ordering::Relaxed);
         if here.serial == Some(name.serial) {
             here.list.push((name.tag, answer));
         } else {

@@ -16,7 +16,7 @@ use diskside_nvme::wire::function::{CALL_ARGS_LEN_MAX, Outcome, ReceiveAnswer, T
 use diskside_sbpf::trap::TrapKind;
 
 use super::Compute;
-use super::answer::{Answer, Piece, Problem};
+use super::answer::{Answer, Problem};
 use super::job::{Plan, PlannedSource, split_of, tier_of};
 use super::trailer;
 use crate::guard::Mode;
@@ -88,12 +88,15 @@ impl CallCommand {
 
     /// The arguments of this call: those of the request, the first bytes replaced.
     pub(crate) fn args(&self, prepared: &[u8]) -> Vec<u8> {
-        let mut args = prepared.to_vec();
-        if args.len() < self.args_len {
-            args.resize(self.args_len, 0);
-        }
-        args[..self.args_len].copy_from_slice(&self.args[..self.args_len]);
+        let mut args = Vec::new();
+        self.fill_args(prepared, &mut args);
         args
+    }
+
+    /// As [`args`](Self::args), into a vector that is empty.
+    pub(crate) fn fill_args(&self, prepared: &[u8], args: &mut Vec<u8>) {
+        args.extend_from_slice(&self.args[..self.args_len]);
+        args.extend_from_slice(prepared.get(self.args_len..).unwrap_or_default());
     }
 }
 
@@ -228,7 +231,7 @@ pub(crate) fn answer(result: &[u8], mut trailer: Trailer, len: u32) -> Answer {
         }
     }
     if trailer.outcome == Outcome::Ok && result.len() == len {
-        return Answer::bytes(result.to_vec());
+        return Answer::copied(result.to_vec());
     }
     let mut bytes = result.to_vec();
     let mut told = ReceiveAnswer { result_len: result.len() as u32, end: true, ..ReceiveAnswer::default() };
@@ -238,6 +241,5 @@ pub(crate) fn answer(result: &[u8], mut trailer: Trailer, len: u32) -> Answer {
         told.trailer_len = trailer.len() as u16;
         bytes.extend_from_slice(&trailer);
     }
-    let pieces = if bytes.is_empty() { Vec::new() } else { vec![Piece::of(bytes)] };
-    Answer::pieces(pieces, None).with_result(told.to_result())
+    Answer::copied(bytes).with_result(told.to_result())
 }

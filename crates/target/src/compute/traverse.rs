@@ -4,8 +4,12 @@
 //! begins at 0. Its arguments are what scratch begins with, and `result_max` is the length of scratch. The first step
 //! is given no data.
 //!
-//! Where all sources are volumes in memory, steps run on the reactor that received the command, one after the other:
-//! a read is a copy. Otherwise a thread of the pool follows the pointers.
+//! Where all sources are volumes in memory, steps run on the reactor that received the command: a read is a copy.
+//! Otherwise a thread of the pool follows the pointers.
+
+mod here;
+
+pub(crate) use here::{LANES_MAX, Lane, Lanes, Progress, Running};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,18 +21,18 @@ use diskside_engine::traverse::{
     TraverseError, TraverseFault, TraverseFunction, TraverseLimits, TraverseRead, TraverseRequest, TraverseSource,
 };
 use diskside_engine::{ReadAt, Traversal};
+use diskside_io::buffer::SharedMemory;
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
-use diskside_sbpf::trap::TrapKind;
 
+use self::here::Bench;
 use super::Compute;
-use super::answer::{Answer, Problem};
+use super::answer::Problem;
 use super::association::Association;
 use super::blocking::VolumeReader;
 use super::job::{PlannedSource, plan_source, tier_of};
-use super::prepared::{self, CallCommand};
 use super::trailer;
-use crate::guard::Mode;
+use crate::volume::Volume;
 
 /// Length of scratch when the request does not say: that of XRP.
 const SCRATCH_LEN: usize = 4096;
@@ -36,8 +40,6 @@ const SCRATCH_LEN: usize = 4096;
 const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Most files of one traversal.
 const FILES_MAX: usize = 64;
-/// Traversals kept for later calls.
-const SPARE_MAX: usize = 8;
 /// What steps on a reactor may take together: some hundred microseconds.
 const SMALL_EDGES_MAX: u64 = 256 << 10;
 const SMALL_READ_BYTES_MAX: u64 = 1 << 20;
@@ -54,18 +56,23 @@ pub(crate) struct TraversePlan {
     /// Lengths of the sources; of files, when they are opened.
     lens: Vec<u64>,
     scratch_cap: usize,
-    /// All sources are volumes in memory, and the request does not ask for more than a reactor gives.
-    in_memory: bool,
+    /// Of all sources where their bytes are; none if they are not volumes in memory, or if the request asks for more
+    /// than a reactor gives.
+    in_memory: Option<Vec<InMemory>>,
     /// Of the table of volumes, when the sources were last seen there.
     version: AtomicU64,
-    spare: Mutex<Vec<Bench>>,
+    // In boxes, which move between here and those that run.
+    #[expect(clippy::vec_box, reason = "a bench is large, and given from hand to hand")]
+    spare: Mutex<Vec<Box<Bench>>>,
 }
 
-/// A traversal and where its reads are copied to.
+/// A source that is a range of a volume in memory.
 #[derive(Debug)]
-struct Bench {
-    traversal: Traversal,
-    buffer: Vec<u8>,
+struct InMemory {
+    volume: Arc<Volume>,
+    memory: SharedMemory,
+    /// Where in the volume it begins.
+    start: u64,
 }
 
 impl TraversePlan {
@@ -98,11 +105,14 @@ impl TraversePlan {
             }
             sources.push(source);
         }
-        let in_memory = sources.iter().all(|source| match source {
-            PlannedSource::Volume(volume, _) => volume.medium.memory().is_some(),
-            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => false,
+        let in_memory = sources.iter().map(|source| match source {
+            PlannedSource::Volume(volume, range) => {
+                let memory = volume.medium.memory()?.clone();
+                Some(InMemory { volume: Arc::clone(volume), memory, start: range.start })
+            }
+            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => None,
         });
-        let in_memory = in_memory && request.budget <= SMALL_EDGES_MAX;
+        let in_memory = in_memory.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
         let lens = sources.iter().map(|source| match source {
             PlannedSource::Volume(_, range) => range.end - range.start,
             PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => 0,
@@ -143,44 +153,17 @@ impl TraversePlan {
         Ok(())
     }
 
-    /// Answers a Call here and now, if everything is in memory. `None`: it is for a thread.
-    pub(crate) fn call_here(&self, compute: &Compute, command: &CallCommand) -> Option<Answer> {
-        let args = command.args(&self.request.args);
-        let (bench, trailer) = self.run_here(compute, &args, Instant::now() + command.timeout)?;
-        let result = if trailer.outcome == Outcome::Ok { bench.traversal.result() } else { &[] };
-        let answer = prepared::answer(result, trailer, command.len);
-        self.give_back(bench);
-        compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
-        Some(answer)
-    }
-
     /// Runs it here and now, if everything is in memory; gives its result.
-    pub(crate) fn run_now(&self, compute: &Compute, started: Instant) -> Option<(Vec<u8>, Trailer)> {
-        let (bench, trailer) = self.run_here(compute, &self.request.args, started + self.deadline())?;
-        let result = if trailer.outcome == Outcome::Ok { bench.traversal.result().to_vec() } else { Vec::new() };
-        self.give_back(bench);
-        Some((result, trailer))
-    }
-
-    fn run_here(&self, compute: &Compute, args: &[u8], deadline: Instant) -> Option<(Bench, Trailer)> {
-        if !self.in_memory {
-            return None;
-        }
-        let Bench { mut traversal, mut buffer } = self.take_bench(compute).ok()?;
-        let request = self.request(args, &self.lens, deadline);
-        let mut source = InMemory { sources: &self.sources, buffer: &mut buffer, held: false };
-        let ran = traversal.run(&request, &mut source).map(drop);
-        let (held, bench_of) = (source.held, |traversal, buffer| Bench { traversal, buffer });
-        let trailer = match ran {
-            Ok(()) => self.trailer(&traversal),
-            // A command that writes there has it now, or this is no small traversal: a thread can take its time.
-            Err(error) if held || exhausted(&error) => {
-                self.give_back(bench_of(traversal, buffer));
-                return None;
-            }
-            Err(error) => of_traverse(&error),
+    pub(crate) fn run_now(self: &Arc<Self>, compute: &Compute, started: Instant) -> Option<(Vec<u8>, Trailer)> {
+        let fill = |args: &mut Vec<u8>| args.extend_from_slice(&self.request.args);
+        let (mut running, progress) = Running::begin(Arc::clone(self), compute, fill, started + self.deadline())?;
+        let ended = match running.finish(progress) {
+            Progress::Done => Some((running.result().to_vec(), running.trailer())),
+            Progress::Failed(error) => Some((Vec::new(), of_traverse(&error))),
+            Progress::Elsewhere | Progress::Goes => None,
         };
-        Some((bench_of(traversal, buffer), trailer))
+        running.give_back();
+        ended
     }
 
     /// Runs it on a thread that may wait.
@@ -227,7 +210,7 @@ impl TraversePlan {
         let mut traversal = Traversal::new(&self.function, code, limits);
         let mut source = Waiting { readers, buffer: Vec::new() };
         match traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec) {
-            Ok(result) => (result, self.trailer(&traversal)),
+            Ok(result) => (result, trailer_of(&traversal)),
             Err(error) => (Vec::new(), of_traverse(&error)),
         }
     }
@@ -245,21 +228,12 @@ impl TraversePlan {
         TraverseRequest { first: &[], files: lens, input: args, scratch_cap: self.scratch_cap, deadline }
     }
 
-    fn trailer(&self, traversal: &Traversal) -> Trailer {
-        let mut trailer = Trailer::new(Outcome::Ok);
-        trailer.returned = 1;
-        trailer.media_read = traversal.read_bytes();
-        trailer.back_edges = traversal.edges();
-        trailer.hop = traversal.hops();
-        trailer
-    }
-
-    fn take_bench(&self, compute: &Compute) -> Result<Bench, TierError> {
+    fn take_bench(&self, compute: &Compute) -> Result<Box<Bench>, TierError> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.map_or_else(|| self.bench(compute), Ok)
     }
 
-    fn bench(&self, compute: &Compute) -> Result<Bench, TierError> {
+    fn bench(&self, compute: &Compute) -> Result<Box<Bench>, TierError> {
         let limits = TraverseLimits {
             hops_max: SMALL_HOPS_MAX,
             read_bytes_max: SMALL_READ_BYTES_MAX,
@@ -268,46 +242,14 @@ impl TraversePlan {
             ..TraverseLimits::default()
         };
         let traversal = compute.engine.traversal(&self.function, tier_of(self.request.tier), limits)?;
-        Ok(Bench { traversal, buffer: Vec::new() })
+        Ok(Box::new(Bench::new(traversal)))
     }
 
-    fn give_back(&self, bench: Bench) {
+    fn give_back(&self, bench: Box<Bench>) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX {
+        if spare.len() < LANES_MAX {
             spare.push(bench);
         }
-    }
-}
-
-/// Volumes in memory, read by a thread that does not wait.
-struct InMemory<'a> {
-    sources: &'a [PlannedSource],
-    buffer: &'a mut Vec<u8>,
-    /// A read met a block that is being written.
-    held: bool,
-}
-
-impl TraverseSource for InMemory<'_> {
-    fn read(&mut self, read: &TraverseRead) -> io::Result<&[u8]> {
-        let PlannedSource::Volume(volume, range) = &self.sources[read.file as usize] else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let memory = volume.medium.memory().ok_or(io::ErrorKind::Unsupported)?;
-        let (offset, len) = (range.start + read.offset, read.len as usize);
-        if !volume.guards.try_hold(offset..offset + read.len, Mode::Shared) {
-            self.held = true;
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        if self.buffer.len() < len {
-            self.buffer.resize(len, 0);
-        }
-        memory.read(offset as usize, &mut self.buffer[..len]);
-        volume.guards.release(offset..offset + read.len, Mode::Shared);
-        Ok(&self.buffer[..len])
-    }
-
-    fn may_wait(&self) -> bool {
-        false
     }
 }
 
@@ -330,17 +272,18 @@ impl TraverseSource for Waiting {
     }
 }
 
-/// Whether more hops, bytes or budget would have helped.
-fn exhausted(error: &TraverseError) -> bool {
-    match &error.fault {
-        TraverseFault::TooManyHops(_) | TraverseFault::TooManyBytes(_) => true,
-        TraverseFault::Trapped { trap, .. } => trap.kind == TrapKind::Budget,
-        _ => false,
-    }
+/// The trailer of a traversal that ended well.
+fn trailer_of(traversal: &Traversal) -> Trailer {
+    let mut trailer = Trailer::new(Outcome::Ok);
+    trailer.returned = 1;
+    trailer.media_read = traversal.read_bytes();
+    trailer.back_edges = traversal.edges();
+    trailer.hop = traversal.hops();
+    trailer
 }
 
 /// The trailer of a traversal that did not end well.
-fn of_traverse(error: &TraverseError) -> Trailer {
+pub(crate) fn of_traverse(error: &TraverseError) -> Trailer {
     let mut trailer = trailer::simple(Outcome::Refused, &error.to_string());
     trailer.hop = error.hop;
     match &error.fault {

@@ -227,6 +227,7 @@ impl Connection {
     pub(super) fn settle(&mut self, core: &mut Core) -> bool {
         self.prefetched_bytes = 0;
         while self.phase == Phase::Open {
+            self.function.begin_batch();
             let mut moved = false;
             while self.feed(core) | self.start_requests(core) {
                 moved = true;

@@ -13,7 +13,7 @@ use diskside_nvme::{BufferSlice, Status};
 use super::Core;
 use super::connection::Connection;
 use super::memory::AccountMemory;
-use crate::compute::answer::{Answer, Piece};
+use crate::compute::answer::{Answer, SHORT_LEN_MAX};
 use crate::compute::association::{Answers, Association, Command, Name};
 
 /// What a connection needs for function commands.
@@ -23,18 +23,32 @@ pub(super) struct FunctionState {
     association: Option<Arc<Association>>,
     /// Answers that wait for memory.
     held: VecDeque<(Tag, Answer)>,
+    /// What commands have led to and was not dealt with yet.
+    answers: Answers,
 }
 
 impl FunctionState {
     pub(super) fn new() -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(0);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Self { serial, association: None, held: VecDeque::new() }
+        Self { serial, association: None, held: VecDeque::new(), answers: Answers::of(serial) }
+    }
+
+    /// Another send is put together.
+    pub(super) fn begin_batch(&mut self) {
+        self.answers.calls = 0;
+    }
+
+    /// Whether what was answered shall leave before more calls are run. A host that has its answers sends its next
+    /// commands while this side computes; answered all at once, both sides would wait for each other in turn.
+    pub(super) fn is_batch_full(&self) -> bool {
+        self.answers.calls >= CALLS_PER_SEND
     }
 
     /// The connection is gone, and with it every call of its controller.
     pub(super) fn close(&mut self, now: Instant) {
         self.held.clear();
+        self.answers = Answers::of(self.serial);
         if let Some(association) = self.association.take() {
             association.lost(now, self.serial);
         }
@@ -60,22 +74,35 @@ impl Connection {
             return self.answer(core, tag, Status::INVALID_OPCODE.dnr().into());
         };
         let name = self.name(core, tag, &sqe);
-        let mut answers = Answers::of(self.function.serial);
         let entries = self.machine.queue_entries();
-        association.command(core.now, Command { name, entries, sqe, admin, data }, &mut answers);
-        for (tag, answer) in answers.into_list() {
+        association.command(core.now, Command { name, entries, sqe, admin, data }, &mut self.function.answers);
+        self.answer_functions(core);
+    }
+
+    /// Goes on with the calls that have begun, until one has ended. False if there is none.
+    pub(super) fn run_calls(&mut self, core: &mut Core) -> bool {
+        let Some(association) = self.function.association.as_ref().filter(|_| self.function.answers.has_calls()) else {
+            return false;
+        };
+        association.run_calls(&mut self.function.answers);
+        self.answer_functions(core);
+        true
+    }
+
+    fn answer_functions(&mut self, core: &mut Core) {
+        let mut answers = std::mem::take(&mut self.function.answers);
+        for (tag, answer) in answers.drain() {
             self.answer_function(core, tag, answer);
         }
+        self.function.answers = answers;
     }
 
     /// The host gave up on a command.
     pub(super) fn abort_function(&mut self, core: &mut Core, tag: Tag) {
         let Some(association) = self.function.association.clone() else { return };
-        let mut answers = Answers::of(self.function.serial);
-        association.abort(self.name(core, tag, &Sqe::new(0, 0)), &mut answers);
-        for (tag, answer) in answers.into_list() {
-            self.answer_function(core, tag, answer);
-        }
+        let name = self.name(core, tag, &Sqe::new(0, 0));
+        association.abort(name, &mut self.function.answers);
+        self.answer_functions(core);
     }
 
     /// An engine has the answer to a command of this connection, or of one that had its place.
@@ -107,12 +134,16 @@ impl Connection {
 
     /// Answers a command. Gives the answer back if there is no memory for its data now.
     fn try_answer(&mut self, core: &mut Core, tag: Tag, answer: Answer) -> Result<(), Answer> {
-        let len: usize = answer.pieces.iter().map(Piece::len).sum();
+        let len = answer.data_len();
         if !answer.status.is_success() || len == 0 {
             self.answer(core, tag, Completion::from(answer.status).with_result(answer.result));
             return Ok(());
         }
-        if len <= COPY_LEN_MAX {
+        if !answer.short.is_empty() {
+            self.answer(core, tag, Completion::bytes(answer.short).with_result(answer.result));
+            return Ok(());
+        }
+        if len <= SHORT_LEN_MAX {
             let mut bytes = Vec::with_capacity(len);
             answer.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
             self.answer(core, tag, Completion::bytes(bytes).with_result(answer.result));
@@ -167,5 +198,6 @@ impl Connection {
     }
 }
 
-/// Answers up to this are copied together with their headers.
-const COPY_LEN_MAX: usize = 8 << 10;
+/// Calls that are answered by one send: few enough for the host to work at the same time, and enough to make little of
+/// the system call.
+const CALLS_PER_SEND: u32 = 16;

@@ -15,14 +15,17 @@ use crate::medium::{Access, Action};
 use crate::stats::IoCounters;
 
 impl Connection {
-    /// Starts what the machine asks for. True if it asked for anything.
+    /// Starts what the machine asks for, and goes on with calls that have begun; until enough is answered for one send,
+    /// whose end brings us back here. True if there was anything to do.
     pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
         let mut started = false;
-        while !self.is_closed()
-            && let Some(request) = self.machine.poll_request()
-        {
+        while !self.is_closed() && !self.function.is_batch_full() {
+            if let Some(request) = self.machine.poll_request() {
+                self.start(core, request);
+            } else if !self.run_calls(core) {
+                break;
+            }
             started = true;
-            self.start(core, request);
         }
         started
     }

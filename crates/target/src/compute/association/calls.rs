@@ -15,7 +15,7 @@ use crate::compute::prepared::{self, CallCommand};
 
 impl Association {
     /// A Function Call.
-    pub(super) fn call(self: &Arc<Self>, name: Name, sqe: &Sqe, here: &mut Answers) {
+    pub(super) fn call(self: &Arc<Self>, now: Instant, name: Name, sqe: &Sqe, here: &mut Answers) {
         let command = match CallCommand::parse(sqe) {
             Ok(command) => command,
             Err(problem) => return self.answer(name, problem.into(), here),
@@ -26,7 +26,7 @@ impl Association {
         };
         let prepared = match found {
             Some(Kept::Call(prepared)) => prepared,
-            Some(Kept::Traverse(plan)) => return self.call_traversal(name, command, plan, here),
+            Some(Kept::Traverse(plan)) => return self.call_traversal(now, name, command, plan, here),
             None => return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here),
         };
         if let Some(answer) = prepared.run_small(&self.compute, &command) {

@@ -11,9 +11,9 @@ use super::{Answers, Association, Kept, Name};
 use crate::compute::Compute;
 use crate::compute::answer::{Answer, Piece, Problem};
 use crate::compute::pool::Work;
-use crate::compute::prepared::CallCommand;
+use crate::compute::prepared::{self, CallCommand};
 use crate::compute::tags::{Effect, Tags, Waiter};
-use crate::compute::traverse::TraversePlan;
+use crate::compute::traverse::{LANES_MAX, Lane, Progress, Running, TraversePlan, of_traverse};
 
 impl Association {
     /// Starts a traversal: here, if all of it is in memory.
@@ -25,7 +25,7 @@ impl Association {
         request: FunctionRequest,
     ) -> Vec<Effect<Name>> {
         let plan = match TraversePlan::new(self, request) {
-            Ok(plan) => plan,
+            Ok(plan) => Arc::new(plan),
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
@@ -72,9 +72,10 @@ impl Association {
         self.submit_or_refuse(tag, waiter, run)
     }
 
-    /// A Function Call of a traversal.
+    /// A Function Call of a traversal. One in memory is begun, and goes on beside those that come with it.
     pub(super) fn call_traversal(
         self: &Arc<Self>,
+        now: Instant,
         name: Name,
         command: CallCommand,
         plan: Arc<TraversePlan>,
@@ -83,9 +84,54 @@ impl Association {
         if let Err(problem) = plan.check(&self.compute) {
             return self.answer(name, problem.into(), here);
         }
-        if let Some(answer) = plan.call_here(&self.compute, &command) {
-            return self.answer(name, answer, here);
+        let deadline = now + command.timeout.min(plan.deadline());
+        let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
+        match Running::begin(Arc::clone(&plan), &self.compute, fill, deadline) {
+            None => self.call_traversal_on_thread(name, command, plan, here),
+            Some((running, Progress::Goes)) => {
+                here.lanes.push(Lane { name, command, running });
+                if here.lanes.len() == LANES_MAX {
+                    self.run_calls(here);
+                }
+            }
+            Some((running, ended)) => self.end_call(Lane { name, command, running }, &ended, here),
         }
+    }
+
+    /// Goes on with calls that have begun, until one has ended.
+    pub(crate) fn run_calls(self: &Arc<Self>, here: &mut Answers) {
+        if let Some((lane, ended)) = here.lanes.run() {
+            self.end_call(lane, &ended, here);
+        }
+    }
+
+    /// A call on this reactor has come to its end, here or as a whole.
+    fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
+        let Lane { name, command, running } = lane;
+        let answer = match ended {
+            // Most often: the result fills the buffer, and no trailer is told.
+            Progress::Done if running.result().len() == command.len as usize => {
+                Answer::copied(running.result().to_vec())
+            }
+            Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
+            Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
+            Progress::Goes | Progress::Elsewhere => {
+                return self.call_traversal_on_thread(name, command, running.give_back(), here);
+            }
+        };
+        running.give_back();
+        here.calls += 1;
+        self.compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+        self.answer(name, answer, here);
+    }
+
+    fn call_traversal_on_thread(
+        self: &Arc<Self>,
+        name: Name,
+        command: CallCommand,
+        plan: Arc<TraversePlan>,
+        here: &mut Answers,
+    ) {
         let (class, memory) = (plan.request.class, plan.memory());
         let work = move |me: &Arc<Self>, queued: Instant| {
             let deadline = queued + command.timeout.min(plan.deadline());
