@@ -1,5 +1,5 @@
-//! A store on a volume of a target, followed there: over memory, where steps run on the reactor, and over
-//! a file. And what hostile traversals come to.
+//! A store on a volume of a target, followed there: over memory and the page cache, where steps run on the reactor, and
+//! over a file that the page cache is not in front of. And what hostile traversals come to.
 
 use diskside::host::function::{
     Compute, Endpoint, EndpointKind, FunctionError, FunctionKind, FunctionRequest, Program,
@@ -26,7 +26,7 @@ use std::time::Duration;
 const NQN: &str = "nqn.2026-11.org.example:kv";
 const KEYS: u64 = 4096;
 
-/// A target with a store of six levels on volume 1, in memory, and on volume 2, a file.
+/// A target with a store of six levels on volume 1, in memory, on volume 2, a file, and on volume 3, a cached file.
 struct World {
     running: Running,
     _directory: tempfile::TempDir,
@@ -37,15 +37,19 @@ impl World {
         let directory = tempfile::tempdir().expect("a directory");
         let mut bytes = Vec::new();
         Creation::new(Keys::Counting(KEYS)).fill(4).write(&mut bytes).expect("written");
-        let path = directory.path().join("volume");
-        let file = std::fs::File::create(&path).expect("a file");
-        file.set_len(4 << 20).expect("room");
-        file.write_all_at(&bytes, 0).expect("written");
+        let file = |name| {
+            let path = directory.path().join(name);
+            let file = std::fs::File::create(&path).expect("a file");
+            file.set_len(4 << 20).expect("room");
+            file.write_all_at(&bytes, 0).expect("written");
+            path.to_str().expect("a path").to_owned()
+        };
         let target = Target::builder()
             .nqn(NQN)
             .listen(["127.0.0.1:0".parse().expect("an address")])
             .volume(VolumeSpec::new("memory", "mem:4MiB"))
-            .volume(VolumeSpec::new("file", path.to_str().expect("a path")))
+            .volume(VolumeSpec::new("file", &file("file")))
+            .volume(VolumeSpec { buffered: true, ..VolumeSpec::new("cached", &file("cached")) })
             .build()
             .expect("a target");
         let world = Self { running: target.start().expect("it starts"), _directory: directory };
@@ -79,7 +83,7 @@ fn pairs(keys: std::ops::RangeInclusive<u64>) -> Pairs {
 #[test]
 fn a_target_follows_what_a_host_asks_for() {
     let world = World::new();
-    for nsid in [1, 2] {
+    for nsid in [1, 2, 3] {
         for cache_levels in [0, 3] {
             let store = world.store(nsid, &Options { cache_levels, ..Options::default() });
             for key in (0..KEYS).step_by(97) {
@@ -103,7 +107,7 @@ fn a_target_follows_what_a_host_asks_for() {
 #[test]
 fn traversals_see_what_was_written() {
     let world = World::new();
-    for nsid in [1, 2] {
+    for nsid in [1, 2, 3] {
         let (writer, reader) = (world.store(nsid, &Options::default()), world.store(nsid, &Options::default()));
         for i in 0..50u64 {
             let value = text_value(&format!("new {i}")).expect("short");
@@ -271,7 +275,7 @@ fn hostile_traversals_hurt_nobody() {
     let world = World::new();
     let store = world.store(1, &Options::default());
     let hostile = Hostile::new(&world);
-    for nsid in [1, 2] {
+    for nsid in [1, 2, 3] {
         for (name, outcome, hop, says) in [
             ("endless", 3, 4096, "is not done after 4096 hops, the limit"),
             ("spin", 3, 0, "the budget of loop iterations is used up"),
@@ -296,7 +300,7 @@ fn hostile_traversals_hurt_nobody() {
 fn a_range_is_a_file_of_its_own() {
     let world = World::new();
     let hostile = Hostile::new(&world);
-    for nsid in [1, 2] {
+    for nsid in [1, 2, 3] {
         let mut expected = Buffer::zeroed(4096);
         let read = Request::Read { offset: 4096, buffer: expected };
         expected = block_on(world.volume(nsid).submit(read)).into_read().expect("read");

@@ -34,6 +34,13 @@ pub trait Medium: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Fills `into` with the bytes at `offset` if they can be had at once and without a wait, for instance from the page
+    /// cache. False: they cannot, or nobody knows; then `into` holds anything.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let _ = (offset, into);
+        false
+    }
+
     /// Hears that the ring refused `access` as not supported. The next [`start`](Self::start) of this kind must
     /// answer with another way.
     fn refused(&self, access: &Access<'_>) {

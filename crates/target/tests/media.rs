@@ -156,6 +156,23 @@ fn a_buffered_file_does_the_same() {
     check_medium(&medium);
 }
 
+/// Whoever must not wait reads what the page cache has, as a whole or not at all.
+#[test]
+fn what_is_in_the_page_cache_is_read_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.img");
+    let data = pattern(MIB as usize, 3);
+    std::fs::write(&path, &data).unwrap();
+    let mut into = vec![0; 1000];
+    let buffered = FileMedium::open(&path, &OpenOptions { buffered: true, ..options(None) }).unwrap();
+    assert!(buffered.read_now(12_345, &mut into));
+    assert_eq!(into, data[12_345..13_345]);
+    assert!(!buffered.read_now(MIB - 999, &mut into), "beyond the end");
+    drop(buffered);
+    let direct = FileMedium::open(&path, &options(None)).unwrap();
+    assert!(!direct.properties().direct || !direct.read_now(0, &mut into), "what is direct has no cache");
+}
+
 #[test]
 fn a_medium_that_cannot_deallocate_or_zero_still_reads_zeroes() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,8 +4,9 @@
 //! begins at 0. Its arguments are what scratch begins with, and `result_max` is the length of scratch. The first step
 //! is given no data.
 //!
-//! Where all sources are volumes in memory, steps run on the reactor that received the command: a read is a copy.
-//! Otherwise a thread of the pool follows the pointers.
+//! Where all sources are volumes in memory, or in files that the page cache is in front of, steps run on the reactor that
+//! received the command: a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the
+//! pointers.
 
 mod here;
 
@@ -56,9 +57,8 @@ pub(crate) struct TraversePlan {
     /// Lengths of the sources; of files, when they are opened.
     lens: Vec<u64>,
     scratch_cap: usize,
-    /// Of all sources where their bytes are; none if they are not volumes in memory, or if the request asks for more
-    /// than a reactor gives.
-    in_memory: Option<Vec<InMemory>>,
+    /// All sources, if a reactor can read them and the request does not ask for more than it gives.
+    near: Option<Vec<Near>>,
     /// Of the table of volumes, when the sources were last seen there.
     version: AtomicU64,
     // In boxes, which move between here and those that run.
@@ -66,12 +66,13 @@ pub(crate) struct TraversePlan {
     spare: Mutex<Vec<Box<Bench>>>,
 }
 
-/// A source that is a range of a volume in memory.
+/// A source that is a range of a volume whose bytes are, or may be, in memory.
 #[derive(Debug)]
-struct InMemory {
+struct Near {
     volume: Arc<Volume>,
-    memory: SharedMemory,
-    /// Where in the volume it begins.
+    /// All of its bytes. Without it, the page cache may have them.
+    memory: Option<SharedMemory>,
+    /// Where in the volume the source begins.
     start: u64,
 }
 
@@ -105,20 +106,21 @@ impl TraversePlan {
             }
             sources.push(source);
         }
-        let in_memory = sources.iter().map(|source| match source {
+        let near = sources.iter().map(|source| match source {
             PlannedSource::Volume(volume, range) => {
-                let memory = volume.medium.memory()?.clone();
-                Some(InMemory { volume: Arc::clone(volume), memory, start: range.start })
+                let memory = volume.medium.memory().cloned();
+                let is_near = memory.is_some() || !volume.medium.properties().direct;
+                is_near.then(|| Near { volume: Arc::clone(volume), memory, start: range.start })
             }
             PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => None,
         });
-        let in_memory = in_memory.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
+        let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
         let lens = sources.iter().map(|source| match source {
             PlannedSource::Volume(_, range) => range.end - range.start,
             PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => 0,
         });
         let lens = lens.collect();
-        Ok(Self { function, request, sources, lens, scratch_cap, in_memory, version, spare: Mutex::default() })
+        Ok(Self { function, request, sources, lens, scratch_cap, near, version, spare: Mutex::default() })
     }
 
     /// Whether the volumes that were looked up are those that are there now.
@@ -153,7 +155,7 @@ impl TraversePlan {
         Ok(())
     }
 
-    /// Runs it here and now, if everything is in memory; gives its result.
+    /// Runs it here and now, if everything is at hand; gives its result.
     pub(crate) fn run_now(self: &Arc<Self>, compute: &Compute, started: Instant) -> Option<(Vec<u8>, Trailer)> {
         let fill = |args: &mut Vec<u8>| args.extend_from_slice(&self.request.args);
         let (mut running, progress) = Running::begin(Arc::clone(self), compute, fill, started + self.deadline())?;

@@ -13,6 +13,7 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::medium::{Access, Action, Medium, Properties, Step};
 
@@ -111,6 +112,15 @@ impl Medium for FileMedium {
             Access::Zero { offset, len, deallocate } => self.zero(offset, len, deallocate),
         };
         action.into()
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        if self.properties.direct {
+            return false;
+        }
+        let len = into.len();
+        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
     fn refused(&self, access: &Access<'_>) {

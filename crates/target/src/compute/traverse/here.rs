@@ -1,4 +1,4 @@
-//! Traversals of volumes in memory, on the reactor that received them.
+//! Traversals of volumes in memory and in the page cache, on the reactor that received them.
 //!
 //! What a step reads is rarely in the processor's cache, and to wait for it takes longer than the step. So the reads that
 //! a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in turn: while one
@@ -13,7 +13,7 @@ use diskside_engine::traverse::{Step, TraverseError, TraverseFault, TraverseRead
 use diskside_nvme::wire::function::Trailer;
 use diskside_sbpf::trap::TrapKind;
 
-use super::{InMemory, TraversePlan};
+use super::{Near, TraversePlan};
 use crate::compute::Compute;
 use crate::compute::association::Name;
 use crate::compute::prepared::CallCommand;
@@ -54,8 +54,8 @@ pub(crate) enum Progress {
     Done,
     /// It failed, so the traversal is over.
     Failed(Box<TraverseError>),
-    /// This is nothing for a reactor: a command writes there right now, or the traversal is large. A thread runs it
-    /// again from the start, which nobody notices, since traversals write nothing.
+    /// This is nothing for a reactor: a read would wait, for a disk or for a command that writes there right now, or the
+    /// traversal is large. A thread runs it again from the start, which nobody notices, since traversals write nothing.
     Elsewhere,
 }
 
@@ -113,7 +113,7 @@ impl Running {
         args: impl FnOnce(&mut Vec<u8>),
         deadline: Instant,
     ) -> Option<(Self, Progress)> {
-        plan.in_memory.as_ref()?;
+        plan.near.as_ref()?;
         let mut bench = plan.take_bench(compute).ok()?;
         bench.args.clear();
         args(&mut bench.args);
@@ -187,26 +187,35 @@ impl Running {
     }
 }
 
-fn sources(plan: &TraversePlan) -> &[InMemory] {
-    plan.in_memory.as_deref().unwrap_or_default()
+fn sources(plan: &TraversePlan) -> &[Near] {
+    plan.near.as_deref().unwrap_or_default()
 }
 
-impl InMemory {
-    /// Copies bytes of the volume, unless a command writes there. A read lies inside of the source.
+impl Near {
+    /// Copies bytes, unless that would wait. A read lies inside of the source.
     fn read(&self, read: &TraverseRead, into: &mut [u8]) -> bool {
         let offset = self.start + read.offset;
         let range = offset..offset + read.len;
+        // A command that writes there has it now.
         if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
             return false;
         }
-        self.memory.read(offset as usize, into);
+        let is_read = match &self.memory {
+            Some(memory) => {
+                memory.read(offset as usize, into);
+                true
+            }
+            None => self.volume.medium.read_now(offset, into),
+        };
         self.volume.guards.release(range, Mode::Shared);
-        true
+        is_read
     }
 
     fn prefetch(&self, read: &TraverseRead) {
-        let start = (self.start + read.offset) as usize;
-        self.memory.prefetch(start..start + read.len.min(PREFETCH_LEN_MAX) as usize);
+        if let Some(memory) = &self.memory {
+            let start = (self.start + read.offset) as usize;
+            memory.prefetch(start..start + read.len.min(PREFETCH_LEN_MAX) as usize);
+        }
     }
 }
 
