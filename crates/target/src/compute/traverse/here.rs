@@ -207,7 +207,7 @@ impl Near {
             }
             None => self.volume.medium.read_now(offset, into),
         };
-        self.volume.guards.release(range, Mode::Shared);
+        self.volume.release(range, Mode::Shared);
         is_read
     }
 
