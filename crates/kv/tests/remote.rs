@@ -48,8 +48,8 @@ impl World {
             .nqn(NQN)
             .listen(["127.0.0.1:0".parse().expect("an address")])
             .volume(VolumeSpec::new("memory", "mem:4MiB"))
-            .volume(VolumeSpec::new("file", &file("file")))
-            .volume(VolumeSpec { buffered: true, ..VolumeSpec::new("cached", &file("cached")) })
+            .volume(VolumeSpec::new("file", file("file")))
+            .volume(VolumeSpec { buffered: true, ..VolumeSpec::new("cached", file("cached")) })
             .build()
             .expect("a target");
         let world = Self { running: target.start().expect("it starts"), _directory: directory };
