@@ -13,6 +13,8 @@ mod end;
 mod receive;
 mod send;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
