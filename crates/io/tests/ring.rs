@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
-use diskside_io::buffer::{Buffer, Hugepages, SharedMemory};
+use diskside_io::buffer::{Arena, Buffer, Hugepages, SharedMemory};
 use diskside_io::ring::{Completion, Op, Payload, Ring, RingConfig, SendBatch, Waker};
 use diskside_io::socket::{SocketOptions, listen_at, local_address, socket_for};
 
@@ -63,6 +63,32 @@ fn what_was_written_and_synchronised_is_in_the_file() {
     let mut content = [0; 10];
     assert_eq!(rustix::io::pread(&file, &mut content, 0).unwrap(), 10);
     assert_eq!(&content, b"\0\0\0\0\0rable");
+}
+
+#[test]
+fn registered_memory_reads_and_writes_like_any_other() {
+    let file = file_with(b"");
+    let arena = Arena::new(64 << 10);
+    let (mut ring, mut other) = (Ring::new(&sleepy()).unwrap(), Ring::new(&sleepy()).unwrap());
+    ring.register(&arena).unwrap();
+    assert!(ring.register(&arena).is_err(), "once is enough");
+    let mut fill = arena.take(4096).unwrap();
+    fill.fill(0x5a);
+    ring.push(1, Op::Write { file: file.clone(), offset: 10, buffer: fill, range: 5..25, durable: true });
+    assert_eq!(gather(&mut ring, 1)[0].result, Ok(20));
+    // What is registered with one ring is ordinary memory for another one, and on one ring both kinds mix.
+    for ring in [&mut ring, &mut other] {
+        for buffer in [arena.take(8192).unwrap(), Buffer::zeroed(8192)] {
+            ring.push(2, Op::Read { file: file.clone(), offset: 0, buffer, range: 4096..8192 });
+            let done = gather(ring, 1).remove(0);
+            assert_eq!(done.result, Ok(30));
+            let Payload::Buffer(buffer) = done.payload else { panic!("a read returns its buffer") };
+            assert_eq!(&buffer[4096..4106], [0; 10]);
+            assert_eq!(&buffer[4106..4126], [0x5a; 20]);
+        }
+    }
+    drop(ring);
+    assert_eq!(arena.free_bytes(), arena.len_bytes());
 }
 
 #[test]
@@ -166,6 +192,40 @@ fn held_buffers_stop_a_receive_and_given_back_they_let_it_go_on() {
     drop(ring);
     let Payload::Received(bytes) = last.payload else { panic!("a receive yields bytes") };
     assert_eq!(&bytes[..], &[1; 100]);
+}
+
+#[test]
+fn bytes_go_straight_to_where_they_belong_and_what_follows_stays_in_the_socket() {
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket: Arc<OwnedFd> = Arc::new(ours.into());
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    let into = |range, whole| Op::ReceiveInto { socket: Arc::clone(&socket), buffer: Buffer::zeroed(8), range, whole };
+    let buffer_of = |done: Completion| match done.payload {
+        Payload::Buffer(buffer) => buffer,
+        other => panic!("{other:?} is no buffer"),
+    };
+    theirs.write_all(b"abc").unwrap();
+    ring.push(1, into(2..7, true));
+    ring.submit().unwrap();
+    assert!(ring.next_completion().is_none(), "three of five bytes came");
+    theirs.write_all(b"defghi").unwrap();
+    let whole = gather(&mut ring, 1).remove(0);
+    assert_eq!(whole.result, Ok(5));
+    assert_eq!(&buffer_of(whole)[..], b"\0\0abcde\0");
+    ring.push(2, into(0..8, false));
+    let rest = gather(&mut ring, 1).remove(0);
+    assert_eq!(rest.result, Ok(4), "what there is, when not all of it is waited for");
+    assert_eq!(&buffer_of(rest)[..4], b"fghi");
+    theirs.write_all(b"xy").unwrap();
+    let id = ring.push(3, into(0..8, true));
+    ring.submit().unwrap();
+    ring.cancel(id);
+    let cancelled = gather(&mut ring, 1).remove(0);
+    assert_eq!(cancelled.result, Ok(2), "no byte that came is lost by a cancel");
+    assert_eq!(&buffer_of(cancelled)[..2], b"xy");
+    drop(theirs);
+    ring.push(4, into(0..8, true));
+    assert_eq!(gather(&mut ring, 1).remove(0).result, Ok(0));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::arena::Part;
+
 /// The alignment of every buffer that this crate allocates.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
@@ -32,6 +34,7 @@ pub(crate) struct Memory {
 
 enum Origin {
     Heap(Layout),
+    Arena(Part),
     Vec { capacity: usize },
     Mapping { base: NonNull<u8>, mapped_bytes: usize },
 }
@@ -44,6 +47,19 @@ unsafe impl Sync for Memory {}
 impl Memory {
     pub(crate) fn zeroed(len: usize, hugepages: Hugepages) -> Self {
         if len >= MAP_THRESHOLD_BYTES { Self::map(len, hugepages) } else { Self::allocate(len) }
+    }
+
+    /// A part of an arena, which nobody else has until it goes back.
+    pub(super) fn from_part(start: NonNull<u8>, len: usize, part: Part) -> Self {
+        Self { start, len, origin: Origin::Arena(part) }
+    }
+
+    /// Of what arena it is a part, if it is.
+    pub(super) fn part(&self) -> Option<&Part> {
+        match &self.origin {
+            Origin::Arena(part) => Some(part),
+            _ => None,
+        }
     }
 
     pub(crate) fn from_vec(vec: Vec<u8>) -> Self {
@@ -120,18 +136,19 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.origin {
+        match &self.origin {
             Origin::Heap(layout) => {
                 // SAFETY: allocated in `allocate` with this layout, freed once.
-                unsafe { dealloc(self.start.as_ptr(), layout) }
+                unsafe { dealloc(self.start.as_ptr(), *layout) }
             }
+            Origin::Arena(part) => part.give_back(self.len),
             Origin::Vec { capacity } => {
                 // SAFETY: the parts are those `from_vec` took, and nobody else owns them.
-                drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity) });
+                drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.len, *capacity) });
             }
             Origin::Mapping { base, mapped_bytes } => {
                 // SAFETY: the whole mapping made in `map`, to which no reference is left.
-                let unmapped = unsafe { munmap(base.as_ptr().cast(), mapped_bytes) };
+                let unmapped = unsafe { munmap(base.as_ptr().cast(), *mapped_bytes) };
                 debug_assert!(unmapped.is_ok(), "munmap of our own mapping: {unmapped:?}");
             }
         }

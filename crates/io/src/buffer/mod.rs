@@ -1,9 +1,10 @@
-//! Buffers for I/O: [`Buffer`] (owned, aligned), [`Pool`] (a bounded set of them) and
-//! [`SharedMemory`] (bytes that several threads and the kernel use at once).
+//! Buffers for I/O: [`Buffer`] (owned, aligned), [`Pool`] (a bounded set of them), [`Arena`] (memory that a ring
+//! registers) and [`SharedMemory`] (bytes that several threads and the kernel use at once).
 //!
 //! A `Buffer` is moved into an operation and comes back when the operation is over. Its alignment,
 //! [`ALIGNMENT_BYTES`], satisfies `O_DIRECT` on every file system and device with blocks of up to 4 KiB.
 
+mod arena;
 pub(crate) mod memory;
 mod pool;
 mod ranges;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+pub use arena::Arena;
 pub use memory::{ALIGNMENT_BYTES, Hugepages};
 pub use pool::{Pool, PoolStats};
 pub use ranges::{RangeGuard, RangeMemory};
@@ -93,6 +95,15 @@ impl Buffer {
             }
         }
         self.to_vec()
+    }
+
+    /// Whether its memory is part of `arena`.
+    pub(crate) fn is_of(&self, arena: &Arena) -> bool {
+        arena.has(self.memory())
+    }
+
+    fn from_arena(memory: Memory, len: usize) -> Self {
+        Self { memory: Some(memory), len, home: None }
     }
 
     fn from_pool(memory: Memory, len: usize, home: Arc<Home>) -> Self {

@@ -57,6 +57,7 @@ pub use waker::Waker;
 
 pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
 
+use crate::buffer::Arena;
 use crate::slab::{Key, Slab};
 use op::Held;
 use polling::Polling;
@@ -78,7 +79,8 @@ struct InFlight {
 pub struct RingConfig {
     /// Entries of the submission queue, rounded up to a power of two. The completion queue has four times as many.
     pub entries: u32,
-    /// How long [`Ring::wait`] polls at most before it sleeps. Zero sleeps at once. While pauses are longer than
+    /// How long [`Ring::wait`] polls at most before it sleeps, four times that for an
+    /// [answer that is due](Ring::expect_answers). Zero sleeps at once. While pauses are longer than
     /// that, and while other threads want the processor, it polls for less or not at all.
     pub spin: Duration,
     /// Let a kernel thread submit; it sleeps after this long without work. It needs a core of its own.
@@ -123,6 +125,8 @@ pub struct Ring {
     uring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Slab<InFlight>>,
     groups: ManuallyDrop<Vec<Rc<Group>>>,
+    /// Registered memory. The kernel holds its pages for itself, so that it may go at any time.
+    arena: Option<Arena>,
     /// Pushed, but not yet in the submission queue.
     backlog: VecDeque<squeue::Entry>,
     /// Reaped, but not yet taken.
@@ -132,6 +136,8 @@ pub struct Ring {
     listening: bool,
     config: RingConfig,
     polling: Polling,
+    /// Whether an answer is due, see [`expect_answers`](Ring::expect_answers).
+    answers_due: bool,
     stats: RingStats,
     /// A ring belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
@@ -144,12 +150,14 @@ impl Ring {
             uring: ManuallyDrop::new(build(config, true)?),
             slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
             groups: ManuallyDrop::default(),
+            arena: None,
             backlog: VecDeque::new(),
             ready: VecDeque::new(),
             waker: Waker::new()?,
             listening: false,
             config: config.clone(),
             polling: Polling::new(config.spin),
+            answers_due: false,
             stats: RingStats::default(),
             not_send: PhantomData,
         })
@@ -158,7 +166,7 @@ impl Ring {
     /// Adds an operation; it goes to the kernel with the next [`wait`](Self::wait) or
     /// [`submit`](Self::submit). `token` comes back in its completions.
     pub fn push(&mut self, token: u64, op: Op) -> OpId {
-        let (entry, held) = op.prepare();
+        let (entry, held) = op.prepare(self.arena.as_ref());
         let key = self.slots.insert(InFlight { token, held });
         self.enqueue(entry.user_data(key.to_bits()));
         OpId(key)
@@ -174,6 +182,12 @@ impl Ring {
     /// Operations pushed and not completed.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - usize::from(self.listening)
+    }
+
+    /// Says whether something that was asked for is to be answered soon: by a disk through this ring, by a peer through a
+    /// socket. Then [`wait`](Self::wait) polls for up to four times as long.
+    pub fn expect_answers(&mut self, due: bool) {
+        self.answers_due = due;
     }
 
     /// What wakes this ring's thread from others.
@@ -192,6 +206,19 @@ impl Ring {
         let group = Group::register(&self.uring, id, buffers, len_bytes)?;
         self.groups.push(group);
         Ok(id)
+    }
+
+    /// Registers an arena, once: from now on [`Op::Read`] and [`Op::Write`] with its buffers spare the kernel the search
+    /// for their pages. Fails where the process may not lock that much memory (`RLIMIT_MEMLOCK`); then, and on any other
+    /// ring, the arena's buffers are buffers like others.
+    pub fn register(&mut self, arena: &Arena) -> io::Result<()> {
+        let iov_base = arena.address().as_ptr().cast();
+        let pieces = [libc::iovec { iov_base, iov_len: arena.len_bytes() }];
+        // SAFETY: the piece is the arena's memory. The kernel takes references of its own to the pages; operations name
+        // addresses in it only through buffers that they own, which keep the arena alive.
+        unsafe { self.uring.submitter().register_buffers(&pieces)? };
+        self.arena = Some(arena.clone());
+        Ok(())
     }
 
     /// Submits what was pushed, without waiting for anything.
@@ -213,7 +240,8 @@ impl Ring {
             return Ok(self.outcome());
         }
         let started = Instant::now();
-        let window = self.polling.window(started);
+        let due = self.answers_due;
+        let window = self.polling.window(started, due);
         let spin = timeout.map_or(window, |timeout| timeout.min(window));
         let mut looked = started;
         loop {
@@ -234,7 +262,7 @@ impl Ring {
                 if left != Some(Duration::ZERO) {
                     // Everything pushed is with the kernel: only what happens from here on ends the pause.
                     self.sleep(left)?;
-                    self.polling.note_sleep(started.elapsed());
+                    self.polling.note_sleep(started.elapsed(), due);
                 }
                 return Ok(self.outcome());
             }

@@ -13,10 +13,13 @@ use rustix::io::Errno;
 use super::batch::SendBatch;
 use super::provided::{GroupId, Received};
 use super::stable::Stable;
-use crate::buffer::Buffer;
+use crate::buffer::{Arena, Buffer};
 
 /// The most bytes that one read or write moves; longer ranges come back short and are continued.
 pub const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+/// The index of a ring's registered arena: there is one.
+const REGISTERED: u16 = 0;
 
 /// One operation. What it reads from or writes to moves into the ring and comes back in
 /// [`Completion::payload`].
@@ -79,6 +82,19 @@ pub enum Op {
         /// Where buffers are taken from, see [`Ring::provide`](super::Ring::provide).
         group: GroupId,
     },
+    /// Receives once, straight into `range` of a buffer. The result is the count of bytes, 0 at the end of the stream.
+    /// For data whose place is known before it comes; what comes next in the stream stays in the socket.
+    ReceiveInto {
+        /// A connected socket.
+        socket: Arc<OwnedFd>,
+        /// Where the bytes go.
+        buffer: Buffer,
+        /// The part of the buffer to fill.
+        range: Range<usize>,
+        /// Wait until the range is full (`MSG_WAITALL`). It is short all the same at the end of the stream, after an
+        /// error or a cancel.
+        whole: bool,
+    },
     /// Sends the whole batch in order (`MSG_WAITALL`). A shorter result means that the connection failed.
     Send {
         /// A connected socket.
@@ -120,7 +136,7 @@ pub struct Completion {
 pub enum Payload {
     /// Nothing.
     None,
-    /// The buffer of a read or write. Its length is unchanged.
+    /// The buffer of a read, a write or a receive into it. Its length is unchanged.
     Buffer(Buffer),
     /// The batch of a send.
     Batch(Box<SendBatch>),
@@ -151,20 +167,30 @@ pub(super) struct Address {
 
 impl Op {
     /// The kernel's form of the operation, and what must outlive it.
-    pub(super) fn prepare(self) -> (squeue::Entry, Held) {
+    ///
+    /// Buffers of `registered` are named to the kernel as that: it holds their pages already.
+    pub(super) fn prepare(self, registered: Option<&Arena>) -> (squeue::Entry, Held) {
+        let is_registered = |buffer: &Buffer| registered.is_some_and(|arena| buffer.is_of(arena));
         match self {
             Self::Read { file, offset, mut buffer, range } => {
                 let part = &mut buffer[range];
                 let (at, len) = (part.as_mut_ptr(), transfer_len(part.len()));
-                (opcode::Read::new(fd(&file), at, len).offset(offset).build(), Held::Buffer(file, buffer))
+                let entry = match is_registered(&buffer) {
+                    true => opcode::ReadFixed::new(fd(&file), at, len, REGISTERED).offset(offset).build(),
+                    false => opcode::Read::new(fd(&file), at, len).offset(offset).build(),
+                };
+                (entry, Held::Buffer(file, buffer))
             }
             Self::Write { file, offset, buffer, range, durable } => {
                 let part = &buffer[range];
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                let entry = opcode::Write::new(fd(&file), part.as_ptr(), transfer_len(part.len()))
-                    .offset(offset)
-                    .rw_flags(flags)
-                    .build();
+                let (at, len) = (part.as_ptr(), transfer_len(part.len()));
+                let entry = match is_registered(&buffer) {
+                    true => {
+                        opcode::WriteFixed::new(fd(&file), at, len, REGISTERED).offset(offset).rw_flags(flags).build()
+                    }
+                    false => opcode::Write::new(fd(&file), at, len).offset(offset).rw_flags(flags).build(),
+                };
                 (entry, Held::Buffer(file, buffer))
             }
             Self::Sync { file, data_only } => {
@@ -182,6 +208,13 @@ impl Op {
             }
             Self::Receive { socket, group } => {
                 (opcode::RecvMulti::new(fd(&socket), group.0).build(), Held::Receive(socket, group))
+            }
+            Self::ReceiveInto { socket, mut buffer, range, whole } => {
+                let part = &mut buffer[range];
+                let flags = if whole { libc::MSG_WAITALL } else { 0 };
+                let (at, len) = (part.as_mut_ptr(), transfer_len(part.len()));
+                let entry = opcode::Recv::new(fd(&socket), at, len).flags(flags).build();
+                (entry, Held::Buffer(socket, buffer))
             }
             Self::Send { socket, mut batch } => {
                 let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL).cast_unsigned();

@@ -3,6 +3,7 @@
 //! Waking a sleeping thread costs some 20 µs of latency, so a thread that is about to get work better looks out for
 //! it. That pays only where work comes soon and the processor is the thread's own:
 //!
+//! * an answer that is known to be due, of a disk or of a peer, is worth looking out for longer;
 //! * pauses that outlast the longest polling time halve it, down to nothing: at rest no time is burnt. The first
 //!   pause that polling would have covered brings all of it back;
 //! * a polling thread that another one pushed aside has used its share of the processor up, and stands behind that
@@ -14,13 +15,25 @@ use std::time::{Duration, Instant};
 /// What a ring's waits have taught about polling.
 #[derive(Debug)]
 pub(super) struct Polling {
-    max: Duration,
-    window: Duration,
+    /// While nothing in particular is expected.
+    quiet: Window,
+    /// While an answer is due.
+    due: Window,
     /// No polling before this: the processor is contended.
     rest_until: Option<Instant>,
     rest: Duration,
 }
 
+/// How long to poll, between nothing and a bound.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    max: Duration,
+    now: Duration,
+}
+
+/// How many times as long it polls for an answer that is due. Disks take that long, and answer in bursts: whoever sleeps
+/// then keeps the whole burst waiting.
+const DUE_FACTOR: u32 = 4;
 /// Nothing between two looks takes so long, unless the thread does not run.
 const AWAY: Duration = Duration::from_millis(1);
 const REST_MIN: Duration = Duration::from_millis(100);
@@ -29,14 +42,19 @@ const REST_MAX: Duration = Duration::from_secs(2);
 const WINDOW_MIN: Duration = Duration::from_micros(2);
 
 impl Polling {
-    /// Polls for `max` at most; zero never polls.
+    /// Polls for `max` at most, for an answer that is due for [`DUE_FACTOR`] times as long; zero never polls.
     pub(super) fn new(max: Duration) -> Self {
-        Self { max, window: max, rest_until: None, rest: REST_MIN }
+        let (quiet, due) = (Window::new(max), Window::new(max * DUE_FACTOR));
+        Self { quiet, due, rest_until: None, rest: REST_MIN }
     }
 
-    /// How long to poll in a wait that begins now.
-    pub(super) fn window(&self, now: Instant) -> Duration {
-        if self.rest_until.is_some_and(|until| now < until) { Duration::ZERO } else { self.window }
+    /// How long to poll in a wait that begins now; `due` says whether an answer is due.
+    pub(super) fn window(&self, now: Instant, due: bool) -> Duration {
+        match self.rest_until {
+            Some(until) if now < until => Duration::ZERO,
+            _ if due => self.due.now,
+            _ => self.quiet.now,
+        }
     }
 
     /// Two looks with nothing between them were this far apart. True if polling should stop.
@@ -52,8 +70,19 @@ impl Polling {
     }
 
     /// The thread slept, and its whole pause took this long.
-    pub(super) fn note_sleep(&mut self, pause: Duration) {
-        self.window = match self.window / 2 {
+    pub(super) fn note_sleep(&mut self, pause: Duration, due: bool) {
+        let window = if due { &mut self.due } else { &mut self.quiet };
+        window.note_sleep(pause);
+    }
+}
+
+impl Window {
+    fn new(max: Duration) -> Self {
+        Self { max, now: max }
+    }
+
+    fn note_sleep(&mut self, pause: Duration) {
+        self.now = match self.now / 2 {
             _ if pause <= self.max => self.max,
             half if half < WINDOW_MIN => Duration::ZERO,
             half => half,
@@ -71,13 +100,27 @@ mod tests {
     fn long_pauses_end_polling_and_one_short_pause_brings_it_back() {
         let mut polling = Polling::new(MAX);
         let now = Instant::now();
-        assert_eq!(polling.window(now), MAX);
-        polling.note_sleep(Duration::from_millis(3));
-        assert_eq!(polling.window(now), MAX / 2);
-        (0..5).for_each(|_| polling.note_sleep(Duration::from_millis(3)));
-        assert_eq!(polling.window(now), Duration::ZERO);
-        polling.note_sleep(Duration::from_micros(80));
-        assert_eq!(polling.window(now), MAX);
+        assert_eq!(polling.window(now, false), MAX);
+        polling.note_sleep(Duration::from_millis(3), false);
+        assert_eq!(polling.window(now, false), MAX / 2);
+        (0..5).for_each(|_| polling.note_sleep(Duration::from_millis(3), false));
+        assert_eq!(polling.window(now, false), Duration::ZERO);
+        polling.note_sleep(Duration::from_micros(80), false);
+        assert_eq!(polling.window(now, false), MAX);
+    }
+
+    #[test]
+    fn an_answer_that_is_due_is_looked_out_for_longer() {
+        let mut polling = Polling::new(MAX);
+        let now = Instant::now();
+        assert_eq!(polling.window(now, true), 4 * MAX);
+        (0..12).for_each(|_| polling.note_sleep(Duration::from_millis(3), true));
+        assert_eq!(polling.window(now, true), Duration::ZERO, "slow answers are not");
+        assert_eq!(polling.window(now, false), MAX, "each of the two learns for itself");
+        polling.note_sleep(3 * MAX, true);
+        assert_eq!(polling.window(now, true), 4 * MAX);
+        polling.note_look(Duration::from_millis(4), now);
+        assert_eq!(polling.window(now, true), Duration::ZERO, "whoever was pushed aside polls for nothing");
     }
 
     #[test]
@@ -89,7 +132,7 @@ mod tests {
         for _ in 0..8 {
             assert!(polling.note_look(Duration::from_millis(4), now));
             let from = now;
-            while polling.window(now).is_zero() {
+            while polling.window(now, false).is_zero() {
                 now += Duration::from_millis(1);
             }
             rests.push((now - from).as_millis());
@@ -97,13 +140,13 @@ mod tests {
         assert_eq!(rests, [100, 200, 400, 800, 1600, 2000, 2000, 2000]);
         now += Duration::from_secs(5);
         assert!(polling.note_look(Duration::from_millis(4), now));
-        assert_eq!(polling.window(now + REST_MIN), MAX, "after a long undisturbed time it begins anew");
+        assert_eq!(polling.window(now + REST_MIN, false), MAX, "after a long undisturbed time it begins anew");
     }
 
     #[test]
     fn who_never_polls_never_does() {
         let mut polling = Polling::new(Duration::ZERO);
-        polling.note_sleep(Duration::ZERO);
-        assert_eq!(polling.window(Instant::now()), Duration::ZERO);
+        polling.note_sleep(Duration::ZERO, false);
+        assert_eq!(polling.window(Instant::now(), false), Duration::ZERO);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn split(config: &RingConfig) -> io::Result<(SubmissionHalf, Completi
 impl SubmissionHalf {
     /// Adds an operation and submits first where the queue is full.
     pub(crate) fn push(&mut self, token: u64, op: Op) -> io::Result<()> {
-        let (entry, held) = op.prepare();
+        let (entry, held) = op.prepare(None);
         assert!(!matches!(held, Held::Accept(_) | Held::Receive(..)), "a split ring takes single completions only");
         let key = self.shared.slots().insert(InFlight { token, held });
         let entry = entry.user_data(key.to_bits());
