@@ -55,6 +55,14 @@ impl Default for ConnectionConfig {
     }
 }
 
+impl ConnectionError {
+    /// Whether the connection ended because of something else that ended, in whatever order: then the reason, if it is
+    /// worth a word, is said there. So end the I/O queues of every host that shuts its controller down.
+    pub fn is_consequence(&self) -> bool {
+        matches!(self, Self::ControllerGone | Self::Shutdown)
+    }
+}
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -127,6 +135,8 @@ pub struct Connection {
     pub(super) waiting: VecDeque<Tag>,
     /// R2Ts whose data has not come completely.
     pub(super) r2ts: u32,
+    /// Bytes that R2Ts asked for and whose PDUs have not begun to come.
+    pub(super) awaited_bytes: u64,
     pub(super) link: Option<Link>,
     pub(super) deadline: Option<Instant>,
     /// Requests for events, oldest first.
@@ -185,6 +195,7 @@ impl Connection {
             held: None,
             waiting: VecDeque::new(),
             r2ts: 0,
+            awaited_bytes: 0,
             link: None,
             deadline,
             events: VecDeque::new(),
@@ -228,6 +239,13 @@ impl Connection {
         let mut target = self.slots.checked(slot)?.target(at)?;
         target.len = target.len.min(self.decoder.data_left());
         (target.len > 0).then_some(target)
+    }
+
+    /// Bytes of write data that the host was asked for and has not begun to send. While there are many, a shell does well
+    /// to receive headers alone, so that it can receive what is behind them into the
+    /// [`receive_target`](Self::receive_target).
+    pub fn awaited_bytes(&self) -> u64 {
+        self.awaited_bytes
     }
 
     /// Queue identifier: 0 for an admin queue; `None` before Connect.

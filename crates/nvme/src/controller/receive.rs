@@ -195,6 +195,7 @@ impl Connection {
         // The slot is the tag: a command has one R2T outstanding at a time.
         let r2t = R2t::new(command.sqe.cid(), slot as u16, command.done, len);
         self.r2ts += 1;
+        self.awaited_bytes += u64::from(len);
         self.encoder.put(&mut self.out, &r2t, 0, Payload::None);
     }
 
@@ -212,6 +213,7 @@ impl Connection {
         if last != (end == command.r2t_end.into()) {
             return self.terminate(FatalError::InvalidHeaderField(at::FLAGS));
         }
+        self.awaited_bytes -= u64::from(len);
         self.inbound = Inbound::Slot { slot: ttag.into(), at: offset };
     }
 

@@ -535,6 +535,7 @@ impl World {
 
     /// Shuts the controller down in good order.
     fn part(&mut self) {
+        assert!(self.links.iter().all(|link| link.controller.awaited_bytes() == 0), "all data that was asked for came");
         let HostEnd::Admin(admin) = &mut self.links[0].host else { panic!("the first link is the admin's") };
         admin.shutdown(self.now);
         while !self.links.is_empty() {
