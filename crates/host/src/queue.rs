@@ -157,6 +157,7 @@ impl Queue {
             return false;
         }
         let patience = self.patience(now).into_iter().chain(patience_max).min();
+        self.ring.expect_answers(self.jobs.len > 0 && self.link.is_some());
         if self.ring.wait(patience).is_err() {
             self.link = None;
             self.refuse_all("the queue's io_uring failed");

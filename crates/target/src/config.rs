@@ -54,7 +54,8 @@ pub struct Settings {
     pub reactors: Option<usize>,
     /// Cores to pin the reactors to, in order.
     pub cores: Option<Vec<usize>>,
-    /// How long a reactor polls at most before it sleeps, in microseconds; less while that does not pay.
+    /// How long a reactor polls at most before it sleeps, in microseconds, four times that while a disk owes it an answer;
+    /// less while that does not pay.
     pub poll_us: Option<u32>,
     /// TCP congestion control of accepted connections, such as `reno`, `cubic` or `bbr`.
     pub congestion_control: Option<String>,
@@ -110,7 +111,8 @@ pub struct ServeConfig {
     pub reactors: usize,
     /// Cores to pin the reactors to, in order; empty: not pinned.
     pub cores: Vec<usize>,
-    /// How long a reactor polls at most before it sleeps, in microseconds; less while that does not pay.
+    /// How long a reactor polls at most before it sleeps, in microseconds, four times that while a disk owes it an answer;
+    /// less while that does not pay.
     pub poll_us: u32,
     /// TCP congestion control of accepted connections; `None`: the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ mod connection;
 mod function;
 mod local;
 mod memory;
+mod receive;
 mod start;
 mod task;
 
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
+use diskside_io::buffer::Arena;
 use diskside_io::ring::{Completion, GroupId, Op, OpId, Payload, Ring, RingConfig, SendBatch};
 use diskside_io::socket::SocketOptions;
 use diskside_nvme::Transmit;
@@ -69,6 +71,10 @@ pub(crate) struct Core {
     #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
     spare_batches: Vec<Box<SendBatch>>,
     sends_in_flight: usize,
+    /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
+    media_in_flight: usize,
+    media_waits: bool,
+    asked_to_register: bool,
     stall_check: Instant,
     stop_at: Option<Instant>,
     now: Instant,
@@ -121,6 +127,9 @@ impl Reactor {
             spare_transmits: Vec::new(),
             spare_batches: Vec::new(),
             sends_in_flight: 0,
+            media_in_flight: 0,
+            media_waits: false,
+            asked_to_register: false,
             stall_check: now,
             stop_at: None,
             now,
@@ -137,7 +146,9 @@ impl Reactor {
     /// Serves until told to stop. An error is the ring's: nothing more can be done then.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         while !(self.core.is_stopping() && self.connections.is_empty()) {
+            self.core.ring.expect_answers(self.core.media_in_flight > 0);
             let wait = self.core.ring.wait(self.timeout())?;
+            self.core.media_waits = false;
             self.core.now = Instant::now();
             self.core.refresh_volumes();
             if wait.woken {
@@ -185,6 +196,7 @@ impl Reactor {
                 }
             }
             Token::Task(key) => {
+                self.core.media_in_flight -= 1;
                 let buffer = match completion.payload {
                     Payload::Buffer(buffer) => Some(buffer),
                     _ => None,
@@ -376,7 +388,7 @@ impl Reactor {
             tracing::warn!(%error, "a new connection's socket");
         }
         let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
-        self.add_connection(Link::Socket { socket: Arc::new(socket), receive: None, cancelling: false }, peer);
+        self.add_connection(Link::Socket { socket: Arc::new(socket), receive: None }, peer);
     }
 
     fn add_loop(&mut self, end: LoopEnd) {
@@ -431,13 +443,32 @@ impl Core {
     }
 
     fn refresh_volumes(&mut self) {
+        let seen = self.volumes.version();
         self.volumes.refresh(&self.shared.volumes, &self.shared.volume_stats);
+        if self.volumes.version() != seen && !self.asked_to_register && self.volumes.any_outside_memory() {
+            self.asked_to_register = true;
+            self.register_memory();
+        }
+    }
+
+    /// Registers memory for what is read and written through the ring. Without it the same takes a little longer.
+    fn register_memory(&mut self) {
+        let arena = Arena::new(REGISTERED_BYTES);
+        match self.ring.register(&arena) {
+            Ok(()) => self.memory.use_registered(arena),
+            Err(error) => tracing::debug!(reactor = self.index, %error, "no registered memory; is RLIMIT_MEMLOCK low?"),
+        }
+        self.counters().memory_registered_bytes.set(self.memory.registered_bytes());
     }
 
     /// Puts a task where it is found again when what it needs has come.
     fn park(&mut self, key: usize, next: Next) {
         match next {
-            Next::Submit(op) => drop(self.ring.push(Token::Task(key).bits(), op)),
+            Next::Submit(op) => {
+                self.ring.push(Token::Task(key).bits(), op);
+                self.media_in_flight += 1;
+                self.media_waits = true;
+            }
             Next::Memory => self.memory_waiters.push_back(key),
             Next::Block => self.block_waiters.push_back(key),
             Next::Delay(delay) => {
@@ -447,6 +478,15 @@ impl Core {
             }
             Next::Yield => self.yielded.push_back(key),
             Next::End(_) => unreachable!("a task that ended is not parked"),
+        }
+    }
+
+    /// Hands what media have to do to the kernel before a send is added: they shall work while it copies. The kernel starts
+    /// block operations that are submitted together when it has looked at the last of them.
+    fn start_media(&mut self) {
+        if std::mem::take(&mut self.media_waits) {
+            // An error is the ring's, and the next wait has it too.
+            let _ = self.ring.submit();
         }
     }
 
@@ -502,6 +542,8 @@ const RING_ENTRIES: u32 = 1024;
 /// 2 MiB a reactor, shared by all its connections.
 const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
+/// What a reactor that serves files registers with its ring. It counts towards `RLIMIT_MEMLOCK`, often 8 MiB in all.
+const REGISTERED_BYTES: usize = 4 << 20;
 /// How long blocks of a memory volume stay held for a peer that does not read.
 const STALL: Duration = Duration::from_millis(5);
 /// How soon a block is asked for again that another reactor's command holds.

@@ -45,6 +45,10 @@ pub struct ReactorStats {
     pub memory_in_flight_bytes: u64,
     /// Bytes of memory for command data, in flight or kept for the next command.
     pub memory_held_bytes: u64,
+    /// Bytes of memory that it has registered with its ring, for files and block devices.
+    pub memory_registered_bytes: u64,
+    /// Bytes of write data that were received right into their place.
+    pub placed_bytes: u64,
     /// Commands that waited for memory.
     pub memory_waits: u64,
     /// Commands that waited because a block was being written.
@@ -107,6 +111,8 @@ pub(crate) struct ReactorCounters {
     pub(crate) enters: Counter,
     pub(crate) memory_in_flight_bytes: Counter,
     pub(crate) memory_held_bytes: Counter,
+    pub(crate) memory_registered_bytes: Counter,
+    pub(crate) placed_bytes: Counter,
     pub(crate) memory_waits: Counter,
     pub(crate) block_waits: Counter,
     pub(crate) stalled_reads: Counter,
@@ -122,6 +128,8 @@ impl ReactorCounters {
             enters: self.enters.get(),
             memory_in_flight_bytes: self.memory_in_flight_bytes.get(),
             memory_held_bytes: self.memory_held_bytes.get(),
+            memory_registered_bytes: self.memory_registered_bytes.get(),
+            placed_bytes: self.placed_bytes.get(),
             memory_waits: self.memory_waits.get(),
             block_waits: self.block_waits.get(),
             stalled_reads: self.stalled_reads.get(),

@@ -1,20 +1,20 @@
 //! One connection: its machine, its link, and what it has in flight.
 
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
-use diskside_io::ring::{Completion, Op, OpId, Payload, Received, SEGMENTS_MAX, SendBatch};
+use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
 use diskside_nvme::controller::{self, ConnectionConfig, State};
 use diskside_nvme::{Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
 use super::function::FunctionState;
 use super::memory::{Account, AccountMemory, Memory, Piece};
+use super::receive::Receive;
 use super::{Core, Token};
-use crate::link::{LoopEnd, LoopRead, LoopWriteError};
+use crate::link::{LoopEnd, LoopWriteError};
 use crate::stats::IoCounters;
 
 /// A connection of a reactor.
@@ -31,11 +31,13 @@ pub(super) struct Connection {
     pub(super) copy_reads: bool,
     /// Bytes of volumes that were fetched into the cache for the batch that is being put together.
     pub(super) prefetched_bytes: u32,
-    link: Link,
+    pub(super) link: Link,
     peer: String,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Bytes that came and that the machine did not take yet.
-    carry: Vec<u8>,
+    pub(super) carry: Vec<u8>,
+    /// Much data is on its way: it is received right into its place.
+    pub(super) places_data: bool,
     sending: Option<Sending>,
     timer: Option<Instant>,
     dirty: bool,
@@ -49,16 +51,14 @@ pub(super) enum Link {
         /// The socket.
         socket: Arc<OwnedFd>,
         /// The receive under way.
-        receive: Option<OpId>,
-        /// That receive was asked to end.
-        cancelling: bool,
+        receive: Option<Receive>,
     },
     /// Memory.
     Loop(LoopEnd),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Bytes go both ways.
     Open,
     /// Everything was said; the peer has until then to close, so that it reads our last words before a reset.
@@ -105,6 +105,7 @@ impl Connection {
             peer,
             phase: Phase::Open,
             carry: Vec::new(),
+            places_data: false,
             sending: None,
             timer: None,
             dirty: false,
@@ -112,26 +113,6 @@ impl Connection {
         };
         connection.mark_dirty(core);
         connection
-    }
-
-    /// Bytes came, or the receive ended.
-    pub(super) fn received(&mut self, core: &mut Core, completion: Completion) {
-        if let Link::Socket { receive, cancelling, .. } = &mut self.link
-            && !completion.more
-        {
-            (*receive, *cancelling) = (None, false);
-        }
-        self.mark_dirty(core);
-        match (completion.result, completion.payload) {
-            (Ok(0), _) => self.close(core, "the host closed the connection"),
-            (Ok(_), Payload::Received(bytes)) => {
-                let bytes = Rc::new(bytes);
-                self.take_bytes(core, &bytes, Some(&bytes));
-            }
-            (Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN), _) => {}
-            (Err(errno), _) => self.close(core, &errno.to_string()),
-            (Ok(_), _) => unreachable!("a receive comes with its bytes"),
-        }
     }
 
     /// A send ended.
@@ -253,6 +234,10 @@ impl Connection {
         }
         let (host, error) = (self.machine.host_nqn().map(ToString::to_string), self.machine.error());
         match error {
+            // Of every host that disconnects in good order some queue sees the controller go first.
+            Some(error) if error.is_consequence() => {
+                tracing::debug!(peer = self.peer, host, %error, "connection closed");
+            }
             Some(error) => tracing::warn!(peer = self.peer, host, %error, "connection closed"),
             None => tracing::debug!(peer = self.peer, host, why, "connection closed"),
         }
@@ -277,61 +262,6 @@ impl Connection {
             }
         }
         self.mark_dirty(core);
-    }
-
-    /// Offers the machine what came and was not taken. True if it took something.
-    fn feed(&mut self, core: &mut Core) -> bool {
-        if core.is_stopping() || self.phase != Phase::Open {
-            return false;
-        }
-        let mut took = false;
-        if !self.carry.is_empty() && self.machine.wants_input() {
-            let carry = std::mem::take(&mut self.carry);
-            let taken = self.offer(core, &carry, None);
-            took = taken > 0;
-            self.carry = carry;
-            self.carry.drain(..taken);
-            if self.carry.is_empty() {
-                self.carry = Vec::new();
-            }
-        }
-        while let Link::Loop(end) = &self.link
-            && self.carry.is_empty()
-            && self.machine.wants_input()
-        {
-            match end.read() {
-                LoopRead::Empty => break,
-                LoopRead::Bytes(bytes) => self.take_bytes(core, &bytes, None),
-                LoopRead::Closed => {
-                    self.close(core, "the host closed the connection");
-                    return false;
-                }
-            }
-            took = true;
-        }
-        took
-    }
-
-    /// Offers the machine what came. `memory` is where the bytes are, if they may stay there for the turn.
-    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
-        if self.phase != Phase::Open || core.is_stopping() {
-            return;
-        }
-        let taken = if self.carry.is_empty() { self.offer(core, bytes, memory) } else { 0 };
-        if taken < bytes.len() {
-            self.carry.extend_from_slice(&bytes[taken..]);
-            self.cancel_receive(core);
-        }
-    }
-
-    fn offer(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) -> usize {
-        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
-        pool.arriving = memory;
-        let taken = self.machine.handle_bytes(core.now, bytes, &mut pool);
-        if pool.refused {
-            self.wait_for_memory(core);
-        }
-        taken
     }
 
     pub(super) fn wait_for_memory(&mut self, core: &mut Core) {
@@ -363,6 +293,7 @@ impl Connection {
         sending.begun = core.now;
         match &self.link {
             Link::Socket { socket, .. } => {
+                core.start_media();
                 let op = Op::Send { socket: Arc::clone(socket), batch };
                 sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
                 core.sends_in_flight += 1;
@@ -434,27 +365,6 @@ impl Connection {
                 Link::Loop(_) => self.close(core, "the controller closed the connection"),
             },
             _ => {}
-        }
-    }
-
-    fn arm_receive(&mut self, core: &mut Core) {
-        let wanted = match self.phase {
-            Phase::Open => self.carry.is_empty() && self.machine.wants_input() && !core.is_stopping(),
-            Phase::Lingering(_) => true,
-            Phase::Closed => false,
-        };
-        let Link::Socket { socket, receive: receive @ None, .. } = &mut self.link else { return };
-        if wanted {
-            let op = Op::Receive { socket: Arc::clone(socket), group: core.group };
-            *receive = Some(core.ring.push(Token::Receive(self.id).bits(), op));
-        }
-    }
-
-    fn cancel_receive(&mut self, core: &mut Core) {
-        if let Link::Socket { receive: Some(receive), cancelling, .. } = &mut self.link
-            && !std::mem::replace(cancelling, true)
-        {
-            core.ring.cancel(*receive);
         }
     }
 

@@ -31,6 +31,16 @@ impl LocalVolumes {
         self.volumes.get(usize::try_from(medium.0).ok()?)?.as_ref()
     }
 
+    /// Whether a volume's bytes are not in memory: then they are read and written through the ring.
+    pub(crate) fn any_outside_memory(&self) -> bool {
+        self.volumes.iter().flatten().any(|volume| volume.memory.is_none())
+    }
+
+    /// The table's version that was seen last.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Takes over what was added and removed since the last call; one atomic load when nothing was.
     pub(crate) fn refresh(&mut self, table: &VolumeTable, registry: &Registry) {
         let version = table.version();

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use diskside_io::buffer::{Buffer, SharedMemory, SharedSlice};
+use diskside_io::buffer::{Arena, Buffer, SharedMemory, SharedSlice};
 use diskside_io::ring::Received;
 use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 use slab::Slab;
@@ -28,6 +28,8 @@ use crate::guard::Mode;
 /// All buffers that a reactor's connections and their commands use.
 pub(crate) struct Memory {
     entries: Slab<Entry>,
+    /// Memory that the ring has registered, for as much as fits.
+    registered: Option<Arena>,
     /// Buffers without a user, by class.
     spare: [Vec<Buffer>; CLASSES],
     /// Buffers whose bytes are still where they arrived, and others that were among them.
@@ -66,6 +68,8 @@ enum Data {
     Arrived { bytes: Rc<Received>, range: Range<usize> },
     /// Being filled by the peer, or waiting for its command.
     Filling(Buffer),
+    /// Lent to the ring, which receives into it.
+    Lent { released: bool },
     /// Being sent.
     Sending(Arc<Buffer>),
     /// Being sent from a volume's own memory, whose range is held until then.
@@ -86,6 +90,7 @@ impl Memory {
     pub(crate) fn new(bound: u64) -> Self {
         Self {
             entries: Slab::new(),
+            registered: None,
             spare: Default::default(),
             arrived: Vec::new(),
             bound,
@@ -94,6 +99,16 @@ impl Memory {
             released: false,
             starving: false,
         }
+    }
+
+    /// Cuts buffers from `arena` from now on, as long as there is room in it.
+    pub(crate) fn use_registered(&mut self, arena: Arena) {
+        self.registered = Some(arena);
+    }
+
+    /// Bytes that are registered with the ring, used or not.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.registered.as_ref().map_or(0, |arena| arena.len_bytes() as u64)
     }
 
     /// Whether somebody who holds nothing waits for memory: then those who do not let go of theirs must.
@@ -158,7 +173,11 @@ impl Memory {
                 self.spared -= class_bytes(class);
                 buffer
             }
-            None => Buffer::zeroed(class_bytes(class) as usize),
+            None => {
+                let bytes = class_bytes(class) as usize;
+                let registered = self.registered.as_ref().and_then(|arena| arena.take(bytes));
+                registered.unwrap_or_else(|| Buffer::zeroed(bytes))
+            }
         };
         buffer.set_len(len);
         buffer
@@ -213,6 +232,26 @@ impl Memory {
         let entry = self.entries.remove(id.0 as usize);
         let Data::Filling(buffer) = entry.data else { unreachable!("only buffers that a peer filled are taken out") };
         (buffer, Charge(entry.charge))
+    }
+
+    /// Lends a buffer that the peer fills to the ring, which receives into it.
+    pub(crate) fn lend(&mut self, id: BufferId) -> Buffer {
+        let index = id.0 as usize;
+        match std::mem::replace(&mut self.entries[index].data, Data::Lent { released: false }) {
+            Data::Promised { len } => self.buffer(len),
+            Data::Filling(buffer) => buffer,
+            _ => unreachable!("only what a peer fills is lent, and once"),
+        }
+    }
+
+    /// Takes a lent buffer back. Its memory stayed charged for as long as the kernel could write to it.
+    pub(crate) fn come_home(&mut self, account: &mut Account, id: BufferId, buffer: Buffer) {
+        let entry = &mut self.entries[id.0 as usize];
+        let Data::Lent { released } = entry.data else { unreachable!("only what was lent comes home") };
+        entry.data = Data::Filling(buffer);
+        if released {
+            self.release(account, id);
+        }
     }
 
     /// Copies what arrived and was not taken, before the memory that it arrived in is used again.
@@ -276,10 +315,14 @@ impl Memory {
     }
 
     fn release(&mut self, account: &mut Account, id: BufferId) {
+        if let Data::Lent { released } = &mut self.entries[id.0 as usize].data {
+            *released = true;
+            return;
+        }
         let entry = self.entries.remove(id.0 as usize);
         self.uncharge(account, Charge(entry.charge));
         match entry.data {
-            Data::Promised { .. } | Data::Arrived { .. } => {}
+            Data::Promised { .. } | Data::Arrived { .. } | Data::Lent { .. } => {}
             Data::Filling(buffer) => self.give_back(buffer),
             Data::Sending(buffer) => {
                 if let Ok(buffer) = Arc::try_unwrap(buffer) {

@@ -1,0 +1,214 @@
+//! What a connection receives, and where it puts it.
+//!
+//! As a rule bytes arrive in buffers that all connections of the reactor share and that the kernel picks from: one
+//! receive brings any number of commands, and an idle connection holds no memory. The data of a large write would be
+//! copied out of them once more. So while a host was asked for much data, a connection receives headers alone, into a
+//! little buffer of its own, and the data behind each right into the buffer that the medium writes from.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::ring::{Completion, Op, OpId, Payload, Received};
+use diskside_nvme::BufferId;
+
+use super::connection::{Connection, Link, Phase};
+use super::memory::{AccountMemory, Charge};
+use super::{Core, Token};
+use crate::link::LoopRead;
+
+/// A receive under way.
+pub(super) struct Receive {
+    op: OpId,
+    into: Into,
+    /// It was asked to end.
+    cancelling: bool,
+}
+
+/// Where a receive puts what comes.
+enum Into {
+    /// Into buffers that all connections share, one after the other.
+    Shared,
+    /// Into a little buffer, for the header of a PDU with data.
+    Header(Charge),
+    /// Into the place of the data, this part of its buffer.
+    Place(BufferId, Range<usize>),
+}
+
+impl Connection {
+    /// Bytes came, or the receive ended.
+    pub(super) fn received(&mut self, core: &mut Core, completion: Completion) {
+        let ended = match &mut self.link {
+            Link::Socket { receive, .. } if !completion.more => receive.take(),
+            _ => None,
+        };
+        self.mark_dirty(core);
+        let result = match (completion.payload, ended) {
+            (Payload::Received(bytes), _) => {
+                let bytes = Rc::new(bytes);
+                self.take_bytes(core, &bytes, Some(&bytes));
+                completion.result
+            }
+            (Payload::Buffer(buffer), Some(Receive { into, .. })) => {
+                self.take_placed(core, into, completion.result, buffer);
+                completion.result
+            }
+            _ => completion.result,
+        };
+        match result {
+            Ok(0) => self.close(core, "the host closed the connection"),
+            Ok(_) | Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => self.close(core, &errno.to_string()),
+        }
+    }
+
+    /// Takes what was received into a buffer of the connection's own.
+    fn take_placed(&mut self, core: &mut Core, into: Into, result: Result<u32, Errno>, buffer: Buffer) {
+        let len = result.map_or(0, |len| len as usize);
+        match into {
+            Into::Shared => unreachable!("shared buffers come one by one"),
+            Into::Header(charge) => {
+                self.take_bytes(core, &buffer[..len], None);
+                core.memory.give_back(buffer);
+                core.memory.uncharge(&mut self.account, charge);
+            }
+            Into::Place(id, place) => {
+                if len > 0 && self.phase == Phase::Open && !core.is_stopping() {
+                    let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+                    self.machine.handle_received(core.now, &buffer[place.start..place.start + len], &mut pool);
+                    if pool.refused {
+                        self.wait_for_memory(core);
+                    }
+                }
+                core.counters().placed_bytes.add(len as u64);
+                core.memory.come_home(&mut self.account, id, buffer);
+            }
+        }
+    }
+
+    /// Offers the machine what came and was not taken. True if it took something.
+    pub(super) fn feed(&mut self, core: &mut Core) -> bool {
+        if core.is_stopping() || self.phase != Phase::Open {
+            return false;
+        }
+        let mut took = false;
+        if !self.carry.is_empty() && self.machine.wants_input() {
+            let carry = std::mem::take(&mut self.carry);
+            let taken = self.offer(core, &carry, None);
+            took = taken > 0;
+            self.carry = carry;
+            self.carry.drain(..taken);
+            if self.carry.is_empty() {
+                self.carry = Vec::new();
+            }
+        }
+        while let Link::Loop(end) = &self.link
+            && self.carry.is_empty()
+            && self.machine.wants_input()
+        {
+            match end.read() {
+                LoopRead::Empty => break,
+                LoopRead::Bytes(bytes) => self.take_bytes(core, &bytes, None),
+                LoopRead::Closed => {
+                    self.close(core, "the host closed the connection");
+                    return false;
+                }
+            }
+            took = true;
+        }
+        took
+    }
+
+    /// Offers the machine what came. `memory` is where the bytes are, if they may stay there for the turn.
+    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
+        if self.phase != Phase::Open || core.is_stopping() {
+            return;
+        }
+        let taken = if self.carry.is_empty() { self.offer(core, bytes, memory) } else { 0 };
+        if taken < bytes.len() {
+            self.carry.extend_from_slice(&bytes[taken..]);
+            self.cancel_receive(core);
+        }
+    }
+
+    fn offer(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) -> usize {
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        pool.arriving = memory;
+        let taken = self.machine.handle_bytes(core.now, bytes, &mut pool);
+        if pool.refused {
+            self.wait_for_memory(core);
+        }
+        taken
+    }
+
+    /// Sees to it that what is wanted next is being received.
+    pub(super) fn arm_receive(&mut self, core: &mut Core) {
+        let wanted = match self.phase {
+            Phase::Open => self.carry.is_empty() && self.machine.wants_input() && !core.is_stopping(),
+            Phase::Lingering(_) => true,
+            Phase::Closed => false,
+        };
+        let Link::Socket { socket, receive } = &self.link else { return };
+        if !wanted {
+            return;
+        }
+        self.places_data = self.phase == Phase::Open && self.expects_much();
+        if let Some(receive) = receive {
+            // What comes from here on is better received elsewhere.
+            if self.places_data && matches!(receive.into, Into::Shared) {
+                self.cancel_receive(core);
+            }
+            return;
+        }
+        let socket = Arc::clone(socket);
+        let (op, into) = match self.place(core) {
+            Some((buffer, into)) => {
+                let (range, whole) = match &into {
+                    Into::Place(_, place) => (place.clone(), true),
+                    _ => (0..buffer.len(), false),
+                };
+                (Op::ReceiveInto { socket, buffer, range, whole }, into)
+            }
+            None => (Op::Receive { socket, group: core.group }, Into::Shared),
+        };
+        let op = core.ring.push(Token::Receive(self.id).bits(), op);
+        if let Link::Socket { receive, .. } = &mut self.link {
+            *receive = Some(Receive { op, into, cancelling: false });
+        }
+    }
+
+    pub(super) fn cancel_receive(&mut self, core: &mut Core) {
+        if let Link::Socket { receive: Some(receive), .. } = &mut self.link
+            && !std::mem::replace(&mut receive.cancelling, true)
+        {
+            core.ring.cancel(receive.op);
+        }
+    }
+
+    /// Whether so much data is on its way that it pays to receive it into its place, or still pays.
+    fn expects_much(&self) -> bool {
+        let here = self.machine.receive_target().map_or(0, |target| u64::from(target.len));
+        let expected = self.machine.awaited_bytes() + here;
+        if self.places_data { expected > 0 } else { expected >= PLACED_BYTES_MIN }
+    }
+
+    /// The buffer for the next receive, if not one of those that all share.
+    fn place(&mut self, core: &mut Core) -> Option<(Buffer, Into)> {
+        if !self.places_data {
+            return None;
+        }
+        if let Some(target) = self.machine.receive_target().filter(|target| target.len as usize >= HEADER_BYTES) {
+            let place = target.offset as usize..(target.offset + target.len) as usize;
+            return Some((core.memory.lend(target.buffer), Into::Place(target.buffer, place)));
+        }
+        let charge = core.memory.charge(&mut self.account, HEADER_BYTES)?;
+        Some((core.memory.buffer(HEADER_BYTES), Into::Header(charge)))
+    }
+}
+
+/// How much data must be on its way for the change from shared buffers to places to cost less than the copy.
+const PLACED_BYTES_MIN: u64 = 32 << 10;
+/// What is received for a header. Most of it is the first of the data, which is copied.
+const HEADER_BYTES: usize = 4 << 10;
