@@ -6,12 +6,11 @@
 //!
 //! Without a URL it uses a memory volume of 512 MiB of a target of its own, in the same process.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
-use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on};
+use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on, block_on_any, poll};
 use diskside_io::socket::SocketOptions;
 use diskside_target::config::VolumeSpec;
 use diskside_target::{Running, Target};
@@ -108,7 +107,7 @@ impl Load {
         let len = self.volume().len_bytes()?;
         let buffer = || Buffer::with_hugepages(self.block as usize, Hugepages::No);
         let mut spare: Vec<Buffer> = (0..depth).map(|_| buffer()).collect();
-        let mut flying: VecDeque<(Instant, RequestFuture)> = VecDeque::with_capacity(depth);
+        let (mut flying, mut begun) = (Vec::with_capacity(depth), Vec::with_capacity(depth));
         let mut times_ns = Vec::with_capacity(4 << 20);
         let before = self.volume().connection().stats();
         let (used, started) = (processor_time(), Instant::now());
@@ -121,20 +120,24 @@ impl Load {
                     true => Request::Write { offset, buffer, durable: false },
                     false => Request::Read { offset, buffer },
                 };
-                let future = self.submit(request);
-                flying.push_back((now, future));
+                flying.push(self.submit(request));
+                begun.push(now);
             }
-            let Some((begun, future)) = flying.pop_front() else { break };
-            let outcome = self.wait(future);
-            outcome.status.to_result()?;
-            times_ns.push(begun.elapsed().as_nanos() as u64);
-            spare.extend(outcome.buffer);
-            // Whatever else is done already leaves with it.
-            while flying.front().is_some_and(|(_, future)| future.is_done()) {
-                let (begun, future) = flying.pop_front().expect("looked at above");
-                let outcome = self.wait(future);
+            if flying.is_empty() {
+                break;
+            }
+            // Whichever ends first makes room for the next: media answer in any order.
+            self.wait_for_any(&flying);
+            let now = Instant::now();
+            let mut at = 0;
+            while at < flying.len() {
+                if !flying[at].is_done() {
+                    at += 1;
+                    continue;
+                }
+                let outcome = self.wait(flying.swap_remove(at));
                 outcome.status.to_result()?;
-                times_ns.push(begun.elapsed().as_nanos() as u64);
+                times_ns.push(now.duration_since(begun.swap_remove(at)).as_nanos() as u64);
                 spare.extend(outcome.buffer);
             }
         }
@@ -167,6 +170,17 @@ impl Load {
         match &mut self.path {
             Path::Inline(inline) => inline.submit(request),
             Path::Threads(volume) => volume.submit(request),
+        }
+    }
+
+    fn wait_for_any(&mut self, flying: &[RequestFuture]) {
+        match &mut self.path {
+            Path::Inline(inline) => {
+                while poll(flying).is_none() {
+                    inline.wait(None);
+                }
+            }
+            Path::Threads(_) => drop(block_on_any(flying)),
         }
     }
 
