@@ -339,3 +339,15 @@ fn a_prepared_lookup_outlives_its_volume_with_an_error() {
     assert!(told.contains("volume memory went away"), "{told}");
     assert!(other.block_on(other.get(1)).expect("read").is_some());
 }
+
+/// What a refused call is told comes by another thread, which has to wake the one that turns its own queue: it once
+/// slept on, since it was woken where it did not wait.
+#[test]
+fn a_refusal_is_explained_to_a_thread_that_turns_its_own_queue() {
+    let world = World::new();
+    let (_, store, ()) = inline_store(&world, |_| ());
+    assert!(store.block_on(store.get(1)).expect("read").is_some());
+    world.running.handle().remove_volume("memory").expect("removed");
+    let told = store.block_on(store.get(1)).expect_err("it is gone").to_string();
+    assert!(told.contains("volume memory went away"), "{told}");
+}
