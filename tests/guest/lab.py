@@ -54,11 +54,11 @@ class Lab:
     def target(self, *arguments):
         return Target(self, arguments)
 
-    def guest(self, settings, cases=None, forward=None, cpus=2, name="guest"):
-        """Boots a guest that runs `cases` (default: the boot's own)."""
+    def guest(self, settings, cases=None, forward=None, cpus=2, name="guest", programs=()):
+        """Boots a guest that runs `cases` (default: the boot's own) and has `programs` beside the image's."""
         cases = [c for c in cases or self.boot.glob("*.sh") if self.only in c.stem or c.stem < "01"]
         cases.sort(key=lambda case: case.name)
-        return Guest(self, settings, cases, forward, cpus, name)
+        return Guest(self, settings, cases, forward, cpus, name, programs)
 
     def diskside(self, *arguments, timeout_s=120):
         """Runs the command line to its end and returns what it printed."""
@@ -141,14 +141,14 @@ class Target:
 class Guest:
     """A Linux kernel under QEMU that runs cases and may ask its host for things."""
 
-    def __init__(self, lab, settings, cases, forward, cpus, name):
+    def __init__(self, lab, settings, cases, forward, cpus, name, programs):
         self.lab = lab
         self.name = name
         self.answers = {}
         self.said = []
         self.cases = [case.stem for case in cases]
         initrd = lab.directory / f"{name}.cpio"
-        pack(lab, initrd, settings, cases)
+        pack(lab, initrd, settings, cases, programs)
         network = "user,id=net" + "".join(
             f",hostfwd=tcp:127.0.0.1:{outside}-:{inside}" for outside, inside in (forward or [])
         )
@@ -245,8 +245,8 @@ class Guest:
         self.lab.fail(f"{self.name}: {what}")
 
 
-def pack(lab, initrd, settings, cases):
-    """The image, with init, the library, the cases and the settings appended."""
+def pack(lab, initrd, settings, cases, programs):
+    """The image, with init, the library, the cases, the settings and programs appended."""
     root = lab.directory / f"{initrd.stem}-root"
     (root / "boot/cases").mkdir(parents=True)
     shutil.copy(HERE / "init", root / "init")
@@ -256,6 +256,8 @@ def pack(lab, initrd, settings, cases):
     (root / "boot/settings").write_text(
         "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii"
     )
+    for program in programs:
+        install(Path(program), root)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     archive = subprocess.run(
         ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"],
@@ -267,6 +269,18 @@ def pack(lab, initrd, settings, cases):
     shutil.copy(lab.image / "base.cpio", initrd)
     with open(initrd, "ab") as file:
         file.write(archive)
+
+
+def install(program, root):
+    """A program without what only a debugger needs, and the libraries that it asks for."""
+    there = root / "usr/bin" / program.name
+    there.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["strip", "-o", there, program], check=True)
+    asked = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    for library in re.findall(r"/[^ ]+", asked):
+        copy = root / library.lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, copy)
 
 
 def free_port():

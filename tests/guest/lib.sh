@@ -156,3 +156,47 @@ tidy_up() {
     nvme disconnect-all
     rm -rf /tmp/*
 }
+
+# on_a_mounted_volume: what functions do over files of the file system at /mnt.
+on_a_mounted_volume() {
+    local here there
+    pattern mounted 4 >/mnt/file
+    here=$(diskside run wc /mnt/file --where host)
+    # The path is enough: the kernel tells the volume.
+    there=$(diskside run wc /mnt/file --where device --explain --json 2>/tmp/explained) || fail "$(cat /tmp/explained)"
+    cat /tmp/explained
+    same "it runs at the device" device "$(echo "$there" | sed -n 's/.*"side": *"\([a-z]*\)".*/\1/p' | head -n 1)"
+    same "and finds the same" "$here" "$(diskside run wc /mnt/file --where device)"
+    exec 3>>/mnt/file
+    same "it runs here while someone writes" "$here" "$(diskside run wc /mnt/file --where device --explain 2>/tmp/explained)"
+    grep -q "through the file system: someone has it open for writing" /tmp/explained || fail "$(cat /tmp/explained)"
+    echo "  so: and says why"
+    exec 3>&-
+    # Without a lease, a kernel before 6.13 cannot tell a file that changed just now.
+    echo more >>/mnt/file
+    diskside run wc /mnt/file --where device --proof detect --explain >/dev/null 2>/tmp/explained
+    cat /tmp/explained
+
+    # Output goes into blocks that the file has, and readers get it: this kernel tells by mincore what it caches.
+    yes "x" | head -c $((3 << 20)) >/mnt/output
+    sync -f /mnt/output
+    cat /mnt/output >/dev/null
+    yes "<y" | tr -d '\n' | head -c 80000 >/tmp/runs
+    expect "output is written at the volume" pwrite_fn bitmap /mnt/output </tmp/runs
+    cat /tmp/said
+    grep -q "1 at the volume" /tmp/said || fail "it was not: $(cat /tmp/said)"
+    # 40,000 pairs of `<`, which is 60, and `y`.
+    same "and is what the function made" 2400000 "$(head -c 2400000 /mnt/output | tr -d -c y | wc -c)"
+    same "what comes after it is as before" "$(yes x | head -c 745728 | md5sum)" "$(tail -c 745728 /mnt/output | md5sum)"
+    same "its length stays" $((3 << 20)) "$(stat -c %s /mnt/output)"
+
+    expect "a store is made" diskside-kv create /mnt/store --levels 3
+    sync -f /mnt/store
+    same "a lookup is pushed down" 12345 "$(diskside-kv get /mnt/store 12345 --explain 2>/tmp/explained)"
+    cat /tmp/explained
+    grep -q "1 at the volume" /tmp/explained || fail "it was not: $(cat /tmp/explained)"
+    exec 3>>/mnt/store
+    same "a lookup beside a writer" 12345 "$(diskside-kv get /mnt/store 12345 --explain 2>/tmp/explained)"
+    grep -q "1 plain: writer" /tmp/explained || fail "$(cat /tmp/explained)"
+    exec 3>&-
+}

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use diskside_host::Volume;
+pub use diskside_host::mounted::{ATTACHED_DIRECTORY as DIRECTORY, attached_url as url_of};
+use diskside_host::mounted::{ATTACHED_URL as URL, ATTACHED_VOLUME as VOLUME};
 use diskside_sys::loopdev::{LoopDevice, LoopOptions};
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use rustix::fs::{Mode, OFlags, open};
@@ -26,14 +28,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use file::VolumeFile;
-
-/// Where attached volumes have their directories.
-pub const DIRECTORY: &str = "/run/diskside";
-
-/// Name of the file that the loop device shows.
-const VOLUME: &str = "volume";
-/// Name of the file that says which volume it is.
-const URL: &str = "url";
 
 /// Why a volume cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -189,15 +183,6 @@ pub fn detach(device: &Path) -> Result<(), AttachError> {
     // The process that served it may be quicker.
     let _ = fs::remove_dir(&directory);
     Ok(())
-}
-
-/// The URL of the volume behind a file that a loop device shows; `None`: it is none of ours, or its process died.
-#[must_use]
-pub fn url_of(backing_file: &Path) -> Option<String> {
-    if backing_file.file_name()? != VOLUME || !backing_file.starts_with(DIRECTORY) {
-        return None;
-    }
-    Some(fs::read_to_string(backing_file.with_file_name(URL)).ok()?.trim_end().to_owned())
 }
 
 /// What the end of a FUSE session says. The kernel has two words for a mount that is gone: ENODEV, which `fuser` takes

@@ -38,11 +38,79 @@ fn detach(device: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_diskside")).args(["detach", device]).output().expect("it runs")
 }
 
+/// Unmounts also when the test fails, so that the device can go.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(device: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        program("mount", &[device, directory.path().to_str().expect("a path")]);
+        Self(directory)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+fn program(name: &str, args: &[&str]) {
+    let output = Command::new(name).args(args).output().expect("it runs");
+    assert!(output.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A path is enough: the device tells its volume, and the function runs at the target, as long as nobody writes.
+#[test]
+fn a_function_finds_the_volume_of_a_mounted_file_by_itself() {
+    if !is_possible() {
+        return;
+    }
+    let (_server, line) =
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB"]);
+    let url = line.split_once(" at ").expect("a URL").1.to_owned();
+    let (_attached, line) = Process::start(&["attach", &url]);
+    let device = line.split_once(" is ").expect("a device").1.to_owned();
+    program("mkfs.ext4", &["-q", &device]);
+    let mount = Mount::new(&device);
+    let path = mount.0.path().join("file");
+    fs::write(&path, b"one line\nand another\n".repeat(10_000)).expect("written");
+    let path = path.to_str().expect("a path");
+    let run = |place: &str| {
+        let args = ["run", "wc", path, "--where", place, "--explain", "--timeout-ms", "60000"];
+        let output = Command::new(env!("CARGO_BIN_EXE_diskside")).args(args).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "{err}");
+        (out, err)
+    };
+    let (here, told) = run("host");
+    assert!(told.contains("host: the data is here"), "{told}");
+    let (there, told) = run("device");
+    assert_eq!(there, here);
+    assert!(told.contains("device") && !told.contains("file system"), "{told}");
+    assert_eq!(run("auto").0, here);
+    let writer = fs::OpenOptions::new().append(true).open(path).expect("open");
+    let (there, told) = run("device");
+    assert_eq!(there, here);
+    assert!(told.contains("host, through the file system: someone has it open for writing"), "{told}");
+    drop(writer);
+    drop(mount);
+    assert!(detach(&device).status.success());
+}
+
+fn is_possible() -> bool {
+    let usable = ["/dev/fuse", "/dev/loop-control"].into_iter().all(|path| Path::new(path).exists());
+    let possible = rustix::process::geteuid().is_root() && usable;
+    if !possible {
+        eprintln!("NOT TESTED: attaching needs root, FUSE and loop devices");
+    }
+    possible
+}
+
 #[test]
 fn a_device_goes_in_good_order_and_after_a_crash() {
-    let usable = ["/dev/fuse", "/dev/loop-control"].into_iter().all(|path| Path::new(path).exists());
-    if !rustix::process::geteuid().is_root() || !usable {
-        eprintln!("NOT TESTED: attaching needs root, FUSE and loop devices");
+    if !is_possible() {
         return;
     }
     let (_server, line) =

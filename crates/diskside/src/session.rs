@@ -24,6 +24,7 @@ mod file;
 mod function;
 mod learnt;
 mod link;
+mod mounted;
 mod pending;
 mod place;
 mod run;
@@ -44,6 +45,7 @@ use cache::BlockCache;
 use diskside_dispatch::{Dispatcher, PairView};
 use diskside_engine::Engine;
 use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
+use diskside_host::mounted::{Counters, Proof};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
 use learnt::LearntFiles;
@@ -64,6 +66,10 @@ pub struct SessionOptions {
     /// Where what was learnt of functions at targets is kept for the next session
     /// ([`Session::save_learnt`]); `None`: nowhere.
     pub learnt_directory: Option<PathBuf>,
+    /// Volumes that local files may be on, beside those that the kernel tells of.
+    pub mounted_volumes: Vec<Url>,
+    /// How sure a function over a file on a mounted volume has to be of the file's blocks.
+    pub mounted_proof: Proof,
 }
 
 impl Default for SessionOptions {
@@ -73,6 +79,8 @@ impl Default for SessionOptions {
             cache_len_bytes: 256 << 20,
             policy: Policy::default(),
             learnt_directory: None,
+            mounted_volumes: Vec::new(),
+            mounted_proof: Proof::default(),
         }
     }
 }
@@ -92,6 +100,7 @@ struct Inner {
     dispatcher: Mutex<Dispatcher>,
     instances: OnceLock<Instances>,
     learnt: Option<LearntFiles>,
+    mounted: Arc<Counters>,
 }
 
 impl Session {
@@ -105,6 +114,7 @@ impl Session {
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
             learnt: options.learnt_directory.clone().map(LearntFiles::new),
+            mounted: Arc::default(),
             options,
         };
         Self { inner: Arc::new(inner) }
@@ -189,6 +199,20 @@ impl Session {
     /// The functions of the target that a URL names.
     pub fn compute(&self, url: &Url) -> Result<Compute, SessionError> {
         self.link(url)?.compute().cloned()
+    }
+
+    /// What became of requests over files on mounted volumes: how many were proved, and why others were not.
+    #[must_use]
+    pub fn mounted_counters(&self) -> &Arc<Counters> {
+        &self.inner.mounted
+    }
+
+    fn mounted_volumes(&self) -> &[Url] {
+        &self.inner.options.mounted_volumes
+    }
+
+    fn mounted_proof(&self) -> Proof {
+        self.inner.options.mounted_proof
     }
 
     fn link(&self, url: &Url) -> Result<Arc<Link>, SessionError> {

@@ -7,6 +7,7 @@
 //! is counted.
 
 mod call;
+mod find;
 mod place;
 mod write;
 
@@ -21,9 +22,10 @@ use std::time::Duration;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, RequestFuture, block_on};
 use diskside_layout::{Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_LEN, Ticket, admit, watched};
-pub use diskside_layout::{Counters, Proof, Reason, Refusal};
+pub use diskside_layout::{Counters, Place, Proof, Reason, Refusal};
 
 pub use call::{MountedCalls, MountedError};
+pub use find::{ATTACHED_DIRECTORY, ATTACHED_URL, ATTACHED_VOLUME, attached_url, volume_urls};
 pub use write::{FunctionWritten, MountedWriter, RETURNED_LEN_MAX, WriteWay};
 
 use crate::volume::Volume;
@@ -63,6 +65,14 @@ pub enum Way {
     Volume,
     /// Through the file system, for this reason.
     Plain(Reason),
+}
+
+/// Where the file system of a file is.
+///
+/// # Errors
+/// Why the file's bytes cannot be read at any volume.
+pub fn place_of(file: &File) -> Result<Place, Refusal> {
+    admit(file).map(|admitted| admitted.place)
 }
 
 impl MountedFile {
@@ -110,6 +120,12 @@ impl MountedFile {
     /// What became of requests.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Bytes of a range that the page cache holds, in whole pages; `None`: the kernel does not tell.
+    pub fn cached_bytes(&self, range: Range<u64>) -> Option<u64> {
+        let told = diskside_sys::cache::residency(self.file(), range).ok()?;
+        Some(told.cached * rustix::param::page_size() as u64)
     }
 
     /// Runs `at_volume` with the places of a range, and returns what it brings if it is the file's. It may run twice.

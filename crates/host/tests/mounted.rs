@@ -21,7 +21,6 @@ use diskside_host::function::{Compute, FunctionKind, FunctionRequest};
 use diskside_host::mounted::{
     Counters, MountedCalls, MountedError, MountedFile, MountedOptions, Proof, Reason, Way, read_pieces,
 };
-use diskside_target::config::VolumeSpec;
 use lab::{Kind, Lab, run};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -359,7 +358,7 @@ fn wait_for_harm(object: &Object, before: usize, dice: &mut Dice) {
 
 fn stress(kind: Kind) {
     let Some(lab) = Lab::new(kind) else { return };
-    let target = common::start(common::builder().volume(VolumeSpec::new("data", lab.image.to_str().expect("a path"))));
+    let target = common::serve_image(&lab.image);
     let volume = common::connect(&target);
     let objects = (0..FILES).map(|id| RwLock::new(Object::new(id as u32))).collect();
     let arena = Arena {
@@ -446,8 +445,7 @@ fn no_foreign_byte_reaches_a_reader_on_xfs() {
 fn bytes_of_another_file_are_brought_and_thrown_away() {
     for kind in [Kind::Ext4, Kind::Xfs] {
         let Some(lab) = Lab::new(kind) else { continue };
-        let target =
-            common::start(common::builder().volume(VolumeSpec::new("data", lab.image.to_str().expect("a path"))));
+        let target = common::serve_image(&lab.image);
         let volume = common::connect(&target);
         fill_up(&lab);
         let path = lab.mount.join("file");
@@ -480,9 +478,7 @@ fn bytes_of_another_file_are_brought_and_thrown_away() {
 #[test]
 fn another_volume_is_refused() {
     let (Some(lab), Some(twin)) = (Lab::new(Kind::Ext4), Lab::new(Kind::Ext4)) else { return };
-    let volumes = |lab: &Lab| VolumeSpec::new("data", lab.image.to_str().expect("a path"));
-    let target = common::start(common::builder().volume(volumes(&lab)));
-    let other = common::start(common::builder().volume(volumes(&twin)));
+    let (target, other) = (common::serve_image(&lab.image), common::serve_image(&twin.image));
     let path: &Path = &lab.mount.join("file");
     fs::write(path, b"bytes").expect("written");
     let options = MountedOptions::default();
@@ -503,8 +499,7 @@ fn another_volume_is_refused() {
 fn a_function_runs_over_a_mounted_file_at_its_target() {
     for kind in [Kind::Ext4, Kind::Xfs] {
         let Some(lab) = Lab::new(kind) else { continue };
-        let target =
-            common::start(common::builder().volume(VolumeSpec::new("data", lab.image.to_str().expect("a path"))));
+        let target = common::serve_image(&lab.image);
         let volume = common::connect(&target);
         let compute = Compute::new(volume.connection()).expect("it computes");
         let programs = compute.programs().expect("listed");

@@ -25,7 +25,6 @@ use diskside_host::mounted::{
 };
 use diskside_io::buffer::Buffer;
 use diskside_target::Running;
-use diskside_target::config::VolumeSpec;
 use lab::{Kind, Lab, run};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -46,8 +45,7 @@ struct World {
 impl World {
     fn new(kind: Kind) -> Option<Self> {
         let lab = Lab::new(kind)?;
-        let target =
-            common::start(common::builder().volume(VolumeSpec::new("data", lab.image.to_str().expect("a path"))));
+        let target = common::serve_image(&lab.image);
         let volume = common::connect(&target);
         let compute = Compute::new(volume.connection()).expect("it computes");
         let programs = compute.programs().expect("listed");

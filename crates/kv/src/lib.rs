@@ -31,6 +31,7 @@ pub mod create;
 pub mod drive;
 mod error;
 pub mod format;
+pub mod mounted;
 pub mod port;
 pub mod pushdown;
 mod range;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Bytes of a request that a Call can replace.
-const INLINE_LEN: usize = 16;
+pub(crate) const INLINE_LEN: usize = 16;
 
 /// Follows pointers at the target that has the volume.
 ///
@@ -26,7 +26,7 @@ pub struct RemotePushdown {
 }
 
 /// Function, length of scratch, and the bytes of input that stay.
-type Key = (Function, usize, Vec<u8>);
+pub(crate) type Key = (Function, usize, Vec<u8>);
 
 impl RemotePushdown {
     /// Over the volume with this NSID. The target is given the functions if it does not have them.
@@ -35,14 +35,7 @@ impl RemotePushdown {
     /// When the target runs no functions, or refuses these.
     pub fn new(connection: &Connection, nsid: u32) -> Result<Self, KvError> {
         let compute = Compute::new(connection).map_err(failed)?;
-        let mut programs = HashMap::new();
-        for function in Function::ALL {
-            let wrong = |reason: String| KvError::Pushdown(format!("{}: {reason}", function.name()));
-            let object = library::object(function.name()).map_err(|e| wrong(e.to_string()))?;
-            let image = Image::from_elf(&object.bytes, &helpers()).map_err(|e| wrong(e.to_string()))?;
-            let program = compute.load(&object.bytes, image.content_hash).map_err(|e| wrong(e.to_string()))?;
-            programs.insert(function, program);
-        }
+        let programs = load_all(&compute)?;
         let volume = Endpoint::whole(EndpointKind::Volume(nsid));
         let mut this = Self { compute, volume, programs, prepared: Vec::new() };
         this.prepare(Function::Get, &[0; INLINE_LEN], VALUE_LEN)?;
@@ -73,15 +66,37 @@ impl RemotePushdown {
     }
 
     fn request(&self, function: Function, input: &[u8], scratch_cap: usize) -> FunctionRequest {
-        let program = &self.programs[&function];
-        let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
-        request.program_id = program.hash;
-        request.function = Some(function.name().to_owned());
-        request.sources.push(self.volume);
-        request.args = input.to_vec();
-        request.result_len_max = scratch_cap as u64;
-        request
+        traverse_request(&self.programs[&function], function, self.volume, input, scratch_cap)
     }
+}
+
+/// Gives a target the functions that it does not have.
+pub(crate) fn load_all(compute: &Compute) -> Result<HashMap<Function, Program>, KvError> {
+    let mut programs = HashMap::new();
+    for function in Function::ALL {
+        let wrong = |reason: String| KvError::Pushdown(format!("{}: {reason}", function.name()));
+        let object = library::object(function.name()).map_err(|e| wrong(e.to_string()))?;
+        let image = Image::from_elf(&object.bytes, &helpers()).map_err(|e| wrong(e.to_string()))?;
+        let program = compute.load(&object.bytes, image.content_hash).map_err(|e| wrong(e.to_string()))?;
+        programs.insert(function, program);
+    }
+    Ok(programs)
+}
+
+pub(crate) fn traverse_request(
+    program: &Program,
+    function: Function,
+    store: Endpoint,
+    input: &[u8],
+    scratch_cap: usize,
+) -> FunctionRequest {
+    let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
+    request.program_id = program.hash;
+    request.function = Some(function.name().to_owned());
+    request.sources.push(store);
+    request.args = input.to_vec();
+    request.result_len_max = scratch_cap as u64;
+    request
 }
 
 impl Pushdown for RemotePushdown {
@@ -125,7 +140,7 @@ impl Pushdown for InlinePushdown {
 }
 
 /// What a Call cannot replace.
-fn tail(input: &[u8]) -> &[u8] {
+pub(crate) fn tail(input: &[u8]) -> &[u8] {
     input.get(INLINE_LEN..).unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use crate::cache::{Cache, Sampler, Sampling};
 use crate::drive;
 use crate::error::KvError;
 use crate::format::{LEVELS_MAX, NODE_LEN, Node, Place, VALUE_LEN, Value};
+use crate::mounted::MountedPushdown;
 use crate::port::{Port, Shared};
 use crate::pushdown::{LocalPushdown, Pushdown};
 use diskside::io::buffer::{Buffer, Hugepages};
@@ -78,6 +79,8 @@ pub struct Store {
     spare: RefCell<Vec<Buffer>>,
     /// Blocks that are being changed, and who waits for them.
     busy: RefCell<HashMap<u64, Vec<Waker>>>,
+    /// Of a file of a mounted volume: what became of lookups.
+    mounted: Option<Arc<diskside::host::mounted::Counters>>,
 }
 
 /// Buffers of at most this are kept for the next read.
@@ -96,6 +99,25 @@ impl Store {
             Mode::Pushdown => Some(Box::new(LocalPushdown::new(file.try_clone().map_err(open)?)?)),
             Mode::Plain | Mode::Async => None,
         };
+        Self::over_file(file, pushdown, options)
+    }
+
+    /// Opens a store in a file of a mounted volume, to read it: the volume's target follows the pointers, and this
+    /// host where that cannot be proved.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no store.
+    pub fn open_mounted(pushdown: MountedPushdown, options: &Options) -> Result<Self, KvError> {
+        let open =
+            |error: io::Error| KvError::Open { name: "a file of a mounted volume".into(), reason: error.to_string() };
+        let file = pushdown.reopen().map_err(open)?;
+        let mounted = Some(Arc::clone(pushdown.counters()));
+        Ok(Self { mounted, ..Self::over_file(file, Some(Box::new(pushdown)), options)? })
+    }
+
+    fn over_file(file: std::fs::File, pushdown: Option<Box<dyn Pushdown>>, options: &Options) -> Result<Self, KvError> {
+        let open =
+            |error: io::Error| KvError::Open { name: "rings for the store's file".into(), reason: error.to_string() };
         let instances = Instances::start(&InstanceConfig::default()).map_err(open)?;
         let file = instances.file(file).map_err(open)?;
         Self::open(Box::new(Shared(Arc::new(file))), pushdown, options)
@@ -121,6 +143,7 @@ impl Store {
             counters: Cell::default(),
             spare: RefCell::default(),
             busy: RefCell::default(),
+            mounted: None,
         };
         (store.levels, store.leaf_end) = store.block_on(store.look_around())?;
         store.block_on(store.fill_cache(options.cache_levels))?;
@@ -131,6 +154,12 @@ impl Store {
     /// Runs an operation to its end.
     pub fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
         drive::block_on(&*self.port, operation)
+    }
+
+    /// Of a file of a mounted volume: how many lookups ended at the volume's target, and why others did not.
+    #[must_use]
+    pub fn mounted_counters(&self) -> Option<&diskside::host::mounted::Counters> {
+        self.mounted.as_deref()
     }
 
     /// Where its bytes are.

@@ -59,6 +59,12 @@ impl Workload {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::F, Self::Uniform];
 
+    /// Whether it changes values.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::C | Self::Uniform)
+    }
+
     /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -209,6 +209,13 @@ impl TargetBuilder {
         self
     }
 
+    /// Changes how functions run.
+    #[must_use]
+    pub fn compute(mut self, change: impl FnOnce(&mut crate::config::ComputeConfig)) -> Self {
+        change(&mut self.config.compute);
+        self
+    }
+
     /// Adds a volume.
     #[must_use]
     pub fn volume(mut self, spec: VolumeSpec) -> Self {

@@ -2,11 +2,13 @@
 
 mod report;
 
-use super::volume::{Connect, session_failure};
+use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
 use crate::output::parse_bytes;
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
+use diskside::host::Url;
+use diskside::host::mounted::Proof;
 use diskside::sandbox::activation::Tier;
 use diskside::session::{File, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
@@ -23,6 +25,7 @@ Examples:
   diskside run stats64 data.bin
   diskside run grep log.txt --arg pattern=ERROR
   diskside run grep diskside://server/logs/today.log --arg pattern=ERROR --explain
+  diskside run grep /mnt/volume/today.log --arg pattern=ERROR --explain
   diskside run wc diskside://one/logs/a.log diskside://two/logs/a.log
   diskside run ./mine.bpf.c data.bin --stats")]
 pub(crate) struct Run {
@@ -41,6 +44,13 @@ pub(crate) struct Run {
     /// Say where it ran and why
     #[arg(long)]
     explain: bool,
+    /// A volume that files here are mounted from, where the kernel does not tell
+    #[arg(long = "volume", value_name = "URL", value_parser = parse_url)]
+    volumes: Vec<Url>,
+    /// How sure to be of a mounted file's blocks: under a lease, or by comparing extents and times, for files that
+    /// are always open for writing; that proves nothing
+    #[arg(long, value_enum, default_value_t = ProofArg::Lease)]
+    proof: ProofArg,
     /// Neither use nor keep what runs measure (in $XDG_STATE_HOME/diskside, for --where auto)
     #[arg(long)]
     stateless: bool,
@@ -90,11 +100,29 @@ enum Side {
     Device,
 }
 
+/// `--proof`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProofArg {
+    /// Nobody writes while it runs
+    Lease,
+    /// Ordinary changes are noticed
+    Detect,
+}
+
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let connect = self.connect.options()?;
         let learnt_directory = if self.stateless { None } else { state_directory() };
-        let session = Session::new(SessionOptions { connect, learnt_directory, ..SessionOptions::default() });
+        let session = Session::new(SessionOptions {
+            connect,
+            learnt_directory,
+            mounted_volumes: self.volumes.clone(),
+            mounted_proof: match self.proof {
+                ProofArg::Lease => Proof::Epoch,
+                ProofArg::Detect => Proof::Detect,
+            },
+            ..SessionOptions::default()
+        });
         let function = session.function(&self.function)?;
         let args = self.encode_args(&function)?;
         let files = self.files.iter().map(|file| session.open(file)).collect::<Result<Vec<_>, _>>();

@@ -63,7 +63,7 @@ pub enum SessionError {
         /// Which one.
         name: String,
         /// Why, and what can be done instead.
-        why: &'static str,
+        why: String,
     },
     /// The range is not in the file.
     #[error("bytes {start}..{end} are not in {name}, which has {len}")]

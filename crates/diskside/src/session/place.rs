@@ -5,9 +5,11 @@ use super::cache::CachedFile;
 use super::error::SessionError;
 use super::file::OpenMode;
 use super::link::Link;
+use super::mounted::Mounted;
 use crate::location::{ExportUrl, Location};
 use diskside_host::Volume;
 use diskside_host::function::{FunctionError, RemoteFile};
+use diskside_host::mounted::Refusal;
 use diskside_io::instance::LocalFile;
 use diskside_io::request::{AsyncIo, run_here};
 use diskside_nvme::wire::file::FileFlags;
@@ -24,6 +26,8 @@ pub(super) enum Place {
         path: PathBuf,
         mode: OpenMode,
         file: OnceLock<LocalFile>,
+        /// Whether it is on a volume that is mounted, looked for when a function is first to run over it.
+        mounted: OnceLock<Result<Mounted, Refusal>>,
     },
     Export(Remote),
     Volume {
@@ -56,7 +60,7 @@ impl Place {
         match location {
             Location::Local(path) => {
                 let name = || path.display().to_string();
-                let place = Self::Local { path: path.clone(), mode, file: OnceLock::new() };
+                let place = Self::Local { path: path.clone(), mode, file: OnceLock::new(), mounted: OnceLock::new() };
                 match std::fs::metadata(path) {
                     Err(_) if mode == OpenMode::Create => place.io(session).map(drop),
                     found => found.map(drop),
@@ -79,7 +83,7 @@ impl Place {
     /// How it is read and written.
     pub(super) fn io(&self, session: &Session) -> io::Result<Arc<dyn AsyncIo>> {
         Ok(match self {
-            Self::Local { path, mode, file } => Arc::new(match file.get() {
+            Self::Local { path, mode, file, .. } => Arc::new(match file.get() {
                 Some(file) => file.clone(),
                 None => {
                     let mut options = std::fs::OpenOptions::new();
@@ -91,6 +95,20 @@ impl Place {
             Self::Export(remote) => Arc::new(remote.file()),
             Self::Volume { volume, .. } => Arc::new(volume.clone()),
         })
+    }
+
+    /// Of a local file: the volume that it is on, or why functions cannot run over it there.
+    pub(super) fn mounted(&self, session: &Session) -> Option<Result<&Mounted, &Refusal>> {
+        let Self::Local { path, mounted, .. } = self else { return None };
+        Some(mounted.get_or_init(|| Mounted::find(session, path)).as_ref())
+    }
+
+    /// Also that of a mounted volume, if it was found.
+    pub(super) fn link_known(&self) -> Option<&Arc<Link>> {
+        match self {
+            Self::Local { mounted, .. } => Some(&mounted.get()?.as_ref().ok()?.link),
+            _ => self.link(),
+        }
     }
 
     /// The target, if it is not here.

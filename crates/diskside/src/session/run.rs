@@ -9,6 +9,8 @@ use super::error::SessionError;
 use super::file::File;
 use super::function::SessionFunction;
 use super::learnt::Subject;
+use super::link::Link;
+use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
 use diskside_dispatch::{Conditions, Decision, Direction, Observation, PairId, Plan, Reason, Request, Side};
@@ -21,6 +23,8 @@ use diskside_nvme::wire::function::Outcome as DeviceOutcome;
 use diskside_sbpf::activation::Tier;
 use std::io::Write;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -102,8 +106,10 @@ pub struct Ran {
     pub sent_bytes: u64,
     /// Bytes that came from a target.
     pub received_bytes: u64,
-    /// Where it ran and why, for each file that is not here.
+    /// Where it ran and why, for each file that is not here, or on a mounted volume.
     pub decisions: Vec<(String, Decision)>,
+    /// What ran here although it could have run at a mounted volume's target, and why.
+    pub refusals: Vec<(String, String)>,
     /// What ran, in the order of the input; probes whose result was not used are not among them.
     pub parts: Vec<RanPart>,
     /// Lines that it logged, and how many more were dropped.
@@ -158,6 +164,8 @@ struct Job<'a> {
     function: &'a SessionFunction,
     args: &'a [u8],
     options: &'a RunOptions,
+    /// The mounted volume that the file is on, if it may run there.
+    mounted: Option<&'a Mounted>,
     /// Its index at the device, if that has it.
     program: Option<u16>,
 }
@@ -170,6 +178,8 @@ struct Done {
     /// Bytes sent and received.
     moved: (u64, u64),
     log: (Vec<String>, u64),
+    /// Why it did not run at the mounted volume.
+    refused: Option<String>,
 }
 
 /// Runs a function over a range; with `out` its output is written there as it comes.
@@ -201,7 +211,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
     if is_change(error) {
         return Ok(true);
     }
-    let (Some(failure), Some(link)) = (error.function(), file.inner.place.link()) else { return Ok(false) };
+    let (Some(failure), Some(link)) = (error.function(), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {
         link.forget_programs();
         return Ok(true);
@@ -225,6 +235,36 @@ fn is_change(error: &SessionError) -> bool {
     }
 }
 
+/// The mounted volume that a local file is on, if a function may run over it there; else why not, if that is of interest.
+///
+/// # Errors
+/// The caller insists on a device, and there is none.
+fn mounted<'f>(
+    file: &'f File,
+    function: &SessionFunction,
+    options: &RunOptions,
+) -> Result<(Option<&'f Mounted>, Option<String>), SessionError> {
+    if options.place == Where::Host {
+        return Ok((None, None));
+    }
+    let why = match file.inner.place.mounted(&file.inner.session) {
+        None => return Ok((None, None)),
+        Some(Ok(mounted)) if function.is_pure() => return Ok((Some(mounted), None)),
+        // What is not proved runs once more.
+        Some(Ok(_)) => Some(format!("{} has effects besides its result, so it must not run twice", function.name())),
+        Some(Err(refusal)) => is_telling(refusal).then(|| refusal.to_string()),
+    };
+    if options.place != Where::Device {
+        return Ok((None, why));
+    }
+    let why = why.unwrap_or_else(|| NO_DEVICE.to_owned());
+    Err(SessionError::NoDevice { name: file.inner.name.clone(), why })
+}
+
+/// A file of this machine has no device but this machine: whoever insists on one is told so.
+const NO_DEVICE: &str = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or \
+    host, or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
+
 fn read_once(
     input: &Input,
     function: &SessionFunction,
@@ -239,11 +279,11 @@ fn read_once(
         let (name, len) = (file.inner.name.clone(), now.len_bytes);
         return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
     }
-    let mut job = Job { file, now, function, args, options, program: None };
-    if let Place::Local { .. } = file.inner.place {
-        not_at_device(file, options)?;
+    let (mounted, refused) = mounted(file, function, options)?;
+    let mut job = Job { file, now, function, args, options, mounted, program: None };
+    if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         let written = out.is_some();
-        let done = host::run(&job, &range, out)?;
+        let done = Done { refused, ..host::run(&job, &range, out)? };
         return job.gather(vec![done], None, written);
     }
     let cached = job.cached(&range);
@@ -277,16 +317,6 @@ fn read_once(
     }
 }
 
-/// A file of this machine has no device but this machine: whoever insists on one is told so.
-fn not_at_device(file: &File, options: &RunOptions) -> Result<(), SessionError> {
-    if options.place != Where::Device {
-        return Ok(());
-    }
-    let why = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or host, \
-               or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
-    Err(SessionError::NoDevice { name: file.inner.name.clone(), why })
-}
-
 /// Runs a function over bytes and writes its output to a file.
 pub(super) fn write(
     file: &File,
@@ -298,9 +328,9 @@ pub(super) fn write(
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
-    let mut job = Job { file, now, function, args, options, program: None };
-    let decision = if let Place::Local { .. } = file.inner.place {
-        not_at_device(file, options)?;
+    let (mounted, refused) = mounted(file, function, options)?;
+    let mut job = Job { file, now, function, args, options, mounted, program: None };
+    let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         None
     } else {
         let request = Request {
@@ -322,10 +352,12 @@ pub(super) fn write(
     if let Some(probe) = probe.filter(|probe| !probe.instead) {
         job.rehearse(input, probe.len_bytes);
     }
-    let done = match side {
-        Side::Host => job.write_from_host(offset, input)?,
-        Side::Device => device::write(&job, offset, input)?,
+    let mut done = match (side, mounted) {
+        (Side::Host, _) => job.write_from_host(offset, input)?,
+        (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
+        (Side::Device, None) => device::write(&job, offset, input)?,
     };
+    done.refused = done.refused.or(refused);
     let written_bytes = done.part.output_bytes;
     let mut ran = job.gather(vec![done], decision, true)?;
     ran.written_bytes = written_bytes;
@@ -338,7 +370,15 @@ impl Job<'_> {
         &self.file.inner.name
     }
 
+    /// The target, if there is one.
+    fn link(&self) -> Option<&Arc<Link>> {
+        self.mounted.map(|mounted| &mounted.link).or_else(|| self.file.inner.place.link())
+    }
+
     fn cached(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        if let Some(mounted) = self.mounted {
+            return mounted.cached(range);
+        }
         let inner = &self.file.inner;
         match self.now.version.filter(|_| self.now.keep) {
             Some(version) => inner.session.cache().ranges(inner.id, version, range),
@@ -350,7 +390,7 @@ impl Job<'_> {
     fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
         use diskside_dispatch::Link as LinkState;
         let inner = &self.file.inner;
-        let Some(link) = inner.place.link() else { unreachable!("a local file has no choice") };
+        let Some(link) = self.link().cloned() else { unreachable!("a file that is only here has no choice") };
         let mut state = LinkState::Up;
         if request.told != Some(Side::Host) {
             match link.program(self.function) {
@@ -469,15 +509,20 @@ impl Job<'_> {
         let output = std::mem::take(&mut done.result);
         let started = Instant::now();
         let failed = |error| SessionError::file(self.name(), error);
-        let io = self.file.inner.io()?;
-        let (buffer, durable) = (Buffer::from(output), self.options.durable);
-        let written = block_on(io.submit(IoRequest::Write { offset, buffer, durable })).into_result();
-        let written = written.map_err(failed)?;
+        let durable = self.options.durable;
+        let written = if let (Some(_), Place::Local { path, .. }) = (self.mounted, &self.file.inner.place) {
+            // Closed at once: the volume writes only a file that nobody has open.
+            write_and_close(path, offset, &output, durable).map_err(failed)?
+        } else {
+            let io = self.file.inner.io()?;
+            let request = IoRequest::Write { offset, buffer: Buffer::from(output), durable };
+            block_on(io.submit(request)).into_result().map_err(failed)?
+        };
         let took = started.elapsed();
         done.observation.output_s = took.as_secs_f64();
         done.observation.total_s += took.as_secs_f64();
         done.part.total += took;
-        if self.file.inner.place.link().is_some() {
+        if self.link().is_some() {
             done.moved.0 += written;
             self.observe(&done);
         }
@@ -495,6 +540,7 @@ impl Job<'_> {
             };
         }
         for done in done {
+            ran.refusals.extend(done.refused.map(|why| (self.name().to_owned(), why)));
             ran.input_bytes += done.part.input_bytes;
             ran.sent_bytes += done.moved.0;
             ran.received_bytes += done.moved.1;
@@ -521,6 +567,15 @@ impl Job<'_> {
     }
 }
 
+fn write_and_close(path: &Path, offset: u64, bytes: &[u8], durable: bool) -> std::io::Result<u64> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(bytes, offset)?;
+    if durable {
+        file.sync_data()?;
+    }
+    Ok(bytes.len() as u64)
+}
+
 impl Ran {
     /// Whether it ran without a choice: the file is here, or the caller said where.
     #[must_use]
@@ -535,6 +590,7 @@ impl Ran {
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
         self.decisions.extend(other.decisions);
+        self.refusals.extend(other.refusals);
         self.parts.extend(other.parts);
         self.log.0.extend(other.log.0);
         self.log.1 += other.log.1;

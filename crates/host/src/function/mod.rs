@@ -20,7 +20,7 @@ mod prepared;
 mod stream;
 
 pub use compute::{Compute, Program};
-pub use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest};
+pub use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 pub use error::FunctionError;
 pub use file::{FileInfo, Files, Listed, ListedExport, RemoteFile};
 pub use prepared::Prepared;

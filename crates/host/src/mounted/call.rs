@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use diskside_io::request::block_on;
-use diskside_layout::{Reason, Refusal};
-use diskside_nvme::wire::function::{FunctionRequest, Outcome};
+use diskside_layout::{OpenFile, Reason, Refusal, Ticket};
+use diskside_nvme::wire::function::{Endpoint, FunctionRequest, Outcome};
 
 use super::MountedFile;
 use super::place::PlaceAtTarget;
@@ -48,6 +48,17 @@ impl MountedCalls {
     /// The file.
     pub fn file(&self) -> &Arc<MountedFile> {
         &self.file
+    }
+
+    /// For a caller who sends a request himself, as a traversal: the whole file as its source. The result counts after
+    /// [`Guard::finish`](diskside_layout::Guard::finish) of the ticket.
+    ///
+    /// # Errors
+    /// Why the file has to be read the plain way.
+    pub fn begin(&self) -> Result<(Ticket<OpenFile>, Endpoint), Refusal> {
+        let ticket = self.file.guard().begin(0..u64::MAX)?;
+        let endpoint = self.place.endpoint(ticket.layout(), 0, Endpoint::TO_END)?;
+        Ok((ticket, endpoint))
     }
 
     /// Runs a request over a range of the file. The request's sources are filled in.

@@ -11,13 +11,20 @@ use std::time::Duration;
 use diskside_host::{ConnectOptions, Url, Volume};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, block_on};
-use diskside_target::config::VolumeSpec;
+use diskside_target::config::{Size, VolumeSpec};
 use diskside_target::{Running, Target, TargetBuilder};
 
 pub const NQN: &str = "nqn.2026-11.org.example:target";
 
 pub fn builder() -> TargetBuilder {
     Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()])
+}
+
+/// A target that serves an image which this machine has mounted by a loop device: the kernel writes the image itself, past
+/// the target, so this one keeps nothing of what it read.
+pub fn serve_image(image: &std::path::Path) -> Running {
+    let volume = VolumeSpec::new("data", image.to_str().expect("a path"));
+    start(builder().compute(|compute| compute.cache = Size::from_bytes(0)).volume(volume))
 }
 
 pub fn start(builder: TargetBuilder) -> Running {

@@ -18,7 +18,8 @@ use std::io::Write;
     about,
     max_term_width = 100,
     after_help = "\
-A STORE is a path, or a volume: nvme-tcp://host:port/NQN/NSID.
+A STORE is a path, or a volume: nvme-tcp://host:port/NQN/NSID. Over a path on a volume that this machine has mounted, \
+lookups are pushed down to the volume's target, as long as nobody writes the file.
 
 Exit codes: 0 done; 1 a key is not there, or the store is not sound; 2 wrong usage; 4 the environment failed."
 )]
@@ -97,6 +98,9 @@ pub(crate) struct StoreArgs {
     /// Share of lookups that read node by node to feed the cache: off, adaptive, or a percentage
     #[arg(long, value_name = "SHARE", default_value = "off", value_parser = sampling)]
     sampling: Sampling,
+    /// Say where lookups over a file of a mounted volume ended, and why
+    #[arg(long)]
+    explain: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -135,7 +139,18 @@ impl StoreArgs {
     }
 
     fn open(&self) -> Result<Store, Failure> {
-        open::open(&self.store, &self.options())
+        open::open(&self.store, &self.options(), self.explain)
+    }
+
+    /// Says what became of lookups.
+    fn explain(&self, store: &Store) {
+        if let Some(counters) = store.mounted_counters().filter(|_| self.explain) {
+            eprintln!("{}: {counters}", self.store);
+        }
+    }
+
+    fn open_to_write(&self) -> Result<Store, Failure> {
+        open::open_to_write(&self.store, &self.options())
     }
 }
 
@@ -157,23 +172,27 @@ impl Cli {
             Command::Get { store: args, key } => {
                 let store = args.open()?;
                 let value = store.block_on(store.get(key))?;
+                args.explain(&store);
                 print_values(&args, &[(key, value)], false)
             }
             Command::MultiGet { store: args, keys } => {
                 let store = args.open()?;
                 let values = store.block_on(store.multi_get(&keys))?;
+                args.explain(&store);
                 let pairs: Vec<_> = keys.into_iter().zip(values).collect();
                 print_values(&args, &pairs, true)
             }
             Command::Range { store: args, range } => {
                 let store = args.open()?;
                 let pairs = store.block_on(store.range(range.first, range.last, range.limit))?;
+                args.explain(&store);
                 let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, Some(value))).collect();
                 print_values(&args, &pairs, true)
             }
             Command::Sum { store: args, range } => {
                 let store = args.open()?;
                 let (count, sum) = store.block_on(store.sum(range.first, range.last, range.limit))?;
+                args.explain(&store);
                 print(args.json, json!({ "count": count, "sum": sum }), &format!("{count} keys, sum {sum}")).map(|()| 0)
             }
             Command::Put { store: args, key, value } => put(&args, key, &value),
@@ -195,7 +214,7 @@ fn put(args: &StoreArgs, key: u64, value: &str) -> Result<u8, Failure> {
     let value = diskside_kv::format::text_value(value).ok_or_else(|| {
         Failure::Usage(format!("a value has at most {VALUE_LEN} bytes, this one has {}", value.len()))
     })?;
-    let store = args.open()?;
+    let store = args.open_to_write()?;
     if !store.block_on(store.put(key, &value))? {
         eprintln!("diskside-kv: {key} is not there; a store keeps the keys that it was made with");
         return Ok(1);

@@ -41,7 +41,8 @@ impl Ycsb {
         if !self.seconds.is_finite() || self.seconds <= 0.0 || self.rate.is_some_and(|r| !r.is_finite() || r <= 0.0) {
             return usage("--seconds and --rate are positive numbers");
         }
-        let store = self.store.open()?;
+        // Some workloads write.
+        let store = if self.workload.writes() { self.store.open_to_write()? } else { self.store.open()? };
         let keys = store.block_on(store.last_key())?.saturating_add(1);
         let middle = store.block_on(store.get(keys / 2))?;
         if middle.is_none() || store.block_on(store.get(0))?.is_none() {

@@ -36,7 +36,12 @@ fn explain(ran: &Ran) {
     for (name, decision) in &ran.decisions {
         eprintln!("{name}: {decision}");
     }
-    let here = ran.parts.iter().filter(|part| ran.decisions.iter().all(|(name, _)| *name != part.name));
+    for (name, why) in &ran.refusals {
+        eprintln!("{name}: host, through the file system: {why}");
+    }
+    let is_refused = |part: &RanPart| ran.refusals.iter().any(|(name, _)| *name == part.name);
+    let here = ran.parts.iter().filter(|part| !is_refused(part));
+    let here = here.filter(|part| ran.decisions.iter().all(|(name, _)| *name != part.name));
     here.for_each(|part| eprintln!("{}: host: the data is here", part.name));
     if !ran.decisions.is_empty() {
         let (sent, received) = (bytes(ran.sent_bytes), bytes(ran.received_bytes));
@@ -121,6 +126,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
                 "time_ns": code.llvm_time.as_nanos() as u64,
             },
         },
+        "refusals": ran.refusals.iter().map(|(file, why)| json!({ "file": file, "why": why })).collect::<Vec<_>>(),
         "decisions": ran.decisions.iter().map(decision).collect::<Vec<_>>(),
         "parts": ran.parts.iter().map(part).collect::<Vec<_>>(),
         "log": ran.log.0,

@@ -4,14 +4,16 @@ use super::{Done, Job, RanPart};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::link::Running;
+use crate::session::mounted::Mounted;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{CallError, TierChoice};
 use diskside_host::function::{CallOutcome, FunctionError};
+use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{RequestFuture, block_on, run_here};
 use diskside_nvme::wire::function::{
-    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, RecordSplit, TierHint, Trailer,
+    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, RecordSplit, TierHint, Trailer,
 };
 use diskside_sbpf::activation::Tier;
 use std::io::Write;
@@ -21,19 +23,50 @@ use std::time::{Duration, Instant};
 /// A call on its way.
 pub(super) struct Started {
     range: Range<u64>,
-    future: RequestFuture<Result<CallOutcome, FunctionError>>,
+    call: StartedCall,
     running: Running,
 }
 
+enum StartedCall {
+    Target(RequestFuture<Result<CallOutcome, FunctionError>>),
+    /// Over a file of a mounted volume: a thread waits for the answer, and for the proof that it is the file's.
+    Mounted(std::thread::JoinHandle<Result<CallOutcome, MountedError>>),
+}
+
 pub(super) fn start(job: &Job<'_>, range: &Range<u64>) -> Result<Started, SessionError> {
-    let link = job.file.inner.place.link().expect("a part at a device has a target");
-    let request = read_request(job, range)?;
+    let link = job.link().expect("a part at a device has a target");
     let running = link.begin();
-    Ok(Started { range: range.clone(), future: link.compute()?.call(&request), running })
+    let call = match job.mounted {
+        None => StartedCall::Target(link.compute()?.call(&read_request(job, range)?)),
+        Some(mounted) => StartedCall::Mounted(start_mounted(job, mounted, range)?),
+    };
+    Ok(Started { range: range.clone(), call, running })
+}
+
+fn start_mounted(
+    job: &Job<'_>,
+    mounted: &Mounted,
+    range: &Range<u64>,
+) -> Result<std::thread::JoinHandle<Result<CallOutcome, MountedError>>, SessionError> {
+    let (request, range, reader) = (request(job, FunctionKind::Read), range.clone(), mounted.reader());
+    let run = move || reader.map_err(MountedError::Plain)?.pread_fn(&request, range);
+    let spawned = std::thread::Builder::new().name("diskside".into()).spawn(run);
+    spawned.map_err(|error| SessionError::file(job.name(), error))
 }
 
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
-    let outcome = block_on(started.future).map_err(|error| SessionError::device(job.name(), error))?;
+    let failed = |error| SessionError::device(job.name(), error);
+    let outcome = match started.call {
+        StartedCall::Target(future) => block_on(future).map_err(failed)?,
+        StartedCall::Mounted(thread) => match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            Ok(outcome) => outcome,
+            Err(MountedError::Function(error)) => return Err(failed(error)),
+            Err(refusal) => {
+                let done = super::host::run(job, &started.range, None)?;
+                return Ok(Done { refused: Some(refusal.to_string()), ..done });
+            }
+        },
+    };
     drop(started.running);
     let CallOutcome { result, trailer, total, wire_bytes } = outcome;
     check_version(job, &trailer)?;
@@ -43,7 +76,14 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
 
 /// Writes the result out as it comes.
 pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + Send)) -> Result<Done, SessionError> {
-    let link = job.file.inner.place.link().expect("a part at a device has a target");
+    if job.mounted.is_some() {
+        // What is not proved must not be seen: all of it is waited for.
+        let mut done = finish(job, start(job, range)?)?;
+        out.write_all(&done.result).map_err(CallError::Write)?;
+        done.result = Vec::new();
+        return Ok(done);
+    }
+    let link = job.link().expect("a part at a device has a target");
     // As long as it is; nothing of it is kept.
     let request = FunctionRequest { result_len_max: u64::MAX, ..read_request(job, range)? };
     let failed = |error| SessionError::device(job.name(), error);
@@ -73,7 +113,7 @@ fn check_version(job: &Job<'_>, trailer: &Trailer) -> Result<(), SessionError> {
 
 pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
     let inner = &job.file.inner;
-    let link = inner.place.link().expect("a part at a device has a target");
+    let link = job.link().expect("a part at a device has a target");
     let sink = inner.place.endpoint(offset, Endpoint::TO_END).expect("a file at a target is an endpoint");
     let mut request = request(job, FunctionKind::Write);
     request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
@@ -91,7 +131,7 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
 /// From files at the target into another one there, which is the job's.
 pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionError> {
     let whole = |file: &File| file.inner.place.endpoint(0, Endpoint::TO_END);
-    let link = job.file.inner.place.link().expect("a part at a device has a target");
+    let link = job.link().expect("a part at a device has a target");
     let sink = whole(job.file).expect("a file at a target is an endpoint");
     let mut request = request(job, FunctionKind::Write);
     request.sources = files.iter().filter_map(whole).collect();
@@ -102,6 +142,54 @@ pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionEr
     let range = 0..trailer.media_read;
     Ok(done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes))
 }
+
+/// Into a file of a mounted volume: at the target if that can be proved, else from here.
+pub(super) fn write_mounted(
+    job: &Job<'_>,
+    mounted: &Mounted,
+    offset: u64,
+    input: &Buffer,
+) -> Result<Done, SessionError> {
+    let cap = output_len_max(job, input.len() as u64);
+    // What is not much may make the file longer; the target itself writes only where the file is.
+    let room = std::fs::metadata(mounted.path()).map_or(0, |file| file.len().saturating_sub(offset));
+    let len_max = if cap <= RETURNED_LEN_MAX { cap } else { cap.min(room.max(RETURNED_LEN_MAX)) };
+    let request = request(job, FunctionKind::Write);
+    let running = mounted.link.begin();
+    let written = mounted.writer().map_err(MountedError::Plain).and_then(|writer| {
+        writer.pwrite_fn(&request, vec![Buffer::copy_of(input)], offset, len_max, job.options.durable)
+    });
+    drop(running);
+    let refused = match written {
+        Ok(written) => {
+            let CallOutcome { trailer, total, wire_bytes, .. } = written.outcome;
+            let range = 0..input.len() as u64;
+            let done = done(job, &range, Vec::new(), written.len_bytes, trailer, total, wire_bytes);
+            job.observe(&done);
+            return Ok(done);
+        }
+        Err(MountedError::File(error)) => return Err(SessionError::file(job.name(), error)),
+        Err(MountedError::Function(error)) => {
+            let is_full = error.trailer().is_some_and(|trailer| trailer.outcome == Outcome::OutputFull);
+            if !is_full || len_max == cap {
+                return Err(SessionError::device(job.name(), error));
+            }
+            format!("the output reaches past the end of the file, and is longer than {RETURNED_LEN_MAX} bytes")
+        }
+        Err(refusal) => refusal.to_string(),
+    };
+    Ok(Done { refused: Some(refused), ..job.write_from_host(offset, input)? })
+}
+
+/// The most that a function makes of so much input, whatever chunks that is cut into.
+fn output_len_max(job: &Job<'_>, input_len: u64) -> u64 {
+    let function = job.function;
+    let chunks = input_len / (job.options.chunk_len.max(1) as u64).min(CHUNK_LEN_SHORTEST) + 1;
+    function.output_cap(input_len).saturating_add(function.output_cap(0).saturating_mul(chunks))
+}
+
+/// Targets may cut shorter chunks than they are asked for.
+const CHUNK_LEN_SHORTEST: u64 = 64 << 10;
 
 fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
     let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
@@ -153,7 +241,7 @@ fn done(
     let us = |us: u32| Duration::from_micros(us.into());
     let seconds = |part: u32| us(part).as_secs_f64();
     let len_bytes = range.end - range.start;
-    let round_trip_s = job.file.inner.place.link().map_or(0.0, |link| link.round_trip_s());
+    let round_trip_s = job.link().map_or(0.0, |link| link.round_trip_s());
     // What the host waited for beyond the device's own work was the way of the result.
     let own_s = seconds(times.total_us) - seconds(times.send_us);
     let output_s = match trailer.media_written {
@@ -187,5 +275,5 @@ fn done(
         total,
         observation,
     };
-    Done { result, part, observation, moved: wire_bytes, log: (trailer.log, 0) }
+    Done { result, part, observation, moved: wire_bytes, log: (trailer.log, 0), refused: None }
 }

@@ -36,8 +36,12 @@ pub(super) fn run(
             let whole = *range == (0..job.now.len_bytes);
             let range_read = if whole { None } else { Some(range.clone()) };
             let source = Source::File { path: path.clone(), range: range_read };
+            // What the kernel has to fetch from a mounted volume.
+            let held: u64 = job.cached(range).iter().map(|held| held.end - held.start).sum();
+            let bytes = if job.mounted.is_some() { range.end - range.start - held } else { 0 };
             let outcome = engine(job, vec![source], out)?;
-            Ok(done(job, range, outcome, Fetched::default()))
+            let time_s = outcome.stats.wait.as_secs_f64();
+            Ok(done(job, range, outcome, Fetched { bytes, wire_bytes: bytes, time_s }))
         }
         Place::Export(remote) => {
             let file = Arc::new(remote.cached(&inner.session, inner.id, &job.now));
@@ -89,7 +93,7 @@ pub(super) fn run_over_bytes(job: &Job<'_>, input: &Buffer) -> Result<Done, Sess
 fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Send)>) -> Result<Outcome, SessionError> {
     let mut sink = out.map_or(Sink::Memory, Sink::Writer);
     let mut call = job.call(sources);
-    if let Place::Local { .. } = job.file.inner.place {
+    if let (Place::Local { .. }, None) = (&job.file.inner.place, job.mounted) {
         call.progress.clone_from(&job.options.progress);
     }
     Ok(job.file.inner.session.engine().run(&call, &mut sink)?)
@@ -97,7 +101,7 @@ fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Sen
 
 fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -> Done {
     let stats = outcome.stats;
-    let round_trip_s = match job.file.inner.place.link() {
+    let round_trip_s = match job.link() {
         Some(link) if fetched.bytes > 0 => link.round_trip_s(),
         _ => 0.0,
     };
@@ -128,7 +132,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         total: stats.total,
         observation,
     };
-    Done { result: outcome.result, part, observation, moved: (0, fetched.wire_bytes), log: outcome.log }
+    Done { result: outcome.result, part, observation, moved: (0, fetched.wire_bytes), log: outcome.log, refused: None }
 }
 
 /// A volume, read without a cache: nothing says whether another host has written to it.

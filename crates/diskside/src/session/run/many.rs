@@ -1,7 +1,7 @@
 //! Several files at once, on several targets.
 
 use super::host::run_over_files;
-use super::{Input, Job, Ran, RunOptions, not_at_device, read};
+use super::{Input, Job, Ran, RunOptions, mounted, read};
 use crate::session::Session;
 use crate::session::error::SessionError;
 use crate::session::file::File;
@@ -32,14 +32,21 @@ impl Session {
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
         let folds = options.fold && function.combine().is_some();
-        if files.iter().all(|file| matches!(file.inner.place, Place::Local { .. })) {
+        let is_here = |file: &File| {
+            matches!(file.inner.place, Place::Local { .. })
+                && mounted(file, function, options).is_ok_and(|(mounted, _)| mounted.is_none())
+        };
+        if files.iter().all(is_here) {
             let Some(first) = files.first() else { return Ok(Ran::default()) };
-            not_at_device(first, options)?;
             let now = Now { len_bytes: 0, version: None, keep: false };
-            let job = Job { file: first, now, function, args, options, program: None };
+            let job = Job { file: first, now, function, args, options, mounted: None, program: None };
             let written = out.is_some();
             let done = run_over_files(&job, files, out)?;
-            return Ok(Ran { total: started.elapsed(), ..job.gather(vec![done], None, written)? });
+            let mut ran = job.gather(vec![done], None, written)?;
+            for file in files {
+                ran.refusals.extend(mounted(file, function, options)?.1.map(|why| (file.inner.name.clone(), why)));
+            }
+            return Ok(Ran { total: started.elapsed(), ..ran });
         }
         let mut total = Ran::default();
         if let Some(out) = out.as_mut().filter(|_| !folds) {

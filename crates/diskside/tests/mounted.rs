@@ -1,0 +1,174 @@
+//! Functions over local files that are on a mounted volume: at the volume's target where that can be proved, else here,
+//! and the same result either way. Needs root.
+
+#[path = "../../layout/tests/lab/mod.rs"]
+mod lab;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use diskside::host::mounted::Reason;
+use diskside::session::{OpenMode, Ran, RunOptions, Session, SessionFunction, SessionOptions, Side, Where};
+use diskside::target::config::{Size, VolumeSpec};
+use diskside::target::{Running, Target};
+use lab::{Kind, Lab};
+
+const NQN: &str = "nqn.2026-11.org.example:mounted";
+
+/// A file system whose image a target serves: the kernel knows nothing of that, so the session is told.
+struct World {
+    lab: Lab,
+    running: Running,
+}
+
+impl World {
+    fn new(kind: Kind) -> Option<Self> {
+        let lab = Lab::new(kind)?;
+        let volume = VolumeSpec::new("data", lab.image.to_str().expect("a path"));
+        let builder = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().expect("an address")]);
+        // The kernel writes the image itself, past the target: this one keeps nothing of what it read.
+        let builder = builder.compute(|compute| compute.cache = Size::from_bytes(0)).volume(volume);
+        Some(Self { lab, running: builder.build().expect("a target").start().expect("started") })
+    }
+
+    fn session(&self) -> Session {
+        let url = format!("nvme-tcp://{}/{NQN}/1", self.running.handle().local_addresses()[0]);
+        let mounted_volumes = vec![url.parse().expect("a URL")];
+        Session::new(SessionOptions { mounted_volumes, ..SessionOptions::default() })
+    }
+}
+
+fn options(place: Where) -> RunOptions {
+    RunOptions { place, ..RunOptions::default() }
+}
+
+fn sides(ran: &Ran) -> Vec<Side> {
+    ran.parts.iter().map(|part| part.side).collect()
+}
+
+fn numbers(len: u64) -> Vec<u8> {
+    (0..len).flat_map(|n| (n * 7).to_le_bytes()).collect()
+}
+
+fn fold(session: &Session, path: &Path, function: &SessionFunction, place: Where) -> Ran {
+    let file = session.open(path.to_str().expect("a path")).expect("open");
+    file.fold_fn(function, &[], &options(place)).wait().expect("it runs")
+}
+
+#[test]
+fn a_function_runs_at_the_volume_of_a_local_file_or_says_why_not() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(world) = World::new(kind) else { return };
+        let path = world.lab.mount.join("file");
+        fs::write(&path, numbers(200_000)).expect("written");
+        let session = world.session();
+        let stats = session.function("stats64").expect("shipped");
+        let here = fold(&session, &path, &stats, Where::Host);
+        assert_eq!((sides(&here), here.decisions.len()), (vec![Side::Host], 0), "nothing was asked");
+
+        let there = fold(&session, &path, &stats, Where::Device);
+        assert_eq!((sides(&there), &there.result), (vec![Side::Device], &here.result), "{kind:?}");
+        assert_eq!((there.refusals.len(), there.decisions.len()), (0, 1));
+        assert!(there.received_bytes < 4096, "the result travels, not the file: {}", there.received_bytes);
+        assert_eq!(session.mounted_counters().at_volume(), 1);
+        for _ in 0..6 {
+            let anywhere = fold(&session, &path, &stats, Where::Auto);
+            assert_eq!(anywhere.result, here.result);
+            assert!(anywhere.refusals.is_empty(), "{:?}", anywhere.refusals);
+        }
+
+        // Someone writes: it runs here, and says so.
+        let writer = OpenOptions::new().write(true).open(&path).expect("open");
+        let refused = fold(&session, &path, &stats, Where::Device);
+        assert_eq!((sides(&refused), &refused.result), (vec![Side::Host], &here.result));
+        assert!(refused.refusals[0].1.starts_with("someone has it open for writing"), "{:?}", refused.refusals);
+        writer.write_all_at(&[0xff; 8], 8 * 100).expect("written");
+        drop(writer);
+        let changed = fold(&session, &path, &stats, Where::Host);
+        assert_ne!(changed.result, here.result);
+        assert_eq!(fold(&session, &path, &stats, Where::Device).result, changed.result, "what is new is seen");
+
+        // A range, and several files, one of which is not there.
+        let file = session.open(path.to_str().expect("a path")).expect("open");
+        let ranges = [Where::Host, Where::Device]
+            .map(|place| file.pread_fn(800..160_000, &stats, &[], &options(place)).wait().expect("it runs").result);
+        assert_eq!(ranges[0], ranges[1]);
+        let elsewhere = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(elsewhere.path(), numbers(1000)).expect("written");
+        let other = session.open(elsewhere.path().to_str().expect("a path")).expect("open");
+        let files = [file, other];
+        let run = |place| session.run(&files, &stats, &[], &options(place), None).expect("it runs");
+        let (both, told) = (run(Where::Auto), run(Where::Host));
+        assert_eq!(both.result, told.result);
+        assert_eq!(both.decisions.len(), 1, "of the one that has a choice");
+    }
+}
+
+/// A session that is told of no volume finds none, and says nothing of it: most files of a machine are on none.
+#[test]
+fn a_plain_file_is_just_here() {
+    let Some(world) = World::new(Kind::Ext4) else { return };
+    let path = world.lab.mount.join("file");
+    fs::write(&path, numbers(1000)).expect("written");
+    let session = Session::new(SessionOptions::default());
+    let stats = session.function("stats64").expect("shipped");
+    let ran = fold(&session, &path, &stats, Where::Auto);
+    assert_eq!((sides(&ran), ran.refusals.len(), ran.decisions.len()), (vec![Side::Host], 0, 0));
+    let file = session.open(path.to_str().expect("a path")).expect("open");
+    let error = file.fold_fn(&stats, &[], &options(Where::Device)).wait().expect_err("there is no device");
+    assert!(error.to_string().contains("no target serves it"), "{error}");
+}
+
+#[test]
+fn output_is_written_at_the_volume_of_a_local_file_or_from_here() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(world) = World::new(kind) else { return };
+        let path = world.lab.mount.join("file");
+        let mut bytes = vec![1_u8; 12 << 20];
+        fs::write(&path, &bytes).expect("written");
+        let session = world.session();
+        let bitmap = session.function("bitmap").expect("shipped");
+        let name: diskside::Location = path.to_str().expect("a path").parse().expect("a path");
+        let file = session.open_as(&name, OpenMode::Write).expect("open");
+        let mut write = |offset: usize, pairs: usize, byte: u8, place| {
+            let input = [60, byte].repeat(pairs);
+            let ran = file.pwrite_fn(offset as u64, input, &bitmap, &[], &options(place)).wait().expect("it runs");
+            let end = offset + 60 * pairs;
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset..end].fill(byte);
+            assert_eq!(ran.written_bytes as usize, 60 * pairs);
+            assert!(fs::read(&path).expect("read") == bytes, "{kind:?}: {pairs} pairs at {offset}");
+            ran
+        };
+        // Other tests start programs, and their children have our files for a moment.
+        let patience = Instant::now() + Duration::from_secs(20);
+        let at_volume = loop {
+            let ran = write(4096, 100_000, 7, Where::Device);
+            if sides(&ran) == [Side::Device] || Instant::now() > patience {
+                break ran;
+            }
+        };
+        assert_eq!((sides(&at_volume), at_volume.refusals.len()), (vec![Side::Device], 0));
+        assert!(at_volume.sent_bytes < 300_000, "the input travels, not the output: {}", at_volume.sent_bytes);
+        let counted = session.mounted_counters().at_volume();
+        assert!(counted >= 1);
+        // Little comes back; so does what makes the file longer, if it is little.
+        assert_eq!(sides(&write(100, 10, 8, Where::Device)), [Side::Device]);
+        assert_eq!(sides(&write((12 << 20) - 100, 10, 9, Where::Device)), [Side::Device]);
+        assert_eq!(session.mounted_counters().at_volume(), counted, "neither was written by the volume");
+        // What makes it much longer is written from here.
+        let longer = write(11 << 20, 200_000, 10, Where::Device);
+        assert!(sides(&longer) == [Side::Host] && longer.refusals.len() == 1, "{:?}", longer.refusals);
+        // Someone reads it.
+        let reader = File::open(&path).expect("open");
+        let refused = write(0, 100_000, 11, Where::Device);
+        assert_eq!(sides(&refused), [Side::Host]);
+        assert!(refused.refusals[0].1.starts_with(Reason::Opened.words()), "{:?}", refused.refusals);
+        drop(reader);
+        for _ in 0..4 {
+            write(8192, 50_000, 12, Where::Auto);
+        }
+    }
+}
