@@ -1,13 +1,17 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint llvm guest fuzz bench clean
+.PHONY: help setup install demo test lint llvm guest fuzz bench clean
+PREFIX ?= /usr/local
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
 	@scripts/setup --for test --for llvm --for demo --for bench --for guest
+
+install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
+	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 
 demo: ## Build diskside, fetch real data and run the shipped functions over it
 	@scripts/demo

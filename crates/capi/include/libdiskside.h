@@ -31,6 +31,21 @@ enum { DS_AUTO = 0, DS_HOST = 1, DS_DEVICE = 2 };
 /* What failed last in this thread; "" if nothing did. Valid until the thread's next call. */
 const char *ds_error(void);
 
+/* What kind of failure that was, the same wherever the function ran; 0 if nothing failed. Of a function that was
+ * stopped, ds_error() names the place in the input, the instruction and the source line. */
+enum {
+    DS_FAILED_USAGE = 1,       /* the call is wrong */
+    DS_FAILED_ENVIRONMENT = 2, /* a file, the network, a target, memory */
+    DS_FAILED_TRAP = 3,        /* the function made an access that it must not make */
+    DS_FAILED_BUDGET = 4,      /* it used up its loop iterations */
+    DS_FAILED_DEADLINE = 5,    /* it ran until its deadline */
+    DS_FAILED_OUTPUT_FULL = 6, /* more output than there is room for */
+    DS_FAILED_RETURNED = 7,    /* the function itself returned an error */
+    DS_FAILED_REFUSED = 8,     /* it cannot be run there */
+    DS_FAILED_CHANGED = 9      /* the file changed while it was read */
+};
+int ds_error_kind(void);
+
 /* A session keeps connections, and up to cache_len bytes of what it read. */
 ds_session *ds_session_new(uint64_t cache_len);
 void ds_session_free(ds_session *session);

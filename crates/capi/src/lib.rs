@@ -41,6 +41,12 @@ pub extern "C" fn ds_error() -> *const c_char {
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub extern "C" fn ds_error_kind() -> c_int {
+    error::last_kind()
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub extern "C" fn ds_session_new(cache_len: u64) -> *mut ds_session {
     guard(|| Ok(ds_session(Session::new(SessionOptions { cache_len_bytes: cache_len, ..SessionOptions::default() }))))
 }

@@ -98,23 +98,55 @@ fn run(program: &Path, args: &[&str]) -> String {
 
 #[test]
 fn the_example_runs_over_a_file_here_and_at_a_target() {
-    use diskside_target::Target;
-    use diskside_target::config::ExportSpec;
     let dir = tempfile::tempdir().expect("a temporary directory");
     let bytes: Vec<u8> = (1..=1000_i64).flat_map(i64::to_le_bytes).collect();
     std::fs::write(dir.path().join("n"), bytes).expect("written");
     let program = compile(dir.path(), &root().join("examples/stats.c"));
     let wanted = "1000 numbers, sum 500500, least 1, greatest 1000\n";
     assert_eq!(run(&program, &[&dir.path().join("n").display().to_string()]), wanted);
-    let target = Target::builder()
-        .nqn("nqn.2026-11.org.example:capi")
-        .listen(["127.0.0.1:0".parse().expect("an address")])
-        .export(ExportSpec::new("data", dir.path()))
-        .build()
-        .and_then(Target::start)
-        .expect("it serves");
+    let target = serve(dir.path());
     let url = format!("diskside://{}/data/n", target.handle().local_addresses()[0]);
     assert_eq!(run(&program, &[&url]), wanted);
+}
+
+fn serve(dir: &Path) -> diskside_target::Running {
+    use diskside_target::Target;
+    use diskside_target::config::ExportSpec;
+    Target::builder()
+        .nqn("nqn.2026-11.org.example:capi")
+        .listen(["127.0.0.1:0".parse().expect("an address")])
+        .export(ExportSpec::new("data", dir))
+        .build()
+        .and_then(Target::start)
+        .expect("it serves")
+}
+
+/// Kind and source line, the same from a file here, at the device, and from the host over a target's file.
+#[test]
+fn a_function_that_fails_says_how_and_on_which_line() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("in"), [0; 64]).expect("written");
+    let head = "(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n";
+    let one = |name: &str, body: &str| format!("SEC(\"read/{name}\")\n__s64 {name}{head}{body}\nreturn 8;\n}}\n");
+    let source = "#include \"diskside.h\"\n".to_owned()
+        + &one("trap", "*out = in[in_len / 8];")
+        + &one("budget", "for (volatile __u64 i = 0; i < 1ull << 60; i++) *out = i;")
+        + &one("returned", "if (in_len) return -22;");
+    let function = dir.path().join("f.bpf.c");
+    std::fs::write(&function, source).expect("written");
+    let program = compile(dir.path(), &root().join("tests/failures.c"));
+    let target = serve(dir.path());
+    let url = format!("diskside://{}/data/in", target.handle().local_addresses()[0]);
+    let local = dir.path().join("in").display().to_string();
+    for (file, place) in [(&local, "0"), (&url, "1"), (&url, "2")] {
+        let said = run(&program, &[&function.display().to_string(), file, place]);
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].starts_with("-5 3 "), "where {place}: {said}");
+        assert!(lines[0].contains("f.bpf.c:4: *out = in[in_len / 8];"), "where {place}: {said}");
+        assert!(lines[0].ends_with("out-of-bounds read of 8 bytes of input at offset 64, which is 64 bytes long"));
+        assert!(lines[1].starts_with("-5 4 ") && lines[1].contains("f.bpf.c:9"), "where {place}: {said}");
+        assert!(lines[2].starts_with("-22 7 "), "where {place}: {said}");
+    }
 }
 
 #[test]

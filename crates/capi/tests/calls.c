@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     assert(ds_pread_fn(file, &s, sizeof s, 0, 80, stats64, NULL, 0, DS_AUTO) == sizeof s);
     assert(s.count == 10 && s.sum == 45 && s.min == 0 && s.max == 9);
     assert(ds_pread_fn(file, &s, 8, 0, UINT64_MAX, stats64, NULL, 0, DS_HOST) == -ENOBUFS);
-    assert(strstr(ds_error(), "the result has 32 bytes, the buffer 8"));
+    assert(strstr(ds_error(), "the result has 32 bytes, the buffer 8") && ds_error_kind() == DS_FAILED_OUTPUT_FULL);
 
     ds_request *request = ds_submit_pread_fn(file, 0, UINT64_MAX, stats64, NULL, 0, DS_AUTO);
     while (ds_poll(request) == 0) usleep(100);
@@ -54,11 +54,15 @@ int main(int argc, char **argv) {
     assert(!ds_function_find(session, "nothing") && strstr(ds_error(), "no function is called `nothing`"));
     assert(!ds_function_load(session, "no ELF", 6, NULL) && *ds_error());
     assert(!ds_file_open(session, "/no/such/file", DS_READ) && strstr(ds_error(), "/no/such/file"));
+    assert(ds_error_kind() == DS_FAILED_ENVIRONMENT);
     assert(!ds_file_open(session, argv[1], 7) && strstr(ds_error(), "no mode"));
     assert(!ds_file_open(NULL, argv[1], DS_READ) && !ds_file_open(session, NULL, DS_READ));
     assert(ds_pread(NULL, back, 8, 0) == -EINVAL);
     assert(ds_pread_fn(file, &s, sizeof s, 0, 8192, stats64, NULL, 0, DS_AUTO) == -EINVAL);
+    assert(ds_error_kind() == DS_FAILED_USAGE);
     assert(ds_pread_fn(file, &s, sizeof s, 0, 8, stats64, NULL, 0, 9) == -EINVAL);
+    assert(ds_pread_fn(file, &s, sizeof s, 0, 8, stats64, NULL, 0, DS_DEVICE) == -EINVAL);
+    assert(strstr(ds_error(), "no target serves it") && ds_error_kind() == DS_FAILED_USAGE);
     ds_file_free(NULL);
 
     /* lambda-IO's names. */

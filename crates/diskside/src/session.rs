@@ -32,7 +32,7 @@ mod segments;
 mod writer;
 
 pub use diskside_dispatch::{Counts, Decision, Observation, Plan, Policy, Reason, Side};
-pub use error::SessionError;
+pub use error::{FailureKind, SessionError};
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;

@@ -4,7 +4,10 @@ use crate::location::LocationError;
 use diskside_engine::CallError;
 use diskside_host::HostError;
 use diskside_host::function::FunctionError;
+use diskside_io::readahead::ReadError;
 use diskside_io::request::Lost;
+use diskside_nvme::wire::function::Outcome;
+use diskside_sbpf::trap::TrapKind;
 use std::io;
 
 /// Why a file could not be used, or a function not be run over it.
@@ -85,7 +88,56 @@ pub enum SessionError {
     Lost(&'static str),
 }
 
+/// What kind of failure it was: who has to act, and of a function why it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The call is wrong: a place, a range, arguments.
+    Usage = 1,
+    /// A file, the network, a target, memory.
+    Environment = 2,
+    /// The function was stopped at an access that it must not make.
+    Trap = 3,
+    /// The function used up its loop iterations.
+    Budget = 4,
+    /// The function ran until its deadline.
+    Deadline = 5,
+    /// The function gave more output than there is room for.
+    OutputFull = 6,
+    /// The function itself returned an error.
+    Returned = 7,
+    /// The function cannot be loaded or run there.
+    Refused = 8,
+    /// The file changed while it was read.
+    Changed = 9,
+}
+
 impl SessionError {
+    /// What kind of failure it is, the same wherever the function ran. The text has the place in the input,
+    /// the instruction and the source line.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Location(_) | Self::OutOfRange { .. } | Self::NoDevice { .. } | Self::Unsupported { .. } => {
+                FailureKind::Usage
+            }
+            Self::Changed(_) => FailureKind::Changed,
+            Self::Call(error) => kind_of_call(error),
+            Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
+                Outcome::Trap => FailureKind::Trap,
+                Outcome::Budget => FailureKind::Budget,
+                Outcome::Deadline => FailureKind::Deadline,
+                Outcome::OutputFull => FailureKind::OutputFull,
+                Outcome::Refused => FailureKind::Refused,
+                Outcome::Stale => FailureKind::Changed,
+                // An errno of the function, not of a file operation, says where in the input it was.
+                Outcome::Errno if trailer.place.is_some() => FailureKind::Returned,
+                _ => FailureKind::Environment,
+            },
+            _ => FailureKind::Environment,
+        }
+    }
+
     pub(super) fn device(name: &str, source: FunctionError) -> Self {
         Self::Device { name: name.to_owned(), source }
     }
@@ -101,6 +153,22 @@ impl SessionError {
             Self::Device { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+fn kind_of_call(error: &CallError) -> FailureKind {
+    match error {
+        CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. }) => FailureKind::Changed,
+        CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) => FailureKind::Environment,
+        CallError::Trapped { trap, .. } => match trap.kind {
+            TrapKind::Budget => FailureKind::Budget,
+            TrapKind::Deadline => FailureKind::Deadline,
+            _ => FailureKind::Trap,
+        },
+        CallError::Errno { .. } => FailureKind::Returned,
+        CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } => FailureKind::OutputFull,
+        CallError::Tier(_) => FailureKind::Refused,
+        _ => FailureKind::Usage,
     }
 }
 
