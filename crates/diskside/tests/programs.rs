@@ -1,0 +1,180 @@
+//! The host's client of a compute namespace: prepared calls, cancelling, loading and unloading.
+
+use diskside::host::function::{
+    Compute, Endpoint, Files, FunctionError, FunctionKind, FunctionRequest, Program, RemoteFile,
+};
+use diskside::host::{ConnectOptions, Connection};
+use diskside::io::request::block_on;
+use diskside::session::{Session, SessionFunction, SessionOptions};
+use diskside::target::config::ExportSpec;
+use diskside::target::{Running, Target};
+use diskside::wire::file::FileFlags;
+use diskside::wire::function::Outcome;
+use std::time::{Duration, Instant};
+
+const NQN: &str = "nqn.2026-11.org.example:programs";
+/// Longer than any of this takes, on however busy a machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A target with a file of 64 bytes, and a client of it.
+struct Fixture {
+    _running: Running,
+    dir: tempfile::TempDir,
+    compute: Compute,
+    /// Its handle is valid as long as it is held.
+    file: RemoteFile,
+    session: Session,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("n"), [1; 64]).unwrap();
+        let target = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()]);
+        let running = target.export(ExportSpec::new("data", dir.path())).build().unwrap().start().unwrap();
+        let url = format!("nvme-tcp://{}/{NQN}", running.handle().local_addresses()[0]);
+        let connection = Connection::connect(&url.parse().unwrap(), &ConnectOptions::default()).unwrap();
+        let compute = Compute::new(&connection).unwrap();
+        let file = Files::of(&compute).open(b"data/n", FileFlags::READ).unwrap();
+        Self { _running: running, dir, compute, file, session: Session::new(SessionOptions::default()) }
+    }
+
+    /// A function whose body is `body`.
+    fn function(&self, name: &str, body: &str) -> SessionFunction {
+        let source = format!(
+            "#include \"diskside.h\"\nSEC(\"read/{name}\")\n\
+             __s64 {name}(__u64 *out, const __u64 *in, __u64 in_len, const __u64 *args, const struct ds_call *call)\n\
+             {{\n{body}\n}}\n"
+        );
+        let path = self.dir.path().join(format!("{name}.bpf.c"));
+        std::fs::write(&path, source).unwrap();
+        self.session.function(&path.display().to_string()).unwrap()
+    }
+
+    fn load(&self, function: &SessionFunction) -> Program {
+        self.compute.load(function.object(), function.hash()).unwrap()
+    }
+
+    /// A call of a program over the file.
+    fn request(&self, index: u16) -> FunctionRequest {
+        let source = self.file.endpoint(0, Endpoint::TO_END);
+        FunctionRequest { sources: vec![source], ..FunctionRequest::new(FunctionKind::Read, index) }
+    }
+}
+
+fn ended_as(error: &FunctionError, outcome: Outcome) -> bool {
+    error.trailer().is_some_and(|trailer| trailer.outcome == outcome)
+}
+
+#[test]
+fn a_prepared_call_takes_other_arguments_each_time() {
+    let fixture = Fixture::new();
+    let echo = fixture.load(&fixture.function("echo", "*out = args[0] * 1000 + args[1] + in_len;\nreturn 8;"));
+    let args: Vec<u8> = [5_u64, 6].into_iter().flat_map(u64::to_le_bytes).collect();
+    let request = FunctionRequest { args, ..fixture.request(echo.index) };
+    let prepared = fixture.compute.prepare(&request).unwrap();
+    let result = |args: &[u8]| {
+        let outcome = block_on(prepared.call(args, 8)).unwrap();
+        u64::from_le_bytes(outcome.result[..].try_into().unwrap())
+    };
+    assert_eq!(result(&[]), 5070, "the request's own");
+    for n in 0..100_u64 {
+        assert_eq!(result(&n.to_le_bytes()), n * 1000 + 70, "its first eight bytes are replaced, for this call");
+    }
+    assert_eq!(result(&[]), 5070);
+    // The last clone gives it up at the target, so any number can be prepared one after another.
+    let limit = 3 * fixture.compute.capabilities().programs.get().max(100);
+    for _ in 0..limit {
+        drop(fixture.compute.prepare(&request).unwrap().clone());
+    }
+    assert_eq!(result(&[]), 5070, "what is held stays");
+}
+
+#[test]
+fn a_prepared_call_that_fails_says_why_and_the_next_one_works() {
+    let fixture = Fixture::new();
+    let body = "if (args[0]) *out = in[in_len];\nelse *out = in_len;\nreturn 8;";
+    let program = fixture.load(&fixture.function("sometimes", body));
+    let request = FunctionRequest { args: vec![0; 8], ..fixture.request(program.index) };
+    let prepared = fixture.compute.prepare(&request).unwrap();
+    for _ in 0..3 {
+        let error = block_on(prepared.call(&1_u64.to_le_bytes(), 8)).unwrap_err();
+        // The buffer has room for the result alone, so the target's error log tells.
+        assert!(error.to_string().contains("out-of-bounds read of 8 bytes of input at offset 512"), "{error}");
+        assert!(error.to_string().contains("sometimes.bpf.c:5"), "{error}");
+        assert_eq!(block_on(prepared.call(&[0; 8], 8)).unwrap().result, 64_u64.to_le_bytes());
+    }
+}
+
+/// Runs until it is stopped: its loop ends after some hundred years.
+const SPIN: &str = "for (volatile __u64 i = 0; i < 1ull << 62; i++) *out = i;\nreturn 8;";
+
+#[test]
+fn a_cancelled_call_is_over_when_cancelling_ends() {
+    let fixture = Fixture::new();
+    let spin = fixture.load(&fixture.function("spin", SPIN));
+    let request = FunctionRequest { budget: u64::MAX, ..fixture.request(spin.index) };
+    for _ in 0..10 {
+        let mut stream = fixture.compute.stream(&request, Vec::new()).unwrap();
+        assert!(fixture.compute.cancel(stream.tag(), true, PATIENCE).unwrap(), "it has stopped");
+        let error = block_on(diskside::host::drive(async move { stream.next().await.map(drop) })).unwrap_err();
+        assert!(ended_as(&error, Outcome::Cancelled), "{error}");
+    }
+    // Nothing runs any more: a program that is used cannot be unloaded.
+    fixture.compute.unload(spin.index).unwrap();
+}
+
+#[test]
+fn a_result_that_nobody_wants_is_cancelled() {
+    let fixture = Fixture::new();
+    let spin = fixture.load(&fixture.function("spin", SPIN));
+    let request = FunctionRequest { budget: u64::MAX, ..fixture.request(spin.index) };
+    drop(fixture.compute.stream(&request, Vec::new()).unwrap());
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = fixture.compute.unload(spin.index) {
+        assert!(Instant::now() < until, "it goes on: {error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_call_that_is_over_or_never_was_cannot_be_cancelled() {
+    let fixture = Fixture::new();
+    let quick = fixture.load(&fixture.function("quick", "*out = in_len;\nreturn 8;"));
+    assert_eq!(block_on(fixture.compute.call(&fixture.request(quick.index))).unwrap().result, 64_u64.to_le_bytes());
+    let before = Instant::now();
+    // Whichever way it is told, at once and without harm to others.
+    let _ = fixture.compute.cancel(u64::MAX, true, PATIENCE);
+    assert!(before.elapsed() < PATIENCE);
+    assert_eq!(block_on(fixture.compute.call(&fixture.request(quick.index))).unwrap().result, 64_u64.to_le_bytes());
+}
+
+#[test]
+fn a_program_is_loaded_once_used_and_unloaded() {
+    let fixture = Fixture::new();
+    let own = fixture.function("own", "*out = in_len;\nreturn 8;");
+    let program = fixture.load(&own);
+    assert!(program.own && program.active && !program.device_defined && program.name == "own", "{program:?}");
+    assert_eq!(fixture.load(&own), program, "the same content is not loaded again");
+    assert_eq!(fixture.compute.object(program.index).unwrap(), own.object());
+    let request = fixture.request(program.index);
+    assert_eq!(block_on(fixture.compute.call(&request)).unwrap().result, 64_u64.to_le_bytes());
+
+    fixture.compute.unload(program.index).unwrap();
+    assert!(fixture.compute.programs().unwrap().iter().all(|other| other.hash != own.hash()));
+    let error = block_on(fixture.compute.call(&request)).unwrap_err();
+    assert!(matches!(error, FunctionError::Command { .. }), "{error}");
+    fixture.compute.unload(program.index).unwrap_err();
+    let again = fixture.load(&own);
+    assert_eq!(block_on(fixture.compute.call(&fixture.request(again.index))).unwrap().result, 64_u64.to_le_bytes());
+}
+
+#[test]
+fn what_came_with_the_target_stays() {
+    let fixture = Fixture::new();
+    let programs = fixture.compute.programs().unwrap();
+    let shipped = programs.iter().find(|program| program.device_defined).expect("shipped functions");
+    let error = fixture.compute.unload(shipped.index).unwrap_err();
+    assert!(error.to_string().contains("deactivating a program") || error.to_string().contains("unloading"), "{error}");
+    assert_eq!(fixture.compute.programs().unwrap().len(), programs.len());
+}
