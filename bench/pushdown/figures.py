@@ -59,11 +59,11 @@ class Bench:
             command += [f"--{option.replace('_', '-')}", str(value)]
         return Load(self.link, command, group)
 
-    def plain(self, function, mode, device, warm="none", length=None, group=None):
+    def plain(self, function, mode, device, warm="none", length=None, request=None, group=None):
         """The load of a native program."""
         _, args = FUNCTIONS[function]
-        command = [f"build/plain-{function}", device, mode, args.hex(), str(length or self.size), str(self.request)]
-        command += [str(AT_ONCE), warm]
+        command = [f"build/plain-{function}", device, mode, args.hex(), str(length or self.size)]
+        command += [str(request or self.request), str(AT_ONCE), warm]
         if function == "bitmap":
             command.append(os.path.join(self.directory, "runs.bin"))
         return Load(self.link, command, group)
@@ -73,6 +73,11 @@ class Bench:
 
     def measure(self, figure, row, loads, rounds=None, same=True):
         """Rounds in turn. A load is (mode, loads that run together); its time is until the last of them ends."""
+        wanted, functions = self.arguments.mode, self.arguments.function
+        loads = [(mode, together) for mode, together in loads if not wanted or mode in wanted]
+        named = [name for name in FUNCTIONS if name in row]
+        if not loads or (functions and named and not set(named) & set(functions)):
+            return
         note(f"{figure}: {row}")
         with contextlib.ExitStack() as stack:
             running = [(mode, [stack.enter_context(load) for load in together]) for mode, together in loads]
@@ -145,10 +150,10 @@ def sizes(bench):
     with bench.stage(), attached(bench, 1) as disk:
         with Group.of("memory", limit_in_bytes=cache + 24 * MIB) as group:
             for label, length in (("half the cache", cache // 2), ("the cache", cache), ("twice the cache", 2 * cache)):
-                loads = []
+                loads, request = [], min(bench.request, length // 8)
                 if group and bench.plain_modes():
-                    loads.append(("buffered", [bench.plain("stats64", "buffered", disk, "all", length, group)]))
-                cached = {"len": length, "cache": cache, "request": min(bench.request, length // 8)}
+                    loads.append(("buffered", [bench.plain("stats64", "buffered", disk, "all", length, request, group)]))
+                cached = {"len": length, "cache": cache, "request": request}
                 loads += [(m, [bench.session("stats64", m, warm="all", **cached)]) for m in SIDES]
                 bench.measure("sizes", label, loads)
 

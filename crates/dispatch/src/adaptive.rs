@@ -10,7 +10,7 @@
 //!   the device, a write runs there instead.
 //! * **Their cost.** Each request adds 0.4 % of its time to a credit; a probe takes all of the time that
 //!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
-//!   measurement of a side and for the one probe that confirms a surprise.
+//!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
 //! * **Loss when the world changes.** When the side in use slows down, the third request knows.
 //!   When the other side becomes faster, a probe finds out: the next one is due after at most
 //!   `max(INTERVAL_MAX, r)` requests, where `r` is how many times slower that side was thought to be,
@@ -37,6 +37,8 @@ const TIE: f64 = 1.03;
 const SPLIT_GAIN: f64 = 0.95;
 /// Probes without an answer double the pause to the next, up to this.
 const UNANSWERED_MAX: u64 = 1024;
+/// Measurements of a side of which one may be wrong.
+pub const SETTLED: u64 = 3;
 /// Credit for so many requests can be saved up.
 const CREDIT_REQUESTS_MAX: f64 = 1024.0;
 
@@ -46,13 +48,15 @@ pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estima
     let (plan, reason) = choose(pair.last, &estimate);
     let mut decision = Decision::new(plan, reason);
     let time_s = plan.side().map_or_else(|| estimate.split_s.unwrap_or(0.0), |side| estimate.on(side));
+    // A first measurement has in it what is done once: compiling, opening, warming up.
+    let young = plan.side().is_some_and(|side| pair.measured(side.other()) < SETTLED) && probe_is_small(request, plan);
     let probing = &mut pair.probing;
     probing.credit_s = (probing.credit_s + PROBE_SHARE * time_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * time_s);
     if let Some(side) = plan.side().map(Side::other) {
         let probe = part(request, side);
         let expected_s = estimate.on(side) * probe.len_bytes as f64 / request.len_bytes.max(1) as f64;
         let due = probing.since > probing.interval && probing.credit_s >= expected_s;
-        if (due || probing.confirm) && request.len_bytes > 0 {
+        if (due || young || probing.confirm) && request.len_bytes > 0 {
             probing.credit_s -= expected_s;
             probing.since = 0;
             probing.confirm = false;
@@ -94,6 +98,11 @@ fn choose(last: Option<Plan>, estimate: &Estimate) -> (Plan, Reason) {
         Some(side) if side != faster && estimate.on(side) <= TIE * estimate.on(faster) => (side.into(), Reason::Tie),
         _ => (faster.into(), Reason::Faster),
     }
+}
+
+/// Whether measuring the other side takes a small part of a request: then it needs no credit.
+fn probe_is_small(request: &Request, plan: Plan) -> bool {
+    plan.side().is_some_and(|side| part(request, side.other()).len_bytes < request.len_bytes)
 }
 
 /// The part of a request that measures a side. What is written is written once.

@@ -123,6 +123,23 @@ fn writes_are_never_run_twice_and_find_the_faster_side() {
     }
 }
 
+/// The first call at a device compiles the function: its time said nothing of the second, and a short request was
+/// sent to the slower side for as long as no probe could be afforded.
+#[test]
+fn a_first_measurement_that_is_wrong_is_found_out_at_once() {
+    for (first, len) in [(Side::Device, MIB / 4), (Side::Device, 8 * MIB), (Side::Host, 8 * MIB)] {
+        let mut world = World::new(variables(if first == Side::Device { 3.0 } else { 0.3 }), 0.05);
+        let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+        world.first_s[first as usize] = Some(0.05);
+        let mut tally = Tally::default();
+        let request = Request::read(len);
+        let wrong = (0..200)
+            .filter(|_| world.step(&mut dispatcher, PAIR, &request, &mut tally).plan != Plan::from(first))
+            .count();
+        assert!(wrong <= 3, "{first:?}, {len} bytes: {wrong} of 200 requests went to the slower side");
+    }
+}
+
 #[test]
 fn pairs_are_placed_apart() {
     let (mut near, mut far) = (World::new(variables(0.1), 0.05), World::new(variables(5.0), 0.05));

@@ -16,6 +16,8 @@ pub struct World {
     pub noise: f64,
     /// Of so many requests one takes ten times as long; 0: none does.
     pub outlier_each: u64,
+    /// What the first run of a side takes besides.
+    pub first_s: [Option<f64>; 2],
     random: u64,
 }
 
@@ -49,7 +51,7 @@ pub fn variables(device_over_host: f64) -> Variables {
 
 impl World {
     pub fn new(truth: Variables, noise: f64) -> Self {
-        Self { truth, noise, outlier_each: 0, random: 0x9e37_79b9_7f4a_7c15 }
+        Self { truth, noise, outlier_each: 0, first_s: [None; 2], random: 0x9e37_79b9_7f4a_7c15 }
     }
 
     /// Decides, runs and observes one request.
@@ -114,11 +116,12 @@ impl World {
             factor *= 10.0;
         }
         let run = self.run(side, direction, len, cached);
+        let first_s = self.first_s[side as usize].take().unwrap_or(0.0);
         Observation {
             input_s: run.input_s * factor,
-            run_s: run.run_s * factor,
+            run_s: run.run_s * factor + first_s,
             output_s: run.output_s * factor,
-            total_s: run.total_s * factor,
+            total_s: run.total_s * factor + first_s,
             ..run
         }
     }
