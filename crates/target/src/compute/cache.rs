@@ -115,6 +115,19 @@ impl BlockCache {
         self.blocks.as_ref()?.get(&Key { volume: volume.serial(), block })
     }
 
+    /// Fills `into` with the bytes at `offset` if all of them are kept; else it holds anything. The caller holds the range.
+    pub(crate) fn read_kept(&self, volume: &Volume, offset: u64, into: &mut [u8]) -> bool {
+        let range = offset..offset + into.len() as u64;
+        let touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
+        for block in touched.clone() {
+            let Some(bytes) = self.get(volume, block) else { return false };
+            copy(block * BLOCK_LEN, &bytes, &range, into);
+        }
+        self.hits.fetch_add(touched.end - touched.start, Ordering::Relaxed);
+        self.served_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
+        true
+    }
+
     /// Keeps the blocks from `first` on. The caller holds all of them.
     fn insert(&self, volume: &Volume, first: u64, bytes: &[u8]) {
         let Some(blocks) = &self.blocks else { return };

@@ -4,15 +4,15 @@
 //! begins at 0. Its arguments are what scratch begins with, and `result_max` is the length of scratch. The first step
 //! is given no data.
 //!
-//! Where all sources are volumes in memory, or in files that the page cache is in front of, steps run on the reactor that
-//! received the command: a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the
-//! pointers.
+//! Where all sources are volumes whose bytes are in memory, or may be, steps run on the reactor that received the command:
+//! a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the pointers.
 
 mod here;
 
 pub(crate) use here::{LANES_MAX, Lane, Lanes, Progress, Running};
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use self::here::Bench;
 use super::Compute;
 use super::answer::Problem;
 use super::association::Association;
-use super::blocking::VolumeReader;
+use super::cache::{BlockCache, volume_reader};
 use super::job::{PlannedSource, plan_source, tier_of};
 use super::trailer;
 use crate::volume::Volume;
@@ -70,10 +70,32 @@ pub(crate) struct TraversePlan {
 #[derive(Debug)]
 struct Near {
     volume: Arc<Volume>,
-    /// All of its bytes. Without it, the page cache may have them.
-    memory: Option<SharedMemory>,
     /// Where in the volume the source begins.
     start: u64,
+    bytes: Bytes,
+}
+
+/// Where the bytes of a volume are.
+#[derive(Debug)]
+enum Bytes {
+    /// Here, all of them.
+    Memory(SharedMemory),
+    /// Those that the page cache has.
+    PageCache,
+    /// Those that another call has read.
+    Kept(Arc<BlockCache>),
+}
+
+impl Near {
+    fn new(compute: &Compute, volume: &Arc<Volume>, range: &Range<u64>) -> Option<Self> {
+        let bytes = match volume.medium.memory() {
+            Some(memory) => Bytes::Memory(memory.clone()),
+            None if !volume.medium.properties().direct => Bytes::PageCache,
+            None if compute.cache.takes(volume, range.end - range.start) => Bytes::Kept(Arc::clone(&compute.cache)),
+            None => return None,
+        };
+        Some(Self { volume: Arc::clone(volume), start: range.start, bytes })
+    }
 }
 
 impl TraversePlan {
@@ -107,11 +129,7 @@ impl TraversePlan {
             sources.push(source);
         }
         let near = sources.iter().map(|source| match source {
-            PlannedSource::Volume(volume, range) => {
-                let memory = volume.medium.memory().cloned();
-                let is_near = memory.is_some() || !volume.medium.properties().direct;
-                is_near.then(|| Near { volume: Arc::clone(volume), memory, start: range.start })
-            }
+            PlannedSource::Volume(volume, range) => Near::new(compute, volume, range),
             PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => None,
         });
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
@@ -171,19 +189,20 @@ impl TraversePlan {
     /// Runs it on a thread that may wait.
     pub(crate) fn run_waiting(&self, association: &Association, args: &[u8], deadline: Instant) -> (Vec<u8>, Trailer) {
         let compute = &association.compute;
-        let mut readers: Vec<(Box<dyn ReadAt>, u64)> = Vec::with_capacity(self.sources.len());
+        let mut readers: Vec<(Arc<dyn ReadAt>, u64)> = Vec::with_capacity(self.sources.len());
         let mut lens = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             match source {
                 PlannedSource::Volume(volume, range) => {
                     lens.push(range.end - range.start);
-                    readers.push((Box::new(VolumeReader { volume: Arc::clone(volume) }), range.start));
+                    let reader = volume_reader(&compute.cache, volume, range.end - range.start, &Arc::default());
+                    readers.push((reader, range.start));
                 }
                 PlannedSource::File(handle, endpoint) => match association.files.source(*handle) {
                     Ok(file) => {
                         let end = endpoint.offset.saturating_add(endpoint.len).min(file.len_bytes());
                         lens.push(end.saturating_sub(endpoint.offset));
-                        readers.push((Box::new(file), endpoint.offset));
+                        readers.push((Arc::new(file), endpoint.offset));
                     }
                     Err(error) => return (Vec::new(), trailer::of_file(&error)),
                 },
@@ -192,7 +211,7 @@ impl TraversePlan {
                         Ok(file) => {
                             let range = file.range(endpoint);
                             lens.push(range.end - range.start);
-                            readers.push((Box::new(file), range.start));
+                            readers.push((Arc::new(file), range.start));
                         }
                         Err(error) => return (Vec::new(), trailer::of_file(&error)),
                     }
@@ -258,7 +277,7 @@ impl TraversePlan {
 /// Volumes and files, read by a thread that may wait.
 struct Waiting {
     /// With where in them the file begins.
-    readers: Vec<(Box<dyn ReadAt>, u64)>,
+    readers: Vec<(Arc<dyn ReadAt>, u64)>,
     buffer: Vec<u8>,
 }
 

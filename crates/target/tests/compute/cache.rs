@@ -160,3 +160,44 @@ fn a_call_that_is_too_long_keeps_nothing_and_so_does_a_cache_of_nothing() {
         assert!(page(&mut client).cache_len.get() <= 2 << 20);
     }
 }
+
+/// A thread follows the pointers of a lookup whose blocks are not kept; from then on they are followed at once, and what
+/// was written since is seen.
+#[test]
+fn a_second_lookup_reads_nothing_from_the_disk() {
+    const MARK: u64 = 1 << 63;
+    let (running, disk, _) = disk_target("");
+    // A store of one leaf with the keys 40 and 41, whose values are far from each other.
+    let mut leaf = [0; 64];
+    (leaf[1], leaf[33], leaf[34]) = (1, MARK | 64 << 10, MARK | 256 << 10);
+    leaf[2..33].fill(u64::MAX);
+    (leaf[2], leaf[3]) = (40, 41);
+    let leaf: Vec<u8> = leaf.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    disk.bytes.write(0, &leaf);
+    for (key, at) in [(40, 64 << 10), (41, 256 << 10)] {
+        disk.bytes.write(at, &[key; 64]);
+    }
+    let mut client = Client::connect(&running);
+    let request = FunctionRequest {
+        sources: vec![Endpoint::new(EndpointKind::Volume(VOLUME), 0, LEN as u64)],
+        args: vec![0; 16],
+        result_len_max: 64,
+        ..FunctionRequest::new(FunctionKind::Traverse, client.pind("kv_get"))
+    };
+    let request = FunctionRequest { function: Some("kv_get".into()), ..request };
+    let handle = client.prepare(&request);
+    let mut lookup = |client: &mut Client, key: u64, value: u8, blocks: u64, what: &str| {
+        let args: Vec<u8> = [key, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(client.call(handle, &args, 64).ok(), [value; 64], "{what}");
+        assert_eq!(disk.take_read(), blocks * (32 << 10), "{what}");
+    };
+    lookup(&mut client, 40, 40, 2, "the first");
+    lookup(&mut client, 40, 40, 0, "the same again");
+    lookup(&mut client, 41, 41, 1, "one whose leaf is kept and whose value is not");
+    lookup(&mut client, 41, 41, 0, "the same again");
+    client.queue.write(VOLUME, 16, &[7; 4096]).ok();
+    lookup(&mut client, 40, 7, 1, "one whose value was written");
+    lookup(&mut client, 41, 41, 0, "the other");
+    let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    assert!(page(&mut other).cache_hits.get() >= 6);
+}

@@ -1,4 +1,4 @@
-//! Traversals of volumes in memory and in the page cache, on the reactor that received them.
+//! Traversals of volumes whose bytes are in memory, on the reactor that received them.
 //!
 //! What a step reads is rarely in the processor's cache, and to wait for it takes longer than the step. So the reads that
 //! a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in turn: while one
@@ -13,7 +13,7 @@ use diskside_engine::traverse::{Step, TraverseError, TraverseFault, TraverseRead
 use diskside_nvme::wire::function::Trailer;
 use diskside_sbpf::trap::TrapKind;
 
-use super::{Near, TraversePlan};
+use super::{Bytes, Near, TraversePlan};
 use crate::compute::Compute;
 use crate::compute::association::Name;
 use crate::compute::prepared::CallCommand;
@@ -200,19 +200,20 @@ impl Near {
         if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
             return false;
         }
-        let is_read = match &self.memory {
-            Some(memory) => {
+        let is_read = match &self.bytes {
+            Bytes::Memory(memory) => {
                 memory.read(offset as usize, into);
                 true
             }
-            None => self.volume.medium.read_now(offset, into),
+            Bytes::PageCache => self.volume.medium.read_now(offset, into),
+            Bytes::Kept(cache) => cache.read_kept(&self.volume, offset, into),
         };
         self.volume.release(range, Mode::Shared);
         is_read
     }
 
     fn prefetch(&self, read: &TraverseRead) {
-        if let Some(memory) = &self.memory {
+        if let Bytes::Memory(memory) = &self.bytes {
             let start = (self.start + read.offset) as usize;
             memory.prefetch(start..start + read.len.min(PREFETCH_LEN_MAX) as usize);
         }
