@@ -186,7 +186,7 @@ fn a_second_lookup_reads_nothing_from_the_disk() {
     };
     let request = FunctionRequest { function: Some("kv_get".into()), ..request };
     let handle = client.prepare(&request);
-    let mut lookup = |client: &mut Client, key: u64, value: u8, blocks: u64, what: &str| {
+    let lookup = |client: &mut Client, key: u64, value: u8, blocks: u64, what: &str| {
         let args: Vec<u8> = [key, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(client.call(handle, &args, 64).ok(), [value; 64], "{what}");
         assert_eq!(disk.take_read(), blocks * (32 << 10), "{what}");
