@@ -155,14 +155,16 @@ fn elements(field: &ArgField, value: &str) -> Result<Vec<u64>, ArgError> {
 
 fn hex_elements(field: &ArgField, hex: &str) -> Option<Vec<u64>> {
     let digits = field.ty.len_bytes() as usize * 2;
-    if !hex.is_ascii() || !hex.len().is_multiple_of(digits) {
+    let hex: Vec<char> = hex.chars().collect();
+    if !hex.len().is_multiple_of(digits) {
         return None;
     }
-    (0..hex.len() / digits)
-        .map(|i| {
-            let bytes = &hex[i * digits..(i + 1) * digits];
+    hex.chunks_exact(digits)
+        .map(|bytes| {
             (0..digits / 2).try_fold(0u64, |v, j| {
-                Some(v | (u64::from(u8::from_str_radix(&bytes[j * 2..j * 2 + 2], 16).ok()?) << (8 * j)))
+                let high = u64::from(bytes[j * 2].to_digit(16)?);
+                let low = u64::from(bytes[j * 2 + 1].to_digit(16)?);
+                Some(v | (high << 4 | low) << (8 * j))
             })
         })
         .collect()
@@ -202,6 +204,9 @@ fn integer(text: &str) -> Option<i128> {
         Some(d) => (true, d),
         None => (false, text),
     };
+    if digits.contains(['+', '-']) {
+        return None; // the parsers below would take another sign
+    }
     let v = match digits.strip_prefix("0x") {
         Some(hex) => i128::from_str_radix(hex, 16).ok()?,
         None => digits.replace('_', "").parse().ok()?,
@@ -241,4 +246,164 @@ fn noun(ty: ArgType) -> &'static str {
 
 fn bad(field: &ArgField, value: &str) -> ArgError {
     ArgError::BadValue { name: field.name.clone(), value: value.to_owned(), expects: describe(field) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An argument without anything special.
+    fn field(name: &str, offset: u32, ty: ArgType) -> ArgField {
+        ArgField {
+            name: name.into(),
+            offset,
+            ty,
+            count: 1,
+            is_array: false,
+            default: None,
+            min: None,
+            max: None,
+            values: Vec::new(),
+            doc: None,
+        }
+    }
+
+    fn array(name: &str, offset: u32, ty: ArgType, count: u32) -> ArgField {
+        ArgField { count, is_array: true, ..field(name, offset, ty) }
+    }
+
+    fn schema(len_bytes: u32, fields: Vec<ArgField>) -> ArgSchema {
+        ArgSchema { name: "args".into(), len_bytes, fields }
+    }
+
+    fn encoded(schema: &ArgSchema, given: &[(&str, &str)]) -> Result<Vec<u8>, String> {
+        let given: Vec<_> = given.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        encode(schema, &given).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn numbers_go_to_their_places_in_their_widths() {
+        let fields = vec![
+            field("a", 0, ArgType::U8),
+            field("b", 2, ArgType::I16),
+            field("c", 4, ArgType::U32),
+            field("d", 8, ArgType::I64),
+            field("e", 16, ArgType::F32),
+            field("f", 24, ArgType::F64),
+            field("g", 32, ArgType::Bool),
+            field("h", 33, ArgType::Char),
+        ];
+        let given = [
+            ("h", "x"),
+            ("a", "0xff"),
+            ("b", "-2"),
+            ("c", "1_000"),
+            ("d", "-9223372036854775808"),
+            ("e", "1.5"),
+            ("f", "-0.25"),
+            ("g", "yes"),
+        ];
+        let bytes = encoded(&schema(40, fields), &given).expect("all are right");
+        let mut expected = vec![0; 40];
+        expected[0] = 0xff;
+        expected[2..4].copy_from_slice(&(-2i16).to_le_bytes());
+        expected[4..8].copy_from_slice(&1000u32.to_le_bytes());
+        expected[8..16].copy_from_slice(&i64::MIN.to_le_bytes());
+        expected[16..20].copy_from_slice(&1.5f32.to_le_bytes());
+        expected[24..32].copy_from_slice(&(-0.25f64).to_le_bytes());
+        expected[32] = 1;
+        expected[33] = b'x';
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_is_no_number_or_too_large_is_refused() {
+        let refused = |ty, value: &str| {
+            let error = encoded(&schema(8, vec![field("n", 0, ty)]), &[("n", value)]).expect_err(value);
+            assert!(error.starts_with(&format!("argument `n`: `{value}` is not a ")), "{error}");
+        };
+        for (ty, values) in [
+            (ArgType::U8, &["256", "-1", "", "x", "1.0"][..]),
+            (ArgType::I8, &["128", "-129"]),
+            (ArgType::U32, &["0x100000000", "4294967296"]),
+            (ArgType::U64, &["18446744073709551616", "-1"]),
+            (ArgType::I64, &["9223372036854775808", "--1", "-+1", "0x-1", "-0x-1", "1 "]),
+            (ArgType::F64, &["one", ""]),
+            (ArgType::Bool, &["2", "maybe"]),
+            (ArgType::Char, &["", "ab"]),
+        ] {
+            values.iter().for_each(|value| refused(ty, value));
+        }
+    }
+
+    #[test]
+    fn limits_and_names_of_values_are_kept() {
+        let limited = ArgField { min: Some(1), max: Some(10), ..field("k", 0, ArgType::U32) };
+        let schema_of = |f: ArgField| schema(4, vec![f]);
+        assert_eq!(encoded(&schema_of(limited.clone()), &[("k", "10")]), Ok(vec![10, 0, 0, 0]));
+        for value in ["0", "11"] {
+            let error = encoded(&schema_of(limited.clone()), &[("k", value)]).expect_err(value);
+            assert_eq!(error, format!("argument `k`: `{value}` is not a number (u32) from 1 to 10"));
+        }
+        let named = ArgField { values: vec![("eq".into(), 0), ("ge".into(), 5)], ..field("op", 0, ArgType::U32) };
+        for value in ["ge", "GE", "5"] {
+            assert_eq!(encoded(&schema_of(named.clone()), &[("op", value)]), Ok(vec![5, 0, 0, 0]));
+        }
+        let error = encoded(&schema_of(named), &[("op", "4")]).expect_err("it has no such value");
+        assert_eq!(error, "argument `op`: `4` is not one of eq, ge");
+    }
+
+    #[test]
+    fn names_are_known_given_once_and_not_left_out() {
+        let with_default = ArgField { default: Some("7".into()), ..field("k", 0, ArgType::U8) };
+        let needed = ArgField { doc: Some("what to look for".into()), ..field("n", 1, ArgType::U8) };
+        let schema = schema(2, vec![with_default, needed]);
+        assert_eq!(encoded(&schema, &[("n", "1")]), Ok(vec![7, 1]));
+        for (given, expected) in [
+            (&[("n", "1"), ("m", "2")][..], "the function has no argument `m`; it has k, n"),
+            (&[("n", "1"), ("n", "1")], "argument `n` is given twice"),
+            (&[("k", "1")], "argument `n` (a number (u8)) must be given: what to look for"),
+        ] {
+            assert_eq!(encoded(&schema, given), Err(expected.to_owned()));
+        }
+        let none = ArgSchema { name: String::new(), len_bytes: 0, fields: Vec::new() };
+        assert_eq!(encoded(&none, &[]), Ok(Vec::new()));
+        assert_eq!(encoded(&none, &[("x", "1")]), Err("the function has no argument `x`; it has none".into()));
+    }
+
+    #[test]
+    fn texts_and_lists_fill_their_arrays() {
+        let text = schema(8, vec![array("name", 2, ArgType::Char, 4)]);
+        assert_eq!(encoded(&text, &[("name", "ab")]), Ok(vec![0, 0, b'a', b'b', 0, 0, 0, 0]));
+        assert_eq!(encoded(&text, &[("name", "")]), Ok(vec![0; 8]));
+        assert_eq!(
+            encoded(&text, &[("name", "abcde")]),
+            Err("argument `name`: `abcde` is not text of at most 4 bytes".into())
+        );
+        let list = schema(4, vec![array("keys", 0, ArgType::U16, 2)]);
+        assert_eq!(encoded(&list, &[("keys", "1, 0x203")]), Ok(vec![1, 0, 3, 2]));
+        assert_eq!(encoded(&list, &[("keys", "@0100ff02")]), Ok(vec![1, 0, 0xff, 2]));
+        for value in ["1,2,3", "1,x", "@01", "@0g00", "@+100", "@é00", "65536"] {
+            assert!(encoded(&list, &[("keys", value)]).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_flexible_array_takes_what_is_given_and_tells_its_length() {
+        let len = field("key_len", 0, ArgType::U8);
+        let flexible = schema(1, vec![len, array("key", 1, ArgType::Char, 0)]);
+        assert_eq!(encoded(&flexible, &[("key", "abc")]), Ok(b"\x03abc".to_vec()));
+        // One's own length wins, if only to see what the function says.
+        assert_eq!(encoded(&flexible, &[("key", "abc"), ("key_len", "2")]), Ok(b"\x02abc".to_vec()));
+        assert_eq!(
+            encoded(&flexible, &[]),
+            Err("argument `key_len` (a number (u8)) must be given".into()),
+            "an empty array need not be given, but nothing says how long it is"
+        );
+        let too_long = "x".repeat(256);
+        assert_eq!(
+            encoded(&flexible, &[("key", &too_long)]),
+            Err("argument `key_len`: `256` is not a number (u8)".into())
+        );
+    }
 }

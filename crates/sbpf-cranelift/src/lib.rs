@@ -19,7 +19,7 @@ use cranelift_frontend::FunctionBuilderContext;
 use diskside_sbpf::activation::{Code, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf::machine::{Machine, Status};
-use diskside_sbpf_native::CodeMemory;
+use diskside_sbpf_native::{CodeMemory, EntryPoint};
 use runtime::Runtime;
 use std::fmt::Write as _;
 
@@ -65,13 +65,13 @@ pub enum CompileError {
 #[derive(Debug)]
 pub struct CompiledModule {
     memory: CodeMemory,
+    entry: EntryPoint,
     functions: Vec<CompiledFunction>,
 }
 
 #[derive(Debug)]
 struct CompiledFunction {
     name: String,
-    offset: usize,
     len_bytes: usize,
     listing: Option<String>,
 }
@@ -86,6 +86,7 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     let mut builder_context = FunctionBuilderContext::new();
     let mut linker = link::Linker::default();
     let mut functions = Vec::with_capacity(module.functions.len());
+    let mut starts = Vec::with_capacity(module.functions.len());
     for func in &module.functions {
         context.clear();
         context.set_disasm(options.disassembly);
@@ -94,15 +95,17 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
             .compile(&*runtime.isa, &mut ControlPlane::default())
             .map_err(|e| CompileError::from_codegen(&func.name, &e.inner))?;
         let code = context.take_compiled_code().expect("compilation succeeded");
+        starts.push(linker.add(&code, &context.func.params));
         functions.push(CompiledFunction {
             name: func.name.clone(),
-            offset: linker.add(&code, &context.func.params),
             len_bytes: code.code_buffer().len(),
             listing: code.vcode,
         });
     }
     let memory = linker.link().map_err(|e| CompileError::out_of_memory(&e))?;
-    Ok(CompiledModule { memory, functions })
+    // SAFETY: the module's first function starts there, which was translated with that signature.
+    let entry = unsafe { memory.entry_point(starts[0]) };
+    Ok(CompiledModule { memory, entry, functions })
 }
 
 /// The Cranelift intermediate code of every function, as text: for those who work on this tier.
@@ -148,10 +151,10 @@ unsafe impl Code for CompiledModule {
     }
 
     // SAFETY: as the trait says: the caller has mapped what the checked IR may reach.
-    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
-        // SAFETY: the code at this offset was compiled with that signature and keeps to the contract of
-        // `Code`; the caller keeps its part of it.
-        unsafe { self.memory.enter(self.functions[0].offset, machine, args, fp) }
+    unsafe fn enter(&self, machine: &mut Machine, args: &[u64; 5], fp: u64) -> (Status, u64) {
+        // SAFETY: the memory is this module's; the entry keeps to the contract of `Code`, and the caller keeps its
+        // part of it.
+        unsafe { self.entry.enter(machine, args, fp) }
     }
 }
 

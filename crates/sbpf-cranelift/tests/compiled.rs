@@ -31,6 +31,30 @@ test:
     exit
 ";
 
+/// A call maps over what the call before has left behind, which may be memory that is gone: of that nothing may
+/// be reached when the next call maps less.
+#[test]
+fn a_call_does_not_reach_what_only_the_call_before_it_mapped() {
+    let program = program("ldxb %r0, [%r1+0]\nmov %r3, 7\nlsh %r3, 40\nldxb %r1, [%r3+0]\nadd %r0, %r1\nexit");
+    let code = Arc::new(compile(program.optimised(), &Options::default()).expect("it compiles"));
+    let mut activation = Activation::new(&program, code, ActivationOptions::default());
+    let input = [1u8; 8];
+    let limits = Limits::for_bytes(0, 0);
+    let registers = program.entry_registers(&[8]);
+    for turn in 0..3 {
+        let gone = vec![turn as u8; 4096];
+        let both = Mappings::new().read_only(RegionId::INPUT, &input).read_only(RegionId::OUTPUT, &gone);
+        assert_eq!(activation.call(&both, registers, &limits).map(|r| r.value), Ok(1 + turn));
+        drop(gone);
+        let one = Mappings::new().read_only(RegionId::INPUT, &input);
+        let stopped = activation.call(&one, registers, &limits).expect_err("the second region is not mapped");
+        assert_eq!((stopped.trap.kind, stopped.trap.region), (TrapKind::Unmapped, Some(RegionId::OUTPUT)));
+        let none = Mappings::new();
+        let stopped = activation.call(&none, registers, &limits).expect_err("nor is the first");
+        assert_eq!((stopped.trap.kind, stopped.trap.region), (TrapKind::Unmapped, Some(RegionId::INPUT)));
+    }
+}
+
 fn executable_pages() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
     maps.lines().filter(|l| l.split(' ').nth(1).is_some_and(|p| p.contains('x'))).map(str::to_owned).collect()

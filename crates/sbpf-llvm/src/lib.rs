@@ -20,7 +20,7 @@ pub use link::LinkError;
 use diskside_sbpf::activation::{Code, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf::machine::{Machine, Status};
-use diskside_sbpf_native::CodeMemory;
+use diskside_sbpf_native::{CodeMemory, EntryPoint};
 
 /// The version of what this tier emits: part of what an object in a cache depends on.
 pub const EMITTER_VERSION: u32 = 1;
@@ -46,7 +46,7 @@ pub enum CompileError {
 #[derive(Debug)]
 pub struct CompiledModule {
     memory: CodeMemory,
-    entry: usize,
+    entry: EntryPoint,
 }
 
 /// What a child made of a module.
@@ -90,7 +90,9 @@ impl CompiledModule {
     /// What it has or refers to that code of a function may not.
     pub fn from_object(object: &[u8]) -> Result<Self, LinkError> {
         let linked = link::link(object)?;
-        Ok(Self { memory: linked.memory, entry: linked.entry })
+        // SAFETY: the symbol of the entry function stands there, which is emitted with that signature.
+        let entry = unsafe { linked.memory.entry_point(linked.entry) };
+        Ok(Self { memory: linked.memory, entry })
     }
 }
 
@@ -107,9 +109,9 @@ unsafe impl Code for CompiledModule {
     }
 
     // SAFETY: as the trait says: the caller has mapped what the checked IR may reach.
-    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
-        // SAFETY: the entry was emitted with that signature and keeps to the contract of `Code`; the
-        // caller keeps its part of it.
-        unsafe { self.memory.enter(self.entry, machine, args, fp) }
+    unsafe fn enter(&self, machine: &mut Machine, args: &[u64; 5], fp: u64) -> (Status, u64) {
+        // SAFETY: the memory is this module's; the entry keeps to the contract of `Code`, and the caller keeps its
+        // part of it.
+        unsafe { self.entry.enter(machine, args, fp) }
     }
 }

@@ -58,7 +58,7 @@ pub unsafe trait Code: Send + Sync {
     /// Every region mapped in `machine` must be valid for the accesses that its entry allows, the
     /// region of the stack must have a base with `Module::stack_len` bytes, and the context region
     /// the length of the kind's context.
-    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64);
+    unsafe fn enter(&self, machine: &mut Machine, args: &[u64; 5], fp: u64) -> (Status, u64);
 }
 
 /// A verified program, lowered and optimised. Shared by all its activations.
@@ -164,8 +164,8 @@ impl Limits {
 
 const MAPPINGS_MAX: usize = 8;
 
-/// What an activation maps once; a call maps the rest.
-const OWN_REGIONS: [RegionId; 4] = [RegionId::STACK, RegionId::RODATA, RegionId::DATA, RegionId::HEAP];
+/// What a call does not map: an activation maps these once, and nobody the first.
+const OWN_REGIONS: [RegionId; 5] = [RegionId::NULL, RegionId::STACK, RegionId::RODATA, RegionId::DATA, RegionId::HEAP];
 
 /// A [`RegionEntry`] to be. Of other fields and without padding, so that no two are copied by one larger
 /// load: a processor gives back at once what it has just written only to loads of its size.
@@ -248,7 +248,7 @@ impl<'a> Mappings<'a> {
     ///
     /// # Panics
     /// If there are more than [`Self::MAX`] mappings, the slice is longer than a region, or the region is
-    /// an activation's own (stack, constants, globals, heap): the caller decides all three.
+    /// an activation's own (stack, constants, globals, heap) or NULL's: the caller decides all three.
     #[must_use]
     #[inline]
     pub fn read_only(self, region: RegionId, bytes: &'a [u8]) -> Self {
@@ -278,7 +278,7 @@ impl<'a> Mappings<'a> {
     fn push(mut self, region: RegionId, borrowed: Borrowed) -> Self {
         check_len(borrowed.len);
         assert!(self.len < Self::MAX, "a call maps at most {} regions", Self::MAX);
-        assert!(!OWN_REGIONS.contains(&region), "an activation maps its {region} itself");
+        assert!(!OWN_REGIONS.contains(&region), "a call does not map {region}: that is up to the activation");
         self.regions[self.len] = region;
         self.borrowed[self.len] = MaybeUninit::new(borrowed);
         self.len += 1;
@@ -348,6 +348,8 @@ pub struct Activation {
     /// Bytes that the context region must have.
     context_len: u64,
     uses_state: bool,
+    /// What the last call has left mapped; see [`Self::prepare`].
+    mapped: [RegionId; MAPPINGS_MAX],
 }
 
 impl Activation {
@@ -371,6 +373,7 @@ impl Activation {
             fp: RegionId::STACK.base() + program.plain.functions[0].frame_len,
             context_len: u64::from(program.contract().context_len),
             uses_state: program.verified.effects.uses_state,
+            mapped: [RegionId::NULL; MAPPINGS_MAX],
         };
         this.map_own();
         this
@@ -404,7 +407,7 @@ impl Activation {
     pub fn call(&mut self, mappings: &Mappings<'_>, args: [u64; 5], limits: &Limits) -> Result<Returned, Stopped> {
         let fp = self.prepare(mappings, limits);
         // SAFETY: `prepare` has mapped what `enter` asks for.
-        let (status, value) = unsafe { self.code.enter(&mut self.machine, args, fp) };
+        let (status, value) = unsafe { self.code.enter(&mut self.machine, &args, fp) };
         self.finish(mappings, status, value)
     }
 
@@ -433,8 +436,15 @@ impl Activation {
     }
 
     /// Maps what was borrowed and sets the limits; gives the end of the first frame.
+    ///
+    /// What a call borrowed stays mapped after it, though the memory may be gone: nobody looks until the next
+    /// call, which mostly maps the same regions anew. Only if it maps others, the old ones go first.
     #[inline]
     fn prepare(&mut self, mappings: &Mappings<'_>, limits: &Limits) -> u64 {
+        if self.mapped != mappings.regions {
+            self.unmap();
+            self.mapped = mappings.regions;
+        }
         let context_len = self.context_len;
         let machine = &mut *self.machine;
         mappings.for_each(|region, entry| {
@@ -457,11 +467,21 @@ impl Activation {
         self.fp
     }
 
-    /// Unmaps what was borrowed, and tells how the call ended.
+    /// Unmaps what the last call borrowed.
+    #[cold]
+    fn unmap(&mut self) {
+        for region in std::mem::replace(&mut self.mapped, [RegionId::NULL; MAPPINGS_MAX]) {
+            self.machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED;
+        }
+    }
+
+    /// Tells how the call ended.
     #[inline]
     fn finish(&mut self, mappings: &Mappings<'_>, status: Status, value: u64) -> Result<Returned, Stopped> {
         let machine = &mut *self.machine;
-        mappings.for_each(|region, _| machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED);
+        for &(region, _) in mappings.ranges {
+            machine.regions[usize::from(region.0)] = RegionEntry::UNMAPPED;
+        }
         let edges_left = machine.edges_left();
         match status {
             Status::Returned => Ok(Returned { value, edges_left }),

@@ -60,8 +60,8 @@ unsafe impl Code for Interpreter {
     }
 
     // SAFETY: asks for no more than the trait says, and checks every access itself.
-    unsafe fn enter(&self, machine: &mut Machine, args: [u64; 5], fp: u64) -> (Status, u64) {
-        Run { module: &self.module, machine, tracer: None, depth: 0 }.function(0, args, fp)
+    unsafe fn enter(&self, machine: &mut Machine, args: &[u64; 5], fp: u64) -> (Status, u64) {
+        Run { module: &self.module, machine, tracer: None, depth: 0 }.function(0, *args, fp)
     }
 }
 

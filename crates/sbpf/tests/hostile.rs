@@ -1,43 +1,13 @@
-//! Damaged and hostile objects: each gets its exact error, none a panic or a large allocation.
+//! Damaged and hostile objects: each gets its exact error.
 
 mod elf_writer;
 
-use diskside_sbpf::disasm::listing;
 use diskside_sbpf::helpers::standard;
-use diskside_sbpf::image::{DATA_LEN_MAX, Image, Kind, LoadOptions};
+use diskside_sbpf::image::{Image, Kind, LoadOptions};
 use elf_writer::{
     ALLOC, COMMON, EXEC, GLOBAL, GLOBAL_FUNC, LOCAL, LOCAL_FUNC, NOBITS, Object, PROGBITS, R_64_32, R_64_64, R_ABS64,
     UNDEFINED, WEAK, WRITE,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// Counts the bytes that are allocated, so that the tests see allocations out of proportion.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all work is done by the system allocator; only sizes are counted.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = IN_USE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// `exit`, `r0 = 0`, `r1 = 0 ll` (two slots) and `call -1` as words.
 const EXIT: u64 = 0x95;
@@ -523,111 +493,6 @@ fn amplification() {
         (functions.to_bytes(), "the number of functions is 65537, above the limit of 65536"),
         (programs.to_bytes(), "the number of programs is 1025, above the limit of 1024"),
     ]);
-}
-
-/// A generator of numbers that is the same in each run (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
-
-fn mutate(random: &mut Random, original: &[u8]) -> Vec<u8> {
-    let mut bytes = original.to_vec();
-    for _ in 0..=random.below(6) {
-        let at = random.below(bytes.len());
-        match random.below(6) {
-            0 => bytes[at] = random.next() as u8,
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
-            3 => {
-                // A whole aligned word, as sizes and offsets are.
-                let at = at & !3;
-                let word = [0, 1, 8, u32::MAX, 0x7fff_ffff, random.next() as u32][random.below(6)];
-                let end = bytes.len().min(at + 4);
-                bytes[at..end].copy_from_slice(&word.to_le_bytes()[..end - at]);
-            }
-            4 => {
-                let from = random.below(bytes.len());
-                let len = random.below(32).min(bytes.len() - at.max(from));
-                bytes.copy_within(from..from + len, at);
-            }
-            _ if random.below(8) == 0 => bytes.truncate(at + 1),
-            _ => bytes[at] = bytes[at].wrapping_add(8),
-        }
-    }
-    bytes
-}
-
-/// Mutations of a real object and of small ones, for two seconds: an error or an image that holds
-/// together, within memory in proportion.
-#[test]
-fn mutations_neither_panic_nor_eat_memory() {
-    let mut seeds = vec![
-        include_bytes!("objects/link.o").to_vec(),
-        include_bytes!("objects/args.o").to_vec(),
-        include_bytes!("objects/note.o").to_vec(),
-        good().to_bytes(),
-    ];
-    seeds.push(edited(with_code(&[LOAD[0], LOAD[1], CALL, EXIT]), |o| {
-        let data = o.section(".data", PROGBITS, ALLOC | WRITE, &[0; 64]);
-        let symbol = o.symbol("cell", GLOBAL, data, 8, 8);
-        let helper = o.symbol("ds_popcount", WEAK, UNDEFINED, 0, 0);
-        o.relocate(1, &[(0, symbol, R_64_64), (16, helper, R_64_32)]);
-        o.relocate(data, &[(16, symbol, R_ABS64)]);
-    }));
-    let helpers = Arc::new(standard());
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let started = Instant::now();
-    let (mut loaded, mut refused) = (0u32, 0u32);
-    while started.elapsed() < Duration::from_secs(2) {
-        let which = random.below(seeds.len());
-        let bytes = mutate(&mut random, &seeds[which]);
-        let kind = [None, Some(Kind::Raw), Some(Kind::LambdaIo)][random.below(3)];
-        let before = IN_USE.load(Ordering::Relaxed);
-        PEAK.store(before, Ordering::Relaxed);
-        let result = Image::load(&bytes, &helpers, LoadOptions { kind });
-        let peak = PEAK.load(Ordering::Relaxed).saturating_sub(before);
-        // Other tests of this file run at the same time, with objects of at most 16 MiB.
-        assert!(peak < 4 * DATA_LEN_MAX, "{peak} bytes for {}", bytes.len());
-        match result {
-            Ok(image) => {
-                loaded += 1;
-                check_image(image, &helpers);
-            }
-            Err(e) => {
-                refused += 1;
-                assert!(e.to_string().len() < 64 << 10, "a readable error");
-            }
-        }
-    }
-    assert!(loaded > 20 && refused > 20, "{loaded} loaded, {refused} refused");
-}
-
-/// What later stages rely on, and that they take it without a panic.
-fn check_image(image: Image, helpers: &Arc<diskside_sbpf::helpers::HelperSet>) {
-    let mut next = 0;
-    for (index, f) in image.functions.iter().enumerate() {
-        assert!(f.start == next && f.end > f.start, "functions cover the code");
-        next = f.end;
-        let _ = listing(&image, index);
-    }
-    assert_eq!(next, image.code.len());
-    assert!(image.programs.iter().all(|p| p.function < image.functions.len()));
-    assert!(image.lines.iter().all(|l| l.insn < image.code.len()));
-    let image = Arc::new(image);
-    for program in 0..image.programs.len() {
-        let _ = diskside_sbpf::verify::verify(&image, program, helpers);
-    }
 }
 
 #[test]

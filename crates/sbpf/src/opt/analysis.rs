@@ -1,7 +1,7 @@
 //! What one loop does to its variables and memory, trip by trip.
 
 use super::graph::{Graph, Loop};
-use super::inner::InnerLoop;
+use super::inner::{Edges, InnerLoop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub(super) counters: Vec<Counter>,
     /// A test of the loop's own that tells how many trips are left.
     pub(super) exit_test: Option<(ExitTest, Tested)>,
+    /// Most edges that the loops inside take in a trip, where all of them are bounded.
+    pub(super) inner_edges: Option<i64>,
     /// Why accesses were left out.
     pub(super) why: Vec<String>,
 }
@@ -47,6 +49,20 @@ pub(super) struct Constraint {
 pub(super) enum Within {
     Region { region: RegionId, write: bool },
     Bits(u32),
+}
+
+impl Within {
+    /// Whether one range can stand for both. A region is written as far as it is read, or not at all.
+    fn is_about_the_same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Region { region: a, .. }, Self::Region { region: b, .. }) => a == b,
+            _ => self == other,
+        }
+    }
+
+    fn stricter(self, other: Self) -> Self {
+        if matches!(other, Self::Region { write: true, .. }) { other } else { self }
+    }
 }
 
 /// More would cost more at each entry than they save.
@@ -199,6 +215,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             }
         }
     }
+    plan.inner_edges = pass.inner_edges.as_ref().filter(|e| e.rest_on.is_subset(&done)).map(|e| e.most);
     plan.exit_test = trips::exit_test(body, pass, &done);
     let tested = plan.exit_test.as_ref().and_then(|(test, _)| test.of.terms.first());
     plan.counters = trips::counters(body, pass, &done, tested.map(|t| t.0));
@@ -229,7 +246,8 @@ fn constrain(
     within: Within,
 ) -> Option<Vec<Constraint>> {
     let mut new = old.to_vec();
-    if let Some(c) = new.iter_mut().find(|c| c.within == within && c.terms == form.terms) {
+    if let Some(c) = new.iter_mut().find(|c| c.within.is_about_the_same(within) && c.terms == form.terms) {
+        c.within = c.within.stricter(within);
         c.lo = c.lo.min(form.lo);
         c.end = c.end.max(end);
         return Some(new);
@@ -299,6 +317,8 @@ pub(super) struct Pass {
     pub(super) at_end: BTreeMap<BlockId, State>,
     accesses: Vec<Access>,
     conditions: Vec<Condition>,
+    /// What the loops inside take, if there are any and all are bounded.
+    inner_edges: Option<Edges>,
     /// Variables that may be copies of each other.
     alike: Vec<(Var, Var)>,
 }
@@ -335,6 +355,7 @@ impl<'a> Body<'a> {
         let mut alike = Vec::new();
         let mut accesses = Vec::new();
         let mut bounded = BTreeSet::new();
+        let mut inner_edges = Edges::default();
         let at_header = State::at_header(hypotheses, &mut conditions);
         let mut at_end: BTreeMap<BlockId, State> = BTreeMap::new();
         for &b in &self.order {
@@ -342,10 +363,10 @@ impl<'a> Body<'a> {
                 true => at_header.clone(),
                 false => self.join_ways(b, &at_end, &mut alike),
             };
-            if let Some(inner) = self.inner_loops.get(&b)
-                && inner.enter(&mut state)
-            {
+            if let Some(edges) = self.inner_loops.get(&b).and_then(|inner| inner.enter(&mut state)) {
                 bounded.insert(b);
+                inner_edges.most += edges.most;
+                inner_edges.rest_on.extend(edges.rest_on);
             }
             for (i, (op, insn)) in self.func.blocks[b.0 as usize].ops.iter().enumerate() {
                 // A loop inside whose trips are not bounded has a guard of its own.
@@ -357,7 +378,9 @@ impl<'a> Body<'a> {
             at_end.insert(b, state);
         }
         let latch = self.join_ways(self.the_loop.header, &at_end, &mut alike);
-        Pass { latch, at_end, accesses, conditions, alike }
+        let all_bounded = !bounded.is_empty() && bounded.len() == self.inner_loops.len();
+        let inner_edges = all_bounded.then_some(inner_edges);
+        Pass { latch, at_end, accesses, conditions, inner_edges, alike }
     }
 
     /// The state before a block, from all ways within the loop that come to it.

@@ -5,7 +5,6 @@ use super::linear::Linear;
 use super::trips::{ExitTest, Relation, Tested};
 use super::version::{Count, alu, divided, fresh, mov};
 use crate::insn::{AluOp, Cond, Width};
-use crate::ir::lower::is_negative;
 use crate::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
 
 /// Most trips of a loop that pays for each of them: so many steps cannot wrap around.
@@ -23,6 +22,8 @@ pub(super) struct Guard<'a> {
     pub(super) test: Option<&'a (ExitTest, Tested)>,
     pub(super) prepaid: bool,
     pub(super) has_inner: bool,
+    /// Most edges that the loops inside take in a trip, if they are to be paid by what the guard leaves.
+    pub(super) inner_edges: Option<i64>,
 }
 
 /// A piece of the guard, made from its end.
@@ -39,13 +40,13 @@ impl Guard<'_> {
             Some(Count::Down { trips }) => *trips,
             _ => fresh(self.func),
         };
-        let mut pieces = vec![Piece { ops: self.most_trips(trips), refuses: None }];
+        let mut pieces = vec![self.most_trips(trips)];
         for &(var, of, plus) in &self.plan.equalities {
             pieces.push(self.equality(var, of, plus));
         }
         let scratch = [fresh(self.func), fresh(self.func), fresh(self.func)];
-        for constraint in &self.plan.constraints {
-            pieces.extend(constraint_pieces(constraint, trips, scratch));
+        if !self.plan.constraints.is_empty() {
+            pieces.push(self.constraints(trips, scratch));
         }
         if let Some((test, tested)) = self.test {
             pieces.push(trips_of_test(test, tested, trips, scratch));
@@ -73,14 +74,39 @@ impl Guard<'_> {
         BlockId(self.func.blocks.len() as u32 - 1)
     }
 
-    fn most_trips(&self, trips: Var) -> Vec<Op> {
-        match (self.count, self.prepaid) {
-            (None, _) => Vec::new(),
-            (_, false) => vec![mov(trips, Value::Imm(TRIPS_MAX))],
+    fn most_trips(&self, trips: Var) -> Piece {
+        let all = |ops| Piece { ops, refuses: None };
+        match (self.count, self.prepaid, self.inner_edges) {
+            (None, ..) => all(Vec::new()),
+            (_, false, _) => all(vec![mov(trips, Value::Imm(TRIPS_MAX))]),
+            // With T edges of its own the loop makes T + 1 trips, each of which takes up to `edges` within.
+            (_, true, Some(edges)) => {
+                let share = (edges as u64 + 1).next_power_of_two().trailing_zeros();
+                Piece {
+                    ops: vec![
+                        alu(AluOp::Sub, trips, Var::FUEL, Value::Imm(edges)),
+                        alu(AluOp::Arsh, trips, trips, Value::Imm(i64::from(share))),
+                    ],
+                    refuses: Some((Cond::SLt, trips, Value::Imm(0))),
+                }
+            }
             // Leave the inner loops fuel of their own, or they would take it back each time.
-            (_, true) if self.has_inner => vec![alu(AluOp::Rsh, trips, Var::FUEL, Value::Imm(1))],
-            (_, true) => vec![mov(trips, Var::FUEL.into())],
+            (_, true, None) if self.has_inner => all(vec![alu(AluOp::Rsh, trips, Var::FUEL, Value::Imm(1))]),
+            (_, true, None) => all(vec![mov(trips, Var::FUEL.into())]),
         }
+    }
+
+    /// Lowers `T` to the trips that all constraints allow; refuses when one of them allows none. There is one
+    /// branch for all: what is computed from a place out of bounds is not used.
+    fn constraints(&mut self, trips: Var, scratch: [Var; 3]) -> Piece {
+        let worst = fresh(self.func);
+        let mut ops = Vec::new();
+        for constraint in &self.plan.constraints {
+            let is_first = ops.is_empty();
+            ops.extend(places(constraint, worst, is_first, scratch));
+            ops.extend(trips_of(constraint, trips, scratch));
+        }
+        Piece { ops, refuses: Some((Cond::SLt, worst, Value::Imm(0))) }
     }
 
     /// Refuses unless `var == of + plus`.
@@ -116,32 +142,37 @@ impl Guard<'_> {
     }
 }
 
-/// Lowers `T` to the trips that a constraint allows; refuses when it allows none.
-fn constraint_pieces(c: &Constraint, trips: Var, [start, room, quotient]: [Var; 3]) -> [Piece; 3] {
+/// `start` = the first byte touched in the first trip, relative to the region; `room` = bytes that stay free
+/// behind the last one. `worst` is below 0 afterwards if one of them would be.
+fn places(c: &Constraint, worst: Var, is_first: bool, [start, room, scratch]: [Var; 3]) -> Vec<Op> {
     let (base, limit) = match c.within {
         Within::Region { region, write } => (region.base(), Op::RegionLen { dst: room, region, write }),
         Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
     };
-    // start = first byte touched in the first trip, relative to the region.
     let from = Linear { terms: c.terms.clone(), lo: c.lo, hi: c.lo };
-    let mut first = sum(start, &from, 0i64.wrapping_sub(base as i64), quotient);
-    first.push(limit);
-    // room = bytes that stay free behind the last byte of the first trip.
-    let middle = vec![alu(AluOp::Sub, room, room, start.into()), alu(AluOp::Sub, room, room, Value::Imm(c.end - c.lo))];
-    let mut last = Vec::new();
+    let mut ops = sum(start, &from, 0i64.wrapping_sub(base as i64), scratch);
+    // Lengths and spans are below 2^41. So if neither the start nor the room behind a first trip at 0 is
+    // negative, their difference does not wrap around, and tells whether there is room behind this one.
+    ops.push(limit);
+    ops.push(alu(AluOp::Sub, room, room, Value::Imm(c.end - c.lo)));
+    ops.push(alu(AluOp::Or, worst, if is_first { start } else { worst }, room.into()));
+    if !is_first {
+        ops.push(alu(AluOp::Or, worst, worst, start.into()));
+    }
+    ops.push(alu(AluOp::Sub, room, room, start.into()));
+    ops.push(alu(AluOp::Or, worst, worst, room.into()));
+    ops
+}
+
+/// Lowers `T` to the trips that a constraint allows.
+fn trips_of(c: &Constraint, trips: Var, [start, room, quotient]: [Var; 3]) -> Vec<Op> {
+    let mut ops = Vec::new();
     for (distance, step) in [(room, c.step.1), (start, -c.step.0)] {
         if step > 0 {
-            last.extend(at_most(trips, distance, step as u64, quotient));
+            ops.extend(at_most(trips, distance, step as u64, quotient));
         }
     }
-    let Term::Branch { cond: negative, rhs: zero, .. } = is_negative(room, BlockId(0), BlockId(0)) else {
-        unreachable!("it is a branch")
-    };
-    [
-        Piece { ops: first, refuses: Some((Cond::Ge, start, room.into())) },
-        Piece { ops: middle, refuses: Some((negative, room, zero)) },
-        Piece { ops: last, refuses: None },
-    ]
+    ops
 }
 
 /// `trips = min(trips, distance / step)`.

@@ -20,6 +20,14 @@ pub(super) struct InnerLoop {
     countdown: Option<Countdown>,
 }
 
+/// How many retreating edges loops take.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Edges {
+    pub(super) most: i64,
+    /// The conditions under which that holds.
+    pub(super) rest_on: Conditions,
+}
+
 /// A variable that falls by `by` a trip; there is another trip while it is then above `bound`.
 #[derive(Debug)]
 struct Countdown {
@@ -47,16 +55,17 @@ impl InnerLoop {
         Self { blocks: the_loop.blocks.clone(), written, countdown }
     }
 
-    /// From the state in which control comes to the loop to one that holds in each of its trips. True
-    /// when the number of trips is bounded.
-    pub(super) fn enter(&self, state: &mut State) -> bool {
+    /// From the state in which control comes to the loop to one that holds in each of its trips. Gives how many
+    /// edges it takes at most, where that is bounded.
+    pub(super) fn enter(&self, state: &mut State) -> Option<Edges> {
         let range = self.countdown.as_ref().and_then(|c| Some((c, state.get(c.var).range()?)));
         // Below its step the first trip would wrap around.
         let Some((c, (lo, hi))) = range.filter(|(c, (lo, hi))| *lo >= c.by && hi / c.by <= TRIPS_MAX) else {
             self.written.iter().for_each(|&v| state.forget(v));
-            return false;
+            return None;
         };
         let repeats = hi / c.by - 1;
+        let edges = Edges { most: repeats, rest_on: state.conditions(c.var).clone() };
         for &v in &self.written {
             if v == c.var {
                 state.narrow(v, lo.min(c.bound + 1), hi);
@@ -66,7 +75,7 @@ impl InnerLoop {
                 state.forget(v);
             }
         }
-        true
+        Some(edges)
     }
 }
 

@@ -16,7 +16,8 @@
 //! A *prepaid* loop takes `T` retreating edges from `FUEL` in the guard and gives back what it did not
 //! use at each exit. Nothing inside may see that: so a loop is prepaid only when its fast form has no
 //! call and no access that can trap; and before a refill of an inner loop all goes back to `FUEL`, and
-//! the limit is set to this very trip. Any other loop pays for each trip, as it did.
+//! the limit is set to this very trip. Where the edges of inner loops are bounded, the guard leaves enough for
+//! them, and they ask for no refill. Any other loop pays for each trip, as it did.
 //!
 //! A guard admits at most a slice of trips, so deadline and cancellation stay prompt.
 
@@ -39,6 +40,13 @@ pub(super) struct Inner {
     pub(super) header: BlockId,
     /// Blocks that were added for it.
     pub(super) added: Range<u32>,
+}
+
+impl Inner {
+    /// Whether it has got no guard of its own.
+    fn is_as_it_was(&self) -> bool {
+        self.added.is_empty()
+    }
 }
 
 /// Copies the blocks of a loop; the copies lead to each other, and out of the loop as the originals.
@@ -93,6 +101,12 @@ pub(super) fn version(
     let prepaid = !now.iter().flat_map(|b| &func.blocks[b.0 as usize].ops).any(|(op, _)| sees_fuel(op));
     let limited = prepaid || plan.constraints.iter().any(|c| c.step != (0, 0));
     let mut versioning = Versioning { insn: first_insn(func, header), func, header, inner_loops, now };
+    // At the end of a slice there is not enough left for them, and a trip or some are slow: so the way back from
+    // the slow form has to be there.
+    let inner_edges = plan.inner_edges.filter(|_| prepaid && outermost && inner_loops.iter().all(Inner::is_as_it_was));
+    if inner_edges.is_some() {
+        versioning.take_inner_edges_unasked();
+    }
     let count = limited.then(|| versioning.choose_counter(plan, prepaid));
     // Without a test at its start a fast loop ends in the slow form, which must not be that of a loop
     // around it.
@@ -118,6 +132,7 @@ pub(super) fn version(
         test,
         prepaid,
         has_inner,
+        inner_edges,
     }
     .make();
     func.blocks[guard.0 as usize].term = Term::Jump(first);
@@ -184,6 +199,19 @@ impl Versioning<'_> {
 
     fn block(&self, b: BlockId) -> &Block {
         &self.func.blocks[b.0 as usize]
+    }
+
+    /// Loops inside, for whose edges the guard leaves enough, pay without asking whether there is enough.
+    fn take_inner_edges_unasked(&mut self) {
+        for &b in &self.now {
+            let block = &mut self.func.blocks[b.0 as usize];
+            if let Term::Branch { cond: Cond::SLt, lhs: Var::FUEL, otherwise, .. } = block.term
+                && otherwise != self.header
+            {
+                block.term = Term::Jump(otherwise);
+            }
+        }
+        self.now = Graph::new(self.func).natural_loop(self.header).expect("it still loops").blocks;
     }
 
     /// Takes the first counter that is known wherever edges have to be given back.
