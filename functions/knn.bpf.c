@@ -69,16 +69,25 @@ DS_INLINE void insert(struct knn_result *list, __u64 k, __u64 index, __u64 dista
 
 DS_INLINE __u64 square_of(__s64 d) { return d * d; }
 
-/* The usual metric, four pairs a turn: clang does not unroll loops for BPF. */
+/*
+ * The usual metric, 16 pairs a turn: a number that is known, which compilers take at once, with vectors where
+ * they have them. So many squares of bytes fit 32 bits, which are more to a vector.
+ */
 DS_INLINE __u64 distance_u8(const __u8 *row, const __u8 *target, __u64 n, int metric)
 {
     const __u8 *end = row + n;
     __u64 sum = 0;
 
     if (metric == squared) {
-        for (; row + 4 <= end; row += 4, target += 4)
-            sum += square_of((__s64)row[0] - target[0]) + square_of((__s64)row[1] - target[1]) +
-                   square_of((__s64)row[2] - target[2]) + square_of((__s64)row[3] - target[3]);
+        for (; row + 16 <= end; row += 16, target += 16) {
+            __u32 part = 0;
+
+            for (int i = 0; i < 16; i++) {
+                __s32 d = (__s32)row[i] - target[i];
+                part += d * d;
+            }
+            sum += part;
+        }
         for (; row < end; row++, target++)
             sum += square_of((__s64)*row - *target);
     } else {

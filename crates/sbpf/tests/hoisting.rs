@@ -106,6 +106,12 @@ fn the_interval_of_an_or_of_large_constants_does_not_overflow() {
     }
 }
 
+/// Blocks of the optimised form that often run and ask whether there is fuel left.
+fn asking_for_fuel(program: &Program) -> usize {
+    let blocks = program.optimised().functions[0].blocks.iter().filter(|b| !b.cold);
+    blocks.filter(|b| matches!(b.term, Term::Branch { lhs: Var::FUEL, .. })).count()
+}
+
 /// Blocks of the optimised form that read the input unchecked and end with a test of the program's own.
 fn tests_in_fast_copies(program: &Program) -> usize {
     let proved = |(op, _): &(Op, u32)| matches!(op, Op::Load { check: Check::Direct(RegionId::INPUT), .. });
@@ -184,6 +190,8 @@ fn a_short_countdown_inside_is_covered_by_the_guard_around_it() {
         let p = program(&text);
         let outer = &loops(&p)[0];
         assert_eq!(outer.unchecked == outer.accesses, covered, "{text}\n{:?}\n{}", loops(&p), p.optimised());
+        // The guard leaves enough for the loop inside, which only the end of the guard's trips asks for.
+        assert_eq!(asking_for_fuel(&p) == 1, covered, "{text}\n{}", p.optimised());
         both_forms_agree(&p);
     }
 }

@@ -27,12 +27,13 @@ impl Generator<'_> {
         if self.loop_depth >= 3 {
             return self.arithmetic();
         }
-        match self.rng.below(20) {
+        match self.rng.below(22) {
             0..=6 => self.pointer_loop(),
             7..=12 => self.index_loop(),
             13..=14 => self.counter_loop(),
             15..=16 => self.search_loop(),
             17..=18 => self.stepping_loop(),
+            19..=20 => self.runs_loop(),
             _ => self.open_loop(),
         }
     }
@@ -364,6 +365,66 @@ impl Generator<'_> {
         self.place(&done);
         self.join(head);
         self.release(&[end, p, q]);
+    }
+
+    /// Runs of different lengths: what is read says how often the loops inside go round, mostly by a byte.
+    pub(super) fn runs_loop(&mut self) {
+        let Some(base) = self.pointer_register(false) else { return };
+        let Some(out) = self.pointer_register(true) else { return };
+        let Some(end) = self.take() else { return };
+        let Some(p) = self.take() else { return self.release(&[end]) };
+        let Some(q) = self.take() else { return self.release(&[end, p]) };
+        let Some(left) = self.take() else { return self.release(&[end, p, q]) };
+        self.amount_into(end);
+        self.line(format!("mov %r{p}, %r{base}"));
+        self.line(format!("mov %r{q}, %r{out}"));
+        self.line(format!("mov %r{left}, 0"));
+        self.line(format!("add %r{end}, %r{p}"));
+        self.holds[p] = self.holds[base];
+        self.holds[q] = Holds::Writable;
+        self.holds[end] = Holds::ReadOnly;
+        self.holds[left] = Holds::Number;
+        let (top, done) = (self.label(), self.label());
+        self.place(&top);
+        self.line(format!("jge %r{p}, %r{end}, {done}"));
+        let head = self.holds;
+        self.line(format!("ldxb %r{left}, [%r{p}+0]"));
+        if self.rng.percent(40) {
+            let mask = self.rng.pick(&[7, 31, 63]);
+            self.line(format!("and %r{left}, {mask}"));
+        }
+        let by = self.rng.pick(&[1, 2, 4, 8, 8, 32]);
+        self.countdown(q, left, by);
+        if self.rng.percent(40) {
+            self.countdown(q, left, 1.max(by / 4));
+        }
+        if self.rng.percent(20) {
+            self.maybe_break(&done);
+        }
+        let stride = self.rng.pick(&[1, 2, 2, 8]);
+        self.line(format!("add %r{p}, {stride}"));
+        self.line(format!("ja {top}"));
+        self.place(&done);
+        self.join(head);
+        self.release(&[end, p, q, left]);
+    }
+
+    /// `for (; left >= by; left -= by, q += by)`, or nearly.
+    fn countdown(&mut self, q: usize, left: usize, by: i64) {
+        let (again, after) = (self.label(), self.label());
+        if self.rng.percent(90) {
+            self.line(format!("jlt %r{left}, {by}, {after}"));
+        }
+        let before = self.holds;
+        self.place(&again);
+        self.access_by(q);
+        let wide = self.rng.percent(85);
+        self.line(format!("add %r{q}, {}", if wide { by } else { self.rng.pick(&[0, 1, -1, 8]) }));
+        self.line(format!("sub %r{left}, {by}"));
+        let last = if self.rng.percent(80) { by - 1 } else { self.rng.pick(&[0, by, by + 3, by - 2]).max(0) };
+        self.line(format!("jgt %r{left}, {last}, {again}"));
+        self.join(before);
+        self.place(&after);
     }
 
     /// A loop with no bound but the budget, or whatever a condition makes of it.
