@@ -157,6 +157,7 @@ fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
         Op::Mov { width, src, .. } => {
             need_value(state, src, if width == Width::W32 { low } else { wanted });
         }
+        Op::Opaque { src, .. } => need(state, src, wanted),
         Op::MovSx { src, .. } => need(state, src, low),
         Op::MovZx { src, .. } => need_value(state, src, low),
         Op::Bin { op, lhs, rhs, .. } => {

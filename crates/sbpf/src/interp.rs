@@ -197,6 +197,11 @@ impl Run<'_, '_> {
                 let entry = &self.machine.regions[usize::from(region.0)];
                 if write { entry.write_len } else { entry.len }
             }
+            Op::Opaque { src, bits, .. } => {
+                let value = vars[usize::from(src.0)];
+                assert!(bits == 64 || value >> bits == 0, "the optimiser said that {value:#x} has {bits} bits");
+                value
+            }
             Op::Refill => {
                 self.machine.slice = vars[usize::from(Var::FUEL.0)] as i64;
                 if self.machine.refill() == Status::Trapped {

@@ -229,6 +229,7 @@ impl Translator<'_> {
     fn op(&mut self, op: &Op, insn: u32) {
         match *op {
             Op::Mov { width, dst, src } => self.mov(width, dst, src),
+            Op::Opaque { dst, src, .. } => self.mov(Width::W64, dst, src.into()),
             Op::MovSx { width, dst, src, bits } => self.mov_sx(width, dst, src, bits),
             Op::MovZx { dst, src, bits } => self.mov_zx(dst, src, bits),
             Op::Bin { op, dst, lhs, rhs } => self.bin(op, dst, lhs, rhs),

@@ -13,6 +13,16 @@ impl FunctionEmitter<'_> {
         self.define_as(width, dst, x);
     }
 
+    /// An empty piece of assembly is what LLVM does not look through. How many bits there are it may know.
+    pub(super) fn opaque(&mut self, dst: Var, src: Var, bits: u8) {
+        let x = self.read_full(src);
+        let mut x = self.value(format_args!("call i64 asm \"\", \"=r,0\"(i64 {x})"));
+        if bits < 64 {
+            x = self.value(format_args!("and i64 {x}, {}", (1u64 << bits) - 1));
+        }
+        self.define(dst, Computed::Full(x));
+    }
+
     pub(super) fn mov_sx(&mut self, width: Width, dst: Var, src: Var, bits: u8) {
         let x = self.read_low(src);
         let x = self.narrowed(x, bits);

@@ -268,6 +268,7 @@ impl<'a> FunctionEmitter<'a> {
     fn op(&mut self, op: &Op) {
         match *op {
             Op::Mov { width, dst, src } => self.mov(width, dst, src),
+            Op::Opaque { dst, src, bits } => self.opaque(dst, src, bits),
             Op::MovSx { width, dst, src, bits } => self.mov_sx(width, dst, src, bits),
             Op::MovZx { dst, src, bits } => self.mov_zx(dst, src, bits),
             Op::Bin { op, dst, lhs, rhs } => self.bin(op, dst, lhs, rhs),

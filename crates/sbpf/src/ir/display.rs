@@ -102,6 +102,7 @@ impl fmt::Display for Op {
             Self::RegionLen { dst, region, write } => {
                 write!(f, "{dst} = length of {region}{}", if *write { " for writing" } else { "" })
             }
+            Self::Opaque { dst, src, bits } => write!(f, "{dst} = {src}, opaque, {bits} bits"),
             Self::Refill => f.write_str("refill"),
         }
     }

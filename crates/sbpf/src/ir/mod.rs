@@ -157,6 +157,9 @@ pub enum Op {
     ZeroFrame { len: u64 },
     /// `dst` = length of the region (for a write: 0 when it is read-only).
     RegionLen { dst: Var, region: RegionId, write: bool },
+    /// `dst = src`, which is below `2^bits`. A compiler takes it as given and does not look at how it was made:
+    /// what a guard has computed is not computed again in the loop behind it.
+    Opaque { dst: Var, src: Var, bits: u8 },
     /// Asks the host for more fuel; traps when there is none, or on deadline or cancellation.
     Refill,
 }
@@ -274,7 +277,8 @@ impl Op {
             | Self::Neg { dst, .. }
             | Self::End { dst, .. }
             | Self::Load { dst, .. }
-            | Self::RegionLen { dst, .. } => Some(dst),
+            | Self::RegionLen { dst, .. }
+            | Self::Opaque { dst, .. } => Some(dst),
             Self::Atomic { op: AtomicOp::Cmpxchg, .. } => Some(Var::R0),
             Self::Atomic { fetch: true, src, .. } => Some(src),
             _ => None,
@@ -307,7 +311,9 @@ impl Op {
         };
         match self {
             Self::Mov { src, .. } | Self::MovZx { src, .. } => value(src),
-            Self::MovSx { src, .. } | Self::Neg { src, .. } | Self::End { src, .. } => f(*src),
+            Self::MovSx { src, .. } | Self::Neg { src, .. } | Self::End { src, .. } | Self::Opaque { src, .. } => {
+                f(*src)
+            }
             Self::Bin { lhs, rhs, .. } => {
                 value(rhs);
                 f(*lhs);

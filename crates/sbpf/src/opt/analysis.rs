@@ -2,10 +2,10 @@
 
 use super::graph::{Graph, Loop};
 use super::inner::{Edges, InnerLoop};
-use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State};
+use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State, Terms};
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
-use crate::ir::{BlockId, Check, Func, Op, Var};
+use crate::ir::{BlockId, Check, Func, Op, Term, Value, Var};
 use crate::region::RegionId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) struct Plan {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Constraint {
     pub(super) within: Within,
-    pub(super) terms: Vec<(Var, i64)>,
+    pub(super) terms: Terms,
     /// First byte of the lowest access, relative to the terms, in the first trip.
     pub(super) lo: i64,
     /// One past the last byte of the highest.
@@ -89,7 +89,9 @@ pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Pla
 /// much each of these changes in it.
 pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<(i64, i64)>) {
     let func = body.func;
-    let mut hypotheses = Hypotheses { of: vec![Hypothesis::Steps; usize::from(func.vars)] };
+    // Of what the loop does not use nothing need be known.
+    let mut hypotheses = Hypotheses { of: vec![Hypothesis::Varies; usize::from(func.vars)] };
+    body.each_used(|v| hypotheses.of[usize::from(v.0)] = Hypothesis::Steps);
     hypotheses.of[usize::from(Var::FUEL.0)] = Hypothesis::Varies;
     let mut refuted = vec![false; usize::from(func.vars)];
     // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
@@ -106,7 +108,7 @@ pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<(i64, i64)>) {
 /// How much a variable's header value changes in a trip, at least and at most.
 fn step_of(v: Var, pass: &Pass) -> Option<(i64, i64)> {
     match pass.latch.get(v) {
-        Form::Linear(l) if l.terms == [(v, 1)] => Some((l.lo, l.hi)),
+        Form::Linear(l) if *l.terms == [(v, 1)] => Some((l.lo, l.hi)),
         _ => None,
     }
 }
@@ -128,7 +130,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
                 let holds = pass
                     .exact_step(of)
                     .and_then(|step| step.checked_add(plus))
-                    .is_some_and(|c| latch.is_some_and(|l| l.terms == [(of, 1)] && (l.lo, l.hi) == (c, c)));
+                    .is_some_and(|c| latch.is_some_and(|l| *l.terms == [(of, 1)] && (l.lo, l.hi) == (c, c)));
                 if !holds {
                     hypotheses.of[v] = Hypothesis::Steps;
                     *refuted = true;
@@ -256,7 +258,7 @@ fn constrain(
         return None;
     }
     let mut step = (0i64, 0i64);
-    for &(v, c) in &form.terms {
+    for &(v, c) in form.terms.iter() {
         let (lo, hi) = deltas[usize::from(v.0)];
         let (a, b) = (lo.checked_mul(c)?, hi.checked_mul(c)?);
         step = (step.0.checked_add(a.min(b))?, step.1.checked_add(a.max(b))?);
@@ -347,6 +349,23 @@ impl<'a> Body<'a> {
                 func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| op.may_trap_on_access()).count() as u32;
         }
         Some(body)
+    }
+
+    /// Calls `f` with every variable that the loop reads or writes.
+    fn each_used(&self, mut f: impl FnMut(Var)) {
+        for b in &self.order {
+            let block = &self.func.blocks[b.0 as usize];
+            for (op, _) in &block.ops {
+                op.each_read(&mut f);
+                op.each_write(&mut f);
+            }
+            if let Term::Branch { lhs, rhs, .. } = block.term {
+                f(lhs);
+                if let Value::Var(rhs) = rhs {
+                    f(rhs);
+                }
+            }
+        }
     }
 
     /// One trip from the header.

@@ -6,9 +6,14 @@ use super::trips::{ExitTest, Relation, Tested};
 use super::version::{Count, alu, divided, fresh, mov};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
+use crate::machine::SLICE_EDGES;
 
 /// Most trips of a loop that pays for each of them: so many steps cannot wrap around.
 const TRIPS_MAX: i64 = 1 << 20;
+
+/// Bits of a number of trips: that or the fuel of a slice.
+const TRIPS_BITS: u8 = 21;
+const _: () = assert!(TRIPS_MAX < 1 << TRIPS_BITS && SLICE_EDGES < 1 << TRIPS_BITS);
 
 pub(super) struct Guard<'a> {
     pub(super) func: &'a mut Func,
@@ -118,7 +123,12 @@ impl Guard<'_> {
 
     /// Pays for the trips, and says where the counter stops.
     fn settle(&mut self, trips: Var) -> Vec<Op> {
+        // Out of sight: a compiler that follows the number of trips back to its parts would compute them again
+        // wherever it asks for the number.
         let mut ops = Vec::new();
+        if self.count.is_some() {
+            ops.push(Op::Opaque { dst: trips, src: trips, bits: TRIPS_BITS });
+        }
         if self.prepaid {
             ops.push(alu(AluOp::Sub, Var::FUEL, Var::FUEL, trips.into()));
         }
@@ -263,7 +273,7 @@ fn sum(dst: Var, form: &Linear, plus: i64, scratch: Var) -> Vec<Op> {
     let constant = form.lo.wrapping_add(plus);
     let mut ops = Vec::new();
     let mut begun = false;
-    for &(v, k) in &form.terms {
+    for &(v, k) in form.terms.iter() {
         let term = if k == 1 {
             v
         } else {

@@ -10,6 +10,8 @@
 use crate::insn::{AluOp, Cond, Size, Width};
 use crate::ir::{BinOp, BlockId, Op, Term, Value, Var};
 use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::rc::Rc;
 
 /// Bounds beyond this are not tracked, so that sums of a few never overflow an `i64`.
 const LIMIT: i64 = 1 << 46;
@@ -26,7 +28,7 @@ pub(super) enum Form {
 /// `Σ c·h + [lo, hi]`, terms sorted by variable, coefficients not 0.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Linear {
-    pub(super) terms: Vec<(Var, i64)>,
+    pub(super) terms: Terms,
     pub(super) lo: i64,
     pub(super) hi: i64,
 }
@@ -42,11 +44,11 @@ pub(super) enum Condition {
 
 impl Form {
     pub(super) fn of_header(v: Var) -> Self {
-        Self::Linear(Linear { terms: vec![(v, 1)], lo: 0, hi: 0 })
+        Self::Linear(Linear { terms: Terms::one(v), lo: 0, hi: 0 })
     }
 
     fn interval(lo: i64, hi: i64) -> Self {
-        Linear { terms: Vec::new(), lo, hi }.checked()
+        Linear { terms: Terms::default(), lo, hi }.checked()
     }
 
     /// All values of `bits` bits, at most 46.
@@ -66,7 +68,7 @@ impl Form {
 
     /// By how much it differs from the header's value of a variable, when that is constant.
     pub(super) fn offset_from(&self, v: Var) -> Option<i64> {
-        self.linear().filter(|l| l.terms == [(v, 1)] && l.lo == l.hi).map(|l| l.lo)
+        self.linear().filter(|l| *l.terms == [(v, 1)] && l.lo == l.hi).map(|l| l.lo)
     }
 
     fn linear(&self) -> Option<&Linear> {
@@ -90,6 +92,31 @@ impl Form {
     }
 }
 
+/// What a form is made of; shared by its copies, of which there are many.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Terms(Option<Rc<[(Var, i64)]>>);
+
+impl Terms {
+    fn one(v: Var) -> Self {
+        Self(Some(Rc::new([(v, 1)])))
+    }
+}
+
+impl FromIterator<(Var, i64)> for Terms {
+    fn from_iter<I: IntoIterator<Item = (Var, i64)>>(terms: I) -> Self {
+        let terms: Rc<[_]> = terms.into_iter().collect();
+        Self((!terms.is_empty()).then_some(terms))
+    }
+}
+
+impl Deref for Terms {
+    type Target = [(Var, i64)];
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
 impl Linear {
     fn checked(self) -> Form {
         let small = |v: i64| (-LIMIT..=LIMIT).contains(&v);
@@ -104,8 +131,11 @@ impl Linear {
     }
 
     fn add(&self, other: &Self) -> Form {
-        let mut terms = self.terms.clone();
-        for &(v, c) in &other.terms {
+        if other.terms.is_empty() {
+            return self.moved(other.lo, other.hi);
+        }
+        let mut terms = self.terms.to_vec();
+        for &(v, c) in other.terms.iter() {
             match terms.iter_mut().find(|t| t.0 == v) {
                 Some(t) => t.1 = t.1.saturating_add(c),
                 None => terms.push((v, c)),
@@ -114,13 +144,21 @@ impl Linear {
         terms.retain(|t| t.1 != 0);
         terms.sort_unstable();
         match (self.lo.checked_add(other.lo), self.hi.checked_add(other.hi)) {
-            (Some(lo), Some(hi)) => Self { terms, lo, hi }.checked(),
+            (Some(lo), Some(hi)) => Self { terms: terms.into_iter().collect(), lo, hi }.checked(),
             _ => Form::Any,
         }
     }
 
     pub(super) fn offset(&self, by: i64) -> Form {
-        self.add(&Self { terms: Vec::new(), lo: by, hi: by })
+        self.moved(by, by)
+    }
+
+    /// Plus an interval.
+    fn moved(&self, lo: i64, hi: i64) -> Form {
+        match (self.lo.checked_add(lo), self.hi.checked_add(hi)) {
+            (Some(lo), Some(hi)) => Self { terms: self.terms.clone(), lo, hi }.checked(),
+            _ => Form::Any,
+        }
     }
 
     fn scale(&self, by: i64) -> Form {
@@ -158,7 +196,7 @@ impl State {
                 Hypothesis::Equals { of, plus } => {
                     let equal = Condition::Equal { var: v, of, plus };
                     rests_on.insert(index_of(equal, conditions));
-                    Linear { terms: vec![(of, 1)], lo: plus, hi: plus }.checked()
+                    Linear { terms: Terms::one(of), lo: plus, hi: plus }.checked()
                 }
             };
             state.forms.push(form);
@@ -207,7 +245,7 @@ impl State {
     pub(super) fn widen(&mut self, v: Var, (lo, hi): (i64, i64), because_of: Var) {
         self.rest_on(v, because_of);
         let form = match self.get(v) {
-            Form::Linear(l) => l.add(&Linear { terms: Vec::new(), lo, hi }),
+            Form::Linear(l) => l.add(&Linear { terms: Terms::default(), lo, hi }),
             Form::Any => Form::Any,
         };
         self.forms[usize::from(v.0)] = form;
@@ -266,7 +304,7 @@ impl State {
     fn value(&self, v: Value) -> Form {
         match v {
             Value::Var(v) => self.get(v).clone(),
-            Value::Imm(i) => Form::Linear(Linear { terms: Vec::new(), lo: i, hi: i }),
+            Value::Imm(i) => Form::Linear(Linear { terms: Terms::default(), lo: i, hi: i }),
         }
     }
 
@@ -347,7 +385,7 @@ pub(super) fn index_of(condition: Condition, all: &mut Vec<Condition>) -> usize 
 
 fn differ_in_variable(a: &Form, b: &Form) -> Option<(Var, Var)> {
     let (a, b) = (a.linear()?, b.linear()?);
-    match (&a.terms[..], &b.terms[..]) {
+    match (&*a.terms, &*b.terms) {
         (&[(u, c)], &[(v, d)]) if c == d && a.lo == b.lo && a.hi == b.hi => Some((u.min(v), u.max(v))),
         _ => None,
     }

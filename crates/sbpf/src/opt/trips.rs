@@ -2,7 +2,7 @@
 //! many trips are left. A fast copy needs no counter of its own where the loop has one.
 
 use super::analysis::{Body, Pass};
-use super::linear::{Conditions, Form, Linear};
+use super::linear::{Conditions, Form, Linear, Terms};
 use crate::insn::{Cond, Width};
 use crate::ir::lower::charge;
 use crate::ir::{BlockId, Op, Term, Value, Var};
@@ -107,7 +107,7 @@ fn test_of(body: &Body<'_>, pass: &Pass, proved: &Conditions, b: BlockId) -> Opt
     let l = exact(state.get(lhs))?;
     let r = match rhs {
         Value::Var(v) => exact(state.get(v))?,
-        Value::Imm(i) => Linear { terms: Vec::new(), lo: i, hi: i },
+        Value::Imm(i) => Linear { terms: Terms::default(), lo: i, hi: i },
     };
     let mut rests_on = state.conditions(lhs).clone();
     if let Value::Var(v) = rhs {
