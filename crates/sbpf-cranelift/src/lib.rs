@@ -67,6 +67,8 @@ pub struct CompiledModule {
     memory: CodeMemory,
     entry: EntryPoint,
     functions: Vec<CompiledFunction>,
+    /// What the code refers to.
+    _lists: translate::Lists,
 }
 
 #[derive(Debug)]
@@ -87,10 +89,11 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     let mut linker = link::Linker::default();
     let mut functions = Vec::with_capacity(module.functions.len());
     let mut starts = Vec::with_capacity(module.functions.len());
+    let mut lists = translate::Lists::new();
     for func in &module.functions {
         context.clear();
         context.set_disasm(options.disassembly);
-        translate::translate(module, func, runtime, &mut context.func, &mut builder_context);
+        translate::translate(module, func, runtime, &mut context.func, &mut builder_context, &mut lists);
         context
             .compile(&*runtime.isa, &mut ControlPlane::default())
             .map_err(|e| CompileError::from_codegen(&func.name, &e.inner))?;
@@ -105,7 +108,7 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     let memory = linker.link().map_err(|e| CompileError::out_of_memory(&e))?;
     // SAFETY: the module's first function starts there, which was translated with that signature.
     let entry = unsafe { memory.entry_point(starts[0]) };
-    Ok(CompiledModule { memory, entry, functions })
+    Ok(CompiledModule { memory, entry, functions, _lists: lists })
 }
 
 /// The Cranelift intermediate code of every function, as text: for those who work on this tier.
@@ -118,7 +121,7 @@ pub fn intermediate_code(module: &Module) -> Result<String, CompileError> {
     for func in &module.functions {
         let mut out = cranelift_codegen::ir::Function::new();
         let mut builder_context = FunctionBuilderContext::new();
-        translate::translate(module, func, runtime, &mut out, &mut builder_context);
+        translate::translate(module, func, runtime, &mut out, &mut builder_context, &mut translate::Lists::new());
         let _ = writeln!(text, "; {}\n{}", func.name, out.display());
     }
     Ok(text)

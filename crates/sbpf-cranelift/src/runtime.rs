@@ -31,6 +31,7 @@ pub(crate) struct Thunks {
     pub(crate) store: u64,
     pub(crate) resolve_atomic: u64,
     pub(crate) refill: u64,
+    pub(crate) load_all: u64,
 }
 
 /// A callout with its arguments in the machine.
@@ -45,17 +46,18 @@ impl Runtime {
 
     fn new() -> Result<Self, CompileError> {
         let isa = host_isa()?;
-        let callouts: [Callout; 4] = [callouts::load, callouts::store, callouts::resolve_atomic, callouts::refill];
+        let callouts: [Callout; 5] =
+            [callouts::load, callouts::store, callouts::resolve_atomic, callouts::refill, callouts::load_all];
         let mut code = Vec::new();
-        let mut offsets = [0; 4];
+        let mut offsets = [0; 5];
         for (callout, offset) in callouts.into_iter().zip(&mut offsets) {
             code.resize(code.len().next_multiple_of(FUNCTION_ALIGN), 0);
             *offset = code.len();
             code.extend(compile_thunk(&isa, callout)?);
         }
         let memory = CodeMemory::new(code, |_, _| {}).map_err(|e| CompileError::out_of_memory(&e))?;
-        let [load, store, resolve_atomic, refill] = offsets.map(|o| memory.at(o).addr() as u64);
-        let thunks = Thunks { load, store, resolve_atomic, refill };
+        let [load, store, resolve_atomic, refill, load_all] = offsets.map(|o| memory.at(o).addr() as u64);
+        let thunks = Thunks { load, store, resolve_atomic, refill, load_all };
         Ok(Self { isa, thunks, _memory: memory })
     }
 }

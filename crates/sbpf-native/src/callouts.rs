@@ -16,6 +16,8 @@ pub const ADDRESS: usize = 1;
 pub const ACCESS: usize = 2;
 /// Where in [`Machine::args`] a callout finds the value to store.
 pub const VALUE: usize = 3;
+/// Where in [`Machine::args`] [`load_all`] finds the addresses that its loads are relative to.
+pub const BASES: [usize; 3] = [1, 3, 4];
 
 /// An access, packed into one argument: instruction slot, signedness and size.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,44 @@ impl Access {
     }
 }
 
+/// One of the loads of a [`LoadList`].
+#[derive(Clone, Copy, Debug)]
+pub struct ListedLoad {
+    /// Which of [`BASES`] it is relative to.
+    pub base: usize,
+    /// Offset from there.
+    pub off: i64,
+    /// The access.
+    pub access: Access,
+}
+
+/// Loads with nothing between them that could be seen: all are made by one callout. At most
+/// [`LOADED_MAX`](diskside_sbpf::machine::LOADED_MAX).
+#[derive(Clone, Debug, Default)]
+pub struct LoadList {
+    /// In the order in which they are made.
+    pub loads: Vec<ListedLoad>,
+}
+
+/// Makes the loads of a list one after another, with the full check. The values go to [`Machine::loaded`].
+///
+/// # Safety
+/// As [`load`], and the machine has a pointer to a [`LoadList`] as its [`ACCESS`].
+pub unsafe extern "C" fn load_all(machine: *mut Machine) {
+    // SAFETY: the caller's promise.
+    let machine = unsafe { &mut *machine };
+    // SAFETY: the caller's promise.
+    let list = unsafe { &*std::ptr::with_exposed_provenance::<LoadList>(machine.args[ACCESS] as usize) };
+    for (i, load) in list.loads.iter().enumerate() {
+        let address = machine.args[BASES[load.base]].wrapping_add_signed(load.off);
+        match checked_load(machine, address, load.access) {
+            Some(value) => machine.loaded[i] = value,
+            None => return answer(machine, Status::Trapped),
+        }
+    }
+    answer(machine, Status::Returned);
+}
+
 /// Loads with the full check.
 ///
 /// # Safety
@@ -61,10 +101,19 @@ pub unsafe extern "C" fn load(machine: *mut Machine) {
     let machine = unsafe { &mut *machine };
     let address = machine.args[ADDRESS];
     let access = Access::unpack(machine.args[ACCESS]);
+    match checked_load(machine, address, access) {
+        Some(value) => {
+            machine.result = value;
+            answer(machine, Status::Returned);
+        }
+        None => answer(machine, Status::Trapped),
+    }
+}
+
+/// The value at an address, extended to 64 bits; `None` when the machine has recorded a trap.
+fn checked_load(machine: &mut Machine, address: u64, access: Access) -> Option<u64> {
     machine.at(access.insn);
-    let Some(host) = machine.resolve(address, access.size.bytes(), false) else {
-        return answer(machine, Status::Trapped);
-    };
+    let host = machine.resolve(address, access.size.bytes(), false)?;
     // SAFETY: `resolve` proved that so many bytes there are mapped and readable.
     let raw = unsafe {
         match access.size {
@@ -74,13 +123,12 @@ pub unsafe extern "C" fn load(machine: *mut Machine) {
             Size::DW => u64::from_le(host.cast::<u64>().read_unaligned()),
         }
     };
-    machine.result = if access.signed {
+    Some(if access.signed {
         let shift = 64 - 8 * access.size.bytes();
         (((raw << shift) as i64) >> shift) as u64
     } else {
         raw
-    };
-    answer(machine, Status::Returned);
+    })
 }
 
 /// Stores with the full check.

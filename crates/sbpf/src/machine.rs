@@ -14,6 +14,9 @@ use std::time::Instant;
 /// Retreating edges between two looks at the deadline and at cancellation.
 pub const SLICE_EDGES: i64 = 16 << 10;
 
+/// Most loads that compiled code asks for at once.
+pub const LOADED_MAX: usize = 16;
+
 /// A mapped region: host address, length and whether the program may write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +97,8 @@ pub struct Machine {
     pub result: u64,
     /// The windows.
     pub regions: [RegionEntry; REGION_COUNT],
+    /// What loads that compiled code has asked for at once have found.
+    pub loaded: [u64; LOADED_MAX],
     // Below: not addressed by compiled code.
     pub(crate) budget: u64,
     pub(crate) insn: u32,
@@ -135,6 +140,7 @@ impl Machine {
             args: [0; 5],
             result: 0,
             regions: [RegionEntry::UNMAPPED; REGION_COUNT],
+            loaded: [0; LOADED_MAX],
             budget: 0,
             insn: 0,
             trap: None,

@@ -423,7 +423,7 @@ impl Translator<'_> {
     }
 
     /// After a callout: back to the straight way, or to the trap.
-    fn return_to(&mut self, done: clif::Block, args: &[BlockArg]) {
+    pub(super) fn return_to(&mut self, done: clif::Block, args: &[BlockArg]) {
         let status = self.thunk_status();
         let trap = self.access_trap();
         self.b.ins().brif(status, trap, &[], done, args);

@@ -8,6 +8,7 @@ mod alu;
 mod calls;
 mod choice;
 mod float;
+mod listed;
 mod memory;
 
 use crate::layout::{Loops, reverse_postorder};
@@ -20,17 +21,20 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::ir::{BlockId, Func, Module, Op, Term, Value, Var};
 use diskside_sbpf::machine::{Machine, Status};
+pub(crate) use listed::Lists;
+use listed::listed;
 use memory::Regions;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-/// Translates one function into `out`, which is empty.
+/// Translates one function into `out`, which is empty. What the code refers to goes to `lists`.
 pub(crate) fn translate(
     module: &Module,
     func: &Func,
     runtime: &'static Runtime,
     out: &mut clif::Function,
     context: &mut FunctionBuilderContext,
+    lists: &mut Lists,
 ) {
     out.signature = native_signature();
     let liveness = Liveness::new(func);
@@ -64,6 +68,7 @@ pub(crate) fn translate(
         choices,
         before: State::new(),
         after: State::new(),
+        lists,
         b,
     };
     t.prologue(entry);
@@ -136,6 +141,7 @@ struct Translator<'a> {
     before: State,
     /// Forms after it.
     after: State,
+    lists: &'a mut Lists,
     b: FunctionBuilder<'a>,
 }
 
@@ -210,9 +216,13 @@ impl Translator<'_> {
         }
         let mut states = self.liveness.states_of(func, index).into_iter();
         self.before = states.next().unwrap_or_default();
+        let mut lists = if block.cold { listed(block) } else { Vec::new() }.into_iter();
         for ((op, insn), after) in block.ops.iter().zip(states) {
             self.after = after;
-            self.op(op, *insn);
+            match (op, lists.next().flatten()) {
+                (Op::Load { dst, .. }, Some(listed)) => self.listed_load(*dst, listed),
+                _ => self.op(op, *insn),
+            }
             std::mem::swap(&mut self.before, &mut self.after);
         }
         if let Term::Jump(to) = block.term {

@@ -418,8 +418,8 @@ impl Generator<'_> {
         let before = self.holds;
         self.place(&again);
         self.access_by(q);
-        let wide = self.rng.percent(85);
-        self.line(format!("add %r{q}, {}", if wide { by } else { self.rng.pick(&[0, 1, -1, 8]) }));
+        let piece = if self.rng.percent(85) { by } else { self.rng.pick(&[0, 1, -1, 8]) };
+        self.line(format!("add %r{q}, {piece}"));
         self.line(format!("sub %r{left}, {by}"));
         let last = if self.rng.percent(80) { by - 1 } else { self.rng.pick(&[0, by, by + 3, by - 2]).max(0) };
         self.line(format!("jgt %r{left}, {last}, {again}"));
