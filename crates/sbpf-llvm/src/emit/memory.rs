@@ -27,14 +27,16 @@ struct Host {
 }
 
 impl FunctionEmitter<'_> {
-    /// Loads the bases of regions once: they stay the same for a call, but for the heap's, which
-    /// helpers may move.
-    pub(super) fn load_bases(&mut self) {
-        for &region in self.regions {
-            if region != RegionId::HEAP {
-                let at = self.machine_field(entry_offset(region) + offset_of!(RegionEntry, base));
-                let n = region.0;
-                self.line(format_args!("%base{n} = load ptr, ptr {at}, align 8"));
+    /// Loads what is known of regions once: it stays the same for a call, but for the heap, which helpers may
+    /// move. LLVM drops what is not used, and computes bounds outside of the loops that test them.
+    pub(super) fn load_regions(&mut self) {
+        for &region in self.regions.iter().filter(|r| **r != RegionId::HEAP) {
+            let at = self.machine_field(entry_offset(region) + offset_of!(RegionEntry, base));
+            let n = region.0;
+            self.line(format_args!("%base{n} = load ptr, ptr {at}, align 8"));
+            for write in [false, true] {
+                let at = self.machine_field(entry_offset(region) + len_offset(write));
+                self.line(format_args!("%{} = load i64, ptr {at}, align 8", len_name(region, write)));
             }
         }
     }
@@ -47,8 +49,11 @@ impl FunctionEmitter<'_> {
         self.value(format_args!("load ptr, ptr {at}, align 8"))
     }
 
-    /// The length of a region, from the machine.
-    pub(super) fn load_region_len(&mut self, region: RegionId, write: bool) -> String {
+    /// The length of a region.
+    pub(super) fn region_len(&mut self, region: RegionId, write: bool) -> String {
+        if region != RegionId::HEAP {
+            return format!("%{}", len_name(region, write));
+        }
         self.load_machine(entry_offset(region) + len_offset(write))
     }
 
@@ -172,7 +177,7 @@ impl FunctionEmitter<'_> {
         let base = self.read_full(place.base);
         let offset = place.off.wrapping_sub(region.base() as i64);
         let offset = self.value(format_args!("add i64 {base}, {offset}"));
-        let len = self.load_region_len(region, write);
+        let len = self.region_len(region, write);
         let size = place.size.bytes();
         let bound = if size == 1 {
             len
@@ -296,6 +301,10 @@ fn width_of(size: Size) -> Width {
 
 fn entry_offset(region: RegionId) -> usize {
     offset_of!(Machine, regions) + usize::from(region.0) * size_of::<RegionEntry>()
+}
+
+fn len_name(region: RegionId, write: bool) -> String {
+    format!("{}{}", if write { "write_len" } else { "len" }, region.0)
 }
 
 fn len_offset(write: bool) -> usize {

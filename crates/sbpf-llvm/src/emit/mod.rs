@@ -62,7 +62,7 @@ attributes #1 = { nounwind cold }
 attributes #2 = { nounwind }
 ";
 
-/// Regions with accesses of their own.
+/// Regions that the text names.
 fn regions(module: &Module) -> BTreeSet<RegionId> {
     let mut all = BTreeSet::new();
     for (op, _) in module.functions.iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops) {
@@ -70,6 +70,9 @@ fn regions(module: &Module) -> BTreeSet<RegionId> {
             Op::Load { check: Check::Direct(r) | Check::Hinted(r), .. }
             | Op::Store { check: Check::Direct(r) | Check::Hinted(r), .. } => {
                 all.insert(r);
+            }
+            Op::RegionLen { region, .. } => {
+                all.insert(region);
             }
             Op::ZeroFrame { .. } => {
                 all.insert(RegionId::STACK);
@@ -243,7 +246,7 @@ impl<'a> FunctionEmitter<'a> {
             }
         }
         self.load_fuel();
-        self.load_bases();
+        self.load_regions();
         self.line(format_args!("br label %b0"));
     }
 
@@ -280,7 +283,7 @@ impl<'a> FunctionEmitter<'a> {
             Op::Float { op } => self.float(op),
             Op::ZeroFrame { len } => self.zero_frame(len),
             Op::RegionLen { dst, region, write } => {
-                let len = self.load_region_len(region, write);
+                let len = self.region_len(region, write);
                 self.define(dst, Computed::Full(len));
             }
             Op::Refill => self.refill(),
