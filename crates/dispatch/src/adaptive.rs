@@ -49,7 +49,9 @@ pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estima
     let mut decision = Decision::new(plan, reason);
     let time_s = plan.side().map_or_else(|| estimate.split_s.unwrap_or(0.0), |side| estimate.on(side));
     // A first measurement has in it what is done once: compiling, opening, warming up.
-    let young = plan.side().is_some_and(|side| pair.measured(side.other()) < SETTLED) && probe_is_small(request, plan);
+    let young = plan.side().is_some_and(|side| pair.measured(side.other()) < SETTLED)
+        && pair.probing.free > 0
+        && probe_is_small(request, plan);
     let probing = &mut pair.probing;
     probing.credit_s = (probing.credit_s + PROBE_SHARE * time_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * time_s);
     if let Some(side) = plan.side().map(Side::other) {
@@ -59,7 +61,12 @@ pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estima
         if (due || young || probing.confirm) && request.len_bytes > 0 {
             probing.credit_s -= expected_s;
             probing.since = 0;
+            // What was not paid for is not confirmed: where nothing is like the last time, that would not end.
+            probing.may_confirm = due;
             probing.confirm = false;
+            if young && !due {
+                probing.free -= 1;
+            }
             decision.probe = Some(probe);
         }
     }

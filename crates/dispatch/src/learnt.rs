@@ -10,9 +10,9 @@ use crate::trace;
 /// First word and version of the text.
 const HEAD: &str = "diskside-learnt 1";
 /// Measurements of each side that are kept.
-pub const KEPT: usize = 5;
+pub const KEPT: usize = 9;
 /// Longest text that is one: twice what the longest is.
-pub const TEXT_LEN_MAX_BYTES: usize = 8 << 10;
+pub const TEXT_LEN_MAX_BYTES: usize = 16 << 10;
 
 /// What is known of a pair.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Learnt {
     pub since: u64,
     /// Requests from one probe to the next.
     pub interval: u64,
+    /// First measurements that need no credit.
+    pub free: u64,
 }
 
 impl Learnt {
@@ -32,7 +34,7 @@ impl Learnt {
     #[must_use]
     pub fn to_text(&self) -> String {
         let lines: String = self.observations.iter().map(trace::line).collect();
-        format!("{HEAD} {} {} {}\n{lines}", self.credit_s, self.since, self.interval)
+        format!("{HEAD} {} {} {} {}\n{lines}", self.credit_s, self.since, self.interval, self.free)
     }
 
     /// From text. `None`: it is none of ours, or of another version, and nothing is known.
@@ -41,10 +43,11 @@ impl Learnt {
         let (head, lines) = text.split_once('\n')?;
         let mut words = head.strip_prefix(HEAD)?.split_whitespace();
         let credit_s = words.next()?.parse().ok().filter(|credit_s: &f64| credit_s.is_finite())?;
-        let (since, interval) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let mut count = || words.next()?.parse().ok();
+        let (since, interval, free) = (count()?, count()?, count()?);
         let observations = trace::parse(lines).ok()?;
         let fits = words.next().is_none() && observations.len() <= 2 * KEPT && text.len() <= TEXT_LEN_MAX_BYTES;
-        fits.then_some(Self { observations, credit_s, since, interval })
+        fits.then_some(Self { observations, credit_s, since, interval, free })
     }
 }
 
@@ -72,7 +75,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_and_short_enough() {
         let observations = (0..2 * KEPT).map(|_| observation(Side::Device, 1.234_567_890_123_456_7e-5)).collect();
-        let learnt = Learnt { observations, credit_s: -0.1, since: u64::MAX, interval: u64::MAX };
+        let learnt = Learnt { observations, credit_s: -0.1, since: u64::MAX, interval: u64::MAX, free: u64::MAX };
         let text = learnt.to_text();
         assert!(2 * text.len() <= TEXT_LEN_MAX_BYTES, "{}", text.len());
         assert_eq!(Learnt::from_text(&text), Some(learnt));
@@ -81,14 +84,14 @@ mod tests {
     #[test]
     fn other_text_is_nothing() {
         let one = observation(Side::Host, 0.5);
-        let good = Learnt { observations: vec![one], credit_s: 0.5, since: 1, interval: 2 }.to_text();
+        let good = Learnt { observations: vec![one], credit_s: 0.5, since: 1, interval: 2, free: 3 }.to_text();
         let many: String = good.lines().nth(1).unwrap().to_owned() + "\n";
         for bad in [
             "",
             "diskside-learnt 1",
             &good.replace("learnt 1 ", "learnt 2 "),
-            &good.replace("0.5 1 2", "inf 1 2"),
-            &good.replace("0.5 1 2", "0.5 1 2 3"),
+            &good.replace("0.5 1 2 3", "inf 1 2 3"),
+            &good.replace("0.5 1 2 3", "0.5 1 2 3 4"),
             &good.replace("host", "guest"),
             &(good.clone() + &many.repeat(2 * KEPT)),
             &(good.clone() + &"\n".repeat(TEXT_LEN_MAX_BYTES)),

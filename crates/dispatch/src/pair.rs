@@ -1,6 +1,7 @@
 //! What is known of a file and a function.
 
 use crate::Request;
+use crate::adaptive::SETTLED;
 use crate::decision::{Decision, Plan, Reason};
 use crate::learnt::{KEPT, Learnt};
 use crate::model::{Costs, Direction, Estimate, Side};
@@ -90,11 +91,15 @@ pub(crate) struct Probing {
     pub(crate) interval: u64,
     /// Whether a surprise is to be confirmed.
     pub(crate) confirm: bool,
+    /// Whether one by the probe that is under way would be.
+    pub(crate) may_confirm: bool,
+    /// First measurements that need no credit.
+    pub(crate) free: u64,
 }
 
 impl Default for Probing {
     fn default() -> Self {
-        Self { credit_s: 0.0, since: 1, interval: 1, confirm: false }
+        Self { credit_s: 0.0, since: 1, interval: 1, confirm: false, may_confirm: false, free: SETTLED }
     }
 }
 
@@ -125,22 +130,23 @@ impl Pair {
     }
 
     pub(crate) fn learnt(&self) -> Learnt {
-        let Probing { credit_s, since, interval, .. } = self.probing;
-        Learnt { observations: self.recall.recent.iter().flatten().copied().collect(), credit_s, since, interval }
+        let Probing { credit_s, since, interval, free, .. } = self.probing;
+        Learnt { observations: self.recall.recent.iter().flatten().copied().collect(), credit_s, since, interval, free }
     }
 
     pub(crate) fn recall(&mut self, learnt: &Learnt) {
         if Side::ALL.iter().any(|side| self.measured(*side) > 0) {
             return;
         }
-        for observation in &learnt.observations {
-            self.observe(observation);
+        for observation in learnt.observations.iter().filter(|o| o.len_bytes > 0) {
+            self.take_in(observation);
             self.recall.recalled[observation.side as usize] = true;
         }
         let interval = learnt.interval.clamp(1, crate::adaptive::INTERVAL_MAX);
-        // What was kept may come from anywhere: no number of it stops probes for good.
+        // What was kept may come from anywhere.
         let since = learnt.since.min(crate::adaptive::INTERVAL_MAX);
-        self.probing = Probing { credit_s: learnt.credit_s.max(0.0), since, interval, confirm: false };
+        let (credit_s, free) = (learnt.credit_s, learnt.free.min(SETTLED));
+        self.probing = Probing { credit_s, since, interval, free, ..Probing::default() };
     }
 
     /// One side's terms; `None` while a term that matters was never measured.
@@ -214,18 +220,27 @@ impl Pair {
             self.alpha.restart();
             self.recall.recent[o.side as usize].clear();
         }
+        let side = &mut self.sides[o.side as usize];
+        if is_probe {
+            self.probing.confirm = side.surprises > 0 && self.probing.may_confirm;
+            self.probing.may_confirm = false;
+            let interval = self.probing.interval;
+            self.probing.interval = if surprise { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
+        }
+        self.take_in(o);
+    }
+
+    /// Adds a measurement to those of its side.
+    fn take_in(&mut self, o: &Observation) {
         let recent = &mut self.recall.recent[o.side as usize];
         if recent.len() == KEPT {
             recent.pop_front();
         }
         recent.push_back(*o);
         self.recall.recalled[o.side as usize] = false;
+        let terms_s = [o.input_s.max(0.0), o.run_s.max(0.0), o.output_s.max(0.0)];
+        let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
-        if is_probe {
-            self.probing.confirm = side.surprises > 0;
-            let interval = self.probing.interval;
-            self.probing.interval = if surprise { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
-        }
         let per = |seconds: f64, bytes: u64| seconds / bytes as f64;
         if o.input_bytes > 0 {
             side.input.push(per(terms_s[0], o.input_bytes));

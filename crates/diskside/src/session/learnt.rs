@@ -118,7 +118,7 @@ mod tests {
             output_s: s,
             total_s: s,
         };
-        Learnt { observations: vec![observation], credit_s: 0.0, since: 1, interval: 1 }
+        Learnt { observations: vec![observation], credit_s: 0.0, since: 1, interval: 1, free: 0 }
     }
 
     fn save(files: &LearntFiles, program: u64, s: f64) -> io::Result<()> {
