@@ -55,6 +55,45 @@ fn a_call_does_not_reach_what_only_the_call_before_it_mapped() {
     }
 }
 
+/// The slow form of a loop makes several loads by one callout: the trap is still that of the very load that is
+/// out of bounds, and what was loaded before a base changes is not taken for what comes after.
+#[test]
+fn loads_that_are_made_together_trap_one_by_one() {
+    let program = program(
+        "
+        mov %r0, 0
+        mov %r6, %r1
+        add %r2, %r1
+    next:
+        ldxdw %r3, [%r1+0]
+        ldxw %r4, [%r1+8]
+        add %r0, %r3
+        ldxsb %r5, [%r6+0]
+        ldxh %r3, [%r1+12]
+        add %r0, %r4
+        add %r6, 1
+        ldxb %r4, [%r6+3]
+        add %r0, %r5
+        add %r0, %r3
+        lsh %r0, 1
+        add %r0, %r4
+        add %r1, 14
+        jlt %r1, %r2, next
+        exit",
+    );
+    let compiled: Arc<dyn Code> = Arc::new(compile(program.optimised(), &Options::default()).expect("it compiles"));
+    let interpreted: Arc<dyn Code> = Arc::new(program.interpreter());
+    let input: Vec<u8> = (0..100u8).map(|i| i.wrapping_mul(37)).collect();
+    for len in 0..=input.len() {
+        let run = |code: &Arc<dyn Code>| {
+            let mut activation = Activation::new(&program, Arc::clone(code), ActivationOptions::default());
+            let mappings = Mappings::new().read_only(RegionId::INPUT, &input[..len]);
+            activation.call(&mappings, program.entry_registers(&[len as u64]), &Limits::for_bytes(0, 0))
+        };
+        assert_eq!(run(&compiled), run(&interpreted), "{len} bytes");
+    }
+}
+
 fn executable_pages() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
     maps.lines().filter(|l| l.split(' ').nth(1).is_some_and(|p| p.contains('x'))).map(str::to_owned).collect()

@@ -107,7 +107,7 @@ fn mutate(random: &mut Random, original: &[u8]) -> Vec<u8> {
 /// together, within memory in proportion.
 #[test]
 fn mutations_neither_panic_nor_eat_memory() {
-    let seeds = vec![
+    let seeds = [
         include_bytes!("objects/link.o").to_vec(),
         include_bytes!("objects/args.o").to_vec(),
         include_bytes!("objects/note.o").to_vec(),

@@ -112,7 +112,7 @@ impl Translator<'_> {
 
     /// Calls code that takes everything from the machine and changes no register.
     pub(super) fn call_thunk(&mut self, address: u64) {
-        let signature = self.b.import_signature(thunk_signature());
+        let signature = *self.thunk.get_or_insert_with(|| self.b.import_signature(thunk_signature()));
         let target = self.b.ins().iconst(types::I64, address as i64);
         self.b.ins().call_indirect(signature, target, &[self.machine]);
     }

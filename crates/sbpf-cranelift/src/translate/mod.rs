@@ -69,6 +69,7 @@ pub(crate) fn translate(
         before: State::new(),
         after: State::new(),
         lists,
+        thunk: None,
         b,
     };
     t.prologue(entry);
@@ -142,6 +143,8 @@ struct Translator<'a> {
     /// Forms after it.
     after: State,
     lists: &'a mut Lists,
+    /// The signature of thunks, once one is called.
+    thunk: Option<clif::SigRef>,
     b: FunctionBuilder<'a>,
 }
 

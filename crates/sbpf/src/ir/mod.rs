@@ -312,7 +312,7 @@ impl Op {
         match self {
             Self::Mov { src, .. } | Self::MovZx { src, .. } => value(src),
             Self::MovSx { src, .. } | Self::Neg { src, .. } | Self::End { src, .. } | Self::Opaque { src, .. } => {
-                f(*src)
+                f(*src);
             }
             Self::Bin { lhs, rhs, .. } => {
                 value(rhs);

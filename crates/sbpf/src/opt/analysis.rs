@@ -332,7 +332,7 @@ impl<'a> Body<'a> {
             Self { func, graph, the_loop, order, inner_loops: BTreeMap::new(), inner: BTreeSet::new(), accesses: 0 };
         for &b in &body.order {
             let position = graph.order_of[b.0 as usize];
-            for &p in &graph.predecessors[b.0 as usize] {
+            for &p in graph.predecessors(b) {
                 if b == the_loop.header || graph.order_of[p.0 as usize] < position {
                     continue;
                 }
@@ -404,7 +404,7 @@ impl<'a> Body<'a> {
 
     /// The state before a block, from all ways within the loop that come to it.
     fn join_ways(&self, b: BlockId, at_end: &BTreeMap<BlockId, State>, alike: &mut Vec<(Var, Var)>) -> State {
-        let mut ways = self.graph.predecessors[b.0 as usize].iter().filter_map(|p| {
+        let mut ways = self.graph.predecessors(b).iter().filter_map(|p| {
             let mut state = at_end.get(p)?.clone();
             state.take_way(&self.func.blocks[p.0 as usize].term, b);
             Some(state)

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 /// Orders and dominators of the blocks that are reachable from the entry.
 #[derive(Debug)]
 pub(super) struct Graph {
-    pub(super) predecessors: Vec<Vec<BlockId>>,
+    /// Those of block `i` lie from `first[i]` up to `first[i + 1]`.
+    predecessors: Vec<BlockId>,
+    first: Vec<u32>,
     /// Position in reverse postorder; `None` for unreachable blocks.
     pub(super) order_of: Vec<Option<u32>>,
     pub(super) order: Vec<BlockId>,
@@ -32,7 +34,8 @@ impl Graph {
     pub(super) fn new(func: &Func) -> Self {
         let n = func.blocks.len();
         let mut graph = Self {
-            predecessors: vec![Vec::new(); n],
+            predecessors: Vec::new(),
+            first: vec![0; n + 1],
             order_of: vec![None; n],
             order: reverse_postorder(func),
             idom: vec![None; n],
@@ -40,13 +43,35 @@ impl Graph {
         for (i, b) in graph.order.iter().enumerate() {
             graph.order_of[b.0 as usize] = Some(i as u32);
         }
-        for &b in &graph.order {
-            for s in func.blocks[b.0 as usize].term.successors() {
-                graph.predecessors[s.0 as usize].push(b);
-            }
-        }
+        graph.find_predecessors(func);
         graph.find_dominators();
         graph
+    }
+
+    /// Counts them first, so that all lie in one piece of memory.
+    fn find_predecessors(&mut self, func: &Func) {
+        let ways = |b: &BlockId| func.blocks[b.0 as usize].term.successors();
+        for s in self.order.iter().flat_map(ways) {
+            self.first[s.0 as usize + 1] += 1;
+        }
+        for i in 1..self.first.len() {
+            self.first[i] += self.first[i - 1];
+        }
+        let mut next = self.first.clone();
+        self.predecessors = vec![BlockId(0); next.last().map_or(0, |n| *n as usize)];
+        for &b in &self.order {
+            for s in ways(&b) {
+                let at = &mut next[s.0 as usize];
+                self.predecessors[*at as usize] = b;
+                *at += 1;
+            }
+        }
+    }
+
+    /// The blocks that lead to a block and can be reached, in reverse postorder.
+    pub(super) fn predecessors(&self, b: BlockId) -> &[BlockId] {
+        let i = b.0 as usize;
+        &self.predecessors[self.first[i] as usize..self.first[i + 1] as usize]
     }
 
     /// Cooper, Harvey and Kennedy's iteration.
@@ -58,7 +83,7 @@ impl Graph {
             changed = false;
             for &b in &self.order[1..] {
                 let mut new = None;
-                for &p in &self.predecessors[b.0 as usize] {
+                for &p in self.predecessors(b) {
                     if self.idom[p.0 as usize].is_some() {
                         new = Some(new.map_or(p, |q| self.common_dominator(p, q)));
                     }
@@ -102,13 +127,13 @@ impl Graph {
         self.order_of[header.0 as usize]?;
         let mut blocks = BTreeSet::from([header]);
         let mut work: Vec<BlockId> =
-            self.predecessors[header.0 as usize].iter().copied().filter(|&p| self.dominates(header, p)).collect();
+            self.predecessors(header).iter().copied().filter(|&p| self.dominates(header, p)).collect();
         if work.is_empty() {
             return None;
         }
         while let Some(b) = work.pop() {
             if blocks.insert(b) {
-                work.extend(&self.predecessors[b.0 as usize]);
+                work.extend(self.predecessors(b));
             }
         }
         Some(Loop { header, blocks })

@@ -171,7 +171,7 @@ impl Body<'_> {
     /// Blocks of the loop that go back to its header, but for those that they ask for fuel by.
     pub(super) fn latches(&self) -> impl Iterator<Item = BlockId> + '_ {
         let header = self.the_loop.header;
-        let ways = &self.graph.predecessors[header.0 as usize];
+        let ways = self.graph.predecessors(header);
         let asks = |b: &BlockId| self.func.blocks[b.0 as usize].ops.last().is_some_and(|(op, _)| *op == Op::Refill);
         ways.iter().copied().filter(move |b| self.the_loop.blocks.contains(b) && !asks(b))
     }
@@ -182,6 +182,6 @@ impl Body<'_> {
         let pays = matches!(&block.ops[..], [(op, _)] if *op == charge());
         let goes_back = matches!(block.term,
             Term::Branch { lhs: Var::FUEL, otherwise, .. } if otherwise == self.the_loop.header);
-        pays && goes_back && self.graph.predecessors[b.0 as usize].len() == 1
+        pays && goes_back && self.graph.predecessors(b).len() == 1
     }
 }
