@@ -99,6 +99,41 @@ fn a_function_finds_the_volume_of_a_mounted_file_by_itself() {
     assert!(detach(&device).status.success());
 }
 
+/// The process that attached the volume is killed under a mounted file system: that fails like one whose disk was pulled
+/// out, and comes back from its journal, with all that was durable, when the volume is attached anew.
+#[test]
+fn a_file_system_comes_back_when_its_volume_is_attached_anew() {
+    if !is_possible() {
+        return;
+    }
+    let (_server, line) =
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB"]);
+    let url = line.split_once(" at ").expect("a URL").1.to_owned();
+    let (mut attached, line) = Process::start(&["attach", &url]);
+    let device = line.split_once(" is ").expect("a device").1.to_owned();
+    program("mkfs.ext4", &["-q", &device]);
+    let mount = Mount::new(&device);
+    let path = mount.0.path().join("file");
+    let bytes = vec![0x3c; 3 << 20];
+    fs::write(&path, &bytes).and_then(|()| fs::File::open(&path)?.sync_all()).expect("durable");
+    attached.signal(Signal::KILL);
+    attached.0.wait().expect("our child");
+    let gone = fs::OpenOptions::new().write(true).create(true).truncate(true).open(mount.0.path().join("more"));
+    let gone = gone.and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()));
+    gone.expect_err("nobody is there");
+    drop(mount);
+    let output = detach(&device);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let (_attached, line) = Process::start(&["attach", &url]);
+    let device = line.split_once(" is ").expect("a device").1.to_owned();
+    let mount = Mount::new(&device);
+    assert!(fs::read(mount.0.path().join("file")).expect("read") == bytes, "what was durable is there");
+    drop(mount);
+    program("e2fsck", &["-f", "-n", &device]);
+    assert!(detach(&device).status.success());
+}
+
 fn is_possible() -> bool {
     let usable = ["/dev/fuse", "/dev/loop-control"].into_iter().all(|path| Path::new(path).exists());
     let possible = rustix::process::geteuid().is_root() && usable;

@@ -453,8 +453,7 @@ fn stress(kind: Kind) {
     assert!(verified >= 12, "{verified}: a guard that always refuses would pass");
     assert!(stress.counters.plain().len() >= 2, "a guard that never refuses would pass: {}", stress.counters);
     // The whole image, as it comes from the device.
-    unmount(&mount);
-    run(Command::new("mount").arg(stress.world.lab.device()).arg(&mount));
+    stress.world.lab.remount();
     for victim in &victims {
         let (owner, version) = *victim.state.lock().expect("nobody panics with it");
         assert!(fs::read(&victim.path).expect("read") == blocks(owner, LEN, version), "{}", victim.path.display());
@@ -466,18 +465,9 @@ fn stress(kind: Kind) {
     check(kind, stress.world);
 }
 
-/// Children of other tests, between `fork` and `exec`, have files open for a moment.
-fn unmount(mount: &Path) {
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !Command::new("umount").arg(mount).output().expect("it runs").status.success() {
-        assert!(Instant::now() < patience, "{} is busy", mount.display());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// The file system's own blocks are sound.
 fn check(kind: Kind, world: World) {
-    unmount(&world.lab.mount);
+    world.lab.unmount();
     if matches!(kind, Kind::Xfs) {
         run(Command::new("xfs_repair").arg("-n").arg(world.lab.device()));
     } else {

@@ -120,7 +120,7 @@ impl MountedWriter {
         match &written {
             Ok(_) => self.counters.note_at_volume(),
             Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => {
-                self.counters.note_plain(refusal.reason)
+                self.counters.note_plain(refusal.reason);
             }
             Err(_) => {}
         }

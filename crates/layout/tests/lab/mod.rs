@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use diskside_sys::loopdev::{LoopDevice, LoopOptions};
 
@@ -72,6 +73,21 @@ impl Lab {
         self.direct.read_exact_at(aligned, first).expect("read");
         let skip = (offset - first) as usize;
         aligned[skip..skip + len].to_vec()
+    }
+
+    /// Unmounts. Children of other tests, between `fork` and `exec`, have files open for a moment.
+    pub(crate) fn unmount(&self) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !Command::new("umount").arg(&self.mount).output().expect("it runs").status.success() {
+            assert!(Instant::now() < patience, "{} is busy", self.mount.display());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Mounts it anew, so that everything comes from the device.
+    pub(crate) fn remount(&self) {
+        self.unmount();
+        run(Command::new("mount").arg(self.device()).arg(&self.mount));
     }
 
     /// The device's path.
