@@ -89,5 +89,5 @@ fn local_path(file: &File) -> Option<&Path> {
 /// Of a plain file: a pipe has no length.
 fn local_len(file: &File) -> Option<u64> {
     let found = std::fs::metadata(local_path(file)?).ok()?;
-    found.is_file().then(|| found.len())
+    found.is_file().then_some(found.len())
 }
