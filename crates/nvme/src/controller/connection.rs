@@ -232,8 +232,12 @@ impl Connection {
     /// If the next bytes of the stream are write data: where they belong. A shell may receive right into it and then call
     /// [`handle_received`](Self::handle_received) instead of `handle_bytes`.
     pub fn receive_target(&self) -> Option<BufferSlice> {
+        if self.wants_input() { self.data_target() } else { None }
+    }
+
+    fn data_target(&self) -> Option<BufferSlice> {
         let Inbound::Slot { slot, at } = self.inbound else { return None };
-        if !self.wants_input() || !self.decoder.at_data() {
+        if !self.decoder.at_data() {
             return None;
         }
         let mut target = self.slots.checked(slot)?.target(at)?;
@@ -291,28 +295,38 @@ impl Connection {
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], pool: &mut impl BufferPool) -> usize {
         self.look_around();
         let mut input = bytes;
-        while self.wants_input() {
-            match self.decoder.step(&mut input) {
-                Ok(Step::Starved) => break,
-                Ok(Step::Header(header)) => self.on_header(now, header, pool),
-                Ok(Step::Data(data)) => self.on_data(data, pool),
-                Ok(Step::End { intact }) => self.on_end(now, intact, pool),
-                Err(error) => self.terminate(error),
-            }
-        }
+        while self.wants_input() && self.take_step(now, &mut input, pool) {}
         if self.is_open() { bytes.len() - input.len() } else { bytes.len() }
     }
 
-    /// Bytes came from the socket and already are in the [`receive_target`](Self::receive_target), from its start on, and
-    /// not beyond its end. Data digests are checked from `bytes`.
+    /// Bytes came from the socket and already are in what was the [`receive_target`](Self::receive_target) when the receive
+    /// began, from its start on, and not beyond its end. Data digests are checked from `bytes`. All of them are taken,
+    /// also where further input became unwelcome meanwhile: they are in their place.
     pub fn handle_received(&mut self, now: Instant, bytes: &[u8], pool: &mut impl BufferPool) {
+        self.look_around();
+        if !self.is_open() {
+            return;
+        }
         debug_assert!(
-            self.receive_target().is_some_and(|target| bytes.len() <= target.len as usize),
+            self.data_target().is_some_and(|target| bytes.len() <= target.len as usize),
             "bytes were received into the target"
         );
         self.placed = true;
-        self.handle_bytes(now, bytes, pool);
+        let mut input = bytes;
+        while self.is_open() && self.take_step(now, &mut input, pool) {}
         self.placed = false;
+    }
+
+    /// Takes what is next in the input; false if there is nothing left of it.
+    fn take_step(&mut self, now: Instant, input: &mut &[u8], pool: &mut impl BufferPool) -> bool {
+        match self.decoder.step(input) {
+            Ok(Step::Starved) => return false,
+            Ok(Step::Header(header)) => self.on_header(now, header, pool),
+            Ok(Step::Data(data)) => self.on_data(data, pool),
+            Ok(Step::End { intact }) => self.on_end(now, intact, pool),
+            Err(error) => self.terminate(error),
+        }
+        true
     }
 
     /// The socket is gone or was closed; call it once at the end of every connection. Buffers that the connection owns

@@ -324,7 +324,7 @@ fn pages_come_back_as_they_were() {
     let entry = StatisticsEntry::new(statistics_kind::PROGRAM, 3, "a name that is too long");
     let bytes = StatisticsPage::new().encode(&[entry, entry]);
     let (got, entries) = StatisticsPage::decode(&bytes).unwrap();
-    assert_eq!((got.len(), entries[1].name().as_str(), entries[1].id.get()), (256, "a name that is t", 3));
+    assert_eq!((got.len(), entries[1].name().as_str(), entries[1].id.get()), (192 + 2 * 64, "a name that is t", 3));
 
     let record = ErrorRecord {
         count: 1,
