@@ -26,7 +26,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }
     let split = call.split.unwrap_or(call.function.note().split);
-    let len = chunk_len(split, call.chunk_len).map_err(CallError::BadRecordLen)?;
+    let len = chunk_len(split, input_len(call)).map_err(CallError::BadRecordLen)?;
     let threads = if call.function.is_pure() { call.threads.max(1) } else { 1 };
     let log = Log::default();
     let mut results = Results { folder: Folder::new(code, call, &log, until)?, kept: Vec::new(), call, sink };
@@ -49,6 +49,23 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         total: started.elapsed(),
     };
     Ok(Outcome { result, stats, log: log.take() })
+}
+
+/// Output of a chunk that is made before any of it is written: as much as usually comes in.
+const OUTPUT_CHUNK_LEN: u64 = Call::CHUNK_LEN as u64;
+/// Shorter chunks cost more than what they save.
+const INPUT_CHUNK_LEN_MIN: u64 = 64 << 10;
+
+/// Bytes of a chunk: fewer of a function that expands them, so that it computes while its output is written, in memory
+/// that is used again.
+fn input_len(call: &Call<'_>) -> usize {
+    let wanted = call.chunk_len as u64;
+    let cap = call.function.output_cap(wanted);
+    if cap <= OUTPUT_CHUNK_LEN.max(wanted) {
+        return call.chunk_len;
+    }
+    let fits = u128::from(wanted) * u128::from(OUTPUT_CHUNK_LEN) / u128::from(cap);
+    (fits as u64).max(INPUT_CHUNK_LEN_MIN).min(wanted) as usize
 }
 
 type Ran = (Tally, Tier, std::time::Duration);

@@ -35,6 +35,25 @@ fn bytes(b: &[u8]) -> Vec<Source> {
     vec![Source::Bytes { name: "memory".into(), bytes: b.into() }]
 }
 
+/// An expansion of 8 MiB by 32 was made as a whole before any of it was written.
+#[test]
+fn a_function_that_expands_works_by_short_chunks() {
+    let engine = engine();
+    let image = assemble(COPY).expect("it assembles").into_image(Kind::Read, engine.helpers());
+    let mut image = image.expect("it links");
+    (image.note.out_ratio, image.note.out_constant) = ((32, 1), 0);
+    let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
+    let input: Vec<u8> = (0..1_u32 << 20).map(|n| (n >> 8) as u8).collect();
+    let chunks = |chunk_len: usize| {
+        let call = Call { chunk_len, ..Call::new(&function, bytes(&input), Vec::new()) };
+        let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
+        assert!(ran.result == input);
+        ran.stats.chunks
+    };
+    assert_eq!(chunks(Call::CHUNK_LEN), 4, "of 256 KiB, whose output has 8 MiB");
+    assert_eq!(chunks(128 << 10), 8, "shorter ones are as they were asked for");
+}
+
 /// Bytes somewhere else, as a volume or a host's stream would give them.
 #[derive(Debug)]
 struct Remote {

@@ -105,6 +105,22 @@ pub fn flush(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
+/// Begins to write out the range's dirty pages, and waits for nothing. What fails is told when the file is made durable.
+///
+/// # Errors
+/// Those of `sync_file_range` itself.
+pub fn begin_flush(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
+    let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    if range.is_empty() {
+        return Ok(());
+    }
+    let start = libc::off64_t::try_from(range.start).map_err(too_far)?;
+    let len = libc::off64_t::try_from(range.end - range.start).map_err(too_far)?;
+    // SAFETY: only integers are passed.
+    checked(unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) })?;
+    Ok(())
+}
+
 /// One number for all architectures since system calls are numbered together.
 const SYS_CACHESTAT: libc::c_long = 451;
 /// Bytes mapped at a time.

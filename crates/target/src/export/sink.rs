@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use diskside_nvme::wire::file::{FileHandle, FileOp};
+use diskside_sys::cache::begin_flush;
 use rustix::fs::{self, AtFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;
 
@@ -113,10 +114,13 @@ impl FileSink {
             let failed = |errno| FileError::new(errno, format!("writing {}, byte {at} of the output", file.name));
             Ok(match write_all(&file, offset, &data) {
                 Err((count, errno)) => (count, Err(failed(errno))),
-                Ok(count) => match expected_len {
-                    Some(len) => (count, still_ours(&file, len)),
-                    None => (count, Ok(())),
-                },
+                Ok(count) => {
+                    if let Some(start) = offset {
+                        // The disk works while the function does. What fails now fails again at the end.
+                        let _ = begin_flush(&file.fd, start..start.saturating_add(count));
+                    }
+                    (count, expected_len.map_or(Ok(()), |len| still_ours(&file, len)))
+                }
             })
         })?;
         self.written += count;
