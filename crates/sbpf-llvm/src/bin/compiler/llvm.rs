@@ -151,7 +151,7 @@ fn set_options() {
         c"-pass-remarks=loop-vectorize|slp-vectorizer",
         c"-pass-remarks-missed=loop-vectorize",
         c"-pass-remarks-analysis=loop-vectorize",
-        c"-align-loops=32",
+        c"-x86-experimental-pref-innermost-loop-alignment=5", // a power of two
     ];
     let options = options.map(CStr::as_ptr);
     // SAFETY: so many strings that end.
