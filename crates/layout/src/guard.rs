@@ -158,6 +158,13 @@ impl<F: FileOps> Guard<F> {
             return inner.begin_without_lease(range);
         }
         let mut period = inner.lock();
+        if let Some(current) = &mut *period
+            && let Some(layout) = current.layout.clone()
+        {
+            // What is remembered is enough to ask the volume. Whether it still holds, only the end can tell.
+            current.in_flight += 1;
+            return Ok(Ticket { inner: Arc::clone(inner), range, layout, stamp: None });
+        }
         if period.is_some() && inner.held()? != Some(Lease::Read) {
             // Broken, and nobody has told us yet.
             inner.end(&mut period);
