@@ -1,7 +1,7 @@
 //! What a dispatcher knows of a pair, to keep beyond its life: as text, with a version.
 //!
 //! A process that runs one request and ends would otherwise begin with nothing each time. The text holds
-//! the last few measurements of each side ([`trace`](crate::trace) lines) and how far the next probe is, so
+//! the last few measurements of each side ([`trace`] lines) and how far the next probe is, so
 //! that probes come as seldom, and as surely, as in one long life.
 
 use crate::pair::Observation;
