@@ -124,6 +124,13 @@ impl Source {
             Self::Reader { name, .. } | Self::Stream { name, .. } | Self::Bytes { name, .. } => name.clone(),
         }
     }
+
+    /// Ends a wait for bytes that nobody needs any more.
+    pub(crate) fn close(&self) {
+        if let Self::Stream { stream, .. } = self {
+            stream.close();
+        }
+    }
 }
 
 /// Where results go.

@@ -2,7 +2,7 @@
 
 mod chunks;
 
-use crate::call::{Call, CallError, CallStats, Outcome, Sink};
+use crate::call::{Call, CallError, CallStats, Outcome, Sink, Source};
 use crate::code::CodeCache;
 use crate::environment::Log;
 use crate::split::{Split, chunk_len};
@@ -110,7 +110,7 @@ fn run_on_threads(
             let (jobs, send_done) = (Arc::clone(&jobs), send_done.clone());
             let mut worker = Worker::new(code, call, log, until)?;
             let spawned = std::thread::Builder::new().name(format!("engine {i}")).spawn_scoped(scope, move || {
-                work(&mut worker, &jobs, &send_done);
+                work(&mut worker, call, &jobs, &send_done);
                 drop(jobs);
                 (worker.tally, worker.tier())
             });
@@ -131,7 +131,7 @@ fn run_on_threads(
 }
 
 /// Takes jobs until there are no more.
-fn work(worker: &mut Worker<'_>, jobs: &Mutex<Receiver<Job>>, done: &std::sync::mpsc::Sender<Done>) {
+fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, done: &std::sync::mpsc::Sender<Done>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, input, info)) = job else {
@@ -142,6 +142,8 @@ fn work(worker: &mut Worker<'_>, jobs: &Mutex<Receiver<Job>>, done: &std::sync::
         // The buffer goes back to the reader before the result is waited for.
         drop(input);
         if done.send(result).is_err() || failed {
+            // Whoever feeds the workers may wait for a stream that goes on only when somebody hears of the failure.
+            call.sources.iter().for_each(Source::close);
             return;
         }
     }
@@ -167,7 +169,14 @@ fn feed(
         Ok::<(), CallError>(())
     };
     for (number, chunk) in (0..).zip(chunks.by_ref()) {
-        let (input, info) = chunk?;
+        let (input, info) = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                // A worker that failed has closed the stream: then its error is the call's.
+                done.try_iter().try_for_each(|message| take(message, results))?;
+                return Err(error);
+            }
+        };
         let len = input.bytes().len();
         if jobs.send((number, input, info)).is_err() {
             // Every worker stopped; the first of their errors is the call's.

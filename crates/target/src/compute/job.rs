@@ -29,6 +29,7 @@ use super::layout_sink::LayoutSink;
 use super::prepared::CallCommand;
 use super::result::ResultWriter;
 use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
+use super::standard::endpoint::{MemoryReader, MemorySink};
 use super::trailer;
 use crate::export::{FileError, FileSession, SinkMode};
 use crate::volume::Volume;
@@ -62,6 +63,8 @@ pub(crate) enum PlannedSource {
     File(FileHandle, Endpoint),
     /// A layout by its id. What it is, each call looks up: a revoked one must not be kept alive by a prepared request.
     Layout(u32, Endpoint),
+    /// Bytes of the memory namespace.
+    Memory(Range<u64>),
     HostStream,
 }
 
@@ -72,6 +75,7 @@ pub(crate) enum PlannedSink {
     File(FileHandle, Endpoint),
     /// As for sources.
     Layout(u32, Endpoint),
+    Memory(Range<u64>),
 }
 
 /// A call that is queued or runs.
@@ -93,6 +97,8 @@ pub(crate) const FOLDED_LEN_MAX: usize = 64 << 20;
 const FOLDED_LEN: usize = 16 << 20;
 const DEADLINE: Duration = Duration::from_secs(3600);
 const HEAP_BYTES: u64 = 16 << 20;
+/// What messages call the memory namespace.
+const MEMORY_NAME: &str = "memory";
 /// Named state of one call, at most.
 const STATE_LEN_MAX: u32 = 16 << 20;
 
@@ -123,8 +129,8 @@ impl Plan {
             _ => {}
         }
         let mut sources = Vec::with_capacity(request.sources.len());
-        for (index, endpoint) in request.sources.iter().enumerate() {
-            sources.push(plan_source(association, endpoint, index)?);
+        for endpoint in &request.sources {
+            sources.push(plan_source(association, endpoint)?);
         }
         if sources.iter().filter(|source| source.is_stream()).count() > 1 {
             return Err(Problem::in_data_at(10, "a call has at most one host stream"));
@@ -185,7 +191,7 @@ impl PlannedSource {
 
 fn input_len(sources: &[PlannedSource]) -> u64 {
     let len = |source: &PlannedSource| match source {
-        PlannedSource::Volume(_, range) => range.end - range.start,
+        PlannedSource::Volume(_, range) | PlannedSource::Memory(range) => range.end - range.start,
         // Their length is not known yet: as long as it takes.
         PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => u64::MAX >> 16,
     };
@@ -197,11 +203,7 @@ fn entry_at(index: usize) -> usize {
     64 + 32 * index
 }
 
-pub(crate) fn plan_source(
-    association: &Association,
-    endpoint: &Endpoint,
-    index: usize,
-) -> Result<PlannedSource, Problem> {
+pub(crate) fn plan_source(association: &Association, endpoint: &Endpoint) -> Result<PlannedSource, Problem> {
     match endpoint.kind {
         EndpointKind::Volume(nsid) => {
             let (volume, range) = volume_range(association, nsid, endpoint)?;
@@ -213,7 +215,7 @@ pub(crate) fn plan_source(
         }
         EndpointKind::HostStream => Ok(PlannedSource::HostStream),
         EndpointKind::Layout(id) => Ok(PlannedSource::Layout(id, *endpoint)),
-        EndpointKind::Memory(_) => Err(Problem::in_data_at(entry_at(index), "this target has no sources of this type")),
+        EndpointKind::Memory(nsid) => memory_range(association, nsid, endpoint).map(PlannedSource::Memory),
     }
 }
 
@@ -231,8 +233,12 @@ fn plan_sink(association: &Association, endpoint: &Endpoint, at: usize) -> Resul
             Ok(PlannedSink::File(handle, *endpoint))
         }
         EndpointKind::Layout(id) => Ok(PlannedSink::Layout(id, *endpoint)),
-        EndpointKind::HostStream | EndpointKind::Memory(_) => {
-            Err(Problem::in_data_at(at, "this target has no sinks of this type"))
+        EndpointKind::Memory(_) if endpoint.durable => {
+            Err(Problem::in_data_at(at + 1, "memory is no stable medium: leave out that its output is durable"))
+        }
+        EndpointKind::Memory(nsid) => memory_range(association, nsid, endpoint).map(PlannedSink::Memory),
+        EndpointKind::HostStream => {
+            Err(Problem::in_data_at(at, "the host's stream is no sink: a read gives its result to the host"))
         }
     }
 }
@@ -255,6 +261,19 @@ fn volume_range(
         Problem::new(Status::LBA_OUT_OF_RANGE.dnr(), told)
     })?;
     Ok((volume, range))
+}
+
+fn memory_range(association: &Association, nsid: u32, endpoint: &Endpoint) -> Result<Range<u64>, Problem> {
+    let memory = association.compute.standard.as_ref().filter(|standard| standard.nsid() == nsid);
+    let memory = memory.ok_or_else(|| {
+        let told = format!("there is no memory with namespace ID {nsid}");
+        Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
+    })?;
+    range_of(endpoint, memory.len_bytes()).ok_or_else(|| {
+        let (offset, len) = (endpoint.offset, memory.len_bytes());
+        let told = format!("the range from byte {offset} on is not in the memory namespace, which has {len}");
+        Problem::new(Status::LBA_OUT_OF_RANGE.dnr(), told)
+    })
 }
 
 /// The bytes that an entry means, of so many.
@@ -446,6 +465,11 @@ impl Job {
                     let bytes = volume_reader(&compute.cache, file.volume(), range.end - range.start, &reads);
                     Source::Reader { name, reader: Arc::new(file.over(bytes)), range: Some(range) }
                 }
+                PlannedSource::Memory(range) => {
+                    let inner = MemoryReader { compute: Arc::clone(compute) };
+                    let reader = Arc::new(Counted { inner, reads });
+                    Source::Reader { name: MEMORY_NAME.into(), reader, range: Some(range.clone()) }
+                }
                 PlannedSource::HostStream => {
                     let (association, tag) = (Arc::downgrade(&self.association), self.tag);
                     self.input.on_consumed(move || {
@@ -467,6 +491,10 @@ impl Job {
             sinks.push(match sink {
                 PlannedSink::Volume(volume, range, durable) => {
                     Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable))
+                }
+                PlannedSink::Memory(range) => {
+                    let compute = Arc::clone(&self.association.compute);
+                    Sink::Memory(MemorySink::new(compute, range.clone()))
                 }
                 PlannedSink::File(handle, endpoint) => {
                     let mode = match endpoint.placement {
@@ -510,6 +538,7 @@ impl Job {
         let name = |source: &PlannedSource| match source {
             PlannedSource::Volume(volume, _) => volume.name.clone(),
             PlannedSource::Layout(id, _) => format!("layout {id}"),
+            PlannedSource::Memory(_) => MEMORY_NAME.to_owned(),
             PlannedSource::File(..) | PlannedSource::HostStream => String::new(),
         };
         self.plan.sources.iter().map(name).collect()

@@ -65,6 +65,9 @@ fn capabilities(compute: &Compute) -> Vec<u8> {
         kinds |= bit(FunctionKind::File);
         endpoints |= 1 << 2;
     }
+    if compute.standard.is_some() {
+        endpoints |= 1 << 3;
+    }
     page.kinds.set(kinds);
     page.source_kinds.set(endpoints | 1 << 4 | 1 << 5);
     page.sink_kinds.set(endpoints);

@@ -9,6 +9,7 @@ use diskside_nvme::wire::function::Outcome;
 
 use super::blocking::{Hold, flush, read_held, write_blocks};
 use super::layout_sink::LayoutSink;
+use super::standard::endpoint::MemorySink;
 use crate::export::{FileError, FileSink};
 use crate::guard::Mode;
 use crate::volume::Volume;
@@ -33,6 +34,7 @@ pub(crate) enum Sink {
     Volume(VolumeSink),
     File(Box<FileOut>),
     Layout(Box<LayoutSink>),
+    Memory(MemorySink),
 }
 
 /// What was written in the end.
@@ -52,6 +54,9 @@ pub(crate) enum SinkError {
     /// A volume failed.
     #[error("volume {name}, writing at byte {offset}: {errno}")]
     Volume { name: String, offset: u64, errno: Errno },
+    /// The memory namespace could not be had.
+    #[error("memory, writing at byte {offset}: {what}")]
+    Memory { offset: u64, what: String },
     /// A file failed.
     #[error("{0}")]
     File(FileError),
@@ -157,6 +162,7 @@ impl Sink {
             Sink::Volume(sink) => sink.end - sink.at - sink.pending.len() as u64,
             Sink::File(out) => out.len - out.taken,
             Sink::Layout(sink) => sink.room(),
+            Sink::Memory(sink) => sink.room(),
         }
     }
 
@@ -164,6 +170,10 @@ impl Sink {
         match self {
             Sink::Volume(sink) => sink.put(bytes),
             Sink::Layout(sink) => sink.put(bytes),
+            Sink::Memory(sink) => {
+                let put = sink.put(bytes);
+                put.map_err(|error| SinkError::Memory { offset: sink.at(), what: error.to_string() })
+            }
             Sink::File(out) => {
                 out.taken += bytes.len() as u64;
                 let Some(sink) = &mut out.sink else { return Ok(()) };
@@ -181,6 +191,7 @@ impl Sink {
                 sink.make_durable()
             }
             Sink::Layout(sink) => sink.finish(),
+            Sink::Memory(_) => Ok(()),
             Sink::File(out) => {
                 let Some(sink) = out.sink.take() else { return Ok(()) };
                 out.result.written = sink.written_bytes();
@@ -199,6 +210,8 @@ impl Sink {
                 let _ = sink.make_durable();
             }
             Sink::Layout(sink) => sink.abort(),
+            // As with a volume, what was written stays.
+            Sink::Memory(_) => {}
             Sink::File(out) => {
                 if let Some(sink) = out.sink.take() {
                     out.result.written = sink.written_bytes();
@@ -213,6 +226,7 @@ impl Sink {
             Sink::Volume(sink) => Written { written: sink.at - sink.start, durable: sink.durable_to - sink.start },
             Sink::File(out) => out.result,
             Sink::Layout(sink) => sink.written(),
+            Sink::Memory(sink) => sink.written(),
         }
     }
 }

@@ -62,6 +62,7 @@ pub(crate) fn of_sink(error: &SinkError) -> Trailer {
     match error {
         SinkError::Full(_) => trailer.outcome = Outcome::OutputFull,
         SinkError::Volume { errno, .. } => trailer.returned = -i64::from(errno.raw_os_error()),
+        SinkError::Memory { .. } => trailer.returned = -i64::from(diskside_io::Errno::BUSY.raw_os_error()),
         SinkError::File(error) => return of_file(error),
         SinkError::Stopped { outcome, .. } => trailer.outcome = *outcome,
     }

@@ -32,6 +32,7 @@ use super::answer::Problem;
 use super::association::Association;
 use super::cache::{BlockCache, volume_reader};
 use super::job::{PlannedSource, plan_source, tier_of};
+use super::standard::endpoint::MemoryReader;
 use super::trailer;
 use crate::volume::Volume;
 
@@ -122,7 +123,7 @@ impl TraversePlan {
         }
         let mut sources = Vec::with_capacity(request.sources.len());
         for (index, endpoint) in request.sources.iter().enumerate() {
-            let source = plan_source(association, endpoint, index)?;
+            let source = plan_source(association, endpoint)?;
             if source.is_stream() {
                 return Err(Problem::in_data_at(64 + 32 * index, "a traversal cannot read the host's stream"));
             }
@@ -130,11 +131,11 @@ impl TraversePlan {
         }
         let near = sources.iter().map(|source| match source {
             PlannedSource::Volume(volume, range) => Near::new(compute, volume, range),
-            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => None,
+            _ => None,
         });
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
         let lens = sources.iter().map(|source| match source {
-            PlannedSource::Volume(_, range) => range.end - range.start,
+            PlannedSource::Volume(_, range) | PlannedSource::Memory(range) => range.end - range.start,
             PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => 0,
         });
         let lens = lens.collect();
@@ -215,6 +216,10 @@ impl TraversePlan {
                         }
                         Err(error) => return (Vec::new(), trailer::of_file(&error)),
                     }
+                }
+                PlannedSource::Memory(range) => {
+                    lens.push(range.end - range.start);
+                    readers.push((Box::new(MemoryReader { compute: Arc::clone(compute) }), range.start));
                 }
                 PlannedSource::HostStream => unreachable!("a plan has no stream"),
             }

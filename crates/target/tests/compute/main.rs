@@ -3,12 +3,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bad;
 mod cache;
 mod client;
 mod files;
 mod hostile;
 mod layouts;
 mod life;
+mod memory;
 mod programs;
 mod reads;
 mod standard;

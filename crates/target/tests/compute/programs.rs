@@ -171,7 +171,7 @@ fn capabilities_and_statistics_tell_what_there_is_and_was() {
     let kinds = [FunctionKind::Read, FunctionKind::Write, FunctionKind::Prepare];
     assert!(kinds.iter().all(|kind| page.kinds.get() & 1 << *kind as u32 != 0), "{page:?}");
     assert_eq!(page.kinds.get() & 1 << FunctionKind::File as u32, 0, "nothing is exported");
-    assert_eq!(page.sink_kinds.get(), 1 << 1);
+    assert_eq!(page.sink_kinds.get(), 1 << 1 | 1 << 3, "volumes and memory");
     assert!(helpers.iter().any(|name| name == "ds_find"), "{helpers:?}");
 
     let request = client.over("stats64", &[], 64 << 10);

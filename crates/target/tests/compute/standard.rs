@@ -57,7 +57,7 @@ fn range(start: u64, len: u32) -> MemoryRange {
 }
 
 /// An object from a source beside this file.
-fn compiled(name: &str) -> Vec<u8> {
+pub(crate) fn compiled(name: &str) -> Vec<u8> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let clang = std::env::var("DISKSIDE_CLANG").unwrap_or_else(|_| "clang".into());
     let dir = tempfile::tempdir().unwrap();

@@ -144,8 +144,8 @@ fn sinks_that_cannot_be_are_refused_with_their_status() {
         (Endpoint::new(EndpointKind::Volume(7), 0, 4096), Status::NAMESPACE_NOT_REACHABLE),
         (Endpoint::new(EndpointKind::Volume(VOLUME), 0, 2 << 20), Status::LBA_OUT_OF_RANGE),
         (Endpoint::new(EndpointKind::Volume(VOLUME), 2 << 20, Endpoint::TO_END), Status::LBA_OUT_OF_RANGE),
-        (Endpoint::new(EndpointKind::Memory(1), 0, 4096), Status::INVALID_FIELD),
-        (Endpoint::new(EndpointKind::Layout(1), 0, 4096), Status::INVALID_FIELD),
+        (Endpoint::new(EndpointKind::Memory(1), 0, 4096), Status::NAMESPACE_NOT_REACHABLE),
+        (Endpoint::whole(EndpointKind::HostStream), Status::INVALID_FIELD),
     ];
     for (sink, status) in cases {
         let request = write_request(&mut client, 4096, sink);

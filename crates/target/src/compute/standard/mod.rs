@@ -9,6 +9,7 @@
 //! Everything here may wait and runs on threads of the pool.
 
 mod copy;
+pub(crate) mod endpoint;
 mod execute;
 mod pages;
 mod sets;
