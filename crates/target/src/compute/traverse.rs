@@ -219,7 +219,7 @@ impl TraversePlan {
                 }
                 PlannedSource::Memory(range) => {
                     lens.push(range.end - range.start);
-                    readers.push((Box::new(MemoryReader { compute: Arc::clone(compute) }), range.start));
+                    readers.push((Arc::new(MemoryReader { compute: Arc::clone(compute) }), range.start));
                 }
                 PlannedSource::HostStream => unreachable!("a plan has no stream"),
             }
