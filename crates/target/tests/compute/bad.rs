@@ -154,7 +154,7 @@ fn an_input_that_goes_wrong_ends_a_call_before_its_stream() {
 #[test]
 fn ranges_may_overlap_touch_and_begin_anywhere() {
     let (_running, mut client) = target();
-    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| ((at * 7) >> 3) as u8).collect();
     client.fill(&bytes);
     let ranges = [(3, 1000), (500, 1000), (1500, 1), (0, 4096), ((1 << 20) - 9, 9)];
     let source = |(offset, len)| Endpoint::new(EndpointKind::Volume(VOLUME), offset, len);
