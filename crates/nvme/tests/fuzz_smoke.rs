@@ -12,6 +12,7 @@ use support::fuzz;
 use support::memory::Memory;
 use support::pair::{ControllerEnd, Pair, SUBSYSTEM, Target, admin_config, bytes_of};
 use support::rng::Rng;
+use support::{commands, seeds};
 
 fn rounds() -> u64 {
     std::env::var("DISKSIDE_FUZZ_ROUNDS").map_or(2000, |text| text.parse().expect("a number"))
@@ -103,11 +104,18 @@ fn mutate(rng: &mut Rng, session: &[u8]) -> Vec<u8> {
 }
 
 fn smoke(run: fn(&[u8]), sessions: &[Vec<u8>], salt: u64) {
-    let mut rng = Rng::new(salt);
-    for round in 0..rounds() {
+    smoke_with(run, salt, |rng| {
         let session = rng.pick(sessions).clone();
         let mut input = vec![rng.next() as u8, rng.next() as u8];
-        input.extend(mutate(&mut rng, &session));
+        input.extend(mutate(rng, &session));
+        input
+    });
+}
+
+fn smoke_with(run: fn(&[u8]), salt: u64, input: impl Fn(&mut Rng) -> Vec<u8>) {
+    let mut rng = Rng::new(salt);
+    for round in 0..rounds() {
+        let input = input(&mut rng);
         let caught = std::panic::catch_unwind(|| run(&input));
         if let Err(panic) = caught {
             eprintln!("round {round} of salt {salt}: {} bytes, crc {:08x}", input.len(), crc32c(&input));
@@ -150,4 +158,34 @@ fn an_unchanged_session_is_understood() {
     let mut input = vec![0, 255];
     input.extend_from_slice(&sessions.to_host[0]);
     fuzz::host(&input);
+}
+
+fn smoke_seeds(run: fn(&[u8]), seeds: &[(&str, Vec<u8>)], salt: u64) {
+    for (name, input) in seeds {
+        println!("{name}");
+        run(input);
+    }
+    smoke_with(run, salt, |rng| {
+        let (_, input) = rng.pick(seeds);
+        mutate(rng, input)
+    });
+}
+
+#[test]
+fn commands_and_answers_decode_to_what_was_encoded() {
+    smoke_seeds(commands::function, &seeds::function(), 5);
+    smoke_seeds(commands::answers, &seeds::answers(), 6);
+    smoke_seeds(commands::standard, &seeds::standard(), 7);
+}
+
+/// The fuzzers' kept inputs, and so what they start from, are commands as hosts send them.
+#[test]
+fn every_seed_is_taken_by_a_target() {
+    for (name, input) in seeds::function() {
+        assert!(commands::is_delivered(&input, false), "{name} does not come to the target");
+    }
+    for (name, input) in seeds::standard() {
+        let admin = !["execute", "memory-write", "memory-read", "memory-fill", "memory-copy"].contains(&name);
+        assert!(commands::is_delivered(&input, admin), "{name} does not come to the target");
+    }
 }

@@ -2,6 +2,7 @@
 
 use diskside_nvme::Status;
 use diskside_nvme::controller::{ByteRange, Completion, MediumId, Operation, Request};
+use diskside_nvme::wire::Sqe;
 
 use super::memory::Memory;
 
@@ -9,6 +10,8 @@ use super::memory::Memory;
 #[derive(Debug, Default)]
 pub struct Media {
     pub media: Vec<Vec<u8>>,
+    /// Commands of other command sets that came, with their data. All are refused.
+    pub others: Vec<(Sqe, Vec<u8>)>,
 }
 
 /// What goes wrong with one request.
@@ -93,9 +96,12 @@ impl Media {
                 failed.map_or(Completion::success(), Completion::failed)
             }
             Operation::Other(other) => {
+                let mut bytes = Vec::new();
                 if let Some(data) = other.data {
+                    bytes.extend_from_slice(memory.slice(data));
                     memory.remove(data.buffer);
                 }
+                self.others.push((*other.sqe, bytes));
                 Completion::failed(Status::INVALID_OPCODE.dnr())
             }
             Operation::Cancel => return None,

@@ -2,8 +2,10 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod commands;
 pub mod fuzz;
 pub mod medium;
 pub mod memory;
 pub mod pair;
 pub mod rng;
+pub mod seeds;

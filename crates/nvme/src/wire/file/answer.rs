@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::request::FileHandle;
+use super::request::{FileHandle, PATH_LEN_MAX};
 
 /// What is known of a file, in 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -324,7 +324,7 @@ impl<T> Iterator for Records<'_, T> {
 }
 
 fn encode_record(bytes: &mut Vec<u8>, header: &RecordHeader, attributes: &[u8], name: &[u8]) {
-    debug_assert!(name.len() <= 4096, "a file system's names are shorter");
+    debug_assert!(name.len() <= PATH_LEN_MAX, "a name fits a path");
     let end = bytes.len() + usize::from(header.len.get());
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(attributes);
@@ -345,6 +345,9 @@ fn split_record(bytes: &[u8]) -> Result<(RecordHeader, &[u8], usize), &'static s
 
 fn name_of<'a>(header: &RecordHeader, rest: &'a [u8]) -> Result<&'a [u8], &'static str> {
     let name = rest.get(..usize::from(header.name_len.get())).ok_or("a name is longer than its record")?;
+    if name.len() > PATH_LEN_MAX {
+        return Err("a name is longer than a path");
+    }
     if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
         return Err("a name is empty or has a NUL or / in it");
     }

@@ -217,6 +217,15 @@ fn hostile_records_end_the_listing_with_an_error() {
     assert_eq!(changed(&[(21, 1)]), "no room for attributes");
     assert_eq!(changed(&[(18, 0)]), "a name is empty or has a NUL or / in it");
     assert_eq!(changed(&[(25, b'/')]), "a name is empty or has a NUL or / in it", "a name never leads elsewhere");
+    // A record may be 64 KiB long. A name that filled it was taken, and whoever encoded it again wrote a record whose
+    // length did not fit its field. Names are at most as long as paths: a longer one could not be asked for.
+    let longest = vec![b'n'; PATH_LEN_MAX];
+    let mut bytes = Vec::new();
+    DirEntry { name: &longest, ..entry }.encode(&mut bytes);
+    assert_eq!(DirEntry::parse_all(&bytes).next().unwrap().unwrap().name, longest);
+    let mut longer = [&good[..24], &vec![b'n'; 65_528 - 24][..]].concat();
+    longer[16..20].copy_from_slice(&[0xf8, 0xff, 0, 0x10]);
+    assert_eq!(DirEntry::parse_all(&longer).next().unwrap().unwrap_err().what, "a name is longer than a path");
     let cut = DirEntry::parse_all(&good[..20]).next().unwrap().unwrap_err();
     assert_eq!(cut.what, "the last record is cut off");
 }

@@ -107,6 +107,8 @@ impl CapabilityPage {
     /// The whole page.
     pub fn encode<'a>(mut self, helpers: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
         let names = helpers.into_iter().collect::<Vec<_>>().join("\n");
+        self.version.set(PAGE_VERSION);
+        self.header_len.set(size_of::<Self>() as u16);
         self.helpers_len.set(names.len() as u32);
         let mut bytes = self.as_bytes().to_vec();
         bytes.extend_from_slice(names.as_bytes());
@@ -132,7 +134,7 @@ impl CapabilityPage {
         let names = rest.get(..page.helpers_len.get() as usize);
         let names = names.ok_or(FieldError::new(124, "the names go beyond the end"))?;
         let names = String::from_utf8_lossy(names);
-        Ok((*page, names.lines().map(str::to_owned).collect()))
+        Ok((*page, names.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect()))
     }
 }
 
@@ -253,6 +255,8 @@ impl StatisticsPage {
 
     /// The whole page.
     pub fn encode(mut self, entries: &[StatisticsEntry]) -> Vec<u8> {
+        self.version.set(PAGE_VERSION);
+        self.header_len.set(size_of::<Self>() as u16);
         self.entries.set(entries.len() as u32);
         let mut bytes = self.as_bytes().to_vec();
         bytes.extend_from_slice(entries.as_bytes());

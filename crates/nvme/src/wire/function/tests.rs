@@ -355,6 +355,29 @@ fn pages_come_back_as_they_were() {
     assert_eq!((got.program_id.get(), got.len(), object), (8, 67, &b"ELF"[..]));
 }
 
+/// A page of a later version has a longer fixed part. Encoded again it said so still, and had the length of this
+/// version's: its names and entries were read from the wrong place. What is encoded is a page of this version.
+#[test]
+fn a_page_of_a_later_version_is_encoded_as_one_of_this() {
+    let later = |page: &[u8], header_len: usize| {
+        let (fixed, behind) = page.split_at(header_len);
+        let mut bytes = [fixed, &[0xaa; 12], behind].concat();
+        (bytes[0], bytes[2]) = (2, header_len as u8 + 12);
+        bytes
+    };
+    let names = ["ds_find", "ds_sum"];
+    let bytes = CapabilityPage::new().encode(names);
+    let (page, helpers) = CapabilityPage::decode(&later(&bytes, 128)).unwrap();
+    assert_eq!((&helpers[..], page.len()), (&names.map(str::to_owned)[..], bytes.len() + 12));
+    assert_eq!(page.encode(names), bytes);
+
+    let entries = [StatisticsEntry::new(statistics_kind::VOLUME, 1, "")];
+    let bytes = StatisticsPage::new().encode(&entries);
+    let (page, told) = StatisticsPage::decode(&later(&bytes, 192)).unwrap();
+    assert_eq!(told, entries);
+    assert_eq!(page.encode(&told), bytes);
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_a_parser_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), start in 0..3) {

@@ -1,0 +1,10 @@
+//! What a target may answer to commands of functions and files: trailers, log pages, listings.
+#![no_main]
+
+#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
+#[path = "../../crates/nvme/tests/support/mod.rs"]
+mod support;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| support::commands::answers(bytes));
