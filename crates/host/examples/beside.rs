@@ -47,7 +47,11 @@ fn main() -> Result<(), Failure> {
     let function = value("--function").unwrap_or("stats64");
     let engine = Engine::default();
     std::thread::scope(|scope| {
-        let calls = scope.spawn(|| engine.compute(&url, function).map_err(|error| error.to_string()));
+        let calls = scope.spawn(|| {
+            let ended = engine.compute(&url, function).map_err(|error| error.to_string());
+            engine.stop.store(true, Ordering::Relaxed);
+            ended
+        });
         let measured = plan.measure(&mut reads, &engine);
         engine.stop.store(true, Ordering::Relaxed);
         calls.join().map_err(|_| "the thread that calls panicked")??;
@@ -74,6 +78,9 @@ impl Plan {
                 std::thread::sleep(PAUSE);
                 let (began, before) = (Instant::now(), engine.bytes.load(Ordering::Relaxed));
                 let times = reads.open_loop(rate, self.time)?;
+                if engine.stop.load(Ordering::Relaxed) {
+                    return Ok(()); // It failed, and says why.
+                }
                 let bytes = engine.bytes.load(Ordering::Relaxed) - before;
                 let speed = bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
                 let at = |part: f64| {
@@ -105,6 +112,7 @@ impl Plan {
 #[derive(Default)]
 struct Engine {
     run: AtomicBool,
+    /// Set when it shall end, and when it ended by itself.
     stop: AtomicBool,
     /// Bytes that calls have run over.
     bytes: AtomicU64,
