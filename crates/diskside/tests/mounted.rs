@@ -13,7 +13,7 @@ use diskside::host::mounted::Reason;
 use diskside::session::{OpenMode, Ran, RunOptions, Session, SessionFunction, SessionOptions, Side, Where};
 use diskside::target::config::{Size, VolumeSpec};
 use diskside::target::{Running, Target};
-use lab::{Kind, Lab};
+use lab::{Kind, Lab, until_nobody_writes};
 
 const NQN: &str = "nqn.2026-11.org.example:mounted";
 
@@ -63,6 +63,7 @@ fn a_function_runs_at_the_volume_of_a_local_file_or_says_why_not() {
         let Some(world) = World::new(kind) else { return };
         let path = world.lab.mount.join("file");
         fs::write(&path, numbers(200_000)).expect("written");
+        until_nobody_writes(&path);
         let session = world.session();
         let stats = session.function("stats64").expect("shipped");
         let here = fold(&session, &path, &stats, Where::Host);
@@ -86,6 +87,7 @@ fn a_function_runs_at_the_volume_of_a_local_file_or_says_why_not() {
         assert!(refused.refusals[0].1.starts_with("someone has it open for writing"), "{:?}", refused.refusals);
         writer.write_all_at(&[0xff; 8], 8 * 100).expect("written");
         drop(writer);
+        until_nobody_writes(&path);
         let changed = fold(&session, &path, &stats, Where::Host);
         assert_ne!(changed.result, here.result);
         assert_eq!(fold(&session, &path, &stats, Where::Device).result, changed.result, "what is new is seen");

@@ -357,9 +357,11 @@ impl Stress {
         while !self.stopped() {
             let path = &victims[below(victims.len() as u64) as usize].path;
             let twin = mount.join(format!("twin{seed}"));
+            // Kept open until the next disturbance: who comes meanwhile is refused, and not only who is at it already.
+            let mut open = None;
             match below(8) {
-                0 => drop(OpenOptions::new().write(true).open(path)),
-                1 => drop(File::open(path)),
+                0 => open = OpenOptions::new().write(true).open(path).ok(),
+                1 => open = File::open(path).ok(),
                 2 => drop(fs::read(path)),
                 3 => {
                     let xfs = matches!(self.kind, Kind::Xfs);
@@ -385,6 +387,7 @@ impl Stress {
             self.disturbances.fetch_add(1, Ordering::SeqCst);
             // Time for a write to come to its end.
             std::thread::sleep(Duration::from_millis(below(200)));
+            drop(open);
         }
     }
 }

@@ -20,7 +20,7 @@ use diskside_kv::create::{Creation, Keys};
 use diskside_kv::format::{Value, counting_value};
 use diskside_kv::mounted::MountedPushdown;
 use diskside_kv::{Mode, Options, Store};
-use lab::{Kind, Lab};
+use lab::{Kind, Lab, until_nobody_writes};
 
 const NQN: &str = "nqn.2026-11.org.example:kv-mounted";
 const KEYS: u64 = 4096;
@@ -72,6 +72,7 @@ fn a_target_follows_pointers_in_a_mounted_file() {
     for kind in [Kind::Ext4, Kind::Xfs] {
         let Some(world) = World::new(kind) else { return };
         store_of(&world.path(), 1);
+        until_nobody_writes(&world.path());
         let pushdown = world.pushdown();
         let counters = pushdown.counters().clone();
         let options = Options { mode: Mode::Pushdown, cache_levels: 1, ..Options::default() };
@@ -93,6 +94,7 @@ fn a_target_follows_pointers_in_a_mounted_file() {
         assert_eq!(store.block_on(store.get(5)).expect("read"), Some(value(5, 1)));
         assert_eq!(counters.plain(), [(Reason::Writer, 1)]);
         drop(writer);
+        until_nobody_writes(&world.path());
         assert_eq!(store.block_on(store.get(6)).expect("read"), Some(value(6, 1)));
         assert_eq!(counters.at_volume(), at_volume + 1, "{counters}");
     }

@@ -166,15 +166,14 @@ impl WireState {
     fn relay(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut bytes = vec![0; 64 << 10];
         while let Ok(len @ 1..) = from.read(&mut bytes) {
-            let left = self.budget.load(Ordering::SeqCst);
-            if left != u64::MAX {
-                let pass = left.min(len as u64);
-                self.budget.fetch_sub(pass, Ordering::SeqCst);
-                if pass < len as u64 {
-                    let _ = to.write_all(&bytes[..pass as usize]);
-                    self.budget.store(u64::MAX, Ordering::SeqCst);
-                    return self.cut();
-                }
+            // At once: the other direction takes from it too.
+            let take = |left| (left != u64::MAX).then(|| u64::saturating_sub(left, len as u64));
+            if let Ok(left) = self.budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                && left < len as u64
+            {
+                let _ = to.write_all(&bytes[..left as usize]);
+                self.budget.store(u64::MAX, Ordering::SeqCst);
+                return self.cut();
             }
             if to.write_all(&bytes[..len]).is_err() {
                 break;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use diskside_sys::lease::{Lease, Notice, release, take};
 use diskside_sys::loopdev::{LoopDevice, LoopOptions};
 
 /// What is made, and how.
@@ -102,6 +103,18 @@ impl Drop for Lab {
         let _ = Command::new("umount").arg("-l").arg(&self.mount).output();
         self.device.take();
     }
+}
+
+/// Waits until nobody has a file open for writing: for a moment the children of other tests, between `fork` and `exec`,
+/// still have what this one has closed.
+pub(crate) fn until_nobody_writes(path: &Path) {
+    let file = File::open(path).expect("open");
+    let patience = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = take(&file, Lease::Read, Notice::Silent) {
+        assert!(Instant::now() < patience, "someone writes {}: {error}", path.display());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    release(&file).expect("released");
 }
 
 pub(crate) fn run(command: &mut Command) {

@@ -187,7 +187,7 @@ fn files_are_closed_when_their_host_is_gone() {
     };
     assert_eq!(open(), 50);
     drop(client);
-    for _ in 0..1000 {
+    for _ in 0..2000 {
         if open() == 0 {
             return;
         }

@@ -125,7 +125,7 @@ fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
         other.controller.admin.command(unload, None, 0).fails_with(Status::OPERATION_DENIED);
     }
     let gone = |client: &mut Client| client.programs().iter().all(|program| program.pind.get() != FREE);
-    for _ in 0..500 {
+    for _ in 0..2000 {
         if gone(&mut other) {
             break;
         }

@@ -229,7 +229,7 @@ fn the_sets_of_a_host_go_with_its_last_controller() {
     let rsid = client.create_set(&[range(0, 64)]).result as u16;
     client.queue.command(Sqe::memory_fill(MEMORY, 0, 4), None, 0).ok();
     drop(client);
-    for _ in 0..500 {
+    for _ in 0..2000 {
         let page = other.admin_page(Sqe::get_log_page(memory_log::RANGE_SETS, 0, 64, 0, false), 64);
         if page[0] == 0 {
             return;
