@@ -166,13 +166,12 @@ impl WireState {
     fn relay(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut bytes = vec![0; 64 << 10];
         while let Ok(len @ 1..) = from.read(&mut bytes) {
-            // At once: the other direction takes from it too.
-            let take = |left| (left != u64::MAX).then(|| u64::saturating_sub(left, len as u64));
+            // At once, as others take from it too; who finds too little ends it, so that one of them cuts, and once.
+            let take = |left: u64| (left != u64::MAX).then(|| left.checked_sub(len as u64).unwrap_or(u64::MAX));
             if let Ok(left) = self.budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
                 && left < len as u64
             {
                 let _ = to.write_all(&bytes[..left as usize]);
-                self.budget.store(u64::MAX, Ordering::SeqCst);
                 return self.cut();
             }
             if to.write_all(&bytes[..len]).is_err() {
