@@ -107,9 +107,11 @@ fn a_deadline_ends_a_call() {
     let mut client = Client::connect(&running);
     let input = runs(1 << 20);
     client.fill(&input);
-    let request = FunctionRequest { deadline_ms: 50, chunk_len: 4096, ..client.over("bitmap", &[], 1 << 20) };
+    let mut request = FunctionRequest { deadline_ms: 50, chunk_len: 4096, ..client.over("bitmap", &[], 1 << 20) };
+    // Input that never comes: however late it begins, it has no other end.
+    request.sources.push(Endpoint::whole(EndpointKind::HostStream));
     let tag = client.tag();
-    client.send(tag, &request).ok();
+    send_open(&mut client, tag, &request);
     std::thread::sleep(Duration::from_millis(200));
     let (_, trailer) = client.finish(tag);
     assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
