@@ -33,6 +33,7 @@ fuzz: ## Run the fuzzers for a minute each, from the corpus that is kept
 
 bench: ## Measure everything that is claimed to be fast beside what one would use instead (bench/)
 	@bench/sandbox/run
+	@bench/files/run
 	@bench/volumes/run
 	@bench/volumes/beside
 	@bench/traversal/run
