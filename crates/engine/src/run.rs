@@ -57,7 +57,7 @@ const OUTPUT_CHUNK_LEN: u64 = Call::CHUNK_LEN as u64;
 const INPUT_CHUNK_LEN_MIN: u64 = 64 << 10;
 
 /// Bytes of a chunk: fewer of a function that expands them, so that it computes while its output is written, in memory
-/// that is used again.
+/// that is used again. The nearest power of two then, because functions may ask for whole groups of elements, as bitmaps do.
 fn input_len(call: &Call<'_>) -> usize {
     let wanted = call.chunk_len as u64;
     let cap = call.function.output_cap(wanted);
@@ -65,7 +65,8 @@ fn input_len(call: &Call<'_>) -> usize {
         return call.chunk_len;
     }
     let fits = u128::from(wanted) * u128::from(OUTPUT_CHUNK_LEN) / u128::from(cap);
-    (fits as u64).max(INPUT_CHUNK_LEN_MIN).min(wanted) as usize
+    let fits = (fits as u64).max(INPUT_CHUNK_LEN_MIN);
+    wanted.min(1 << (fits + fits / 2).ilog2()) as usize
 }
 
 type Ran = (Tally, Tier, std::time::Duration);

@@ -54,6 +54,22 @@ fn a_function_that_expands_works_by_short_chunks() {
     assert_eq!(chunks(128 << 10), 8, "shorter ones are as they were asked for");
 }
 
+/// Chunks of a function whose output is a little more than twice its input were 4,194,288 bytes long. A bitmap of one bit an
+/// element, which is made of whole bytes, could not be put together from those.
+#[test]
+fn shorter_chunks_hold_whole_groups_of_elements() {
+    let engine = engine();
+    let image = assemble(COPY).expect("it assembles").into_image(Kind::Read, engine.helpers());
+    let mut image = image.expect("it links");
+    (image.note.out_ratio, image.note.out_constant) = ((2, 1), 64);
+    let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
+    let input: Vec<u8> = (0..8_u32 << 20).map(|n| (n >> 8) as u8).collect();
+    let call = Call { chunk_len: Call::CHUNK_LEN, ..Call::new(&function, bytes(&input), Vec::new()) };
+    let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
+    assert!(ran.result == input);
+    assert_eq!(ran.stats.chunks, 2, "of 4 MiB");
+}
+
 /// Bytes somewhere else, as a volume or a host's stream would give them.
 #[derive(Debug)]
 struct Remote {
