@@ -17,7 +17,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,9 +79,9 @@ pub(crate) struct Start<W> {
 #[derive(Debug)]
 pub(crate) struct Tags<W> {
     limits: Limits,
-    open: HashMap<u64, Open<W>>,
+    open: BTreeMap<u64, Open<W>>,
     /// Commands of tags that no Send has opened yet.
-    early: HashMap<u64, Early<W>>,
+    early: BTreeMap<u64, Early<W>>,
     /// Tags that ended lately, the newest last.
     closed: VecDeque<(u64, Ending)>,
     /// Commands that wait, by queue.
@@ -179,8 +179,8 @@ impl<W: Copy + PartialEq> Tags<W> {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            open: HashMap::new(),
-            early: HashMap::new(),
+            open: BTreeMap::new(),
+            early: BTreeMap::new(),
             closed: VecDeque::new(),
             waiting: HashMap::new(),
             send_bytes: 0,
