@@ -3,7 +3,12 @@
 mod device;
 mod host;
 mod many;
+mod ran;
 mod transform;
+mod write;
+
+pub use ran::{Ran, RanPart, RunOptions, Where};
+pub(super) use write::write;
 
 use super::error::SessionError;
 use super::file::File;
@@ -13,141 +18,16 @@ use super::link::Link;
 use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
-use diskside_dispatch::{Conditions, Decision, Direction, Observation, PairId, Plan, Reason, Request, Side};
-use diskside_engine::split::Split;
-use diskside_engine::{Call, CallError, CallLimits, TierChoice};
-use diskside_io::buffer::Buffer;
+use diskside_dispatch::{Conditions, Decision, Direction, Observation, PairId, Plan, Request, Side};
+use diskside_engine::{Call, CallError};
 use diskside_io::readahead::ReadError;
-use diskside_io::request::{Request as IoRequest, block_on, run_here};
+use diskside_io::request::run_here;
 use diskside_nvme::wire::function::Outcome as DeviceOutcome;
-use diskside_sbpf::activation::Tier;
 use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// Where a function is to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Where {
-    /// Where it is faster, or on both sides.
-    #[default]
-    Auto,
-    /// With the caller.
-    Host,
-    /// With the data.
-    Device,
-}
-
-impl Where {
-    fn told(self) -> Option<Side> {
-        match self {
-            Self::Auto => None,
-            Self::Host => Some(Side::Host),
-            Self::Device => Some(Side::Device),
-        }
-    }
-}
-
-/// How a function runs; see [`Call`].
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Where.
-    pub place: Where,
-    /// Bytes of a chunk, more or less.
-    pub chunk_len: usize,
-    /// How records end; `None` for what the object asks for.
-    pub split: Option<Split>,
-    /// Threads on the host, and the most at the device.
-    pub threads: usize,
-    /// Which tier runs it.
-    pub tier: TierChoice,
-    /// Whether results are folded, when the function has a `combine`.
-    pub fold: bool,
-    /// When it is stopped.
-    pub limits: CallLimits,
-    /// Whether the device runs it only when nothing else is to do.
-    pub background: bool,
-    /// Whether what is written is on stable media before the call ends.
-    pub durable: bool,
-    /// Counts the input bytes that are done.
-    pub progress: Option<Arc<AtomicU64>>,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            place: Where::Auto,
-            chunk_len: Call::CHUNK_LEN,
-            split: None,
-            threads: 1,
-            tier: TierChoice::Best,
-            fold: true,
-            limits: CallLimits::default(),
-            background: false,
-            durable: false,
-            progress: None,
-        }
-    }
-}
-
-/// How a function ran.
-#[derive(Clone, Debug, Default)]
-pub struct Ran {
-    /// Its result; empty when it was written out.
-    pub result: Vec<u8>,
-    /// Bytes of output that were written to a file.
-    pub written_bytes: u64,
-    /// Bytes that it was given.
-    pub input_bytes: u64,
-    /// Bytes that were sent to a target, without the protocol's headers.
-    pub sent_bytes: u64,
-    /// Bytes that came from a target.
-    pub received_bytes: u64,
-    /// Where it ran and why, for each file that is not here, or on a mounted volume.
-    pub decisions: Vec<(String, Decision)>,
-    /// What ran here although it could have run at a mounted volume's target, and why.
-    pub refusals: Vec<(String, String)>,
-    /// What ran, in the order of the input; probes whose result was not used are not among them.
-    pub parts: Vec<RanPart>,
-    /// Lines that it logged, and how many more were dropped.
-    pub log: (Vec<String>, u64),
-    /// From the request to the result.
-    pub total: Duration,
-}
-
-/// A part of a request, run on one side.
-#[derive(Clone, Debug)]
-pub struct RanPart {
-    /// Which file.
-    pub name: String,
-    /// Which bytes.
-    pub range: Range<u64>,
-    /// Where.
-    pub side: Side,
-    /// Which tier; not known of a device.
-    pub tier: Option<Tier>,
-    /// Bytes that the function was given.
-    pub input_bytes: u64,
-    /// Bytes that it gave back.
-    pub output_bytes: u64,
-    /// Runs of the function; not known of a device.
-    pub chunks: Option<u64>,
-    /// Loop iterations.
-    pub back_edges: u64,
-    /// Waiting for an engine.
-    pub queue: Duration,
-    /// Waiting for input.
-    pub wait: Duration,
-    /// In the function.
-    pub run: Duration,
-    /// In all.
-    pub total: Duration,
-    /// What the dispatcher was told of it, if there was a choice.
-    pub observation: Observation,
-}
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// A range of a file.
 #[derive(Clone, Debug)]
@@ -317,54 +197,6 @@ fn read_once(
     }
 }
 
-/// Runs a function over bytes and writes its output to a file.
-pub(super) fn write(
-    file: &File,
-    offset: u64,
-    input: &Buffer,
-    function: &SessionFunction,
-    args: &[u8],
-    options: &RunOptions,
-) -> Result<Ran, SessionError> {
-    let started = Instant::now();
-    let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
-    let (mounted, refused) = mounted(file, function, options)?;
-    let mut job = Job { file, now, function, args, options, mounted, program: None };
-    let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
-        None
-    } else {
-        let request = Request {
-            direction: Direction::Write,
-            len_bytes: input.len() as u64,
-            cached_bytes: 0,
-            effect_free: function.is_pure(),
-            divisible: false,
-            told: options.place.told(),
-        };
-        Some(job.decide(&request)?)
-    };
-    let probe = decision.and_then(|decision| decision.probe);
-    let side = match (decision, probe) {
-        (None, _) => Side::Host,
-        (_, Some(probe)) if probe.instead => probe.side,
-        (Some(decision), _) => decision.plan.side().unwrap_or(Side::Device),
-    };
-    if let Some(probe) = probe.filter(|probe| !probe.instead) {
-        job.rehearse(input, probe.len_bytes);
-    }
-    let mut done = match (side, mounted) {
-        (Side::Host, _) => job.write_from_host(offset, input)?,
-        (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
-        (Side::Device, None) => device::write(&job, offset, input)?,
-    };
-    done.refused = done.refused.or(refused);
-    let written_bytes = done.part.output_bytes;
-    let mut ran = job.gather(vec![done], decision, true)?;
-    ran.written_bytes = written_bytes;
-    ran.total = started.elapsed();
-    Ok(ran)
-}
-
 impl Job<'_> {
     fn name(&self) -> &str {
         &self.file.inner.name
@@ -490,45 +322,6 @@ impl Job<'_> {
         Ok(all)
     }
 
-    /// Measures what the function takes on the host, over the first bytes of a write; nothing is written.
-    fn rehearse(&self, input: &Buffer, len: u64) {
-        let split = self.options.split.unwrap_or(self.function.note().split);
-        let whole = 0..input.len() as u64;
-        let part = probe_range(&whole, &[], split, len);
-        let part = Buffer::copy_of(&input[..(part.end - part.start) as usize]);
-        // The request does not depend on it.
-        if let Ok(done) = host::run_over_bytes(self, &part) {
-            let (session, observation) = (&self.file.inner.session, &done.observation);
-            let pair = self.file.pair(self.function);
-            session.lock_dispatcher().rehearse(pair, Side::Host, observation.len_bytes, observation.run_s);
-        }
-    }
-
-    fn write_from_host(&self, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
-        let mut done = host::run_over_bytes(self, input)?;
-        let output = std::mem::take(&mut done.result);
-        let started = Instant::now();
-        let failed = |error| SessionError::file(self.name(), error);
-        let durable = self.options.durable;
-        let written = if let (Some(_), Place::Local { path, .. }) = (self.mounted, &self.file.inner.place) {
-            // Closed at once: the volume writes only a file that nobody has open.
-            write_and_close(path, offset, &output, durable).map_err(failed)?
-        } else {
-            let io = self.file.inner.io()?;
-            let request = IoRequest::Write { offset, buffer: Buffer::from(output), durable };
-            block_on(io.submit(request)).into_result().map_err(failed)?
-        };
-        let took = started.elapsed();
-        done.observation.output_s = took.as_secs_f64();
-        done.observation.total_s += took.as_secs_f64();
-        done.part.total += took;
-        if self.link().is_some() {
-            done.moved.0 += written;
-            self.observe(&done);
-        }
-        Ok(done)
-    }
-
     /// One result of all parts.
     fn gather(&self, mut done: Vec<Done>, decision: Option<Decision>, written: bool) -> Result<Ran, SessionError> {
         let mut ran = Ran::default();
@@ -564,35 +357,5 @@ impl Job<'_> {
             limits: options.limits.clone(),
             ..Call::new(self.function, sources, self.args.to_vec())
         }
-    }
-}
-
-fn write_and_close(path: &Path, offset: u64, bytes: &[u8], durable: bool) -> std::io::Result<u64> {
-    let file = std::fs::OpenOptions::new().write(true).open(path)?;
-    file.write_all_at(bytes, offset)?;
-    if durable {
-        file.sync_data()?;
-    }
-    Ok(bytes.len() as u64)
-}
-
-impl Ran {
-    /// Whether it ran without a choice: the file is here, or the caller said where.
-    #[must_use]
-    pub fn was_told(&self) -> bool {
-        self.decisions.iter().all(|(_, decision)| decision.reason == Reason::Told)
-    }
-
-    /// Takes in the counters of another run; results are folded apart.
-    pub(super) fn add(&mut self, other: Self) {
-        self.written_bytes += other.written_bytes;
-        self.input_bytes += other.input_bytes;
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self.decisions.extend(other.decisions);
-        self.refusals.extend(other.refusals);
-        self.parts.extend(other.parts);
-        self.log.0.extend(other.log.0);
-        self.log.1 += other.log.1;
     }
 }

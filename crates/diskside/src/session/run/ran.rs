@@ -1,0 +1,151 @@
+//! What a run is told, and what it tells.
+
+use diskside_dispatch::{Decision, Observation, Reason, Side};
+use diskside_engine::split::Split;
+use diskside_engine::{Call, CallLimits, TierChoice};
+use diskside_sbpf::activation::Tier;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Where a function is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Where {
+    /// Where it is faster, or on both sides.
+    #[default]
+    Auto,
+    /// With the caller.
+    Host,
+    /// With the data.
+    Device,
+}
+
+impl Where {
+    pub(super) fn told(self) -> Option<Side> {
+        match self {
+            Self::Auto => None,
+            Self::Host => Some(Side::Host),
+            Self::Device => Some(Side::Device),
+        }
+    }
+}
+
+/// How a function runs; see [`Call`].
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Where.
+    pub place: Where,
+    /// Bytes of a chunk, more or less.
+    pub chunk_len: usize,
+    /// How records end; `None` for what the object asks for.
+    pub split: Option<Split>,
+    /// Threads on the host, and the most at the device.
+    pub threads: usize,
+    /// Which tier runs it.
+    pub tier: TierChoice,
+    /// Whether results are folded, when the function has a `combine`.
+    pub fold: bool,
+    /// When it is stopped.
+    pub limits: CallLimits,
+    /// Whether the device runs it only when nothing else is to do.
+    pub background: bool,
+    /// Whether what is written is on stable media before the call ends.
+    pub durable: bool,
+    /// Counts the input bytes that are done.
+    pub progress: Option<Arc<AtomicU64>>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            place: Where::Auto,
+            chunk_len: Call::CHUNK_LEN,
+            split: None,
+            threads: 1,
+            tier: TierChoice::Best,
+            fold: true,
+            limits: CallLimits::default(),
+            background: false,
+            durable: false,
+            progress: None,
+        }
+    }
+}
+
+/// How a function ran.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// Its result; empty when it was written out.
+    pub result: Vec<u8>,
+    /// Bytes of output that were written to a file.
+    pub written_bytes: u64,
+    /// Bytes that it was given.
+    pub input_bytes: u64,
+    /// Bytes that were sent to a target, without the protocol's headers.
+    pub sent_bytes: u64,
+    /// Bytes that came from a target.
+    pub received_bytes: u64,
+    /// Where it ran and why, for each file that is not here, or on a mounted volume.
+    pub decisions: Vec<(String, Decision)>,
+    /// What ran here although it could have run at a mounted volume's target, and why.
+    pub refusals: Vec<(String, String)>,
+    /// What ran, in the order of the input; probes whose result was not used are not among them.
+    pub parts: Vec<RanPart>,
+    /// Lines that it logged, and how many more were dropped.
+    pub log: (Vec<String>, u64),
+    /// From the request to the result.
+    pub total: Duration,
+}
+
+/// A part of a request, run on one side.
+#[derive(Clone, Debug)]
+pub struct RanPart {
+    /// Which file.
+    pub name: String,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// Where.
+    pub side: Side,
+    /// Which tier; not known of a device.
+    pub tier: Option<Tier>,
+    /// Bytes that the function was given.
+    pub input_bytes: u64,
+    /// Bytes that it gave back.
+    pub output_bytes: u64,
+    /// Runs of the function; not known of a device.
+    pub chunks: Option<u64>,
+    /// Loop iterations.
+    pub back_edges: u64,
+    /// Waiting for an engine.
+    pub queue: Duration,
+    /// Waiting for input.
+    pub wait: Duration,
+    /// In the function.
+    pub run: Duration,
+    /// In all.
+    pub total: Duration,
+    /// What the dispatcher was told of it, if there was a choice.
+    pub observation: Observation,
+}
+
+impl Ran {
+    /// Whether it ran without a choice: the file is here, or the caller said where.
+    #[must_use]
+    pub fn was_told(&self) -> bool {
+        self.decisions.iter().all(|(_, decision)| decision.reason == Reason::Told)
+    }
+
+    /// Takes in the counters of another run; results are folded apart.
+    pub(super) fn add(&mut self, other: Self) {
+        self.written_bytes += other.written_bytes;
+        self.input_bytes += other.input_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.decisions.extend(other.decisions);
+        self.refusals.extend(other.refusals);
+        self.parts.extend(other.parts);
+        self.log.0.extend(other.log.0);
+        self.log.1 += other.log.1;
+    }
+}

@@ -1,0 +1,112 @@
+//! Running a function over bytes, into a file.
+
+use super::super::error::SessionError;
+use super::super::file::File;
+use super::super::function::SessionFunction;
+use super::super::place::{Now, Place};
+use super::super::segments::probe_range;
+use super::{Done, Job, Ran, RunOptions, device, host, mounted};
+use diskside_dispatch::{Direction, Request, Side};
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{AsyncIo as _, Request as IoRequest, block_on};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+/// Runs a function over bytes and writes its output to a file.
+pub(in super::super) fn write(
+    file: &File,
+    offset: u64,
+    input: &Buffer,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Ran, SessionError> {
+    let started = Instant::now();
+    let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
+    let (mounted, refused) = mounted(file, function, options)?;
+    let mut job = Job { file, now, function, args, options, mounted, program: None };
+    let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
+        None
+    } else {
+        let request = Request {
+            direction: Direction::Write,
+            len_bytes: input.len() as u64,
+            cached_bytes: 0,
+            effect_free: function.is_pure(),
+            divisible: false,
+            told: options.place.told(),
+        };
+        Some(job.decide(&request)?)
+    };
+    let probe = decision.and_then(|decision| decision.probe);
+    let side = match (decision, probe) {
+        (None, _) => Side::Host,
+        (_, Some(probe)) if probe.instead => probe.side,
+        (Some(decision), _) => decision.plan.side().unwrap_or(Side::Device),
+    };
+    if let Some(probe) = probe.filter(|probe| !probe.instead) {
+        job.rehearse(input, probe.len_bytes);
+    }
+    let mut done = match (side, mounted) {
+        (Side::Host, _) => job.write_from_host(offset, input)?,
+        (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
+        (Side::Device, None) => device::write(&job, offset, input)?,
+    };
+    done.refused = done.refused.or(refused);
+    let written_bytes = done.part.output_bytes;
+    let mut ran = job.gather(vec![done], decision, true)?;
+    ran.written_bytes = written_bytes;
+    ran.total = started.elapsed();
+    Ok(ran)
+}
+
+impl Job<'_> {
+    /// Measures what the function takes on the host, over the first bytes of a write; nothing is written.
+    fn rehearse(&self, input: &Buffer, len: u64) {
+        let split = self.options.split.unwrap_or(self.function.note().split);
+        let whole = 0..input.len() as u64;
+        let part = probe_range(&whole, &[], split, len);
+        let part = Buffer::copy_of(&input[..(part.end - part.start) as usize]);
+        // The request does not depend on it.
+        if let Ok(done) = host::run_over_bytes(self, &part) {
+            let (session, observation) = (&self.file.inner.session, &done.observation);
+            let pair = self.file.pair(self.function);
+            session.lock_dispatcher().rehearse(pair, Side::Host, observation.len_bytes, observation.run_s);
+        }
+    }
+
+    pub(super) fn write_from_host(&self, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
+        let mut done = host::run_over_bytes(self, input)?;
+        let output = std::mem::take(&mut done.result);
+        let started = Instant::now();
+        let failed = |error| SessionError::file(self.name(), error);
+        let durable = self.options.durable;
+        let written = if let (Some(_), Place::Local { path, .. }) = (self.mounted, &self.file.inner.place) {
+            // Closed at once: the volume writes only a file that nobody has open.
+            write_and_close(path, offset, &output, durable).map_err(failed)?
+        } else {
+            let io = self.file.inner.io()?;
+            let request = IoRequest::Write { offset, buffer: Buffer::from(output), durable };
+            block_on(io.submit(request)).into_result().map_err(failed)?
+        };
+        let took = started.elapsed();
+        done.observation.output_s = took.as_secs_f64();
+        done.observation.total_s += took.as_secs_f64();
+        done.part.total += took;
+        if self.link().is_some() {
+            done.moved.0 += written;
+            self.observe(&done);
+        }
+        Ok(done)
+    }
+}
+
+fn write_and_close(path: &Path, offset: u64, bytes: &[u8], durable: bool) -> std::io::Result<u64> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(bytes, offset)?;
+    if durable {
+        file.sync_data()?;
+    }
+    Ok(bytes.len() as u64)
+}
