@@ -1,10 +1,11 @@
 //! What the optimiser makes of loops: which checks it hoists, and that both forms of a program agree.
 
-use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program};
+use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Returned, Stopped};
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
+use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::interp::Interpreter;
-use diskside_sbpf::ir::{Check, LoopReport, Op, Term, Value, Var};
+use diskside_sbpf::ir::{Block, Check, LoopReport, Module, Op, Term, Value, Var};
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
 
@@ -21,27 +22,31 @@ fn loops(program: &Program) -> &[LoopReport] {
 /// Runs plain and optimised IR over inputs around every length that matters, with budgets that end in
 /// the middle, and compares results, output, traps and budget left.
 fn both_forms_agree(program: &Arc<Program>) {
-    let input: Vec<u8> = (0..4096u32).map(|i| (i * 7 % 251) as u8).collect();
     for len in [0, 1, 7, 8, 9, 63, 64, 65, 100, 1000, 4095, 4096] {
         for budget in [0, 1, 5, 50, 20_000] {
-            let run = |module| {
-                let code = Arc::new(Interpreter::new(Arc::clone(module)));
-                let mut activation = Activation::new(program, code, ActivationOptions::default());
-                let mut output = vec![0u64; 32];
-                // A trap in a small output is part of what has to agree.
-                let bytes: &mut [u8] = zerocopy_bytes(&mut output);
-                let context = [0; 56];
-                let mappings = Mappings::new()
-                    .read_only(RegionId::INPUT, &input[..len])
-                    .writable(RegionId::OUTPUT, bytes)
-                    .read_only(RegionId::CONTEXT, &context);
-                let limits = Limits { budget, deadline: None, cancel: None };
-                let result = activation.call(&mappings, program.entry_registers(&[len as u64]), &limits);
-                (result, output)
-            };
+            let limits = Limits { budget, deadline: None, cancel: None };
+            let run = |module| run(program, module, len, &limits);
             assert_eq!(run(program.plain()), run(program.optimised()), "input of {len} bytes, budget {budget}");
         }
     }
+}
+
+type Outcome = Result<Returned, Stopped>;
+
+fn run(program: &Arc<Program>, module: &Arc<Module>, len: usize, limits: &Limits) -> (Outcome, Vec<u64>) {
+    let input: Vec<u8> = (0..4096u32).map(|i| (i * 7 % 251) as u8).collect();
+    let code = Arc::new(Interpreter::new(Arc::clone(module)));
+    let mut activation = Activation::new(program, code, ActivationOptions::default());
+    let mut output = vec![0u64; 32];
+    // A trap in a small output is part of what has to agree.
+    let bytes: &mut [u8] = zerocopy_bytes(&mut output);
+    let context = [0; 56];
+    let mappings = Mappings::new()
+        .read_only(RegionId::INPUT, &input[..len])
+        .writable(RegionId::OUTPUT, bytes)
+        .read_only(RegionId::CONTEXT, &context);
+    let result = activation.call(&mappings, program.entry_registers(&[len as u64]), limits);
+    (result, output)
 }
 
 fn zerocopy_bytes(words: &mut [u64]) -> &mut [u8] {
@@ -194,4 +199,149 @@ fn a_short_countdown_inside_is_covered_by_the_guard_around_it() {
         assert_eq!(asking_for_fuel(&p) == 1, covered, "{text}\n{}", p.optimised());
         both_forms_agree(&p);
     }
+}
+
+/// Rows that lie a variable apart: a loop over each of them in a loop over all.
+fn rows(stride: &str, row_len: &str, rows: &str, inner_step: &str, inner_test: &str) -> Arc<Program> {
+    program(&format!(
+        "mov %r0, 0\n{}\n{}\n{}\nmov %r6, %r2\nouter:\nldxdw %r3, [%r1]\nadd %r0, %r3\nmov %r9, %r6\nmov %r8, %r6\n\
+         add %r8, %r5\ninner:\nldxb %r3, [%r9]\nadd %r0, %r3\nadd %r9, {inner_step}\n{inner_test}, inner\nadd %r6, %r4\n\
+         sub %r7, 1\njsgt %r7, 0, outer\nexit",
+        set("%r4", stride),
+        set("%r5", row_len),
+        set("%r7", rows),
+    ))
+}
+
+fn set(register: &str, value: &str) -> String {
+    let is_register = value.starts_with('%');
+    format!("{} {register}, {value}", if is_register { "mov" } else { "lddw" })
+}
+
+/// Blocks that enter a loop inside past its guard, when there is fuel for all of it.
+fn entrances(program: &Program) -> Vec<usize> {
+    let func = &program.optimised().functions[0];
+    let takes = |block: &Block| {
+        let Term::Branch { cond: Cond::SLt, lhs, rhs: Value::Imm(0), .. } = block.term else { return false };
+        let left = |op: &Op| matches!(*op, Op::Bin { dst, lhs: Var::FUEL, rhs: Value::Var(_), .. } if dst == lhs);
+        lhs != Var::FUEL && block.ops.last().is_some_and(|(op, _)| left(op))
+    };
+    (0..func.blocks.len()).filter(|&b| takes(&func.blocks[b])).collect()
+}
+
+/// What comes out over an input of `len` bytes, and what if guards that can be passed by end the program instead.
+fn without_guards_of_loops_inside(program: &Arc<Program>, len: usize) -> (Outcome, Outcome) {
+    let mut module = Module::clone(program.optimised());
+    for b in entrances(program) {
+        let Term::Branch { then: guard, .. } = module.functions[0].blocks[b].term else { unreachable!() };
+        let guard = &mut module.functions[0].blocks[guard.0 as usize];
+        guard.ops = vec![(Op::Mov { width: Width::W64, dst: Var::R0, src: Value::Imm(-1) }, 0)];
+        guard.term = Term::Return;
+    }
+    let limits = Limits { budget: 10_000, deadline: None, cancel: None };
+    (run(program, program.plain(), len, &limits).0, run(program, &Arc::new(module), len, &limits).0)
+}
+
+#[test]
+fn rows_a_variable_apart_ask_one_guard_for_all_of_them() {
+    for (stride, row_len, count, step, test) in [
+        ("64", "64", "16", "1", "jlt %r9, %r8"),
+        ("64", "64", "16", "8", "jlt %r9, %r8"),
+        ("64", "48", "16", "8", "jgt %r8, %r9"),
+        ("64", "64", "16", "1", "jne %r9, %r8"),
+        ("64", "63", "16", "1", "jle %r9, %r8"),
+        ("64", "64", "16", "1", "jslt %r9, %r8"),
+        // Overlapping, all at the same place, and none longer than a byte.
+        ("8", "64", "16", "1", "jlt %r9, %r8"),
+        ("0", "64", "16", "1", "jlt %r9, %r8"),
+        ("64", "0", "16", "1", "jlt %r9, %r8"),
+        ("64", "-5", "16", "1", "jlt %r9, %r8"),
+    ] {
+        let p = rows(stride, row_len, count, step, test);
+        assert_eq!(entrances(&p).len(), 1, "{}", p.optimised());
+        let (expected, passed_by) = without_guards_of_loops_inside(&p, 1024);
+        assert!(expected.is_ok(), "{expected:?}");
+        assert_eq!(expected, passed_by, "stride {stride}, rows of {row_len} by {step}\n{}", p.optimised());
+        both_forms_agree(&p);
+    }
+}
+
+#[test]
+fn rows_that_lie_outside_or_wrap_around_are_as_if_checked() {
+    let numbers =
+        ["0", "-1", "-64", "%r3", "%r2", "0xffffffffff", "0x10000000000", "0x7fffffffffffffff", "0x8000000000000000"];
+    for stride in &numbers {
+        for row_len in &numbers {
+            for (count, step, test) in [
+                ("64", "1", "jlt %r9, %r8"),
+                ("0x8000000000000000", "16", "jle %r9, %r8"),
+                ("3", "8", "jne %r9, %r8"),
+                ("-1", "-1", "jgt %r9, %r8"),
+            ] {
+                both_forms_agree(&rows(stride, row_len, count, step, test));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_the_output_may_overlap_and_end_early() {
+    // Each row is written from what the one before left there; the last ones may not fit.
+    for (stride, row_len, count) in [
+        ("24", "16", "10"),
+        ("24", "16", "11"),
+        ("8", "16", "31"),
+        ("8", "16", "32"),
+        ("0", "256", "3"),
+        ("-8", "8", "3"),
+    ] {
+        let text = format!(
+            "mov %r0, 0\n{}\n{}\n{}\nmov %r6, %r1\nouter:\nldxdw %r3, [%r1]\nadd %r0, %r3\nmov %r9, 0\ninner:\nmov %r8, %r6\n\
+             add %r8, %r9\nldxdw %r3, [%r8]\nadd %r3, %r7\nstxdw [%r8], %r3\nadd %r0, %r3\nadd %r9, 8\njlt %r9, %r5, inner\n\
+             add %r6, %r4\nsub %r7, 1\njne %r7, 0, outer\nexit",
+            set("%r4", stride),
+            set("%r5", row_len),
+            set("%r7", count)
+        );
+        let p = program(&text);
+        assert_eq!(entrances(&p).len(), 1, "{}", p.optimised());
+        both_forms_agree(&p);
+    }
+}
+
+#[test]
+fn a_column_with_a_variable_stride_runs_unchecked() {
+    for stride in ["8", "24", "0", "-8", "4096", "0x8000000000000000", "0xffffffffff", "0x10000000000", "%r3"] {
+        let p = program(&format!(
+            "mov %r0, 0\n{}\nmov %r7, 100\nnext:\nldxb %r3, [%r2]\nadd %r0, %r3\nadd %r2, %r4\nsub %r7, 1\njne %r7, 0, next\n\
+             exit",
+            set("%r4", stride)
+        ));
+        assert_eq!((loops(&p)[0].accesses, loops(&p)[0].unchecked), (1, 1), "{:?}", loops(&p));
+        both_forms_agree(&p);
+    }
+}
+
+#[test]
+fn a_stride_that_changes_is_none() {
+    // r4 grows: no guard knows where the next row is. The loop inside has its own.
+    let p = program(
+        "mov %r0, 0\nmov %r4, 1\nmov %r6, %r2\nmov %r7, 20\nouter:\nldxdw %r3, [%r1]\nmov %r9, 0\ninner:\nmov %r8, %r6\n\
+         add %r8, %r9\nldxb %r3, [%r8]\nadd %r0, %r3\nadd %r9, 1\njlt %r9, 8, inner\nadd %r6, %r4\nadd %r4, 3\nsub %r7, 1\n\
+         jne %r7, 0, outer\nexit",
+    );
+    assert!(entrances(&p).is_empty(), "{}", p.optimised());
+    assert!(loops(&p).iter().all(|l| l.hoisted), "{:?}", loops(&p));
+    both_forms_agree(&p);
+}
+
+#[test]
+fn rows_that_grow_ask_their_own_guard() {
+    let p = program(
+        "mov %r0, 0\nmov %r6, 0\nouter:\nldxdw %r3, [%r1]\nmov %r9, 0\ninner:\nmov %r8, %r2\nadd %r8, %r9\nldxb %r4, [%r8]\n\
+         add %r0, %r4\nadd %r9, 1\njle %r9, %r6, inner\nadd %r6, 1\njlt %r6, 40, outer\nexit",
+    );
+    assert!(entrances(&p).is_empty(), "{}", p.optimised());
+    assert!(loops(&p).iter().all(|l| l.hoisted), "{:?}", loops(&p));
+    both_forms_agree(&p);
 }

@@ -1,5 +1,6 @@
 //! What one loop does to its variables and memory, trip by trip.
 
+use super::ahead::Ahead;
 use super::graph::{Graph, Loop};
 use super::inner::{Edges, InnerLoop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State, Terms};
@@ -28,6 +29,8 @@ pub(super) struct Plan {
     pub(super) exit_test: Option<(ExitTest, Tested)>,
     /// Most edges that the loops inside take in a trip, where all of them are bounded.
     pub(super) inner_edges: Option<i64>,
+    /// What its guard finds out for the loops inside.
+    pub(super) ahead: Vec<Ahead>,
     /// Why accesses were left out.
     pub(super) why: Vec<String>,
 }
@@ -41,8 +44,8 @@ pub(super) struct Constraint {
     pub(super) lo: i64,
     /// One past the last byte of the highest.
     pub(super) end: i64,
-    /// How much the terms change in a trip, at least and at most.
-    pub(super) step: (i64, i64),
+    /// How much the terms change in a trip: at least and at most, or by terms that stay the same.
+    pub(super) step: Linear,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,15 +82,25 @@ struct Access {
 }
 
 /// Analyses a loop; `None` when its shape is not understood.
-pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<Plan> {
+pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<(Plan, Outlook)> {
     let body = Body::new(func, graph, the_loop)?;
     let (pass, deltas) = settle(&body);
-    Some(plan(&body, &deltas, &pass))
+    let plan = plan(&body, &deltas, &pass);
+    let entries = body.inner_loops.iter().map(|(&header, inner)| (header, body.entry(header, inner, &pass))).collect();
+    Some((plan, Outlook { pass, deltas, entries }))
+}
+
+/// What is known of a loop beyond its own plan: for guards of the loops inside.
+pub(super) struct Outlook {
+    pub(super) pass: Pass,
+    pub(super) deltas: Vec<Linear>,
+    /// What control brings to the loops inside whenever it enters them, by their headers.
+    pub(super) entries: BTreeMap<BlockId, State>,
 }
 
 /// A trip under the strongest hypotheses about the header's variables that it does not refute, and how
 /// much each of these changes in it.
-pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<(i64, i64)>) {
+pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<Linear>) {
     let func = body.func;
     // Of what the loop does not use nothing need be known.
     let mut hypotheses = Hypotheses { of: vec![Hypothesis::Varies; usize::from(func.vars)] };
@@ -99,18 +112,22 @@ pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<(i64, i64)>) {
     loop {
         let pass = body.pass(&hypotheses);
         if !revise(&mut hypotheses, &mut refuted, &pass) {
-            let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or((0, 0))).collect::<Vec<_>>();
+            // No form has a term of a variable that varies.
+            let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or_default()).collect();
             return (pass, deltas);
         }
     }
 }
 
-/// How much a variable's header value changes in a trip, at least and at most.
-fn step_of(v: Var, pass: &Pass) -> Option<(i64, i64)> {
-    match pass.latch.get(v) {
-        Form::Linear(l) if *l.terms == [(v, 1)] => Some((l.lo, l.hi)),
-        _ => None,
+/// How much a variable's header value changes in a trip: at least and at most, or by terms that stay the same.
+fn step_of(v: Var, pass: &Pass) -> Option<Linear> {
+    let l = pass.latch.get(v).linear()?;
+    if !l.terms.contains(&(v, 1)) {
+        return None;
     }
+    let strides: Terms = l.terms.iter().copied().filter(|t| t.0 != v).collect();
+    let is_one_stride = l.lo == l.hi && strides.iter().all(|t| pass.stays(t.0));
+    (strides.is_empty() || is_one_stride).then_some(Linear { terms: strides, lo: l.lo, hi: l.hi })
 }
 
 /// Confronts the hypotheses with what a trip does. True when one had to change.
@@ -171,7 +188,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
     !varies.is_empty()
 }
 
-fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
+fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
     let mut plan = Plan { accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
@@ -190,33 +207,15 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
             Err(why) => plan.why.push(format!("insn {}: {why}", access.insn)),
         }
     }
-    // A condition's own form may rest on others.
-    let mut done = Conditions::new();
-    while let Some(i) = needed.pop_first() {
-        if !done.insert(i) {
-            continue;
-        }
-        let (form, bits) = match &pass.conditions[i] {
-            Condition::Fits { form, bits } => (form, *bits),
-            &Condition::Equal { var, of, plus } => {
-                plan.equalities.insert((var, of, plus));
-                needed.extend(pass.latch.conditions(var));
-                needed.extend(pass.latch.conditions(of));
-                continue;
-            }
-        };
-        needed.extend(pass.conditions_of_steps(form));
-        match constrain(&plan.constraints, deltas, form, form.hi.saturating_add(1), Within::Bits(bits)) {
-            Some(constraints) => plan.constraints = constraints,
-            None => {
-                // Without this condition the forms do not hold: nothing is proved.
-                plan.covered.clear();
-                plan.unchecked = 0;
-                plan.why.push("too many 32-bit counters in this loop".into());
-                return plan;
-            }
-        }
-    }
+    let Some(done) = pass.prove(needed, deltas, &mut plan.constraints, &mut plan.equalities) else {
+        // Without these conditions the forms do not hold: nothing is proved.
+        plan.covered.clear();
+        plan.constraints.clear();
+        plan.equalities.clear();
+        plan.unchecked = 0;
+        plan.why.push("too many 32-bit counters in this loop".into());
+        return plan;
+    };
     plan.inner_edges = pass.inner_edges.as_ref().filter(|e| e.rest_on.is_subset(&done)).map(|e| e.most);
     plan.exit_test = trips::exit_test(body, pass, &done);
     let tested = plan.exit_test.as_ref().and_then(|(test, _)| test.of.terms.first());
@@ -225,11 +224,7 @@ fn plan(body: &Body<'_>, deltas: &[(i64, i64)], pass: &Pass) -> Plan {
 }
 
 /// The constraints that cover one more access, and its region.
-fn cover(
-    old: &[Constraint],
-    deltas: &[(i64, i64)],
-    access: &Access,
-) -> Result<(RegionId, Vec<Constraint>), &'static str> {
+fn cover(old: &[Constraint], deltas: &[Linear], access: &Access) -> Result<(RegionId, Vec<Constraint>), &'static str> {
     let region = access.region.ok_or("the region of the pointer is not known")?;
     let Form::Linear(form) = &access.form else {
         return Err("the address is not a linear function of the trip");
@@ -242,7 +237,7 @@ fn cover(
 /// The constraints with one more; one with the same terms is widened.
 fn constrain(
     old: &[Constraint],
-    deltas: &[(i64, i64)],
+    deltas: &[Linear],
     form: &Linear,
     end: i64,
     within: Within,
@@ -257,24 +252,70 @@ fn constrain(
     if new.len() == CONSTRAINTS_MAX {
         return None;
     }
-    let mut step = (0i64, 0i64);
-    for &(v, c) in form.terms.iter() {
-        let (lo, hi) = deltas[usize::from(v.0)];
-        let (a, b) = (lo.checked_mul(c)?, hi.checked_mul(c)?);
-        step = (step.0.checked_add(a.min(b))?, step.1.checked_add(a.max(b))?);
-    }
-    let small = |v: i64| v.unsigned_abs() < 1 << 40;
-    if !small(step.0) || !small(step.1) || end.checked_sub(form.lo).is_none_or(|span| !small(span)) {
-        return None;
-    }
-    new.push(Constraint { within, terms: form.terms.clone(), lo: form.lo, end, step });
+    new.push(Constraint::new(deltas, form, end, within)?);
     Some(new)
 }
 
+impl Constraint {
+    /// `form + [0, end - form.hi)` lies within.
+    pub(super) fn new(deltas: &[Linear], form: &Linear, end: i64, within: Within) -> Option<Self> {
+        let mut step = Linear::default();
+        for &(v, c) in form.terms.iter() {
+            let moved = deltas[usize::from(v.0)].scale(c);
+            step = step.add(moved.linear()?).linear()?.clone();
+        }
+        let small = |v: i64| v.unsigned_abs() < 1 << 40;
+        let span = end.checked_sub(form.lo)?;
+        // A stride has to be one number.
+        let is_one = step.terms.is_empty() || step.lo == step.hi;
+        (small(step.lo) && small(step.hi) && small(span) && is_one).then(|| Self {
+            within,
+            terms: form.terms.clone(),
+            lo: form.lo,
+            end,
+            step,
+        })
+    }
+}
+
 impl Pass {
+    /// What proves conditions, and those that they rest on. `None` when it is too much.
+    pub(super) fn prove(
+        &self,
+        mut needed: Conditions,
+        deltas: &[Linear],
+        constraints: &mut Vec<Constraint>,
+        equalities: &mut BTreeSet<(Var, Var, i64)>,
+    ) -> Option<Conditions> {
+        let mut done = Conditions::new();
+        while let Some(i) = needed.pop_first() {
+            if !done.insert(i) {
+                continue;
+            }
+            match &self.conditions[i] {
+                Condition::Fits { form, bits } => {
+                    needed.extend(self.conditions_of_steps(form));
+                    let end = form.hi.saturating_add(1);
+                    *constraints = constrain(constraints, deltas, form, end, Within::Bits(*bits))?;
+                }
+                &Condition::Equal { var, of, plus } => {
+                    equalities.insert((var, of, plus));
+                    needed.extend(self.latch.conditions(var));
+                    needed.extend(self.latch.conditions(of));
+                }
+            }
+        }
+        Some(done)
+    }
+
+    /// Whether a variable has the same header value in all trips.
+    pub(super) fn stays(&self, v: Var) -> bool {
+        self.latch.get(v).offset_from(v) == Some(0)
+    }
+
     /// How much a variable's header value changes in a trip, when it is always the same.
     pub(super) fn exact_step(&self, v: Var) -> Option<i64> {
-        step_of(v, self).filter(|s| s.0 == s.1).map(|s| s.0)
+        self.step(v).filter(|s| s.0 == s.1).map(|s| s.0)
     }
 
     /// Whether a condition says no more than that a value fits its low half.
@@ -284,7 +325,7 @@ impl Pass {
 
     /// How much a variable's header value changes in a trip, at least and at most.
     pub(super) fn step(&self, v: Var) -> Option<(i64, i64)> {
-        step_of(v, self)
+        step_of(v, self).filter(|s| s.terms.is_empty()).map(|s| (s.lo, s.hi))
     }
 
     /// How much a form changes in a trip, when it is always the same.
@@ -294,7 +335,13 @@ impl Pass {
 
     /// What the steps of a form's variables rest on.
     pub(super) fn conditions_of_steps(&self, form: &Linear) -> Conditions {
-        form.terms.iter().flat_map(|&(v, _)| self.latch.conditions(v)).copied().collect()
+        let mut rests_on = Conditions::new();
+        for &(v, _) in form.terms.iter() {
+            rests_on.extend(self.latch.conditions(v));
+            let strides = step_of(v, self).map(|step| step.terms).unwrap_or_default();
+            strides.iter().for_each(|&(u, _)| rests_on.extend(self.latch.conditions(u)));
+        }
+        rests_on
     }
 }
 
@@ -400,6 +447,13 @@ impl<'a> Body<'a> {
         let all_bounded = !bounded.is_empty() && bounded.len() == self.inner_loops.len();
         let inner_edges = all_bounded.then_some(inner_edges);
         Pass { latch, at_end, accesses, conditions, inner_edges, alike }
+    }
+
+    /// The state in which control comes to a loop inside from outside of it.
+    fn entry(&self, header: BlockId, inner: &InnerLoop, pass: &Pass) -> State {
+        let outside = self.graph.predecessors(header).iter().filter(|p| !inner.blocks.contains(p));
+        let at_end = outside.filter_map(|p| Some((*p, pass.at_end.get(p)?.clone()))).collect();
+        self.join_ways(header, &at_end, &mut Vec::new())
     }
 
     /// The state before a block, from all ways within the loop that come to it.

@@ -1,8 +1,9 @@
 //! The guard of a fast loop: for how many trips everything that was proved holds.
 
+use super::ahead::{Ahead, EDGES_BITS, EDGES_MAX, TOO_MANY};
 use super::analysis::{Constraint, Plan, Within};
 use super::linear::Linear;
-use super::trips::{ExitTest, Relation, Tested};
+use super::trips::{Counter, ExitTest, Relation, Tested};
 use super::version::{Count, alu, divided, fresh, mov};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
@@ -14,6 +15,9 @@ const TRIPS_MAX: i64 = 1 << 20;
 /// Bits of a number of trips: that or the fuel of a slice.
 const TRIPS_BITS: u8 = 21;
 const _: () = assert!(TRIPS_MAX < 1 << TRIPS_BITS && SLICE_EDGES < 1 << TRIPS_BITS);
+
+/// The most that a place may move in a trip, where that is known only when the loop runs.
+const STRIDE_MAX: i64 = (1 << 40) - 1;
 
 pub(super) struct Guard<'a> {
     pub(super) func: &'a mut Func,
@@ -30,6 +34,9 @@ pub(super) struct Guard<'a> {
     /// Most edges that the loops inside take in a trip, if they are to be paid by what the guard leaves.
     pub(super) inner_edges: Option<i64>,
 }
+
+/// How far places reach below and above by so many trips of a loop inside.
+type Spread = (Var, (i64, i64));
 
 /// A piece of the guard, made from its end.
 struct Piece {
@@ -52,6 +59,10 @@ impl Guard<'_> {
         let scratch = [fresh(self.func), fresh(self.func), fresh(self.func)];
         if !self.plan.constraints.is_empty() {
             pieces.push(self.constraints(trips, scratch));
+        }
+        for ahead in &self.plan.ahead {
+            let ops = self.look_ahead(ahead, trips, scratch);
+            pieces.push(Piece { ops, refuses: None });
         }
         if let Some((test, tested)) = self.test {
             pieces.push(trips_of_test(test, tested, trips, scratch));
@@ -105,13 +116,93 @@ impl Guard<'_> {
     /// branch for all: what is computed from a place out of bounds is not used.
     fn constraints(&mut self, trips: Var, scratch: [Var; 3]) -> Piece {
         let worst = fresh(self.func);
-        let mut ops = Vec::new();
+        let mut ops = vec![mov(worst, Value::Imm(0))];
         for constraint in &self.plan.constraints {
-            let is_first = ops.is_empty();
-            ops.extend(places(constraint, worst, is_first, scratch));
-            ops.extend(trips_of(constraint, trips, scratch));
+            ops.extend(places(constraint, None, worst, scratch));
+            ops.extend(self.trips_of(constraint, trips, worst, scratch));
         }
         Piece { ops, refuses: Some((Cond::SLt, worst, Value::Imm(0))) }
+    }
+
+    /// Finds out how many edges a loop inside takes whenever control comes to it, and lowers `T` to the trips
+    /// in which they are sure to be proved. Where that is not even the first, `T` stays, and the loop asks its own
+    /// guard.
+    fn look_ahead(&mut self, ahead: &Ahead, trips: Var, scratch: [Var; 3]) -> Vec<Op> {
+        let [negative, difference, _] = scratch;
+        let (edges, worst, most) = (ahead.edges, fresh(self.func), fresh(self.func));
+        // What is below 0 ends after one trip.
+        let mut ops = sum(edges, &ahead.numerator, 0, negative);
+        ops.extend([
+            alu(AluOp::Arsh, negative, edges, Value::Imm(63)),
+            alu(AluOp::Xor, negative, negative, Value::Imm(-1)),
+            alu(AluOp::And, edges, edges, negative.into()),
+        ]);
+        ops.extend(divided(edges, ahead.step));
+        ops.extend([mov(worst, Value::Imm(EDGES_MAX)), alu(AluOp::Sub, worst, worst, edges.into())]);
+        for &(var, of, plus) in &ahead.equalities {
+            // One of a number and its opposite is negative, unless it is 0.
+            ops.extend([
+                alu(AluOp::Add, difference, of, Value::Imm(plus)),
+                alu(AluOp::Sub, difference, difference, var.into()),
+                alu(AluOp::Or, worst, worst, difference.into()),
+                Op::Neg { width: Width::W64, dst: difference, src: difference },
+                alu(AluOp::Or, worst, worst, difference.into()),
+            ]);
+        }
+        ops.push(mov(most, Value::Imm(i64::MAX)));
+        for (constraint, spread) in &ahead.constraints {
+            ops.extend(places(constraint, Some((edges, *spread)), worst, scratch));
+            ops.extend(self.trips_of(constraint, most, worst, scratch));
+        }
+        // All bits set, if not proved.
+        ops.push(alu(AluOp::Arsh, worst, worst, Value::Imm(63)));
+        if self.count.is_some() {
+            ops.extend([
+                alu(AluOp::Or, most, most, worst.into()),
+                Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: most.into() },
+            ]);
+        }
+        ops.extend([
+            alu(AluOp::Or, edges, edges, worst.into()),
+            alu(AluOp::And, edges, edges, Value::Imm(TOO_MANY)),
+            Op::Opaque { dst: edges, src: edges, bits: EDGES_BITS },
+        ]);
+        ops
+    }
+
+    /// Lowers `T` to the trips that a constraint allows, whose places are in `start` and `room`. `worst` is below 0
+    /// afterwards if its stride is too long.
+    fn trips_of(&mut self, c: &Constraint, trips: Var, worst: Var, [start, room, quotient]: [Var; 3]) -> Vec<Op> {
+        let mut ops = Vec::new();
+        if !c.step.terms.is_empty() {
+            let (stride, sign) = (fresh(self.func), fresh(self.func));
+            ops.extend(sum(stride, &c.step, 0, quotient));
+            // The room on the side that it moves to, and its magnitude.
+            ops.extend([
+                alu(AluOp::Arsh, sign, stride, Value::Imm(63)),
+                alu(AluOp::Xor, start, start, room.into()),
+                alu(AluOp::And, start, start, sign.into()),
+                alu(AluOp::Xor, room, room, start.into()),
+                alu(AluOp::Xor, stride, stride, sign.into()),
+                alu(AluOp::Sub, stride, stride, sign.into()),
+                mov(sign, Value::Imm(STRIDE_MAX)),
+                alu(AluOp::Sub, sign, sign, stride.into()),
+                alu(AluOp::Or, worst, worst, sign.into()),
+                alu(AluOp::Div, quotient, room, stride.into()),
+                // A stride of 0 never leaves.
+                alu(AluOp::Sub, stride, stride, Value::Imm(1)),
+                alu(AluOp::Arsh, stride, stride, Value::Imm(63)),
+                alu(AluOp::Or, quotient, quotient, stride.into()),
+                Op::Bin { op: BinOp::UMin, dst: trips, lhs: trips, rhs: quotient.into() },
+            ]);
+            return ops;
+        }
+        for (distance, step) in [(room, c.step.hi), (start, -c.step.lo)] {
+            if step > 0 {
+                ops.extend(at_most(trips, distance, step as u64, quotient));
+            }
+        }
+        ops
     }
 
     /// Refuses unless `var == of + plus`.
@@ -133,55 +224,61 @@ impl Guard<'_> {
             ops.push(alu(AluOp::Sub, Var::FUEL, Var::FUEL, trips.into()));
         }
         if let Some(Count::Up { counter, limit }) = self.count {
-            let by = counter.step.unsigned_abs();
-            let (limit, distance) = (*limit, fresh(self.func));
-            // Multiplied as a whole: were the last step added behind, a code generator would leave it out
-            // and compare with the value before the step, which then lives in another register.
-            ops.push(alu(AluOp::Add, distance, trips, Value::Imm(1)));
-            ops.extend(match by {
-                1 => None,
-                _ if by.is_power_of_two() => {
-                    Some(alu(AluOp::Lsh, distance, distance, Value::Imm(i64::from(by.trailing_zeros()))))
-                }
-                _ => Some(alu(AluOp::Mul, distance, distance, Value::Imm(by as i64))),
-            });
-            let way = if counter.step > 0 { AluOp::Add } else { AluOp::Sub };
-            ops.push(alu(way, limit, counter.var, distance.into()));
+            ops.extend(stepped(self.func, counter, *limit, trips));
         }
         ops
     }
 }
 
+/// `limit` = where the counter is after `edges + 1` trips.
+pub(super) fn stepped(func: &mut Func, counter: &Counter, limit: Var, edges: Var) -> Vec<Op> {
+    let by = counter.step.unsigned_abs();
+    let distance = fresh(func);
+    // Multiplied as a whole: were the last step added behind, a code generator would leave it out
+    // and compare with the value before the step, which then lives in another register.
+    let mut ops = vec![alu(AluOp::Add, distance, edges, Value::Imm(1))];
+    ops.extend(match by {
+        1 => None,
+        _ if by.is_power_of_two() => {
+            Some(alu(AluOp::Lsh, distance, distance, Value::Imm(i64::from(by.trailing_zeros()))))
+        }
+        _ => Some(alu(AluOp::Mul, distance, distance, Value::Imm(by as i64))),
+    });
+    let way = if counter.step > 0 { AluOp::Add } else { AluOp::Sub };
+    ops.push(alu(way, limit, counter.var, distance.into()));
+    ops
+}
+
 /// `start` = the first byte touched in the first trip, relative to the region; `room` = bytes that stay free
 /// behind the last one. `worst` is below 0 afterwards if one of them would be.
-fn places(c: &Constraint, worst: Var, is_first: bool, [start, room, scratch]: [Var; 3]) -> Vec<Op> {
+fn places(c: &Constraint, spread: Option<Spread>, worst: Var, [start, room, scratch]: [Var; 3]) -> Vec<Op> {
     let (base, limit) = match c.within {
         Within::Region { region, write } => (region.base(), Op::RegionLen { dst: room, region, write }),
         Within::Bits(bits) => (0, mov(room, Value::Imm(1 << bits))),
     };
     let from = Linear { terms: c.terms.clone(), lo: c.lo, hi: c.lo };
     let mut ops = sum(start, &from, 0i64.wrapping_sub(base as i64), scratch);
-    // Lengths and spans are below 2^41. So if neither the start nor the room behind a first trip at 0 is
-    // negative, their difference does not wrap around, and tells whether there is room behind this one.
     ops.push(limit);
     ops.push(alu(AluOp::Sub, room, room, Value::Imm(c.end - c.lo)));
-    ops.push(alu(AluOp::Or, worst, if is_first { start } else { worst }, room.into()));
-    if !is_first {
-        ops.push(alu(AluOp::Or, worst, worst, start.into()));
+    if let Some((edges, (down, up))) = spread {
+        let mut take = |from: Var, times: i64| {
+            if times != 0 {
+                ops.push(alu(AluOp::Mul, scratch, edges, Value::Imm(times)));
+                ops.push(alu(AluOp::Sub, from, from, scratch.into()));
+            }
+        };
+        take(start, down);
+        take(room, down + up);
     }
-    ops.push(alu(AluOp::Sub, room, room, start.into()));
-    ops.push(alu(AluOp::Or, worst, worst, room.into()));
-    ops
-}
-
-/// Lowers `T` to the trips that a constraint allows.
-fn trips_of(c: &Constraint, trips: Var, [start, room, quotient]: [Var; 3]) -> Vec<Op> {
-    let mut ops = Vec::new();
-    for (distance, step) in [(room, c.step.1), (start, -c.step.0)] {
-        if step > 0 {
-            ops.extend(at_most(trips, distance, step as u64, quotient));
-        }
-    }
+    // Lengths are below 2^48, spans below 2^41, and what a spread adds is below 2^54. So if neither the start nor
+    // the room behind a first trip at 0 is negative, their difference does not wrap around, and tells whether there
+    // is room behind this one.
+    ops.extend([
+        alu(AluOp::Or, worst, worst, room.into()),
+        alu(AluOp::Or, worst, worst, start.into()),
+        alu(AluOp::Sub, room, room, start.into()),
+        alu(AluOp::Or, worst, worst, room.into()),
+    ]);
     ops
 }
 

@@ -71,7 +71,7 @@ impl Form {
         self.linear().filter(|l| *l.terms == [(v, 1)] && l.lo == l.hi).map(|l| l.lo)
     }
 
-    fn linear(&self) -> Option<&Linear> {
+    pub(super) fn linear(&self) -> Option<&Linear> {
         match self {
             Self::Any => None,
             Self::Linear(l) => Some(l),
@@ -130,7 +130,7 @@ impl Linear {
         }
     }
 
-    fn add(&self, other: &Self) -> Form {
+    pub(super) fn add(&self, other: &Self) -> Form {
         if other.terms.is_empty() {
             return self.moved(other.lo, other.hi);
         }
@@ -161,7 +161,7 @@ impl Linear {
         }
     }
 
-    fn scale(&self, by: i64) -> Form {
+    pub(super) fn scale(&self, by: i64) -> Form {
         if by == 0 {
             return Form::interval(0, 0);
         }
@@ -170,6 +170,28 @@ impl Linear {
             (Some(a), Some(b)) => Self { terms, lo: a.min(b), hi: a.max(b) }.checked(),
             _ => Form::Any,
         }
+    }
+}
+
+impl Linear {
+    /// The same value in terms of other variables, where its own have these forms.
+    pub(super) fn substituted(&self, state: &State) -> Form {
+        let mut sum = Form::interval(self.lo, self.hi);
+        for &(v, c) in self.terms.iter() {
+            let (Form::Linear(so_far), Form::Linear(of_v)) = (&sum, state.get(v)) else {
+                return Form::Any;
+            };
+            let Form::Linear(term) = of_v.scale(c) else {
+                return Form::Any;
+            };
+            sum = so_far.add(&term);
+        }
+        sum
+    }
+
+    /// Whether it is nothing else than 0.
+    pub(super) fn is_zero(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -368,7 +390,7 @@ pub(super) struct Hypotheses {
 /// What is supposed of one variable at the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hypothesis {
-    /// It changes by a bounded step from trip to trip.
+    /// It changes from trip to trip by a bounded step, or by a stride that stays the same.
     Steps,
     /// It always equals another variable, which steps, plus a constant.
     Equals { of: Var, plus: i64 },

@@ -6,6 +6,9 @@
 //! can, without paying for each trip. When the guard proves nothing, a slow form runs, which is the loop
 //! as it was, so a trap is always the checked one.
 //!
+//! What the guard of a loop inside would find each time that control comes to it, `ahead` has the guard of
+//! the loop around find out for all times, where it can.
+//!
 //! Outer loops come first: each outermost loop that can have a guard is copied once, and the loops
 //! inside it find their slow forms in that copy. So code grows to twice its size at most, however deep
 //! loops are nested.
@@ -13,6 +16,7 @@
 //! The analysis is trusted: what it calls proved is not checked again by compiled code. The
 //! interpreter checks it again, and the differential tests run both forms.
 
+mod ahead;
 mod analysis;
 mod graph;
 mod guard;
@@ -22,8 +26,10 @@ mod trips;
 mod version;
 
 use crate::ir::{Block, Func, LoopReport, Module, Term};
+use ahead::Ahead;
+use analysis::{Outlook, Plan};
 use graph::{Graph, Nest};
-use version::{Inner, Twins};
+use version::{Entrance, Inner, Twins};
 
 /// Beyond this many operations a function is left as it is.
 const OPS_MAX: usize = 50_000;
@@ -45,8 +51,8 @@ fn optimise_function(func: &mut Func) {
 }
 
 /// Hoists checks out of a loop and the loops inside. `slow` has the copies of its blocks, if it lies in
-/// a loop that was copied.
-fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
+/// a loop that was copied. Gives how a loop around may get past the guard.
+fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) -> Option<(Entrance, Plan)> {
     let the_loop = &nest.the_loop;
     let mut report = LoopReport {
         insn: version::first_insn(func, the_loop.header),
@@ -55,9 +61,9 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
         hoisted: false,
         why: Vec::new(),
     };
-    let plan = analysis::analyse(func, &Graph::new(func), the_loop);
-    match &plan {
-        Some(plan) => {
+    let analysis = analysis::analyse(func, &Graph::new(func), the_loop);
+    match &analysis {
+        Some((plan, _)) => {
             report.accesses = plan.accesses;
             report.unchecked = plan.unchecked;
             report.hoisted = !plan.covered.is_empty();
@@ -65,12 +71,17 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
         }
         None => report.why.push("control enters the loop in the middle".into()),
     }
+    if let Some((_, outlook)) = &analysis
+        && !report.hoisted
+    {
+        report.hoisted = looks_ahead(func, nest, outlook);
+    }
     let grown: usize = the_loop.blocks.iter().map(|b| size(&func.blocks[b.0 as usize])).sum();
     if report.hoisted && slow.is_none() && func.blocks.iter().map(size).sum::<usize>() + grown > OPS_MAX {
         report.why.push("the function would grow too much".into());
         (report.hoisted, report.unchecked) = (false, 0);
     }
-    let plan = plan.filter(|_| report.hoisted);
+    let analysis = analysis.filter(|_| report.hoisted);
     if let Some(twins) = slow {
         // What the guard of a loop around has covered already.
         let covered = version::covered_before(func, nest, twins);
@@ -79,9 +90,11 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
         report.hoisted |= covered > 0;
     }
     func.loops.push(report);
-    let Some(plan) = plan else {
-        nest.inner.iter().for_each(|inner| hoist(func, inner, slow));
-        return;
+    let Some((mut plan, outlook)) = analysis else {
+        for inner in &nest.inner {
+            hoist(func, inner, slow);
+        }
+        return None;
     };
     let copied = slow.is_none().then(|| version::copy(func, the_loop));
     let twins = slow.or(copied.as_ref()).expect("one or the other");
@@ -89,10 +102,27 @@ fn hoist(func: &mut Func, nest: &Nest, slow: Option<&Twins>) {
     let mut inner_loops = Vec::new();
     for inner in &nest.inner {
         let first = func.blocks.len() as u32;
-        hoist(func, inner, Some(twins));
-        inner_loops.push(Inner { header: inner.the_loop.header, added: first..func.blocks.len() as u32 });
+        let header = inner.the_loop.header;
+        let hoisted = hoist(func, inner, Some(twins));
+        inner_loops.push(Inner { header, added: first..func.blocks.len() as u32 });
+        if let Some((entrance, inside)) = hoisted
+            && let Some(ahead) = Ahead::new(func, &outlook, header, &inside)
+        {
+            ahead.take(func, &entrance);
+            plan.ahead.push(ahead);
+        }
     }
-    version::version(func, the_loop, &plan, twins, &inner_loops, copied.is_some());
+    let entrance = version::version(func, the_loop, &plan, twins, &inner_loops, copied.is_some())?;
+    Some((entrance, plan))
+}
+
+/// Whether a guard of a loop without accesses of its own could stand for one of a loop inside.
+fn looks_ahead(func: &mut Func, nest: &Nest, outlook: &Outlook) -> bool {
+    nest.inner.iter().filter(|inner| inner.inner.is_empty()).any(|inner| {
+        let inside = analysis::analyse(func, &Graph::new(func), &inner.the_loop);
+        let inside = inside.filter(|(plan, _)| !plan.covered.is_empty());
+        inside.is_some_and(|(plan, _)| Ahead::new(func, outlook, inner.the_loop.header, &plan).is_some())
+    })
 }
 
 fn size(block: &Block) -> usize {

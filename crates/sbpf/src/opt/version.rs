@@ -21,6 +21,7 @@
 //!
 //! A guard admits at most a slice of trips, so deadline and cancellation stay prompt.
 
+use super::ahead::Ahead;
 use super::analysis::Plan;
 use super::graph::{Graph, Loop, Nest};
 use super::guard::Guard;
@@ -47,6 +48,17 @@ impl Inner {
     fn is_as_it_was(&self) -> bool {
         self.added.is_empty()
     }
+}
+
+/// How control enters a fast loop that has no other inside and pays before it runs.
+pub(super) struct Entrance {
+    /// Blocks outside of the loop that lead to its guard.
+    pub(super) from: Vec<BlockId>,
+    pub(super) guard: BlockId,
+    /// Where the guard leads to.
+    pub(super) fast: BlockId,
+    pub(super) count: Count,
+    pub(super) insn: u32,
 }
 
 /// Copies the blocks of a loop; the copies lead to each other, and out of the loop as the originals.
@@ -91,7 +103,7 @@ pub(super) fn version(
     twins: &Twins,
     inner_loops: &[Inner],
     outermost: bool,
-) {
+) -> Option<Entrance> {
     let header = the_loop.header;
     let now = Graph::new(func).natural_loop(header).expect("it still loops").blocks;
     let entries: Vec<BlockId> = (0..func.blocks.len() as u32)
@@ -99,8 +111,10 @@ pub(super) fn version(
         .filter(|b| !now.contains(b) && func.blocks[b.0 as usize].term.successors().any(|s| s == header))
         .collect();
     let prepaid = !now.iter().flat_map(|b| &func.blocks[b.0 as usize].ops).any(|(op, _)| sees_fuel(op));
-    let limited = prepaid || plan.constraints.iter().any(|c| c.step != (0, 0));
-    let mut versioning = Versioning { insn: first_insn(func, header), func, header, inner_loops, now };
+    let for_ever = plan.constraints.iter().all(|c| c.step.is_zero()) && plan.ahead.iter().all(Ahead::is_for_ever);
+    let limited = prepaid || !for_ever;
+    let insn = first_insn(func, header);
+    let mut versioning = Versioning { insn, func, header, inner_loops, now };
     // At the end of a slice there is not enough left for them, and a trip or some are slow: so the way back from
     // the slow form has to be there.
     let inner_edges = plan.inner_edges.filter(|_| prepaid && outermost && inner_loops.iter().all(Inner::is_as_it_was));
@@ -114,7 +128,7 @@ pub(super) fn version(
     let counts_up = matches!(count, Some(Count::Up { .. }));
     let test = plan.exit_test.as_ref().filter(|(_, tested)| counts_up && may_leave_out(tested));
     // The guard comes last and the way back to it first: this block stands for it.
-    let guard = versioning.push(Block::empty(versioning.insn, Term::Return));
+    let guard = versioning.push(Block::empty(insn, Term::Return));
     if prepaid {
         let count = count.as_ref().expect("a prepaid loop is limited");
         versioning.give_back_at_refills(count);
@@ -136,7 +150,7 @@ pub(super) fn version(
     }
     .make();
     func.blocks[guard.0 as usize].term = Term::Jump(first);
-    for b in entries {
+    for b in &entries {
         retarget(&mut func.blocks[b.0 as usize].term, header, guard);
     }
     if outermost && has_inner {
@@ -145,6 +159,8 @@ pub(super) fn version(
             retarget(&mut func.blocks[twin.0 as usize].term, twins[&header], guard);
         }
     }
+    let is_plain = prepaid && !has_inner;
+    count.filter(|_| is_plain).map(|count| Entrance { from: entries, guard, fast: header, count, insn })
 }
 
 /// Instruction slot at which a block starts.
@@ -166,7 +182,7 @@ fn sees_fuel(op: &Op) -> bool {
     op.may_trap_on_access() || matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. })
 }
 
-fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
+pub(super) fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
     let change = |b: &mut BlockId| {
         if *b == from {
             *b = to;
