@@ -34,6 +34,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
+use crate::compute::traverse::Shares;
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::{IoCounters, ReactorCounters};
@@ -62,6 +63,9 @@ pub(crate) struct Core {
     memory_waiters: VecDeque<usize>,
     block_waiters: VecDeque<usize>,
     yielded: VecDeque<usize>,
+    /// What traversals took of this turn, and connections whose traversals go on in the next.
+    shares: Shares,
+    put_off: Vec<usize>,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Connections to settle at the end of the turn.
     dirty: Vec<usize>,
@@ -121,6 +125,8 @@ impl Reactor {
             memory_waiters: VecDeque::new(),
             block_waiters: VecDeque::new(),
             yielded: VecDeque::new(),
+            shares: Shares::default(),
+            put_off: Vec::new(),
             timers: BinaryHeap::new(),
             dirty: Vec::new(),
             starved: Vec::new(),
@@ -151,6 +157,7 @@ impl Reactor {
             self.core.media_waits = false;
             self.core.now = Instant::now();
             self.core.refresh_volumes();
+            self.resume_put_off();
             if wait.woken {
                 self.read_messages();
             }
@@ -169,7 +176,7 @@ impl Reactor {
     /// How long nothing will happen by itself.
     fn timeout(&self) -> Option<Duration> {
         let core = &self.core;
-        if !core.yielded.is_empty() || !core.dirty.is_empty() {
+        if !core.yielded.is_empty() || !core.dirty.is_empty() || !core.put_off.is_empty() {
             return Some(Duration::ZERO);
         }
         let timer = core.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(core.now));
@@ -212,6 +219,16 @@ impl Reactor {
         let id = self.core.tasks[key].connection;
         let connection = &mut self.connections[id];
         connection.resume_task(&mut self.core, key);
+    }
+
+    /// Everybody's traversals have a share again. Connections that had used theirs up come before all others.
+    fn resume_put_off(&mut self) {
+        self.core.shares.begin_turn();
+        for id in std::mem::take(&mut self.core.put_off) {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.mark_dirty(&mut self.core);
+            }
+        }
     }
 
     /// Tasks that waited for something that may have come.
@@ -298,6 +315,7 @@ impl Reactor {
         }
         let (stats, ring) = (core.counters(), core.ring.stats());
         stats.turns.add(1);
+        stats.traversal_work_turn_max.set(core.shares.work_max().into());
         stats.sleeps.set(ring.sleeps);
         stats.enters.set(ring.enters);
         stats.connections.set(self.connections.len() as u64);
@@ -459,6 +477,14 @@ impl Core {
             Err(error) => tracing::debug!(reactor = self.index, %error, "no registered memory; is RLIMIT_MEMLOCK low?"),
         }
         self.counters().memory_registered_bytes.set(self.memory.registered_bytes());
+    }
+
+    /// Lets a connection's traversals go on in the next turn.
+    fn put_off(&mut self, connection: usize) {
+        if self.put_off.last() != Some(&connection) {
+            self.put_off.push(connection);
+            self.counters().traversals_put_off.add(1);
+        }
     }
 
     /// Puts a task where it is found again when what it needs has come.

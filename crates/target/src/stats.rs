@@ -55,6 +55,10 @@ pub struct ReactorStats {
     pub block_waits: u64,
     /// Reads whose peer took too long, so that their blocks were copied and given free.
     pub stalled_reads: u64,
+    /// Times that the traversals of a connection went on in the next turn, because their host had had its share of one.
+    pub traversals_put_off: u64,
+    /// The most work that traversals took of one turn, in units of a step, a KiB or 256 loop iterations.
+    pub traversal_work_turn_max: u64,
 }
 
 /// All counters of a target.
@@ -116,6 +120,8 @@ pub(crate) struct ReactorCounters {
     pub(crate) memory_waits: Counter,
     pub(crate) block_waits: Counter,
     pub(crate) stalled_reads: Counter,
+    pub(crate) traversals_put_off: Counter,
+    pub(crate) traversal_work_turn_max: Counter,
 }
 
 impl ReactorCounters {
@@ -133,6 +139,8 @@ impl ReactorCounters {
             memory_waits: self.memory_waits.get(),
             block_waits: self.block_waits.get(),
             stalled_reads: self.stalled_reads.get(),
+            traversals_put_off: self.traversals_put_off.get(),
+            traversal_work_turn_max: self.traversal_work_turn_max.get(),
         }
     }
 }

@@ -29,7 +29,7 @@ use super::prepared::Prepared;
 use super::programs::Load;
 use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
-use super::traverse::{Lanes, TraversePlan};
+use super::traverse::{Lanes, Share, TraversePlan, WaitingCall};
 use super::{Compute, logs};
 use crate::export::{FileReply, FileSession};
 
@@ -72,10 +72,14 @@ pub(crate) struct Answers {
     /// That connection; `None`: there is none.
     serial: Option<u64>,
     list: Vec<(Tag, Answer)>,
-    /// Its calls that have begun, and that [`Association::run_calls`] goes on with.
+    /// Its calls of traversals that wait, no more than its queue has entries, and those that have begun:
+    /// [`Association::run_calls`] goes on with them.
+    waiting: VecDeque<WaitingCall>,
     lanes: Lanes,
     /// How many such calls have ended since this was last set to zero.
     pub(crate) calls: u32,
+    /// What traversals may take of the reactor's turn; nothing on other threads. Those under way count as begun.
+    pub(crate) share: Share,
 }
 
 impl Answers {
@@ -89,9 +93,14 @@ impl Answers {
         self.list.drain(..)
     }
 
+    /// Calls that have begun.
+    pub(crate) fn calls_begun(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Whether there are calls to go on with.
     pub(crate) fn has_calls(&self) -> bool {
-        self.lanes.len() > 0
+        self.lanes.len() > 0 || !self.waiting.is_empty()
     }
 }
 
@@ -204,7 +213,7 @@ impl Association {
             for effect in std::mem::take(&mut effects) {
                 match effect {
                     Effect::Answer(name, answer) => self.answer(name, answer, here),
-                    Effect::Start(start) => effects.extend(self.start(*start)),
+                    Effect::Start(start) => effects.extend(self.start(*start, &mut here.share)),
                 }
             }
         }
@@ -262,7 +271,7 @@ impl Association {
     // -- calls --------------------------------------------------------------------------------------------------------
 
     /// Starts a request; gives what follows for the tags.
-    fn start(self: &Arc<Self>, start: Start<Name>) -> Vec<Effect<Name>> {
+    fn start(self: &Arc<Self>, start: Start<Name>, share: &mut Share) -> Vec<Effect<Name>> {
         let Start { tag, kind, request, waiter, send_len, input, control } = start;
         if kind != FunctionKind::Prepare && request.kind != kind {
             let problem = Problem::in_data_at(4, "the kind is not the command's");
@@ -270,7 +279,7 @@ impl Association {
         }
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request),
-            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request),
+            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request, share),
             FunctionKind::File => return self.file_operation(tag, waiter, send_len, request.args),
             _ => {}
         }

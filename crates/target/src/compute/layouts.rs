@@ -40,7 +40,7 @@ struct Slot {
 
 /// A layout, as long as the table or a call has it.
 #[derive(Debug)]
-struct Layout {
+pub(crate) struct Layout {
     volume: Arc<Volume>,
     generation: u64,
     file_len: u64,
@@ -144,6 +144,16 @@ impl Layouts {
     /// # Errors
     /// That generation is not kept, or its volume is gone: outcome 7.
     pub(crate) fn open(&self, volumes: &VolumeTable, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
+        let layout = self.current(volumes, id, generation)?;
+        let bytes = Arc::new(VolumeReader { volume: Arc::clone(&layout.volume) });
+        Ok(LayoutReader { layout, bytes })
+    }
+
+    /// The layout that an endpoint names. A Revoke waits until it is dropped.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn current(&self, volumes: &VolumeTable, id: u32, generation: u64) -> Result<Arc<Layout>, FileError> {
         let stale = |message: String| FileError { errno: Errno::STALE, changed: true, message };
         let table = self.lock();
         let layout = table.get(&id).and_then(|slot| slot.current.as_ref());
@@ -155,8 +165,7 @@ impl Layouts {
         if !volumes.find(layout.volume.nsid).is_some_and(|now| Arc::ptr_eq(&now, &layout.volume)) {
             return Err(stale(format!("volume {} of layout {id} went away", layout.volume.name)));
         }
-        let bytes = Arc::new(VolumeReader { volume: Arc::clone(&layout.volume) });
-        Ok(LayoutReader { layout: Arc::clone(layout), bytes })
+        Ok(Arc::clone(layout))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Slot>> {
@@ -177,6 +186,48 @@ impl Slot {
             self.former.retain(|layout| layout.strong_count() > 0);
             self.former.push(Arc::downgrade(&layout));
         }
+    }
+}
+
+impl Layout {
+    /// The volume where it is.
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Where the byte at `offset` is on the volume, and how many are there in one piece; `None`: it has no place.
+    pub(crate) fn place(&self, offset: u64) -> Option<(u64, u64)> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.logical + run.len <= offset))?;
+        let skip = offset.checked_sub(run.logical)?;
+        Some((run.physical + skip, run.len - skip))
+    }
+
+    /// The bytes that an endpoint means: no further than the file goes.
+    pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
+        let end = endpoint.offset.saturating_add(endpoint.len).min(self.file_len);
+        endpoint.offset.min(end)..end
+    }
+
+    /// Fills the buffer with the file's bytes at `offset`: `read` brings those that have a place on the volume, the others
+    /// are zero.
+    pub(crate) fn gather<E>(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset + buffer.len() as u64;
+        let first = self.runs.partition_point(|run| run.logical + run.len <= offset);
+        let mut at = offset;
+        for run in self.runs[first..].iter().take_while(|run| run.logical < end) {
+            let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
+            buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
+            let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+            read(run.physical + from - run.logical, part)?;
+            at = to;
+        }
+        buffer[(at - offset) as usize..].fill(0);
+        Ok(())
     }
 }
 
@@ -203,15 +254,12 @@ impl LayoutReader {
 
     /// Where the byte at `offset` is on the volume, and how many are there in one piece; `None`: it has no place.
     pub(crate) fn place(&self, offset: u64) -> Option<(u64, u64)> {
-        let run = self.layout.runs.get(self.layout.runs.partition_point(|run| run.logical + run.len <= offset))?;
-        let skip = offset.checked_sub(run.logical)?;
-        Some((run.physical + skip, run.len - skip))
+        self.layout.place(offset)
     }
 
     /// The bytes that an endpoint means: no further than the file goes.
     pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
-        let end = endpoint.offset.saturating_add(endpoint.len).min(self.layout.file_len);
-        endpoint.offset.min(end)..end
+        self.layout.range(endpoint)
     }
 }
 
@@ -221,19 +269,7 @@ impl ReadAt for LayoutReader {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let end = offset + buffer.len() as u64;
-        let runs = &self.layout.runs;
-        let first = runs.partition_point(|run| run.logical + run.len <= offset);
-        let mut at = offset;
-        for run in runs[first..].iter().take_while(|run| run.logical < end) {
-            let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
-            buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
-            let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
-            self.bytes.read_exact_at(run.physical + from - run.logical, part)?;
-            at = to;
-        }
-        buffer[(at - offset) as usize..].fill(0);
-        Ok(())
+        self.layout.gather(offset, buffer, |at, part| self.bytes.read_exact_at(at, part))
     }
 
     fn reads_at_once(&self) -> usize {

@@ -40,7 +40,7 @@ pub(crate) mod standard;
 mod statistics;
 mod tags;
 mod trailer;
-mod traverse;
+pub(crate) mod traverse;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,15 +4,18 @@
 //! begins at 0. Its arguments are what scratch begins with, and `result_max` is the length of scratch. The first step
 //! is given no data.
 //!
-//! Where all sources are volumes whose bytes are in memory, or may be, steps run on the reactor that received the command:
-//! a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the pointers.
+//! Where the bytes of all sources are in memory, or may be, steps run on the reactor that received the command, which gives
+//! each host a share of its turns: a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the
+//! pointers.
 
 mod here;
+mod near;
+mod share;
 
-pub(crate) use here::{LANES_MAX, Lane, Lanes, Progress, Running};
+pub(crate) use here::{LANES_MAX, Lane, Lanes, Progress, Running, WaitingCall};
+pub(crate) use share::{Share, Shares};
 
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,19 +25,18 @@ use diskside_engine::traverse::{
     TraverseError, TraverseFault, TraverseFunction, TraverseLimits, TraverseRead, TraverseRequest, TraverseSource,
 };
 use diskside_engine::{ReadAt, Traversal};
-use diskside_io::buffer::SharedMemory;
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
 
 use self::here::Bench;
+use self::near::Near;
 use super::Compute;
 use super::answer::Problem;
 use super::association::Association;
-use super::cache::{BlockCache, volume_reader};
+use super::cache::volume_reader;
 use super::job::{PlannedSource, plan_source, tier_of};
 use super::standard::endpoint::MemoryReader;
 use super::trailer;
-use crate::volume::Volume;
 
 /// Length of scratch when the request does not say: that of XRP.
 const SCRATCH_LEN: usize = 4096;
@@ -46,6 +48,8 @@ const FILES_MAX: usize = 64;
 const SMALL_EDGES_MAX: u64 = 256 << 10;
 const SMALL_READ_BYTES_MAX: u64 = 1 << 20;
 const SMALL_HOPS_MAX: u32 = 1024;
+/// The most memory of a traversal that is kept for several that run side by side.
+const SPARE_LEN_MAX: usize = 64 << 10;
 /// Longest time of one traversal.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -55,8 +59,6 @@ pub(crate) struct TraversePlan {
     function: TraverseFunction,
     pub(crate) request: FunctionRequest,
     sources: Vec<PlannedSource>,
-    /// Lengths of the sources; of files, when they are opened.
-    lens: Vec<u64>,
     scratch_cap: usize,
     /// All sources, if a reactor can read them and the request does not ask for more than it gives.
     near: Option<Vec<Near>>,
@@ -65,38 +67,6 @@ pub(crate) struct TraversePlan {
     // In boxes, which move between here and those that run.
     #[expect(clippy::vec_box, reason = "a bench is large, and given from hand to hand")]
     spare: Mutex<Vec<Box<Bench>>>,
-}
-
-/// A source that is a range of a volume whose bytes are, or may be, in memory.
-#[derive(Debug)]
-struct Near {
-    volume: Arc<Volume>,
-    /// Where in the volume the source begins.
-    start: u64,
-    bytes: Bytes,
-}
-
-/// Where the bytes of a volume are.
-#[derive(Debug)]
-enum Bytes {
-    /// Here, all of them.
-    Memory(SharedMemory),
-    /// Those that the page cache has.
-    PageCache,
-    /// Those that another call has read.
-    Kept(Arc<BlockCache>),
-}
-
-impl Near {
-    fn new(compute: &Compute, volume: &Arc<Volume>, range: &Range<u64>) -> Option<Self> {
-        let bytes = match volume.medium.memory() {
-            Some(memory) => Bytes::Memory(memory.clone()),
-            None if !volume.medium.properties().direct => Bytes::PageCache,
-            None if compute.cache.takes(volume, range.end - range.start) => Bytes::Kept(Arc::clone(&compute.cache)),
-            None => return None,
-        };
-        Some(Self { volume: Arc::clone(volume), start: range.start, bytes })
-    }
 }
 
 impl TraversePlan {
@@ -129,17 +99,9 @@ impl TraversePlan {
             }
             sources.push(source);
         }
-        let near = sources.iter().map(|source| match source {
-            PlannedSource::Volume(volume, range) => Near::new(compute, volume, range),
-            _ => None,
-        });
+        let near = sources.iter().map(|source| Near::of(compute, source));
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
-        let lens = sources.iter().map(|source| match source {
-            PlannedSource::Volume(_, range) | PlannedSource::Memory(range) => range.end - range.start,
-            PlannedSource::File(..) | PlannedSource::Layout(..) | PlannedSource::HostStream => 0,
-        });
-        let lens = lens.collect();
-        Ok(Self { function, request, sources, lens, scratch_cap, near, version, spare: Mutex::default() })
+        Ok(Self { function, request, sources, scratch_cap, near, version, spare: Mutex::default() })
     }
 
     /// Whether the volumes that were looked up are those that are there now.
@@ -174,11 +136,17 @@ impl TraversePlan {
         Ok(())
     }
 
-    /// Runs it here and now, if everything is at hand; gives its result.
-    pub(crate) fn run_now(self: &Arc<Self>, compute: &Compute, started: Instant) -> Option<(Vec<u8>, Trailer)> {
+    /// Runs it here and now, if everything is at hand and the host's share is enough; gives its result.
+    pub(crate) fn run_now(
+        self: &Arc<Self>,
+        association: &Association,
+        started: Instant,
+        share: &mut Share,
+    ) -> Option<(Vec<u8>, Trailer)> {
         let fill = |args: &mut Vec<u8>| args.extend_from_slice(&self.request.args);
-        let (mut running, progress) = Running::begin(Arc::clone(self), compute, fill, started + self.deadline())?;
-        let ended = match running.finish(progress) {
+        let deadline = started + self.deadline();
+        let (mut running, progress) = Running::begin(Arc::clone(self), association, fill, deadline, share)?;
+        let ended = match running.finish(progress, share) {
             Progress::Done => Some((running.result().to_vec(), running.trailer())),
             Progress::Failed(error) => Some((Vec::new(), of_traverse(&error))),
             Progress::Elsewhere | Progress::Goes => None,
@@ -211,8 +179,10 @@ impl TraversePlan {
                     match association.host.layouts.open(&compute.volumes, *id, endpoint.generation) {
                         Ok(file) => {
                             let range = file.range(endpoint);
-                            lens.push(range.end - range.start);
-                            readers.push((Arc::new(file), range.start));
+                            let len = range.end - range.start;
+                            lens.push(len);
+                            let bytes = volume_reader(&compute.cache, file.volume(), len, &Arc::default());
+                            readers.push((Arc::new(file.over(bytes)), range.start));
                         }
                         Err(error) => return (Vec::new(), trailer::of_file(&error)),
                     }
@@ -271,9 +241,11 @@ impl TraversePlan {
         Ok(Box::new(Bench::new(traversal)))
     }
 
-    fn give_back(&self, bench: Box<Bench>) {
+    /// Keeps the memory of a call for the next one, and nothing else of it.
+    fn give_back(&self, mut bench: Box<Bench>) {
+        let len = bench.clear(SPARE_LEN_MAX) + self.scratch_cap;
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < LANES_MAX {
+        if spare.len() < if len <= SPARE_LEN_MAX { LANES_MAX } else { 1 } {
             spare.push(bench);
         }
     }

@@ -39,6 +39,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use session::{FileSession, HANDLES_MAX};
 pub use sink::{FileSink, SinkMode};
+pub(crate) use source::CachedFile;
 pub use source::FileSource;
 
 use crate::config::ExportSpec;

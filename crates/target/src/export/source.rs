@@ -1,12 +1,12 @@
-//! An open file as input of a function: read anywhere, and known to have stayed the same.
+//! An open file as input of a function: read anywhere, and known to have stayed the same; or as far as it is in memory.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use diskside_io::readahead::{ReadAt, ReadAtError};
 use diskside_nvme::wire::file::{FileHandle, FileOp};
-use rustix::fs::FileType;
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::attributes::{settled_version, status, version};
 use super::operations::opened_for;
@@ -21,7 +21,26 @@ pub struct FileSource {
     len_bytes: u64,
 }
 
+/// A file of which a reactor reads what the page cache has: nothing here waits.
+#[derive(Debug)]
+pub(crate) struct CachedFile {
+    file: Arc<OpenFile>,
+    len_bytes: u64,
+}
+
 impl FileSession {
+    /// The file of a handle, if it can be told at once that it may be read, and how long it is.
+    pub(crate) fn cached(&self, handle: FileHandle) -> Option<CachedFile> {
+        let file = opened_for(self, FileOp::Read, handle).ok()?;
+        // As this machine knows it: another one is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let wanted = StatxFlags::TYPE | StatxFlags::SIZE;
+        let known = statx(&file.fd, "", flags, wanted).ok()?;
+        let is_known = StatxFlags::from_bits_retain(known.stx_mask).contains(wanted);
+        let is_file = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
+        (is_known && is_file).then_some(CachedFile { file, len_bytes: known.stx_size })
+    }
+
     /// The file of a handle, to read from. Waits up to 50 ms if the file changed just now, and for the disk: not for
     /// a reactor.
     pub fn source(&self, handle: FileHandle) -> Result<FileSource, FileError> {
@@ -55,6 +74,21 @@ impl FileSource {
     pub fn unchanged(&self) -> Result<(), FileError> {
         let now = status(self.file.fd.as_fd()).map_err(|errno| FileError::new(errno, self.name()))?;
         if version(&now) == self.version { Ok(()) } else { Err(FileError::changed(self.name())) }
+    }
+}
+
+impl CachedFile {
+    /// Its length when it was opened.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Fills `into` with the bytes at `offset`, if the page cache has all of them; else it holds anything.
+    pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let len = into.len();
+        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        let mut parts = [std::io::IoSliceMut::new(into)];
+        preadv2(&self.file.fd, &mut parts, offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 }
 

@@ -243,7 +243,7 @@ impl Connection {
         }
         self.phase = Phase::Closed;
         self.carry = Vec::new();
-        self.function.close(core.now);
+        self.function.close(core.now, &mut core.shares);
         if self.tasks > 0 {
             core.end_delays(self.id);
         }

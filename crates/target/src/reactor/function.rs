@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::memory::AccountMemory;
 use crate::compute::answer::{Answer, SHORT_LEN_MAX};
 use crate::compute::association::{Answers, Association, Command, Name};
+use crate::compute::traverse::Shares;
 
 /// What a connection needs for function commands.
 pub(super) struct FunctionState {
@@ -25,13 +26,24 @@ pub(super) struct FunctionState {
     held: VecDeque<(Tag, Answer)>,
     /// What commands have led to and was not dealt with yet.
     answers: Answers,
+    /// Traversals under way, as the reactor's [`Shares`] count them.
+    traversals: usize,
+    /// Work that they were allowed last.
+    share_given: u32,
 }
 
 impl FunctionState {
     pub(super) fn new() -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(0);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Self { serial, association: None, held: VecDeque::new(), answers: Answers::of(serial) }
+        Self {
+            serial,
+            association: None,
+            held: VecDeque::new(),
+            answers: Answers::of(serial),
+            traversals: 0,
+            share_given: 0,
+        }
     }
 
     /// Another send is put together.
@@ -45,13 +57,37 @@ impl FunctionState {
         self.answers.calls >= CALLS_PER_SEND
     }
 
+    /// Begins to deal with commands: with what is left of the host's share of this turn.
+    pub(super) fn take_share(&mut self, shares: &Shares) {
+        self.answers.share = match &self.association {
+            Some(association) => shares.of(association.host.id),
+            None => shares.of(NO_HOST),
+        };
+        // Its own count as begun, and may go on.
+        self.answers.share.lanes_left += self.traversals;
+        self.share_given = self.answers.share.work_left;
+    }
+
+    /// Gives back what is left of it. True if there is something to go on with in the next turn.
+    pub(super) fn give_share_back(&mut self, shares: &mut Shares) -> bool {
+        let share = std::mem::take(&mut self.answers.share);
+        let work = std::mem::take(&mut self.share_given) - share.work_left;
+        let Some(association) = &self.association else { return false };
+        shares.took(association.host.id, work, self.traversals, self.answers.calls_begun());
+        self.traversals = self.answers.calls_begun();
+        !share.has_work() && self.answers.has_calls()
+    }
+
     /// The connection is gone, and with it every call of its controller.
-    pub(super) fn close(&mut self, now: Instant) {
+    pub(super) fn close(&mut self, now: Instant, shares: &mut Shares) {
         self.held.clear();
-        self.answers = Answers::of(self.serial);
         if let Some(association) = self.association.take() {
+            let work = self.share_given - self.answers.share.work_left;
+            shares.took(association.host.id, work, self.traversals, 0);
             association.lost(now, self.serial);
         }
+        (self.traversals, self.share_given) = (0, 0);
+        self.answers = Answers::of(self.serial);
     }
 }
 
@@ -79,14 +115,15 @@ impl Connection {
         self.answer_functions(core);
     }
 
-    /// Goes on with the calls that have begun, until one has ended. False if there is none.
+    /// Goes on with calls, until one has ended. False if nothing happened: there are none, or the host has had its share
+    /// of the turn.
     pub(super) fn run_calls(&mut self, core: &mut Core) -> bool {
         let Some(association) = self.function.association.as_ref().filter(|_| self.function.answers.has_calls()) else {
             return false;
         };
-        association.run_calls(&mut self.function.answers);
+        let goes_on = association.run_calls(&mut self.function.answers);
         self.answer_functions(core);
-        true
+        goes_on
     }
 
     fn answer_functions(&mut self, core: &mut Core) {
@@ -198,6 +235,8 @@ impl Connection {
     }
 }
 
+/// The number that no host has: of one that has not computed yet.
+const NO_HOST: u64 = 0;
 /// Calls that are answered by one send: few enough for the host to work at the same time, and enough to make little of
 /// the system call.
 const CALLS_PER_SEND: u32 = 16;

@@ -15,10 +15,12 @@ use crate::medium::{Access, Action};
 use crate::stats::IoCounters;
 
 impl Connection {
-    /// Starts what the machine asks for, and goes on with calls that have begun; until enough is answered for one send,
-    /// whose end brings us back here. True if there was anything to do.
+    /// Starts what the machine asks for, and goes on with calls of traversals; until enough is answered for one send,
+    /// whose end brings us back here. Traversals whose host has had its share of the turn go on in the next. True if there
+    /// was anything to do.
     pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
         let mut started = false;
+        self.function.take_share(&core.shares);
         while !self.is_closed() && !self.function.is_batch_full() {
             if let Some(request) = self.machine.poll_request() {
                 self.start(core, request);
@@ -26,6 +28,9 @@ impl Connection {
                 break;
             }
             started = true;
+        }
+        if self.function.give_share_back(&mut core.shares) {
+            core.put_off(self.id);
         }
         started
     }

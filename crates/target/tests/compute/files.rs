@@ -24,7 +24,7 @@ impl Client {
         self.run(&FunctionRequest { args, ..FunctionRequest::new(FunctionKind::File, 0) })
     }
 
-    fn open(&mut self, path: &str, flags: FileFlags) -> FileHandle {
+    pub(crate) fn open(&mut self, path: &str, flags: FileFlags) -> FileHandle {
         let (result, trailer) = self.file(FileRequest::Lookup { dir: None, path: path.as_bytes(), flags });
         assert_eq!(trailer.outcome, Outcome::Ok, "{}", trailer.message);
         OpenedFile::read_from_bytes(&result).unwrap().handle()

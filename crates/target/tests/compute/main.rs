@@ -14,4 +14,5 @@ mod memory;
 mod programs;
 mod reads;
 mod standard;
+mod traversals;
 mod writes;

@@ -13,7 +13,7 @@ use crate::compute::answer::{Answer, Piece, Problem};
 use crate::compute::pool::Work;
 use crate::compute::prepared::{self, CallCommand};
 use crate::compute::tags::{Effect, Tags, Waiter};
-use crate::compute::traverse::{LANES_MAX, Lane, Progress, Running, TraversePlan, of_traverse};
+use crate::compute::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
 
 impl Association {
     /// Starts a traversal: here, if all of it is in memory.
@@ -23,6 +23,7 @@ impl Association {
         waiter: Waiter<Name>,
         send_len: u32,
         request: FunctionRequest,
+        share: &mut Share,
     ) -> Vec<Effect<Name>> {
         let plan = match TraversePlan::new(self, request) {
             Ok(plan) => Arc::new(plan),
@@ -31,7 +32,7 @@ impl Association {
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
-        if let Some((result, trailer)) = plan.run_now(&self.compute, started) {
+        if let Some((result, trailer)) = plan.run_now(self, started, share) {
             effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, result, trailer)));
             return effects;
         }
@@ -72,7 +73,7 @@ impl Association {
         self.submit_or_refuse(tag, waiter, run)
     }
 
-    /// A Function Call of a traversal. One in memory is begun, and goes on beside those that come with it.
+    /// A Function Call of a traversal. It waits for its turn on this reactor: [`run_calls`](Self::run_calls).
     pub(super) fn call_traversal(
         self: &Arc<Self>,
         now: Instant,
@@ -85,24 +86,39 @@ impl Association {
             return self.answer(name, problem.into(), here);
         }
         let deadline = now + command.timeout.min(plan.deadline());
+        here.waiting.push_back(WaitingCall { name, command, plan, deadline });
+    }
+
+    /// Begins a Call. One in memory goes on beside others.
+    fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
+        let WaitingCall { name, command, plan, deadline } = call;
+        if here.share.lanes_left <= here.lanes.len() {
+            return self.call_traversal_on_thread(name, command, plan, here);
+        }
         let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
-        match Running::begin(Arc::clone(&plan), &self.compute, fill, deadline) {
+        match Running::begin(Arc::clone(&plan), self, fill, deadline, &mut here.share) {
             None => self.call_traversal_on_thread(name, command, plan, here),
-            Some((running, Progress::Goes)) => {
-                here.lanes.push(Lane { name, command, running });
-                if here.lanes.len() == LANES_MAX {
-                    self.run_calls(here);
-                }
-            }
+            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running }),
             Some((running, ended)) => self.end_call(Lane { name, command, running }, &ended, here),
         }
     }
 
-    /// Goes on with calls that have begun, until one has ended.
-    pub(crate) fn run_calls(self: &Arc<Self>, here: &mut Answers) {
-        if let Some((lane, ended)) = here.lanes.run() {
-            self.end_call(lane, &ended, here);
+    /// Begins calls that wait, and goes on until one has ended. False: nothing happened, since there is nothing to do, or
+    /// the share is used up.
+    pub(crate) fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
+        let mut has_begun = false;
+        while here.lanes.len() < LANES_MAX
+            && here.share.has_work()
+            && let Some(call) = here.waiting.pop_front()
+        {
+            self.begin_call(call, here);
+            has_begun = true;
         }
+        match here.lanes.run(&mut here.share) {
+            Some((lane, ended)) => self.end_call(lane, &ended, here),
+            None => return has_begun,
+        }
+        true
     }
 
     /// A call on this reactor has come to its end, here or as a whole.

@@ -1,36 +1,38 @@
-//! Traversals of volumes whose bytes are in memory, on the reactor that received them.
+//! Traversals of sources whose bytes are in memory, on the reactor that received them.
 //!
 //! What a step reads is rarely in the processor's cache, and to wait for it takes longer than the step. So the reads that
 //! a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in turn: while one
-//! waits for its memory the others compute.
+//! waits for its memory the others compute. When the host's [`Share`] of the reactor's turn is used up, they stay between
+//! two steps until the next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use diskside_engine::Traversal;
 use diskside_engine::traverse::{Step, TraverseError, TraverseFault, TraverseRead};
+use diskside_engine::{TierChoice, Traversal};
 use diskside_nvme::wire::function::Trailer;
+use diskside_sbpf::activation::Tier;
 use diskside_sbpf::trap::TrapKind;
 
-use super::{Bytes, Near, TraversePlan};
-use crate::compute::Compute;
-use crate::compute::association::Name;
+use super::TraversePlan;
+use super::near::{Near, Opened};
+use super::share::{Meter, Share};
+use crate::compute::association::{Association, Name};
+use crate::compute::job::tier_of;
 use crate::compute::prepared::CallCommand;
-use crate::guard::Mode;
 
 /// Calls that run side by side: enough to keep the memory busy, and few enough to stay in the nearest cache themselves.
 pub(crate) const LANES_MAX: usize = 8;
 /// Steps between two looks at the clock, which costs as much as a step.
 const HOPS_BETWEEN_LOOKS: u32 = 32;
-/// Of longer reads only the beginning is fetched ahead; the rest streams well.
-const PREFETCH_LEN_MAX: u64 = 4096;
 
 /// A traversal between two of its steps.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(super) plan: Arc<TraversePlan>,
     bench: Box<Bench>,
+    meter: Meter,
 }
 
 /// A traversal with its memory, kept for the next call.
@@ -43,6 +45,9 @@ pub(super) struct Bench {
     args: Vec<u8>,
     /// Reads that were asked for and fetched ahead, in order.
     reads: VecDeque<TraverseRead>,
+    /// The sources of the call that has it, and their lengths.
+    opened: Vec<Opened>,
+    lens: Vec<u64>,
 }
 
 /// What became of a step.
@@ -55,8 +60,17 @@ pub(crate) enum Progress {
     /// It failed, so the traversal is over.
     Failed(Box<TraverseError>),
     /// This is nothing for a reactor: a read would wait, for a disk or for a command that writes there right now, or the
-    /// traversal is large. A thread runs it again from the start, which nobody notices, since traversals write nothing.
+    /// traversal is large, or more than the host's share. A thread runs it again from the start, which nobody notices, since traversals write nothing.
     Elsewhere,
+}
+
+/// A Call that has not begun.
+#[derive(Debug)]
+pub(crate) struct WaitingCall {
+    pub(crate) name: Name,
+    pub(crate) command: CallCommand,
+    pub(crate) plan: Arc<TraversePlan>,
+    pub(crate) deadline: Instant,
 }
 
 /// A Call that runs beside others.
@@ -84,13 +98,13 @@ impl Lanes {
         self.lanes.push(lane);
     }
 
-    /// Takes steps, of each call in turn, until one has ended, and gives it.
-    pub(crate) fn run(&mut self) -> Option<(Lane, Progress)> {
-        while !self.lanes.is_empty() {
+    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up.
+    pub(crate) fn run(&mut self, share: &mut Share) -> Option<(Lane, Progress)> {
+        while !self.lanes.is_empty() && share.has_work() {
             if self.next >= self.lanes.len() {
                 self.next = 0;
             }
-            match self.lanes[self.next].running.step() {
+            match self.lanes[self.next].running.step(share) {
                 Progress::Goes => self.next += 1,
                 ended => return Some((self.lanes.swap_remove(self.next), ended)),
             }
@@ -101,7 +115,19 @@ impl Lanes {
 
 impl Bench {
     pub(super) fn new(traversal: Traversal) -> Self {
-        Self { traversal, buffer: Vec::new(), args: Vec::new(), reads: VecDeque::new() }
+        let (buffer, args, reads) = Default::default();
+        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new() }
+    }
+
+    /// Lets go of the call's sources, and of a buffer that is longer than this. Says how long the buffer is.
+    pub(super) fn clear(&mut self, buffer_len_max: usize) -> usize {
+        self.opened.clear();
+        self.lens.clear();
+        self.reads.clear();
+        if self.buffer.capacity() > buffer_len_max {
+            self.buffer = Vec::new();
+        }
+        self.buffer.capacity()
     }
 }
 
@@ -109,39 +135,52 @@ impl Running {
     /// Begins a traversal, if a reactor can run it. `args` fills in what scratch begins with.
     pub(crate) fn begin(
         plan: Arc<TraversePlan>,
-        compute: &Compute,
+        association: &Association,
         args: impl FnOnce(&mut Vec<u8>),
         deadline: Instant,
+        share: &mut Share,
     ) -> Option<(Self, Progress)> {
-        plan.near.as_ref()?;
-        let mut bench = plan.take_bench(compute).ok()?;
+        let near = plan.near.as_ref().filter(|_| share.has_work())?;
+        let mut bench = plan.take_bench(&association.compute).ok()?;
+        for source in near {
+            let Some((opened, len)) = source.open(association) else {
+                plan.give_back(bench);
+                return None;
+            };
+            bench.opened.push(opened);
+            bench.lens.push(len);
+        }
         bench.args.clear();
         args(&mut bench.args);
-        bench.reads.clear();
-        let Bench { traversal, args, .. } = &mut *bench;
-        let step = traversal.start(&plan.request(args, &plan.lens, deadline));
-        let mut running = Self { plan, bench };
+        let Bench { traversal, args, lens, .. } = &mut *bench;
+        let step = traversal.start(&plan.request(args, lens, deadline));
+        let is_interpreted = tier_of(plan.request.tier) == TierChoice::Only(Tier::Interpreter);
+        let mut running = Self { plan, bench, meter: Meter::new(is_interpreted) };
+        share.take(running.meter.step(&running.bench.traversal, 0));
         let progress = running.follow(step);
         Some((running, progress))
     }
 
     /// Takes the next step.
-    pub(crate) fn step(&mut self) -> Progress {
+    pub(crate) fn step(&mut self, share: &mut Share) -> Progress {
         let bench = &mut *self.bench;
         let read = bench.reads.pop_front().expect("a traversal that goes on has asked for a read");
         let len = read.len as usize;
         if bench.buffer.len() < len {
             bench.buffer.resize(len, 0);
         }
-        if !sources(&self.plan)[read.file as usize].read(&read, &mut bench.buffer[..len]) {
+        let (source, opened) = (&sources(&self.plan)[read.file as usize], &bench.opened[read.file as usize]);
+        if !source.read(opened, &read, &mut bench.buffer[..len]) {
+            share.take(1);
             return Progress::Elsewhere;
         }
         let step = bench.traversal.feed(&bench.buffer[..len]);
+        share.take(self.meter.step(&bench.traversal, read.len));
         self.follow(step)
     }
 
     fn follow(&mut self, step: Result<Step, TraverseError>) -> Progress {
-        let Bench { traversal, reads, .. } = &mut *self.bench;
+        let Bench { traversal, reads, opened, .. } = &mut *self.bench;
         let looked = match step {
             Ok(Step::Done) => return Progress::Done,
             Ok(Step::Read) if traversal.hops().is_multiple_of(HOPS_BETWEEN_LOOKS) => {
@@ -156,16 +195,16 @@ impl Running {
             Err(error) => return Progress::Failed(Box::new(error)),
         }
         while let Some(read) = traversal.take_read() {
-            sources(&self.plan)[read.file as usize].prefetch(&read);
+            sources(&self.plan)[read.file as usize].prefetch(&opened[read.file as usize], &read);
             reads.push_back(read);
         }
         Progress::Goes
     }
 
-    /// Takes all steps.
-    pub(crate) fn finish(&mut self, mut progress: Progress) -> Progress {
+    /// Takes all steps; as many as the share allows.
+    pub(crate) fn finish(&mut self, mut progress: Progress, share: &mut Share) -> Progress {
         while let Progress::Goes = progress {
-            progress = self.step();
+            progress = if share.has_work() { self.step(share) } else { Progress::Elsewhere };
         }
         progress
     }
@@ -189,35 +228,6 @@ impl Running {
 
 fn sources(plan: &TraversePlan) -> &[Near] {
     plan.near.as_deref().unwrap_or_default()
-}
-
-impl Near {
-    /// Copies bytes, unless that would wait. A read lies inside of the source.
-    fn read(&self, read: &TraverseRead, into: &mut [u8]) -> bool {
-        let offset = self.start + read.offset;
-        let range = offset..offset + read.len;
-        // A command that writes there has it now.
-        if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
-            return false;
-        }
-        let is_read = match &self.bytes {
-            Bytes::Memory(memory) => {
-                memory.read(offset as usize, into);
-                true
-            }
-            Bytes::PageCache => self.volume.medium.read_now(offset, into),
-            Bytes::Kept(cache) => cache.read_kept(&self.volume, offset, into),
-        };
-        self.volume.release(range, Mode::Shared);
-        is_read
-    }
-
-    fn prefetch(&self, read: &TraverseRead) {
-        if let Bytes::Memory(memory) = &self.bytes {
-            let start = (self.start + read.offset) as usize;
-            memory.prefetch(start..start + read.len.min(PREFETCH_LEN_MAX) as usize);
-        }
-    }
 }
 
 /// Whether more hops, bytes or budget would have helped.
