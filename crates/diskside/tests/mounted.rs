@@ -5,11 +5,11 @@
 mod lab;
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use diskside::host::mounted::Reason;
+use diskside::host::mounted::{Pool, PoolLimits, Reason};
 use diskside::session::{OpenMode, Ran, RunOptions, Session, SessionFunction, SessionOptions, Side, Where};
 use diskside::target::config::{Size, VolumeSpec};
 use diskside::target::{Running, Target};
@@ -172,5 +172,109 @@ fn output_is_written_at_the_volume_of_a_local_file_or_from_here() {
         for _ in 0..4 {
             write(8192, 50_000, 12, Where::Auto);
         }
+    }
+}
+
+/// Bytes that `grep` finds in half of their lines.
+fn lines(len: usize) -> Vec<u8> {
+    let lines = (0..).map(|at| format!("{} {at:07}\n", if at % 2 == 0 { "found" } else { "other" }));
+    let mut bytes: Vec<u8> = lines.flat_map(String::into_bytes).take(len - 1).collect();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Whole output, from a file of the volume into a new one: nothing but the request travels. What is replaced serves again.
+#[test]
+fn a_new_file_is_written_at_the_volume_into_one_of_the_pool() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(world) = World::new(kind) else { return };
+        let (source, output) = (world.lab.mount.join("log"), world.lab.mount.join("found"));
+        fs::write(&source, lines(6 << 20)).expect("written");
+        until_nobody_writes(&source);
+        let session = world.session();
+        let grep = session.function("grep").expect("shipped");
+        let args = diskside::args::encode(grep.args().expect("it has some"), &[("pattern".into(), "found".into())]);
+        let args = args.expect("a pattern");
+        let run = |place| {
+            let files = [session.open(source.to_str().expect("a path")).expect("open")];
+            session.run_into_path(&files, &grep, &args, &options(place), &output).expect("it runs")
+        };
+        // Without a pool nobody makes one unasked.
+        let here = run(Where::Host);
+        let expected = fs::read(&output).expect("read");
+        assert!(expected.len() > 2 << 20 && sides(&here) == [Side::Host]);
+        run(Where::Auto);
+        assert!(!world.lab.mount.join(".diskside-pool").exists());
+
+        // Children of other tests have our files for a moment: then it is written from here.
+        let patience = Instant::now() + Duration::from_secs(20);
+        let at_volume = |place| loop {
+            let ran = run(place);
+            assert!(fs::read(&output).expect("read") == expected, "{kind:?}: {:?}", ran.refusals);
+            if sides(&ran) == [Side::Device] && ran.refusals.is_empty() || Instant::now() > patience {
+                break ran;
+            }
+        };
+        let there = at_volume(Where::Device);
+        assert_eq!((sides(&there), there.refusals.len()), (vec![Side::Device], 0), "{:?}", there.refusals);
+        assert_eq!(there.written_bytes as usize, expected.len());
+        assert!(there.received_bytes + there.sent_bytes < 16 << 10, "neither input nor output travels: {there:?}");
+        // Its old output is in the pool, but shorter than what grep might find: a file that was made for it serves.
+        let pool = || Pool::open(&world.lab.mount, PoolLimits::default()).expect("a pool");
+        assert!(pool().len_bytes().expect("told") >= expected.len() as u64, "what was replaced came into the pool");
+        pool().prepare(7 << 20).expect("made").expect("room").give_back().expect("given back");
+        assert_eq!(sides(&at_volume(Where::Auto)), [Side::Device]);
+        assert_eq!(fs::metadata(&output).expect("told").nlink(), 1);
+
+        // Nothing long enough: it is written from here, and says so.
+        pool().release().expect("released");
+        let plain = run(Where::Auto);
+        assert!(plain.refusals[0].1.starts_with(Reason::Pool.words()), "{:?}", plain.refusals);
+        assert!(fs::read(&output).expect("read") == expected);
+        // Someone writes the source: what would come of it cannot be proved.
+        let writer = OpenOptions::new().write(true).open(&source).expect("open");
+        let refused = run(Where::Device);
+        assert!(refused.refusals[0].1.starts_with(Reason::Writer.words()), "{:?}", refused.refusals);
+        assert!(fs::read(&output).expect("read") == expected);
+        drop(writer);
+    }
+}
+
+/// Bytes from elsewhere on this machine are sent, and what a function makes of them is not.
+#[test]
+fn a_new_file_is_made_of_bytes_that_are_sent() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(world) = World::new(kind) else { return };
+        let output = world.lab.mount.join("expanded");
+        let runs = tempfile::NamedTempFile::new().expect("a file");
+        let input = [60, 7].repeat(80_000);
+        fs::write(runs.path(), &input).expect("written");
+        let session = world.session();
+        let bitmap = session.function("bitmap").expect("shipped");
+        let patience = Instant::now() + Duration::from_secs(20);
+        for _ in 0..2 {
+            let ran = loop {
+                let files = [session.open(runs.path().to_str().expect("a path")).expect("open")];
+                let ran = session.run_into_path(&files, &bitmap, &[], &options(Where::Device), &output);
+                let ran = ran.expect("it runs");
+                let bytes = fs::read(&output).expect("read");
+                assert!(bytes.len() == 60 * 80_000 && bytes.iter().all(|byte| *byte == 7), "{kind:?}");
+                if ran.refusals.is_empty() || Instant::now() > patience {
+                    break ran;
+                }
+            };
+            assert_eq!((sides(&ran), ran.refusals.len()), (vec![Side::Device], 0), "{:?}", ran.refusals);
+            assert!(
+                ran.sent_bytes < input.len() as u64 + 16_384,
+                "the input travels, not the output: {}",
+                ran.sent_bytes
+            );
+        }
+        // A function that fails leaves what was there.
+        fs::write(runs.path(), [input, vec![9]].concat()).expect("written");
+        let files = [session.open(runs.path().to_str().expect("a path")).expect("open")];
+        let failed = session.run_into_path(&files, &bitmap, &[], &options(Where::Device), &output);
+        assert!(failed.is_err(), "{failed:?}");
+        assert_eq!(fs::metadata(&output).expect("told").len(), 60 * 80_000);
     }
 }

@@ -21,7 +21,8 @@ use common::{Wire, as_runs};
 use diskside_host::Volume;
 use diskside_host::function::{Compute, FunctionKind, FunctionRequest};
 use diskside_host::mounted::{
-    Counters, MountedError, MountedFile, MountedOptions, MountedWriter, RETURNED_LEN_MAX, Reason, WriteWay,
+    Counters, MountedError, MountedFile, MountedOptions, MountedWriter, Pool, PoolLimits, RETURNED_LEN_MAX, Reason,
+    WriteWay,
 };
 use diskside_io::buffer::Buffer;
 use diskside_target::Running;
@@ -259,6 +260,11 @@ struct Stress {
     next_owner: AtomicU64,
     disturbances: AtomicU64,
     verified: AtomicU64,
+    /// Files that were written in the pool and took a victim's place.
+    published: AtomicU64,
+    /// How often each program did what it is there for.
+    moved: AtomicU64,
+    deduplicated: AtomicU64,
 }
 
 /// A file of the stress test. Who writes or replaces it has it, so that its bytes are known when nobody does; who only
@@ -321,8 +327,13 @@ impl Stress {
                 Err(error) => panic!("{error}"),
             }
             // Others change it for good: other blocks, and what it had are given to others at once.
-            match below(6) {
+            match below(8) {
                 0 => *state = self.fresh(&victim.path),
+                3 | 4 => {
+                    if let Some(owner) = self.publish(&victim.path) {
+                        *state = (owner, 0);
+                    }
+                }
                 1 => {
                     let file = OpenOptions::new().write(true).open(&victim.path).expect("open");
                     file.set_len(0).expect("cut");
@@ -346,6 +357,40 @@ impl Stress {
         }
     }
 
+    /// Another file takes the place of one, and was written by the volume before: in the pool, which keeps the old one. Says
+    /// whose it is.
+    fn publish(&self, path: &Path) -> Option<u32> {
+        let limits = PoolLimits { len_max_bytes: 4 << 20, ..PoolLimits::default() };
+        let pool = Pool::open(&self.world.lab.mount, limits).expect("a pool");
+        let pooled = match pool.take(LEN as u64).expect("looked") {
+            Some(pooled) => pooled,
+            // No space, or none that the pool may have.
+            None => pool.prepare(LEN as u64).ok().flatten()?,
+        };
+        let owner = self.next_owner.fetch_add(1, Ordering::SeqCst) as u32;
+        let output = blocks(owner, LEN, 0);
+        let writer = self.world.open(pooled.path(), &self.counters).ok()?;
+        let written = self.world.write(&writer, 0, &output);
+        drop(writer);
+        match written {
+            Ok(way) => {
+                assert_eq!(way, WriteWay::Volume);
+                pooled.publish(LEN as u64, path).expect("published");
+                assert!(fs::read(path).expect("read") == output, "what was published is whole");
+                self.published.fetch_add(1, Ordering::SeqCst);
+                Some(owner)
+            }
+            // A child of another test has it open.
+            Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => {
+                let may_be = matches!(refusal.reason, Reason::Opened | Reason::LeaseBroken | Reason::Cached);
+                assert!(may_be, "a file of the pool: {refusal}");
+                pooled.give_back().expect("given back");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// What others do without asking anybody: they open files, move their blocks, share them, take freed blocks.
     fn disturb(&self, victims: &[Victim], seed: u64) {
         let mut random = seed;
@@ -365,14 +410,20 @@ impl Stress {
                 2 => drop(fs::read(path)),
                 3 => {
                     let xfs = matches!(self.kind, Kind::Xfs);
-                    let _ = Command::new(if xfs { "xfs_fsr" } else { "e4defrag" }).arg(path).output();
+                    let ended = Command::new(if xfs { "xfs_fsr" } else { "e4defrag" }).arg(path).output();
+                    // Where there is no space, or the file goes meanwhile, it says so.
+                    let ended = ended.expect("the program is there");
+                    self.moved.fetch_add(u64::from(ended.status.success()), Ordering::SeqCst);
                 }
                 4 if matches!(self.kind, Kind::Xfs) => {
                     let _ = Command::new("cp").arg("--reflink=always").arg(path).arg(&twin).output();
                     let _ = fs::remove_file(&twin);
                     if fs::read(path).and_then(|bytes| fs::write(&twin, bytes)).is_ok() {
                         let dedupe = format!("dedupe {} 0 0 {LEN}", twin.display());
-                        let _ = Command::new("xfs_io").args(["-r", "-c", &dedupe]).arg(path).output();
+                        let ended = Command::new("xfs_io").args(["-r", "-c", &dedupe]).arg(path).output();
+                        let ended = ended.expect("the program is there");
+                        let did = String::from_utf8_lossy(&ended.stdout).contains("deduped");
+                        self.deduplicated.fetch_add(u64::from(did), Ordering::SeqCst);
                     }
                     let _ = fs::remove_file(&twin);
                 }
@@ -417,6 +468,9 @@ fn stress(kind: Kind) {
         next_owner: AtomicU64::new(1),
         disturbances: AtomicU64::new(0),
         verified: AtomicU64::new(0),
+        published: AtomicU64::new(0),
+        moved: AtomicU64::new(0),
+        deduplicated: AtomicU64::new(0),
     };
     let mount = stress.world.lab.mount.clone();
     let victims: Vec<Victim> = (0..3)
@@ -446,7 +500,14 @@ fn stress(kind: Kind) {
             let _stop = Stop(&stress.stop);
             stress.disturb(victims, 77);
         });
-        let enough = || stress.verified.load(Ordering::SeqCst) >= 12 && stress.counters.plain().len() >= 2;
+        let xfs = matches!(stress.kind, Kind::Xfs);
+        let enough = || {
+            stress.verified.load(Ordering::SeqCst) >= 12
+                && stress.counters.plain().len() >= 2
+                && stress.published.load(Ordering::SeqCst) >= 2
+                && stress.moved.load(Ordering::SeqCst) >= 1
+                && (!xfs || stress.deduplicated.load(Ordering::SeqCst) >= 1)
+        };
         while !stress.stopped() && (Instant::now() < least || !enough() && Instant::now() < most) {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -454,7 +515,14 @@ fn stress(kind: Kind) {
     });
     let verified = stress.verified.load(Ordering::SeqCst);
     let disturbances = stress.disturbances.load(Ordering::SeqCst);
-    println!("{kind:?}: {verified} written and read, {disturbances} disturbances; {}", stress.counters);
+    let [published, moved, deduplicated] =
+        [&stress.published, &stress.moved, &stress.deduplicated].map(|count| count.load(Ordering::SeqCst));
+    println!(
+        "{kind:?}: {verified} written and read, {published} published, {disturbances} disturbances, of which {moved} \
+         defragmentations and {deduplicated} deduplications; {}",
+        stress.counters
+    );
+    assert!(published >= 2 && moved >= 1 && (deduplicated >= 1 || !matches!(kind, Kind::Xfs)));
     assert!(verified >= 12, "{verified}: a guard that always refuses would pass");
     assert!(stress.counters.plain().len() >= 2, "a guard that never refuses would pass: {}", stress.counters);
     // The whole image, as it comes from the device.

@@ -8,6 +8,7 @@
 //! | [`layout`] | what has to be read from the volume for a range of a file |
 //! | [`guard`] | whether what was read is the file's: leases, generations, checks before and after |
 //! | [`mod@write`] | where the volume may be written: the file is nobody else's, and its readers see what was written |
+//! | [`pool`] | written files, into which a volume writes output that is a new file |
 //! | [`mod@file`] | the guards' system calls, and the thread that answers breaks of leases |
 //! | [`reason`] | why a file is read the plain way instead, with words and counters |
 //!
@@ -21,6 +22,7 @@ pub mod file;
 pub mod guard;
 pub mod layout;
 pub mod place;
+pub mod pool;
 pub mod reason;
 pub mod write;
 

@@ -100,6 +100,8 @@ reasons! {
     Cached = "cached", "the page cache does not let go of its pages";
     /// The range is not in the file.
     Range = "range", "the output may reach past its end: only space that it has is written at the volume";
+    /// No file of the pool for a new file.
+    Pool = "pool", "a new file is written at the volume only where the pool beside it has a file as long as the output may be";
     // Neither.
     /// A system call or the volume failed.
     Failed = "failed", "something failed on the way";

@@ -13,8 +13,7 @@ use diskside::sandbox::activation::Tier;
 use diskside::session::{File, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
 use diskside::{Location, TierChoice};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,7 +168,7 @@ impl Run {
         };
         match out.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))? {
             Location::Local(path) => {
-                to_file(&path, |file| session.run(files, function, args, options, Some(file)).map_err(session_failure))
+                session.run_into_path(files, function, args, options, &path).map_err(session_failure)
             }
             Location::Export(url) => session.run_into(files, function, args, options, &url).map_err(session_failure),
             Location::Volume(_) => Err(Failure::Usage(format!("--out {out}: a result is a file, not a volume"))),
@@ -199,21 +198,6 @@ fn state_directory() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("diskside/learnt"))
-}
-
-/// A result appears whole or not at all.
-fn to_file(path: &Path, run: impl FnOnce(&mut std::fs::File) -> Result<Ran, Failure>) -> Result<Ran, Failure> {
-    let failed = |e: std::io::Error| Failure::Environment(format!("cannot write {}: {e}", path.display()));
-    let partial = path.with_added_extension("partial");
-    let mut file = std::fs::File::create(&partial).map_err(failed)?;
-    let written = run(&mut file)
-        .and_then(|ran| file.flush().and_then(|()| file.sync_all()).map(|()| ran).map_err(failed))
-        .and_then(|ran| std::fs::rename(&partial, path).map(|()| ran).map_err(failed));
-    if written.is_err() {
-        // The error that matters is the first one.
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
 }
 
 fn parse_split(text: &str) -> Result<Split, String> {

@@ -50,8 +50,18 @@ pub(super) struct FileInner {
 
 impl File {
     pub(super) fn open(session: &Session, location: &Location, mode: OpenMode) -> Result<Self, SessionError> {
+        Self::open_called(session, location, mode, location)
+    }
+
+    /// A file that is going to be `called`: what is told and learnt of it is of that one.
+    pub(super) fn open_called(
+        session: &Session,
+        location: &Location,
+        mode: OpenMode,
+        called: &Location,
+    ) -> Result<Self, SessionError> {
         let place = Place::open(session, location, mode)?;
-        let name = location.to_string();
+        let name = called.to_string();
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let (session, location, id) = (session.clone(), location.clone(), hasher.finish());

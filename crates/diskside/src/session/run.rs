@@ -3,6 +3,7 @@
 mod device;
 mod host;
 mod many;
+mod output;
 mod ran;
 mod transform;
 mod write;

@@ -1,15 +1,16 @@
 //! A part at the device: a request of it, and what its trailer tells.
 
-use super::{Done, Job, RanPart};
+use super::{Done, Job, RanPart, RunOptions};
 use crate::session::error::SessionError;
 use crate::session::file::File;
+use crate::session::function::SessionFunction;
 use crate::session::link::Running;
 use crate::session::mounted::Mounted;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{CallError, TierChoice};
 use diskside_host::function::{CallOutcome, FunctionError};
-use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX};
+use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{RequestFuture, block_on, run_here};
 use diskside_nvme::wire::function::{
@@ -150,7 +151,7 @@ pub(super) fn write_mounted(
     offset: u64,
     input: &Buffer,
 ) -> Result<Done, SessionError> {
-    let cap = output_len_max(job, input.len() as u64);
+    let cap = output_len_max(job.function, job.options, input.len() as u64);
     // What is not much may make the file longer; the target itself writes only where the file is.
     let room = std::fs::metadata(mounted.path()).map_or(0, |file| file.len().saturating_sub(offset));
     let len_max = if cap <= RETURNED_LEN_MAX { cap } else { cap.min(room.max(RETURNED_LEN_MAX)) };
@@ -181,10 +182,37 @@ pub(super) fn write_mounted(
     Ok(Done { refused: Some(refused), ..job.write_from_host(offset, input)? })
 }
 
+/// From files of a mounted volume into another one there, from its start: nothing of them moves, and what it has after an
+/// error does not matter.
+pub(super) fn transform_mounted(
+    job: &Job<'_>,
+    sink: &Mounted,
+    sources: &[&Mounted],
+    len_max: u64,
+) -> Result<Done, MountedError> {
+    let readers = sources.iter().map(|source| source.reader()).collect::<Result<Vec<_>, _>>()?;
+    let counted = |refusal: Refusal| {
+        job.file.inner.session.mounted_counters().note_plain(refusal.reason);
+        MountedError::Plain(refusal)
+    };
+    let begun = readers.iter().map(|reader| reader.begin()).collect::<Result<Vec<_>, _>>().map_err(counted)?;
+    let (tickets, endpoints): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    let request = FunctionRequest { sources: endpoints, ..request(job, FunctionKind::Write) };
+    let _running = sink.link.begin();
+    let written = sink.writer()?.pwrite_fn(&request, Vec::new(), 0, len_max, false);
+    // What was read counts only if it was the files', and so does a failure.
+    for (reader, ticket) in readers.iter().zip(tickets) {
+        reader.file().guard().finish(ticket).map_err(counted)?;
+    }
+    let written = written?;
+    let CallOutcome { trailer, total, wire_bytes, .. } = written.outcome;
+    let range = 0..trailer.media_read;
+    Ok(done(job, &range, Vec::new(), written.len_bytes, trailer, total, wire_bytes))
+}
+
 /// The most that a function makes of so much input, whatever chunks that is cut into.
-fn output_len_max(job: &Job<'_>, input_len: u64) -> u64 {
-    let function = job.function;
-    let chunks = input_len / (job.options.chunk_len.max(1) as u64).min(CHUNK_LEN_SHORTEST) + 1;
+pub(super) fn output_len_max(function: &SessionFunction, options: &RunOptions, input_len: u64) -> u64 {
+    let chunks = input_len / (options.chunk_len.max(1) as u64).min(CHUNK_LEN_SHORTEST) + 1;
     function.output_cap(input_len).saturating_add(function.output_cap(0).saturating_mul(chunks))
 }
 
