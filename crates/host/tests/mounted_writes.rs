@@ -369,9 +369,8 @@ impl Stress {
         };
         let owner = self.next_owner.fetch_add(1, Ordering::SeqCst) as u32;
         let output = blocks(owner, LEN, 0);
-        let writer = self.world.open(pooled.path(), &self.counters).ok()?;
-        let written = self.world.write(&writer, 0, &output);
-        drop(writer);
+        let written = self.world.open(pooled.path(), &self.counters).map_err(MountedError::Plain);
+        let written = written.and_then(|writer| self.world.write(&writer, 0, &output));
         match written {
             Ok(way) => {
                 assert_eq!(way, WriteWay::Volume);

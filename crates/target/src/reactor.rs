@@ -34,7 +34,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
-use crate::compute::traverse::Shares;
+use crate::compute::traverse::{NextTurn, PutOff, Shares};
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::{IoCounters, ReactorCounters};
@@ -65,7 +65,7 @@ pub(crate) struct Core {
     yielded: VecDeque<usize>,
     /// What traversals took of this turn, and connections whose traversals go on in the next.
     shares: Shares,
-    put_off: Vec<usize>,
+    put_off: NextTurn,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Connections to settle at the end of the turn.
     dirty: Vec<usize>,
@@ -126,7 +126,7 @@ impl Reactor {
             block_waiters: VecDeque::new(),
             yielded: VecDeque::new(),
             shares: Shares::default(),
-            put_off: Vec::new(),
+            put_off: NextTurn::default(),
             timers: BinaryHeap::new(),
             dirty: Vec::new(),
             starved: Vec::new(),
@@ -221,10 +221,10 @@ impl Reactor {
         connection.resume_task(&mut self.core, key);
     }
 
-    /// Everybody's traversals have a share again. Connections that had used theirs up come before all others.
+    /// Everybody's traversals have a share again. Connections that wait for theirs come before all others.
     fn resume_put_off(&mut self) {
         self.core.shares.begin_turn();
-        for id in std::mem::take(&mut self.core.put_off) {
+        for id in self.core.put_off.take() {
             if let Some(connection) = self.connections.get_mut(id) {
                 connection.mark_dirty(&mut self.core);
             }
@@ -480,9 +480,8 @@ impl Core {
     }
 
     /// Lets a connection's traversals go on in the next turn.
-    fn put_off(&mut self, connection: usize) {
-        if self.put_off.last() != Some(&connection) {
-            self.put_off.push(connection);
+    fn put_off(&mut self, connection: usize, why: PutOff) {
+        if self.put_off.push(connection, why) && why != PutOff::Busy {
             self.counters().traversals_put_off.add(1);
         }
     }

@@ -13,7 +13,7 @@ mod near;
 mod share;
 
 pub(crate) use here::{LANES_MAX, Lane, Lanes, Progress, Running, WaitingCall};
-pub(crate) use share::{Share, Shares};
+pub(crate) use share::{NextTurn, PutOff, Share, Shares};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,7 +149,7 @@ impl TraversePlan {
         let ended = match running.finish(progress, share) {
             Progress::Done => Some((running.result().to_vec(), running.trailer())),
             Progress::Failed(error) => Some((Vec::new(), of_traverse(&error))),
-            Progress::Elsewhere | Progress::Goes => None,
+            Progress::Elsewhere | Progress::Goes | Progress::Busy => None,
         };
         running.give_back();
         ended

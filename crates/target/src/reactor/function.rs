@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::memory::AccountMemory;
 use crate::compute::answer::{Answer, SHORT_LEN_MAX};
 use crate::compute::association::{Answers, Association, Command, Name};
-use crate::compute::traverse::Shares;
+use crate::compute::traverse::{PutOff, Shares};
 
 /// What a connection needs for function commands.
 pub(super) struct FunctionState {
@@ -68,14 +68,21 @@ impl FunctionState {
         self.share_given = self.answers.share.work_left;
     }
 
-    /// Gives back what is left of it. True if there is something to go on with in the next turn.
-    pub(super) fn give_share_back(&mut self, shares: &mut Shares) -> bool {
+    /// Gives back what is left of it. Says why there is something to go on with in the next turn, if there is.
+    pub(super) fn give_share_back(&mut self, shares: &mut Shares) -> Option<PutOff> {
         let share = std::mem::take(&mut self.answers.share);
-        let work = std::mem::take(&mut self.share_given) - share.work_left;
-        let Some(association) = &self.association else { return false };
+        let given = std::mem::take(&mut self.share_given);
+        let work = given - share.work_left;
+        let association = self.association.as_ref()?;
         shares.took(association.host.id, work, self.traversals, self.answers.calls_begun());
         self.traversals = self.answers.calls_begun();
-        !share.has_work() && self.answers.has_calls()
+        // With enough for a send, its end brings us back.
+        let goes_on = self.answers.has_calls() && !self.is_batch_full();
+        goes_on.then_some(match (given, share.has_work()) {
+            (0, _) => PutOff::Nothing,
+            (_, true) => PutOff::Busy,
+            (_, false) => PutOff::Share,
+        })
     }
 
     /// The connection is gone, and with it every call of its controller.
@@ -115,8 +122,8 @@ impl Connection {
         self.answer_functions(core);
     }
 
-    /// Goes on with calls, until one has ended. False if nothing happened: there are none, or the host has had its share
-    /// of the turn.
+    /// Goes on with calls, until one has ended. False if nothing happened: there are none, none can go on, or the host has
+    /// had its share of the turn.
     pub(super) fn run_calls(&mut self, core: &mut Core) -> bool {
         let Some(association) = self.function.association.as_ref().filter(|_| self.function.answers.has_calls()) else {
             return false;

@@ -16,8 +16,8 @@ use crate::stats::IoCounters;
 
 impl Connection {
     /// Starts what the machine asks for, and goes on with calls of traversals; until enough is answered for one send,
-    /// whose end brings us back here. Traversals whose host has had its share of the turn go on in the next. True if there
-    /// was anything to do.
+    /// whose end brings us back here. Traversals that cannot go on now, or whose host has had its share of the turn, do so in
+    /// the next. True if there was anything to do.
     pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
         let mut started = false;
         self.function.take_share(&core.shares);
@@ -29,8 +29,8 @@ impl Connection {
             }
             started = true;
         }
-        if self.function.give_share_back(&mut core.shares) {
-            core.put_off(self.id);
+        if let Some(why) = self.function.give_share_back(&mut core.shares) {
+            core.put_off(self.id, why);
         }
         started
     }

@@ -103,8 +103,8 @@ impl Association {
         }
     }
 
-    /// Begins calls that wait, and goes on until one has ended. False: nothing happened, since there is nothing to do, or
-    /// the share is used up.
+    /// Begins calls that wait, and goes on until one has ended. False: nothing happened, since there is nothing to do, the
+    /// share is used up, or none can go on now.
     pub(crate) fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
         let mut has_begun = false;
         while here.lanes.len() < LANES_MAX
@@ -131,7 +131,7 @@ impl Association {
             }
             Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
             Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
-            Progress::Goes | Progress::Elsewhere => {
+            Progress::Goes | Progress::Busy | Progress::Elsewhere => {
                 return self.call_traversal_on_thread(name, command, running.give_back(), here);
             }
         };

@@ -16,7 +16,7 @@ use diskside_sbpf::activation::Tier;
 use diskside_sbpf::trap::TrapKind;
 
 use super::TraversePlan;
-use super::near::{Near, Opened};
+use super::near::{Near, Opened, ReadNow};
 use super::share::{Meter, Share};
 use crate::compute::association::{Association, Name};
 use crate::compute::job::tier_of;
@@ -24,6 +24,9 @@ use crate::compute::prepared::CallCommand;
 
 /// Calls that run side by side: enough to keep the memory busy, and few enough to stay in the nearest cache themselves.
 pub(crate) const LANES_MAX: usize = 8;
+/// How often a read is tried whose block is being written, most often in as many turns of the reactor. A thread would wait
+/// for longer than nearly all writes take, not least for the processor.
+const BUSY_TRIES_MAX: u32 = 256;
 /// Steps between two looks at the clock, which costs as much as a step.
 const HOPS_BETWEEN_LOOKS: u32 = 32;
 
@@ -33,6 +36,8 @@ pub(crate) struct Running {
     pub(super) plan: Arc<TraversePlan>,
     bench: Box<Bench>,
     meter: Meter,
+    /// How often the next read was tried.
+    tries: u32,
 }
 
 /// A traversal with its memory, kept for the next call.
@@ -55,12 +60,14 @@ pub(super) struct Bench {
 pub(crate) enum Progress {
     /// There is another one.
     Goes,
+    /// There is another one, and what it needs is being written right now.
+    Busy,
     /// It was the last. [`Running::result`] has the result.
     Done,
     /// It failed, so the traversal is over.
     Failed(Box<TraverseError>),
-    /// This is nothing for a reactor: a read would wait, for a disk or for a command that writes there right now, or the
-    /// traversal is large, or more than the host's share. A thread runs it again from the start, which nobody notices, since traversals write nothing.
+    /// This is nothing for a reactor: a read would wait, for a disk or for long, or the traversal is large, or more than the
+    /// host's share. A thread runs it again from the start, which nobody notices, since traversals write nothing.
     Elsewhere,
 }
 
@@ -98,14 +105,16 @@ impl Lanes {
         self.lanes.push(lane);
     }
 
-    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up.
+    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up, or none can go on.
     pub(crate) fn run(&mut self, share: &mut Share) -> Option<(Lane, Progress)> {
-        while !self.lanes.is_empty() && share.has_work() {
+        let mut busy = 0;
+        while busy < self.lanes.len() && share.has_work() {
             if self.next >= self.lanes.len() {
                 self.next = 0;
             }
             match self.lanes[self.next].running.step(share) {
-                Progress::Goes => self.next += 1,
+                Progress::Goes => (self.next, busy) = (self.next + 1, 0),
+                Progress::Busy => (self.next, busy) = (self.next + 1, busy + 1),
                 ended => return Some((self.lanes.swap_remove(self.next), ended)),
             }
         }
@@ -155,7 +164,7 @@ impl Running {
         let Bench { traversal, args, lens, .. } = &mut *bench;
         let step = traversal.start(&plan.request(args, lens, deadline));
         let is_interpreted = tier_of(plan.request.tier) == TierChoice::Only(Tier::Interpreter);
-        let mut running = Self { plan, bench, meter: Meter::new(is_interpreted) };
+        let mut running = Self { plan, bench, meter: Meter::new(is_interpreted), tries: 0 };
         share.take(running.meter.step(&running.bench.traversal, 0));
         let progress = running.follow(step);
         Some((running, progress))
@@ -170,10 +179,18 @@ impl Running {
             bench.buffer.resize(len, 0);
         }
         let (source, opened) = (&sources(&self.plan)[read.file as usize], &bench.opened[read.file as usize]);
-        if !source.read(opened, &read, &mut bench.buffer[..len]) {
+        let is_read = source.read(opened, &read, &mut bench.buffer[..len]);
+        if is_read == ReadNow::Busy && self.tries < BUSY_TRIES_MAX {
+            bench.reads.push_front(read);
+            self.tries += 1;
+            share.take(1);
+            return Progress::Busy;
+        }
+        if is_read != ReadNow::Done {
             share.take(1);
             return Progress::Elsewhere;
         }
+        self.tries = 0;
         let step = bench.traversal.feed(&bench.buffer[..len]);
         share.take(self.meter.step(&bench.traversal, read.len));
         self.follow(step)

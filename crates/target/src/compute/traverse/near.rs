@@ -58,6 +58,17 @@ pub(super) struct VolumeBytes {
     place: BytesPlace,
 }
 
+/// What became of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadNow {
+    /// The bytes are there.
+    Done,
+    /// A command that writes there has it, or is next: it will not take long.
+    Busy,
+    /// They are not in memory.
+    Waits,
+}
+
 /// Where the bytes of a volume are.
 #[derive(Debug)]
 enum BytesPlace {
@@ -104,14 +115,23 @@ impl Near {
     }
 
     /// Copies bytes, unless that would wait. A read lies inside of the source.
-    pub(super) fn read(&self, opened: &Opened, read: &TraverseRead, into: &mut [u8]) -> bool {
+    pub(super) fn read(&self, opened: &Opened, read: &TraverseRead, into: &mut [u8]) -> ReadNow {
         match (self, opened) {
             (Self::Volume(bytes, range), _) => bytes.read(range.start + read.offset, into),
             (_, Opened::Layout { layout, bytes, start }) => {
-                let part = |at, part: &mut [u8]| if bytes.read(at, part) { Ok(()) } else { Err(()) };
-                layout.gather(start + read.offset, into, part).is_ok()
+                let part = |at, part: &mut [u8]| match bytes.read(at, part) {
+                    ReadNow::Done => Ok(()),
+                    other => Err(other),
+                };
+                layout.gather(start + read.offset, into, part).map_or_else(|other| other, |()| ReadNow::Done)
             }
-            (_, Opened::File { file, start }) => file.read_now(start + read.offset, into),
+            (_, Opened::File { file, start }) => {
+                if file.read_now(start + read.offset, into) {
+                    ReadNow::Done
+                } else {
+                    ReadNow::Waits
+                }
+            }
             (_, Opened::Volume) => unreachable!("only a volume is opened as one"),
         }
     }
@@ -141,11 +161,10 @@ impl VolumeBytes {
         Some(Self { volume: Arc::clone(volume), place })
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+    fn read(&self, offset: u64, into: &mut [u8]) -> ReadNow {
         let range = offset..offset + into.len() as u64;
-        // A command that writes there has it now.
         if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
-            return false;
+            return ReadNow::Busy;
         }
         let is_read = match &self.place {
             BytesPlace::Memory(memory) => {
@@ -156,7 +175,7 @@ impl VolumeBytes {
             BytesPlace::Kept(cache) => cache.read_kept(&self.volume, offset, into),
         };
         self.volume.release(range, Mode::Shared);
-        is_read
+        if is_read { ReadNow::Done } else { ReadNow::Waits }
     }
 
     fn prefetch(&self, offset: u64, len: u64) {

@@ -1,8 +1,8 @@
 //! What the traversals of a host may take of a reactor's turn, so that nobody's endless walks hold up another's reads.
 //!
 //! Work is counted in units of roughly a tenth of a microsecond: a step, a KiB that was read, 256 loop iterations. When a
-//! host has had its share, or all hosts together theirs, its traversals stay where they are and go on in the next turn,
-//! those that waited longest first; meanwhile the reactor serves everybody else. Nothing here knows of time, so what one
+//! host has had its share, or all hosts together theirs, its traversals stay where they are and go on in the next turn, those
+//! first that had nothing of this one; meanwhile the reactor serves everybody else. Nothing here knows of time, so what one
 //! host can do to another is bounded in turns.
 
 use std::collections::BTreeMap;
@@ -97,6 +97,47 @@ impl Shares {
     }
 }
 
+/// Why traversals of a connection go on in the next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    /// Their host has had its share of this one.
+    Share,
+    /// All hosts together had theirs before.
+    Nothing,
+    /// What they read is being written.
+    Busy,
+}
+
+/// Connections whose traversals go on in the next turn.
+#[derive(Debug, Default)]
+pub(crate) struct NextTurn {
+    first: Vec<usize>,
+    then: Vec<usize>,
+}
+
+impl NextTurn {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.then.is_empty()
+    }
+
+    /// False if it is there already.
+    pub(crate) fn push(&mut self, connection: usize, why: PutOff) -> bool {
+        let list = if why == PutOff::Nothing { &mut self.first } else { &mut self.then };
+        let is_new = list.last() != Some(&connection);
+        if is_new {
+            list.push(connection);
+        }
+        is_new
+    }
+
+    /// Takes them, in the order in which they are served.
+    pub(crate) fn take(&mut self) -> Vec<usize> {
+        let mut all = std::mem::take(&mut self.first);
+        all.append(&mut self.then);
+        all
+    }
+}
+
 /// Counts the work of one traversal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meter {
@@ -121,7 +162,6 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::VecDeque;
 
     /// A connection, as a reactor deals with it: what its traversals still have to do, and how many turns it was served
     /// in.
@@ -132,29 +172,26 @@ mod tests {
         ended_in: Option<usize>,
     }
 
-    /// Serves connections as a reactor does: who was put off comes first in the next turn. Says how much was done in
-    /// each turn.
+    /// Serves connections as a reactor does. Says how much was done in each turn.
     fn serve(connections: &mut [Walks], turns: usize) -> Vec<u32> {
-        let mut shares = Shares::default();
-        let mut queue: VecDeque<usize> = (0..connections.len()).collect();
+        let (mut shares, mut next) = (Shares::default(), NextTurn::default());
+        (0..connections.len()).for_each(|at| assert!(next.push(at, PutOff::Nothing)));
         let mut done = Vec::new();
         for turn in 0..turns {
             shares.begin_turn();
             let mut of_turn = 0;
-            for at in std::mem::take(&mut queue) {
+            for at in next.take() {
                 let walks = &mut connections[at];
                 let share = shares.of(walks.host);
                 let work = walks.work.map_or(share.work_left, |work| work.min(share.work_left));
                 shares.took(walks.host, work, 0, 0);
                 of_turn += work;
-                match &mut walks.work {
-                    Some(left) if *left == work => walks.ended_in = Some(turn),
-                    Some(left) => {
-                        *left -= work;
-                        queue.push_back(at);
-                    }
-                    None => queue.push_back(at),
+                if walks.work.is_some_and(|left| left == work) {
+                    walks.ended_in = Some(turn);
+                    continue;
                 }
+                walks.work = walks.work.map(|left| left - work);
+                next.push(at, if work == 0 { PutOff::Nothing } else { PutOff::Share });
             }
             done.push(of_turn);
         }
