@@ -207,9 +207,8 @@ fn no_two_take_the_same_file() {
 
 const VICTIM: &str = "DISKSIDE_POOL_VICTIM";
 
-/// Not a test: a process that publishes one version after another until it is killed.
+/// What the test below starts: a process that publishes one version after another until it is killed.
 #[test]
-#[ignore = "run by the test below"]
 fn publishes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(VICTIM).map(PathBuf::from) else { return };
     let pool = Pool::open(&directory, limits()).expect("a pool");
@@ -233,7 +232,7 @@ fn a_kill_leaves_whole_files_and_nothing_that_is_lost() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     for round in 0..6 {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--ignored", "--exact", "--nocapture", "publishes_until_it_is_killed"])
+            .args(["--exact", "--nocapture", "publishes_until_it_is_killed"])
             .env(VICTIM, dir.path())
             .stdout(Stdio::piped())
             .spawn()
