@@ -1,7 +1,9 @@
 //! What a host sends as input of a call: bytes that arrive on reactors and are read on an engine.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use diskside_engine::{ReadAtError, ReadStream};
 
@@ -11,6 +13,8 @@ pub(crate) struct InputQueue {
     moved: Condvar,
     /// Called after bytes were consumed: Sends that wait may go on.
     consumed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// No read waits longer: a host that goes silent does not keep its call for ever.
+    deadline: OnceLock<Instant>,
 }
 
 #[derive(Default)]
@@ -22,6 +26,8 @@ struct State {
     received_bytes: u64,
     ended: bool,
     closed: bool,
+    /// A read waited until the deadline.
+    late: bool,
 }
 
 /// Bytes that wait to be read before Sends do.
@@ -29,7 +35,19 @@ const INPUT_AHEAD_BYTES: usize = 4 << 20;
 
 impl InputQueue {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), moved: Condvar::new(), consumed: OnceLock::new() }
+        let (consumed, deadline) = (OnceLock::new(), OnceLock::new());
+        Self { state: Mutex::default(), moved: Condvar::new(), consumed, deadline }
+    }
+
+    /// Sets how long reads wait at most.
+    pub(crate) fn set_deadline(&self, until: Instant) {
+        // Set once, by the job that reads.
+        let _ = self.deadline.set(until);
+    }
+
+    /// Whether a read waited in vain until the deadline.
+    pub(crate) fn is_late(&self) -> bool {
+        self.lock().late
     }
 
     /// Sets what is called after bytes were consumed.
@@ -69,6 +87,18 @@ impl InputQueue {
         self.moved.notify_all();
     }
 
+    /// Waits until there is something to read, or to say.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waits = |state: &mut State| state.parts.is_empty() && !state.ended && !state.closed;
+        let Some(until) = self.deadline.get() else {
+            return self.moved.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let (mut state, _) = self.moved.wait_timeout_while(state, left, waits).unwrap_or_else(PoisonError::into_inner);
+        state.late = waits(&mut state);
+        state
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,11 +106,12 @@ impl InputQueue {
 
 impl ReadStream for InputQueue {
     fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
-        let state = self.lock();
-        let waits = |state: &mut State| state.parts.is_empty() && !state.ended && !state.closed;
-        let mut state = self.moved.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.wait(self.lock());
         if state.closed {
-            return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+            return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+        }
+        if state.late {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
         let at = state.at;
         let Some(part) = state.parts.front() else { return Ok(0) };

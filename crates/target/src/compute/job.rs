@@ -368,6 +368,10 @@ impl Job {
                 trailer = trailer::of_file(&error);
             }
         }
+        if trailer.outcome != Outcome::Ok && self.input.is_late() {
+            trailer =
+                trailer::simple(Outcome::Deadline, "the deadline passed while the call waited for its host's stream");
+        }
         if trailer.outcome == Outcome::Ok
             && let Err(error) = sinks.finish()
         {
@@ -472,6 +476,7 @@ impl Job {
                 }
                 PlannedSource::HostStream => {
                     let (association, tag) = (Arc::downgrade(&self.association), self.tag);
+                    self.input.set_deadline(self.queued + self.plan.limits.deadline);
                     self.input.on_consumed(move || {
                         if let Some(association) = association.upgrade() {
                             association.consumed(Instant::now(), tag);

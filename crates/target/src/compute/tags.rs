@@ -232,6 +232,10 @@ impl<W: Copy + PartialEq> Tags<W> {
                     let told = "a part begins before the end of those that came";
                     return self.answer(waiter, Problem::in_command(48, told).into());
                 }
+                if open.phase == Phase::Ended {
+                    // Its call ended before it needed this part. How it ended, the trailer tells.
+                    return self.answer(waiter, Answer::success());
+                }
                 if self.send_may_wait(&part) {
                     self.open_mut(tag).parts.push(part);
                     self.gather(now, tag);
@@ -318,7 +322,8 @@ impl<W: Copy + PartialEq> Tags<W> {
     /// The request of `start` was found good and its job made.
     pub(crate) fn accepted(&mut self, tag: u64, waiter: Waiter<W>, send_len: u32) {
         self.answer_waiting(waiter, Answer::success().with_result(send_len.into()));
-        let Some(open) = self.open.get_mut(&tag) else { return };
+        // What has no job of its own, a file operation, may have ended already.
+        let Some(open) = self.open.get_mut(&tag).filter(|open| open.phase == Phase::Starting) else { return };
         open.phase = Phase::Running;
         // Input that came before.
         let touched = open.touched;

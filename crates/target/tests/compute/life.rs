@@ -117,6 +117,43 @@ fn a_deadline_ends_a_call() {
     assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
 }
 
+/// A call that waited for its host's stream once heard of its deadline only when the next bytes came.
+#[test]
+fn a_deadline_ends_a_call_whose_host_goes_silent() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    for sent in [0, 8] {
+        // On a busy machine a short one may pass before an engine is free.
+        let waited = [50, 500, 5000].into_iter().any(|deadline_ms| {
+            let trailer = of_silent_stream(&mut client, sent, deadline_ms);
+            assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
+            trailer.message.contains("waited for its host's stream")
+        });
+        assert!(waited, "the call never began");
+    }
+}
+
+/// Calls a function over a stream of which only `sent` bytes come. Gives how it ended, while somebody waited for that.
+fn of_silent_stream(client: &mut Client, sent: usize, deadline_ms: u32) -> Trailer {
+    let request = FunctionRequest { deadline_ms, ..endless(client) };
+    let tag = client.tag();
+    send_open(client, tag, &request);
+    let mut end = request.encode().len() as u64;
+    let mut part = |client: &mut Client, len: usize| {
+        let sqe = Sqe::function_send(COMPUTE, FunctionKind::Read, tag, end, len as u32);
+        end += len as u64;
+        client.queue.command(sqe, Some(&vec![1; len]), 0)
+    };
+    if sent > 0 {
+        part(client, sent).ok();
+    }
+    let received = client.receive(tag, 0, 4096, 10_000);
+    // A host that sends on is not an error, but nobody reads that any more.
+    let late = part(client, 8);
+    assert_eq!((late.status, late.result), (Status::SUCCESS, 0), "no byte of it was consumed");
+    received.trailer.unwrap_or_else(|| panic!("still at work after 10 s: {:?}", received.answer))
+}
+
 #[test]
 fn a_host_that_vanishes_takes_its_calls_with_it() {
     let running = target(8);

@@ -336,3 +336,44 @@ fn input_that_came_before_its_request_is_consumed_when_that_is_accepted() {
     assert_eq!(results, [5, len]);
     assert_eq!(start.input.received_bytes(), 5);
 }
+
+/// A part that came after its call had failed, but before anybody had asked for the trailer, once was taken for the start
+/// of a request: its Send was told "the request ends before its end", and the trailer was gone.
+#[test]
+fn input_that_comes_after_its_call_has_ended_is_not_consumed_and_leaves_the_trailer_alone() {
+    let len = request().len() as u64;
+    for last in [false, true] {
+        let mut table = Table::new();
+        table.open();
+        table.tags.ended(table.now, TAG, Trailer { message: "trapped".into(), ..Trailer::new(Outcome::Trap) });
+        assert!(table.came().answers.is_empty(), "nobody asks yet");
+        let sqe = part(len, b"input");
+        let came = table.send(if last { sqe.with_last() } else { sqe }, b"input");
+        assert_eq!((came.only().status, came.only().result), (Status::SUCCESS, 0), "no byte of it was consumed");
+        // Whatever the bytes are: also a whole request is not one.
+        let came = table.send(part(len + 5, &request()).with_last(), &request());
+        assert!(came.starts.is_empty());
+        assert_eq!((came.only().status, came.only().result), (Status::SUCCESS, 0));
+        let came = table.receive_at(0, 300);
+        let told = came.received()[0].2;
+        assert!(told.end && told.trailer_len > 128);
+        let trailer: Vec<u8> = came.only().pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+        let trailer = Trailer::decode(&trailer).unwrap();
+        assert_eq!((trailer.outcome, trailer.message.as_str()), (Outcome::Trap, "trapped"));
+    }
+}
+
+/// A file operation may end on its thread before the reactor that started it says that it was accepted: its tag then
+/// counted as running for good, and a cancel waited in vain.
+#[test]
+fn what_ends_before_it_is_said_to_be_accepted_has_ended() {
+    let mut table = Table::new();
+    let bytes = request();
+    let start = table.send(part(0, &bytes).with_first().with_last(), &bytes).starts.remove(0);
+    table.tags.ended(table.now, TAG, Trailer::new(Outcome::Ok));
+    table.tags.accepted(TAG, start.waiter, start.send_len);
+    assert_eq!(table.came().only().result, bytes.len() as u64, "the Send was consumed");
+    let came = table.cancel(true);
+    assert_eq!((came.only().status, came.only().result), (Status::SUCCESS, 0), "nothing runs any more");
+    assert!(table.receive_at(0, 300).received()[0].2.end);
+}
