@@ -61,6 +61,14 @@ pub enum FunctionError {
         /// The limit.
         len_max: u64,
     },
+    /// A list is longer than a host takes.
+    #[error("{of}: it lists {what}; perhaps without end")]
+    ListTooLong {
+        /// The target, and which list of it.
+        of: String,
+        /// How much it is.
+        what: String,
+    },
     /// The connection cannot be used.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -8,13 +8,14 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, Status, block_on};
 use diskside_nvme::wire::file::{
-    DirEntry, Export, FileAttributes, FileFlags, FileHandle, FileKind, FileRequest, OpenedFile, REQUEST_HEADER_LEN,
+    FileAttributes, FileFlags, FileHandle, FileKind, FileRequest, OpenedFile, REQUEST_HEADER_LEN,
 };
 use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, TRAILER_LEN};
 use zerocopy::FromBytes as _;
 
 use super::compute::Compute;
 use super::error::FunctionError;
+use super::listing::{ListBounds, gather};
 use super::stream::{CallOutcome, FIRST_LEN_BYTES};
 use crate::connection::Connection;
 use crate::task::drive;
@@ -109,24 +110,12 @@ impl Files {
         drive(async move { stream?.collect(result_len.max(FIRST_LEN_BYTES.into())).await })
     }
 
-    /// The exports.
+    /// The exports; an error if there are more than a million.
     pub fn exports(&self) -> Result<Vec<ListedExport>, FunctionError> {
-        let mut exports = Vec::new();
-        let mut cursor = 0;
-        loop {
+        gather(&self.target(), ListBounds::default(), |cursor| {
             let request = FileRequest::ListExports { cursor, len_max: LISTING_LEN };
-            let answer = block_on(self.request(&request, LISTING_LEN.into()))?;
-            let before = exports.len();
-            for export in Export::parse_all(&answer.result) {
-                let export = export.map_err(|e| malformed("list of exports", e))?;
-                cursor = export.cursor;
-                let name = String::from_utf8_lossy(export.name).into_owned();
-                exports.push(ListedExport { name, read_only: export.read_only, owner: (export.uid, export.gid) });
-            }
-            if exports.len() == before {
-                return Ok(exports);
-            }
-        }
+            Ok(block_on(self.request(&request, LISTING_LEN.into()))?.result)
+        })
     }
 
     /// What is known of the file at `path`, which starts with an export's name. Follows symbolic links.
@@ -137,25 +126,18 @@ impl Files {
         Ok(FileInfo::new(&attributes))
     }
 
-    /// What the directory at `path` holds, in no order.
+    /// What the directory at `path` holds, in no order; an error if that is more than a million entries.
     pub fn list(&self, path: &[u8]) -> Result<Vec<Listed>, FunctionError> {
-        let mut entries = Vec::new();
-        let mut cursor = 0;
-        loop {
+        let of = format!("{}: {}", self.target(), String::from_utf8_lossy(path));
+        gather(&of, ListBounds::default(), |cursor| {
             let flags = FileFlags::ATTRIBUTES;
             let request = FileRequest::List { base: None, path, cursor, len_max: LISTING_LEN, flags };
-            let answer = block_on(self.request(&request, LISTING_LEN.into()))?;
-            let before = entries.len();
-            for entry in DirEntry::parse_all(&answer.result) {
-                let entry = entry.map_err(|e| malformed("listing", e))?;
-                cursor = entry.cursor;
-                let info = entry.attributes.as_ref().map(FileInfo::new);
-                entries.push(Listed { name: entry.name.to_vec(), kind: entry.kind, info });
-            }
-            if entries.len() == before {
-                return Ok(entries);
-            }
-        }
+            Ok(block_on(self.request(&request, LISTING_LEN.into()))?.result)
+        })
+    }
+
+    fn target(&self) -> String {
+        self.compute.connection().address().to_string()
     }
 
     /// Opens the file at `path`.
@@ -210,7 +192,7 @@ impl Files {
 }
 
 impl FileInfo {
-    fn new(attributes: &FileAttributes) -> Self {
+    pub(super) fn new(attributes: &FileAttributes) -> Self {
         Self {
             version: attributes.version.get(),
             len_bytes: attributes.size.get(),
@@ -412,10 +394,6 @@ fn failed(error: &FunctionError, done: usize, buffer: Option<Buffer>) -> Outcome
         None => Status::lost("the target failed the request"),
     };
     Outcome { status, transferred_bytes: done as u64, buffer }
-}
-
-fn malformed(what: &'static str, problem: impl std::fmt::Display) -> FunctionError {
-    FunctionError::Malformed { what, problem: problem.to_string() }
 }
 
 fn short(what: &'static str) -> FunctionError {

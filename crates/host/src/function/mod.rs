@@ -11,11 +11,13 @@
 //! | `stream` | one call: Sends, Receives, the trailer |
 //! | `prepared` | requests that were sent before, run by one command |
 //! | `file` | files of exports |
+//! | `listing` | lists that come page by page |
 //! | `error` | how a call fails |
 
 mod compute;
 mod error;
 mod file;
+mod listing;
 mod prepared;
 mod stream;
 
