@@ -362,6 +362,9 @@ impl Control {
                 }
             }
             Report::Late { command_id } => session.link.machine.abort(now, queue_id, command_id),
+            // A controller that comes up is asked for every volume anyhow.
+            Report::Gone { nsid } if session.up => session.link.machine.identify_namespace(now, nsid),
+            Report::Gone { .. } => {}
         }
     }
 

@@ -23,7 +23,7 @@ use diskside_nvme::wire::{DsmRange, Sqe};
 use diskside_nvme::{BufferId, BufferSlice, Status};
 use zerocopy::IntoBytes as _;
 
-use crate::volume::VolumeState;
+use crate::volume::{GONE, VolumeState};
 
 /// The most blocks of one Read, Write or Write Zeroes (NLB is 16 bits wide, 0's based).
 const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
@@ -228,7 +228,20 @@ impl Job {
     /// Why the job must not be sent at all, if so.
     pub(crate) fn obstacle(&self) -> Option<&'static str> {
         match &self.work {
+            // It waited, for instance for the connection, and what has the number now is another one's.
+            Work::Blocks { volume, .. } | Work::Flush { volume, .. } if volume.is_gone() => Some(GONE),
             Work::Flush { volume, .. } if volume.take_at_risk() => Some(FLUSH_LOST),
+            _ => None,
+        }
+    }
+
+    /// Notes that a command failed because there is no such namespace. Gives its number to the first who does.
+    pub(crate) fn note_gone(&self, outcome: &Result<Answer, CommandError>) -> Option<u32> {
+        let (Work::Blocks { volume, .. } | Work::Flush { volume, .. }) = &self.work else { return None };
+        match outcome {
+            Err(CommandError::Status { status, .. }) if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {
+                volume.note_gone().then(|| volume.nsid())
+            }
             _ => None,
         }
     }

@@ -42,7 +42,13 @@ pub(crate) enum QueueOrder {
 pub(crate) enum Report {
     Up,
     Down(HostError),
-    Late { command_id: u16 },
+    Late {
+        command_id: u16,
+    },
+    /// The controller says that there is no such namespace: what is it now?
+    Gone {
+        nsid: u32,
+    },
 }
 
 /// How a queue reports.
@@ -332,6 +338,9 @@ impl Queue {
             add(&self.shared.counters.command_errors, 1);
         }
         let job = self.jobs.get_mut(index).expect("a completion belongs to a job");
+        if let Some(nsid) = job.note_gone(&completed.outcome) {
+            self.shared.report(self.id, Report::Gone { nsid });
+        }
         let next = job.complete(part, completed.outcome, &self.limits);
         match next {
             Next::Wait => {}

@@ -34,6 +34,7 @@ pub(crate) struct VolumeState {
     block_len: u32,
     blocks: AtomicU64,
     uuid: Option<[u8; 16]>,
+    nguid: Option<[u8; 16]>,
     deallocate_zeroes: bool,
     read_only: AtomicBool,
     /// The namespace went away, or became another one.
@@ -46,7 +47,7 @@ pub(crate) struct VolumeState {
     at_risk: AtomicBool,
 }
 
-const GONE: &str = "the namespace went away, or is another one than before";
+pub(crate) const GONE: &str = "the namespace went away, or is another one than before";
 const ASKEW: &str = "offset and length must be multiples of the volume's block length";
 const TOO_LONG: &str = "one request moves less than 4 GiB";
 
@@ -139,6 +140,7 @@ impl VolumeState {
             block_len: info.block_len,
             blocks: AtomicU64::new(info.blocks),
             uuid: info.uuid,
+            nguid: info.nguid,
             deallocate_zeroes: info.deallocate_zeroes,
             read_only: AtomicBool::new(info.read_only),
             gone: AtomicBool::new(false),
@@ -163,12 +165,25 @@ impl VolumeState {
 
     /// Takes note of what the controller says now.
     pub(crate) fn update(&self, info: Option<&NamespaceInfo>) {
-        let same = info.filter(|info| info.block_len == self.block_len && info.uuid == self.uuid);
+        let is_same =
+            |info: &NamespaceInfo| (info.block_len, info.uuid, info.nguid) == (self.block_len, self.uuid, self.nguid);
+        let same = info.filter(|info| is_same(info));
         self.gone.store(same.is_none(), Ordering::Release);
         if let Some(info) = same {
             self.blocks.store(info.blocks, Ordering::Release);
             self.read_only.store(info.read_only, Ordering::Release);
         }
+    }
+
+    /// Whether the namespace is not, or not any more, the one that this volume was made for.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The controller says that there is no such namespace. What it is when it comes back has to be asked for before
+    /// anything else is sent to its number. True for the first who notes it.
+    pub(crate) fn note_gone(&self) -> bool {
+        !self.gone.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn writes_acknowledged(&self) -> u64 {
@@ -207,7 +222,7 @@ impl VolumeState {
     }
 
     fn check(&self, request: &Request) -> Result<(), Status> {
-        if self.gone.load(Ordering::Acquire) {
+        if self.is_gone() {
             return Err(Status::lost(GONE));
         }
         let (offset, len, changes) = match request {

@@ -233,33 +233,74 @@ fn an_idle_connection_is_kept_alive() {
     assert_eq!(volume.connection().stats().losses, 0, "{:?}", volume.connection().last_problem());
 }
 
-#[test]
-fn a_volume_that_was_taken_away_fails_and_another_of_its_number_is_not_taken_for_it() {
-    let running = memory_target(1);
-    let second = VolumeSpec { nsid: Some(2), ..VolumeSpec::new("second", "mem:1MiB") };
-    running.handle().add_volume(&second).unwrap();
-    let volume = Volume::connect(&url(&running), &options()).unwrap();
-    let second = volume.connection().volume(2).unwrap();
-    read_now(&volume, 0, 4096);
-    running.handle().remove_volume("data").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let mut status = Status::Success;
-    while status == Status::Success {
-        assert!(Instant::now() < deadline, "reads of a volume that is gone go on");
-        status = block_on(volume.submit(read(0, 4096))).status;
-    }
-    let mut other = VolumeSpec::new("other", "mem:1MiB");
-    other.nsid = Some(1);
-    running.handle().add_volume(&other).unwrap();
-    // Commands name a volume by its number alone, so there is a time before the host has heard of the change: over when
-    // it has heard of the next one.
-    running.handle().remove_volume("second").unwrap();
-    let told = |volume: &Volume| block_on(volume.submit(read(0, 4096))).status.to_string();
+/// Waits until a volume's reads are answered so.
+fn wait_until_told(volume: &Volume, what: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !told(&second).contains("another one than before") {
-        assert!(Instant::now() < deadline, "{}", told(&second));
+    loop {
+        let told = block_on(volume.submit(read(0, 4096))).status.to_string();
+        if told.contains(what) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "`{told}` instead of `{what}`");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(told(&volume).contains("another one than before"), "{}", told(&volume));
-    assert_eq!(read_now(&volume.connection().volume(1).unwrap(), 0, 4096), [0; 4096]);
+}
+
+/// Commands name a volume by its number alone. Another volume that took a number over once got the writes of hosts that had
+/// not heard of it yet.
+#[test]
+fn another_volume_cannot_have_the_number_that_a_connected_host_knows() {
+    let running = memory_target(1);
+    let volume = Volume::connect(&url(&running), &options()).unwrap();
+    read_now(&volume, 0, 4096);
+    running.handle().remove_volume("data").unwrap();
+    let other = VolumeSpec { nsid: Some(1), ..VolumeSpec::new("other", "mem:1MiB") };
+    let refused = running.handle().add_volume(&other).unwrap_err().to_string();
+    assert!(refused.contains("namespace 1 was another volume") && refused.contains("still connected"), "{refused}");
+    let free = running.handle().add_volume(&VolumeSpec::new("third", "mem:1MiB")).unwrap();
+    assert_eq!(free.nsid, 2, "a number that nobody chose is one that no host knows");
+    wait_until_told(&volume, "went away");
+
+    // The same volume may come back, and is one again for its host.
+    running.handle().add_volume(&VolumeSpec { nsid: Some(1), ..VolumeSpec::new("data", "mem:1MiB") }).unwrap();
+    wait_until_told(&volume, "success");
+    write_now(&volume, 0, &[1; 4096]);
+
+    // When its host is gone, its number is free.
+    running.handle().remove_volume("data").unwrap();
+    assert!(running.handle().add_volume(&other).is_err());
+    drop(volume);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = running.handle().add_volume(&other) {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(read_now(&common::connect(&running), 0, 4096), [0; 4096]);
+}
+
+/// Writes that waited for their target once were sent to whatever had the volume's number when it could be reached again.
+#[test]
+fn writes_that_wait_for_their_target_do_not_go_to_another_volume_of_its_number() {
+    let running = memory_target(1);
+    let wire = Wire::to(address(&running));
+    let volume = Volume::connect(&url_at(wire.address), &ConnectOptions { retries_max: 50, ..options() }).unwrap();
+    write_now(&volume, 0, &[1; 4096]);
+    // Some of them are on their way when the connection breaks, others have not begun.
+    wire.refuse(true);
+    wire.cut_after(200_000);
+    let writes: Vec<_> = (0..40).map(|at| volume.submit(write(at * 16_384, &[2; 16_384]))).collect();
+    let other = start(builder().volume(VolumeSpec::new("other", "mem:1MiB")));
+    wire.lead_to(address(&other));
+    wire.refuse(false);
+    let mut refused = 0;
+    for outcome in block_on_all(writes) {
+        if outcome.status != Status::Success {
+            assert!(outcome.status.to_string().contains("another one than before"), "{}", outcome.status);
+            refused += 1;
+        }
+    }
+    assert!(refused >= 20, "{refused}: 200,000 bytes carry twelve of forty");
+    wait_until_told(&volume, "another one than before");
+    let fresh = common::connect(&other);
+    assert_eq!(read_now(&fresh, 0, 1 << 20), vec![0; 1 << 20], "not a byte of them is in the other volume");
 }

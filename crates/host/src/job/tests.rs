@@ -21,6 +21,7 @@ fn volume(blocks: u64) -> Arc<VolumeState> {
         read_only: false,
         deallocate_zeroes: true,
         uuid: None,
+        nguid: None,
     };
     Arc::new(VolumeState::new(&info).unwrap())
 }

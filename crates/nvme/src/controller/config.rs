@@ -177,6 +177,12 @@ pub enum ConfigError {
     /// The NSID is in use.
     #[error("namespace {0} exists already")]
     NsidTaken(u32),
+    /// The NSID names another volume to hosts that are still connected.
+    #[error(
+        "namespace {0} was another volume, and hosts that are still connected know it as that: \
+         choose another number, or wait until they are gone"
+    )]
+    NsidKnown(u32),
     /// There is no such namespace.
     #[error("there is no namespace {0}")]
     NoSuchNamespace(u32),

@@ -163,8 +163,18 @@ struct SubsystemState {
     namespaces: Arc<Namespaces>,
     allowed_hosts: AllowedHosts,
     controllers: BTreeMap<u16, Arc<Controller>>,
+    /// Namespaces that are gone, by NSID.
+    retired: BTreeMap<u32, Retired>,
     /// Controller identifiers are given in turn, so that a late connection of a controller that is gone finds none.
     last_cntlid: u16,
+}
+
+/// A namespace that was removed. Commands name a namespace by its number alone, and hosts hear of changes later than they
+/// happen: so while a host is connected that knew it, nothing else can have its number.
+#[derive(Debug)]
+struct Retired {
+    uuid: [u8; 16],
+    known_to: Vec<Weak<Controller>>,
 }
 
 /// A snapshot of the namespaces, by NSID.
@@ -172,6 +182,19 @@ struct SubsystemState {
 pub(super) struct Namespaces {
     pub(super) epoch: u64,
     by_nsid: Vec<Option<Namespace>>,
+}
+
+impl SubsystemState {
+    fn check_nsid(&self, nsid: u32, uuid: &[u8; 16]) -> Result<(), ConfigError> {
+        if self.namespaces.get(nsid).is_some() {
+            return Err(ConfigError::NsidTaken(nsid));
+        }
+        let is_known = self.retired.get(&nsid).filter(|retired| retired.uuid != *uuid).is_some_and(|retired| {
+            let mut controllers = retired.known_to.iter().filter_map(Weak::upgrade);
+            controllers.any(|controller| !controller.is_closed())
+        });
+        if is_known { Err(ConfigError::NsidKnown(nsid)) } else { Ok(()) }
+    }
 }
 
 impl Namespaces {
@@ -193,6 +216,7 @@ impl Subsystem {
             namespaces: Arc::default(),
             allowed_hosts: config.allowed_hosts.clone(),
             controllers: BTreeMap::new(),
+            retired: BTreeMap::new(),
             last_cntlid: 0,
         };
         Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0) }
@@ -203,25 +227,31 @@ impl Subsystem {
         &self.config.nqn
     }
 
-    /// Adds a namespace; hosts are told.
+    /// Whether a namespace with this UUID could be added under this number now.
+    pub fn check_nsid(&self, nsid: u32, uuid: &[u8; 16]) -> Result<(), ConfigError> {
+        lock(&self.state).check_nsid(nsid, uuid)
+    }
+
+    /// Adds a namespace; hosts are told. A number that was another namespace's, with another UUID, is refused as long as
+    /// a controller exists that knew that one: a late command of its host would change the wrong volume.
     pub fn add_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
         self.config.check_namespace(&namespace)?;
         let nsid = namespace.nsid;
-        self.change_namespaces(nsid, |slot| match slot {
-            Some(_) => Err(ConfigError::NsidTaken(nsid)),
-            None => {
-                *slot = Some(namespace);
-                Ok(())
-            }
+        self.change_namespaces(nsid, |state, slot| {
+            state.check_nsid(nsid, &namespace.uuid)?;
+            state.retired.remove(&nsid);
+            *slot = Some(namespace);
+            Ok(())
         })
     }
 
-    /// Replaces a namespace (its size or whether it is read-only changed); hosts are told.
+    /// Replaces what is told of a namespace (its size or whether it is read-only changed; not its UUID); hosts are told.
     pub fn update_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
         self.config.check_namespace(&namespace)?;
         let nsid = namespace.nsid;
-        self.change_namespaces(nsid, |slot| match slot {
+        self.change_namespaces(nsid, |_, slot| match slot {
             None => Err(ConfigError::NoSuchNamespace(nsid)),
+            Some(old) if old.uuid != namespace.uuid => Err(ConfigError::NsidTaken(nsid)),
             Some(old) => {
                 *old = namespace;
                 Ok(())
@@ -231,7 +261,13 @@ impl Subsystem {
 
     /// Removes a namespace; hosts are told. Commands that the embedder already has must still be completed.
     pub fn remove_namespace(&self, nsid: u32) -> Option<Namespace> {
-        self.change_namespaces(nsid, |slot| slot.take().ok_or(ConfigError::NoSuchNamespace(nsid))).ok()
+        let removed = self.change_namespaces(nsid, |state, slot| {
+            let namespace = slot.take().ok_or(ConfigError::NoSuchNamespace(nsid))?;
+            let known_to = state.controllers.values().map(Arc::downgrade).collect();
+            state.retired.insert(nsid, Retired { uuid: namespace.uuid, known_to });
+            Ok(namespace)
+        });
+        removed.ok()
     }
 
     /// The namespaces, by NSID.
@@ -257,7 +293,7 @@ impl Subsystem {
     fn change_namespaces<T>(
         &self,
         nsid: u32,
-        change: impl FnOnce(&mut Option<Namespace>) -> Result<T, ConfigError>,
+        change: impl FnOnce(&mut SubsystemState, &mut Option<Namespace>) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
         let mut state = lock(&self.state);
         let mut by_nsid = state.namespaces.by_nsid.clone();
@@ -268,7 +304,7 @@ impl Subsystem {
         if by_nsid.len() <= index {
             by_nsid.resize(index + 1, None);
         }
-        let done = change(&mut by_nsid[index])?;
+        let done = change(&mut state, &mut by_nsid[index])?;
         let epoch = state.namespaces.epoch + 1;
         state.namespaces = Arc::new(Namespaces { epoch, by_nsid });
         self.epoch.store(epoch, Ordering::Release);

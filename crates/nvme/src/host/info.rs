@@ -58,6 +58,8 @@ pub struct NamespaceInfo {
     pub deallocate_zeroes: bool,
     /// Its UUID, if it has one.
     pub uuid: Option<[u8; 16]>,
+    /// Its NGUID, if it has one.
+    pub nguid: Option<[u8; 16]>,
 }
 
 /// An entry of a discovery log.
@@ -107,7 +109,16 @@ impl ControllerInfo {
 impl NamespaceInfo {
     /// What is known before anything was asked.
     pub(super) fn unknown(nsid: u32) -> Self {
-        Self { nsid, csi: CSI_NVM, blocks: 0, block_len: 0, read_only: false, deallocate_zeroes: false, uuid: None }
+        Self {
+            nsid,
+            csi: CSI_NVM,
+            blocks: 0,
+            block_len: 0,
+            read_only: false,
+            deallocate_zeroes: false,
+            uuid: None,
+            nguid: None,
+        }
     }
 
     /// Reads the list of descriptors (CNS 03h).
@@ -135,6 +146,7 @@ impl NamespaceInfo {
         self.block_len = 1_u32.checked_shl(format.block_shift.into()).unwrap_or(0);
         self.read_only = id.attributes & 1 != 0;
         self.deallocate_zeroes = id.deallocation & 7 == 1;
+        self.nguid = Some(id.nguid).filter(|nguid| *nguid != [0; 16]);
         let sound = (9..=16).contains(&format.block_shift) && format.metadata_len.get() == 0;
         self.blocks > 0 && sound
     }

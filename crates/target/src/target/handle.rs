@@ -89,7 +89,8 @@ impl Handle {
         &self.shared().exports
     }
 
-    /// Opens a volume and adds it; connected hosts are told.
+    /// Opens a volume and adds it; connected hosts are told. It cannot have the number (`nsid`) of another volume that was
+    /// removed, as long as hosts are connected that know that one.
     pub fn add_volume(&self, spec: &VolumeSpec) -> Result<Arc<Volume>, TargetError> {
         let error = |error| TargetError::Volume { name: spec.name.clone(), error };
         check(spec)?;
@@ -104,12 +105,14 @@ impl Handle {
         if volumes.iter().any(|volume| volume.name == spec.name) {
             return Err(TargetError::VolumeExists(spec.name.clone()));
         }
-        let nsid = match spec.nsid {
-            Some(nsid) => nsid,
-            None => self.free_nsid(&volumes),
-        };
         let uuid = spec.uuid_bytes().ok().flatten();
         let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
+        let nsid = match spec.nsid {
+            Some(nsid) => nsid,
+            None => self.free_nsid(&volumes, &uuid),
+        };
+        // Before functions can find it by a number that it cannot have.
+        self.shared().subsystem.check_nsid(nsid, &uuid)?;
         let volume = Arc::new(Volume::new(&spec.name, nsid, uuid, spec.block, medium));
         let shared = self.shared();
         let medium = shared.volumes.add(Arc::clone(&volume));
@@ -185,11 +188,14 @@ impl Handle {
         }
     }
 
-    /// The first namespace ID that neither a volume has nor the configuration keeps for one.
-    fn free_nsid(&self, volumes: &[Arc<Volume>]) -> u32 {
+    /// The first namespace ID that neither a volume has nor the configuration keeps for one, and by which no host that is
+    /// connected knows another volume.
+    fn free_nsid(&self, volumes: &[Arc<Volume>], uuid: &[u8; 16]) -> u32 {
         let kept = |nsid: u32| self.shared().config.volumes.iter().any(|spec| spec.nsid == Some(nsid));
         let computes = |nsid: u32| self.shared().compute.as_ref().is_some_and(|compute| compute.has_nsid(nsid));
-        let taken = |nsid: u32| kept(nsid) || computes(nsid) || volumes.iter().any(|volume| volume.nsid == nsid);
+        let known = |nsid: u32| self.shared().subsystem.check_nsid(nsid, uuid).is_err();
+        let has = |nsid: u32| volumes.iter().any(|volume| volume.nsid == nsid);
+        let taken = |nsid: u32| kept(nsid) || computes(nsid) || has(nsid) || known(nsid);
         (1..).find(|&nsid| !taken(nsid)).unwrap_or(VOLUMES_MAX as u32 + 1)
     }
 }
