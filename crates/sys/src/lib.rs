@@ -1,12 +1,14 @@
-//! The few system calls about files that nobody wraps well.
+//! The few system calls about files and threads that nobody wraps well.
 //!
 //! | Module | What it wraps | Manual page or header |
 //! |---|---|---|
 //! | [`extent`] | where a file's bytes are on its device (`FS_IOC_FIEMAP`) | `linux/fiemap.h` |
 //! | [`lease`] | leases, and the thread that hears when one is to be given up (`F_SETLEASE`) | `fcntl(2)` |
+//! | [`lock`] | locks that other programs respect (`F_OFD_SETLK`) | `fcntl(2)` |
 //! | [`cache`] | flushing a range, and what of it the page cache holds (`cachestat`, `mincore`) | `sync_file_range(2)` |
 //! | [`attributes`] | file system, flags and identity of an open file | `ioctl_fsgetxattr(2)`, `statx(2)` |
 //! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
+//! | [`schedule`] | a thread's scheduling policy (`sched_setscheduler`) | `sched(7)` |
 //!
 //! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
 //! call owns. Nothing here decides anything; the rules are in `diskside-layout`.
@@ -15,7 +17,9 @@ pub mod attributes;
 pub mod cache;
 pub mod extent;
 pub mod lease;
+pub mod lock;
 pub mod loopdev;
+pub mod schedule;
 
 use std::io;
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::{Op, Payload, Ring, RingConfig};
+use diskside_sys::lock::{Lock, try_lock};
 use diskside_target::media::{FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions};
 use diskside_target::medium::{Access, Action, Medium};
+use rustix::fs::{FlockOperation, flock};
 
 const MIB: u64 = 1 << 20;
 
@@ -227,6 +229,38 @@ fn what_cannot_be_opened_says_which_and_what_to_do() {
     std::fs::write(&path, b"").unwrap();
     let error = fails(&path, &options(None));
     assert!(error.contains("is empty; give it a size"), "{error}");
+}
+
+/// Whoever writes an image below a running target makes what the target keeps of it stale. Locks keep those away that ask.
+#[test]
+fn an_image_in_use_is_locked_for_programs_that_respect_locks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.img");
+    let tool = || std::fs::File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let may = |lock| {
+        let (tool, other) = (tool(), tool());
+        let flock_kind = if lock == Lock::Shared {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        (try_lock(&tool, lock).unwrap(), flock(&other, flock_kind).is_ok())
+    };
+    let medium = FileMedium::open(&path, &options(Some(MIB))).unwrap();
+    assert_eq!(may(Lock::Shared), (false, false));
+    drop(medium);
+    // Read-only volumes go together, with each other and with programs that only read.
+    let read_only = OpenOptions { read_only: true, ..options(None) };
+    let two = [FileMedium::open(&path, &read_only).unwrap(), FileMedium::open(&path, &read_only).unwrap()];
+    assert_eq!((may(Lock::Shared), may(Lock::Exclusive)), ((true, true), (false, false)));
+    drop(two);
+    // The other way around.
+    let tool = tool();
+    assert!(try_lock(&tool, Lock::Shared).unwrap());
+    let error = FileMedium::open(&path, &options(None)).unwrap_err().to_string();
+    assert!(error.contains("data.img is served by another process") && error.contains("QEMU"), "{error}");
+    drop(tool);
+    FileMedium::open(&path, &options(None)).unwrap();
 }
 
 #[test]

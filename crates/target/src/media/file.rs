@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
+use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -23,7 +24,8 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A file or block device, with `O_DIRECT` where the file system has it.
 ///
-/// A regular file is locked (`flock`), so that no second target serves it at the same time; a block device is
+/// A regular file is locked in both of the ways that there are (`flock`, and `fcntl` with `F_OFD_SETLK`), exclusively unless it
+/// is read-only: so no second target, and no program that respects either, uses it at the same time. A block device is
 /// opened exclusively, so that a mounted one is refused.
 #[derive(Debug)]
 pub struct FileMedium {
@@ -166,18 +168,31 @@ fn reads_blocks(file: &File, block_bytes: u32) -> bool {
 }
 
 fn lock(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
-    let operation =
-        if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     let started = Instant::now();
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(()),
-            // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
-            Err(Errno::WOULDBLOCK) if started.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_POLL),
-            Err(Errno::WOULDBLOCK) => return Err(wrong(path, "is served by another process (it holds a lock on it)")),
-            Err(errno) => return Err(in_file(path, errno.into())),
+    while !lock_now(file, read_only).map_err(|error| in_file(path, error))? {
+        if started.elapsed() >= LOCK_PATIENCE {
+            let what = "is served by another process, or in use by a program that locks what it uses, such as QEMU";
+            return Err(wrong(path, what));
         }
+        // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
+        std::thread::sleep(LOCK_POLL);
     }
+    Ok(())
+}
+
+/// False: somebody holds a lock on it.
+fn lock_now(file: &File, read_only: bool) -> io::Result<bool> {
+    let (operation, kind) = match read_only {
+        true => (FlockOperation::NonBlockingLockShared, Lock::Shared),
+        false => (FlockOperation::NonBlockingLockExclusive, Lock::Exclusive),
+    };
+    match flock(file, operation) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(false),
+        Err(errno) => return Err(errno.into()),
+    }
+    // Where a file system does not have these, those have to do.
+    Ok(try_lock(file, kind).unwrap_or(true))
 }
 
 /// Grows the file to the size asked for; gives the length to serve.

@@ -1,0 +1,96 @@
+//! How the kernel's scheduler treats the calling thread (`sched_setscheduler`, `sched_setattr`); no right is needed for this.
+
+use std::io;
+use std::time::Duration;
+
+use crate::checked;
+
+/// A scheduling policy of threads without real-time priority; see `sched(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`: every thread's, unless it says otherwise.
+    Other,
+    /// `SCHED_BATCH`: it computes and nobody waits for its wakeups: it does not push others aside when it wakes.
+    Batch,
+    /// `SCHED_IDLE`: any other thread that wakes pushes it aside at once; beside one that always runs it gets next to
+    /// nothing.
+    Idle,
+}
+
+/// Gives the calling thread a policy.
+pub fn set_policy(policy: Policy) -> io::Result<()> {
+    let number = match policy {
+        Policy::Other => libc::SCHED_OTHER,
+        Policy::Batch => libc::SCHED_BATCH,
+        Policy::Idle => libc::SCHED_IDLE,
+    };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread, and the parameters are read during the call alone.
+    checked(unsafe { libc::sched_setscheduler(0, number, &raw const parameters) }).map(drop)
+}
+
+/// The calling thread's policy; `None` for the policies of real time.
+pub fn policy() -> io::Result<Option<Policy>> {
+    // SAFETY: 0 is the calling thread; nothing is passed by address.
+    let number = checked(unsafe { libc::sched_getscheduler(0) })?;
+    Ok([(libc::SCHED_OTHER, Policy::Other), (libc::SCHED_BATCH, Policy::Batch), (libc::SCHED_IDLE, Policy::Idle)]
+        .into_iter()
+        .find_map(|(known, policy)| (known == number & !libc::SCHED_RESET_ON_FORK).then_some(policy)))
+}
+
+/// Asks for time slices of this length for the calling thread: who asks for short ones gets them sooner. The kernel takes
+/// 100 us to 100 ms, and before Linux 6.12 does as it likes.
+pub fn set_slice(slice: Duration) -> io::Result<()> {
+    // SAFETY: 0 is the calling thread; nothing is passed by address. It answers 20 less the nice value.
+    let nice = 20 - unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        nice: nice as i32,
+        runtime_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
+        ..Attributes::default()
+    };
+    // SAFETY: 0 is the calling thread; the attributes are read during the call alone, and as long as they say.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    checked(answer as libc::c_int).map(drop)
+}
+
+/// `struct sched_attr` of its first version.
+#[derive(Default)]
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_slice_changes_nothing_else() {
+        let run = || {
+            set_policy(Policy::Other)?;
+            rustix::process::setpriority_process(Some(rustix::thread::gettid()), 7)?;
+            set_slice(Duration::from_micros(100))?;
+            Ok::<_, io::Error>((policy()?, rustix::process::getpriority_process(Some(rustix::thread::gettid()))?))
+        };
+        assert_eq!(std::thread::spawn(run).join().unwrap().unwrap(), (Some(Policy::Other), 7));
+    }
+
+    #[test]
+    fn a_thread_steps_back_alone() {
+        let before = policy().unwrap();
+        for wanted in [Policy::Batch, Policy::Idle] {
+            let found = std::thread::spawn(move || set_policy(wanted).and_then(|()| policy()));
+            assert_eq!(found.join().unwrap().unwrap(), Some(wanted));
+        }
+        assert_eq!(policy().unwrap(), before, "other threads keep theirs");
+    }
+}
