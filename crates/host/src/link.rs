@@ -60,6 +60,9 @@ struct Socket {
     receiving: bool,
 }
 
+/// When a send has so many bytes no more are added: of many writes that come together, the target begins the first while
+/// the others are copied.
+const SEND_BYTES_ENOUGH: usize = 32 << 10;
 const RECEIVE: u64 = 0;
 const SEND: u64 = 1;
 
@@ -74,6 +77,19 @@ impl<M: Machine> Link<M> {
             }
         };
         Self { machine, wire, transmit: Transmit::new(), closing: false }
+    }
+
+    /// Registers the link's socket with the ring that will drive it; [`unregister`](Self::unregister) at the end.
+    pub(crate) fn register(&self, ring: &mut Ring) {
+        if let Wire::Socket(socket) = &self.wire {
+            ring.register_file(&socket.socket);
+        }
+    }
+
+    pub(crate) fn unregister(&self, ring: &mut Ring) {
+        if let Wire::Socket(socket) = &self.wire {
+            ring.unregister_file(&socket.socket);
+        }
     }
 
     /// Takes a completion of this link's ring.
@@ -160,7 +176,7 @@ impl<M: Machine> Link<M> {
                 Some(bytes) => bytes,
                 None if self.machine.poll_transmit(&mut self.transmit) => {
                     let mut batch = SendBatch::new();
-                    gather(&self.transmit, usize::MAX, memory, &mut batch);
+                    gather(&self.transmit, (usize::MAX, usize::MAX), memory, &mut batch);
                     batch.to_vec()
                 }
                 None => return,
@@ -221,14 +237,22 @@ impl Socket {
             self.batch = Some(batch);
             return;
         }
-        gather(transmit, SEGMENTS_MAX, memory, &mut batch);
+        gather(transmit, (SEGMENTS_MAX, SEND_BYTES_ENOUGH), memory, &mut batch);
         ring.push(self.epoch << 1 | SEND, Op::Send { socket: Arc::clone(&self.socket), batch });
     }
 }
 
-/// Puts what is left to send into a batch, up to a number of segments.
-fn gather(transmit: &Transmit, segments_max: usize, memory: &impl Memory, batch: &mut SendBatch) {
+/// Puts what is left to send into a batch: up to a number of segments, and none more when there are so many bytes.
+fn gather(
+    transmit: &Transmit,
+    (segments_max, len_enough): (usize, usize),
+    memory: &impl Memory,
+    batch: &mut SendBatch,
+) {
     for segment in transmit.segments().take(segments_max) {
+        if batch.len_bytes() >= len_enough {
+            return;
+        }
         match segment {
             Segment::Bytes(bytes) => batch.put(bytes),
             Segment::Buffer(slice) => memory.append(slice, batch),

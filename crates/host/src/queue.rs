@@ -210,7 +210,9 @@ impl Queue {
                 self.refusing = None;
                 self.ended = None;
                 self.epoch += 1;
-                self.link = Some(Link::new(Connection::new(config, now), wired, self.group, self.epoch));
+                let link = Link::new(Connection::new(config, now), wired, self.group, self.epoch);
+                link.register(&mut self.ring);
+                self.link = Some(link);
             }
             Err(error) => self.report(Report::Down(error)),
         }
@@ -236,7 +238,9 @@ impl Queue {
     fn drop_finished_link(&mut self) {
         if self.link.as_mut().is_some_and(Link::is_finished) {
             self.take_events();
-            self.link = None;
+            if let Some(link) = self.link.take() {
+                link.unregister(&mut self.ring);
+            }
             self.note_loss();
             let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
             self.report(Report::Down(HostError::Ended { address: self.shared.peer(), source }));

@@ -66,6 +66,78 @@ fn what_was_written_and_synchronised_is_in_the_file() {
 }
 
 #[test]
+fn registered_descriptors_work_like_any_other() {
+    let file = file_with(b"0123456789");
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    assert!(ring.register_file(&file) && ring.register_file(&file), "twice is as good as once");
+    assert!(ring.is_registered(&file));
+    let read = |file: &Arc<OwnedFd>| Op::Read { file: file.clone(), offset: 2, buffer: Buffer::zeroed(4), range: 0..4 };
+    let bytes = |done: &Completion| match &done.payload {
+        Payload::Buffer(buffer) => buffer.to_vec(),
+        other => panic!("a read returns its buffer, not {other:?}"),
+    };
+    ring.push(1, read(&file));
+    assert_eq!(bytes(&gather(&mut ring, 1)[0]), b"2345");
+    // What is not registered mixes with it, and a registration may end while an operation is in flight.
+    let other = file_with(b"abcdefghij");
+    ring.push(2, read(&other));
+    ring.push(3, read(&file));
+    ring.submit().unwrap();
+    ring.unregister_file(&file);
+    assert!(!ring.is_registered(&file));
+    ring.push(4, read(&file));
+    let mut done = gather(&mut ring, 3);
+    done.sort_by_key(|done| done.token);
+    assert_eq!(done.iter().map(bytes).collect::<Vec<_>>(), [b"cdef", b"2345", b"2345"]);
+
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (near, far) = (Arc::new(OwnedFd::from(near)), Arc::new(OwnedFd::from(far)));
+    assert!(ring.register_file(&near) && ring.register_file(&far));
+    let group = ring.provide(8, 4096).unwrap();
+    ring.push(5, Op::Receive { socket: far, group });
+    for word in [b"one", b"two"] {
+        let mut batch = Box::<SendBatch>::default();
+        batch.put(word);
+        ring.push(6, Op::Send { socket: near.clone(), batch });
+        let done = gather(&mut ring, 2);
+        let came = done.iter().find(|done| done.token == 5).unwrap();
+        assert!(came.more && matches!(&came.payload, Payload::Received(bytes) if bytes[..] == *word), "{came:?}");
+    }
+}
+
+/// As long as a descriptor is registered it is open, so that its number cannot come to mean something else.
+#[test]
+fn a_registered_descriptor_is_open_until_its_registration_ends() {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let writer = Arc::new(writer);
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    assert!(ring.register_file(&writer));
+    let kept = Arc::downgrade(&writer);
+    let reader = Arc::new(reader);
+    ring.push(1, Op::Read { file: reader, offset: 0, buffer: Buffer::zeroed(1), range: 0..1 });
+    drop(writer);
+    ring.wait(Some(Duration::ZERO)).unwrap();
+    assert!(ring.next_completion().is_none(), "somebody could still write");
+    ring.unregister_file(&kept.upgrade().unwrap());
+    assert!(kept.upgrade().is_none(), "nobody has it any more");
+    assert_eq!(gather(&mut ring, 1)[0].result, Ok(0), "the end of the pipe");
+}
+
+#[test]
+fn places_of_registered_descriptors_are_used_again() {
+    let mut ring = Ring::new(&sleepy()).unwrap();
+    for round in 0..3000 {
+        let file = file_with(b"0123456789");
+        assert!(ring.register_file(&file), "round {round}: a table has some thousand places");
+        if round % 500 == 0 {
+            ring.push(1, Op::Read { file: file.clone(), offset: 4, buffer: Buffer::zeroed(2), range: 0..2 });
+            assert_eq!(gather(&mut ring, 1)[0].result, Ok(2));
+        }
+        ring.unregister_file(&file);
+    }
+}
+
+#[test]
 fn registered_memory_reads_and_writes_like_any_other() {
     let file = file_with(b"");
     let arena = Arena::new(64 << 10);

@@ -78,6 +78,10 @@ pub(crate) struct Core {
     /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
     media_in_flight: usize,
     media_waits: bool,
+    /// Whether operations of media ended in this turn.
+    media_ended: bool,
+    /// What operations of media worked on, registered with the ring until the volumes change.
+    media_files: Vec<Arc<OwnedFd>>,
     asked_to_register: bool,
     stall_check: Instant,
     stop_at: Option<Instant>,
@@ -135,6 +139,8 @@ impl Reactor {
             sends_in_flight: 0,
             media_in_flight: 0,
             media_waits: false,
+            media_ended: false,
+            media_files: Vec::new(),
             asked_to_register: false,
             stall_check: now,
             stop_at: None,
@@ -153,8 +159,10 @@ impl Reactor {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         while !(self.core.is_stopping() && self.connections.is_empty()) {
             self.core.ring.expect_answers(self.core.media_in_flight > 0);
+            self.core.ring.give_way(self.core.shared.is_crowded());
             let wait = self.core.ring.wait(self.timeout())?;
             self.core.media_waits = false;
+            self.core.media_ended = false;
             self.core.now = Instant::now();
             self.core.refresh_volumes();
             self.resume_put_off();
@@ -204,6 +212,7 @@ impl Reactor {
             }
             Token::Task(key) => {
                 self.core.media_in_flight -= 1;
+                self.core.media_ended = true;
                 let buffer = match completion.payload {
                     Payload::Buffer(buffer) => Some(buffer),
                     _ => None,
@@ -264,6 +273,7 @@ impl Reactor {
             index += 1;
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if connection.settle(&mut self.core) {
+                connection.unregister(&mut self.core);
                 self.connections.remove(id);
                 self.core.forget_connection();
             }
@@ -406,7 +416,9 @@ impl Reactor {
             tracing::warn!(%error, "a new connection's socket");
         }
         let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
-        self.add_connection(Link::Socket { socket: Arc::new(socket), receive: None }, peer);
+        let socket = Arc::new(socket);
+        self.core.ring.register_file(&socket);
+        self.add_connection(Link::Socket { socket, receive: None }, peer);
     }
 
     fn add_loop(&mut self, end: LoopEnd) {
@@ -463,7 +475,14 @@ impl Core {
     fn refresh_volumes(&mut self) {
         let seen = self.volumes.version();
         self.volumes.refresh(&self.shared.volumes, &self.shared.volume_stats);
-        if self.volumes.version() != seen && !self.asked_to_register && self.volumes.any_outside_memory() {
+        if self.volumes.version() == seen {
+            return;
+        }
+        // A volume that was removed shall be closed. The others' files are registered when they are used next.
+        for file in self.media_files.drain(..) {
+            self.ring.unregister_file(&file);
+        }
+        if !self.asked_to_register && self.volumes.any_outside_memory() {
             self.asked_to_register = true;
             self.register_memory();
         }
@@ -490,6 +509,7 @@ impl Core {
     fn park(&mut self, key: usize, next: Next) {
         match next {
             Next::Submit(op) => {
+                self.register_file_of(&op);
                 self.ring.push(Token::Task(key).bits(), op);
                 self.media_in_flight += 1;
                 self.media_waits = true;
@@ -503,6 +523,20 @@ impl Core {
             }
             Next::Yield => self.yielded.push_back(key),
             Next::End(_) => unreachable!("a task that ended is not parked"),
+        }
+    }
+
+    /// Whether what is sent now is, or waits for, the answer of a disk.
+    fn media_at_work(&self) -> bool {
+        self.media_ended || self.media_in_flight > 0
+    }
+
+    fn register_file_of(&mut self, op: &Op) {
+        if let Some(file) = op.file()
+            && !self.ring.is_registered(file)
+            && self.ring.register_file(file)
+        {
+            self.media_files.push(Arc::clone(file));
         }
     }
 

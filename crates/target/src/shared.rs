@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     /// Connections by reactor.
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
+    /// Processors that the process may use.
+    pub(crate) processors: usize,
     /// The reactors, once all of them run.
     pub(crate) mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
 }
@@ -49,6 +51,13 @@ impl Shared {
         let (reactor, _) = counts().enumerate().min_by_key(|(_, count)| *count)?;
         self.connections[reactor].fetch_add(1, Ordering::Relaxed);
         Some(reactor)
+    }
+
+    /// Whether more threads may want to run than there are processors: a reactor that polls then keeps an engine from
+    /// computing.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let working = self.compute.as_ref().map_or(0, |compute| compute.pool.working());
+        working > 0 && working + self.config.reactors > self.processors
     }
 
     /// Sends a message to one reactor; `false` where there is none yet.

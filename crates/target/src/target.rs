@@ -284,6 +284,7 @@ impl TargetBuilder {
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,
             config,
         });
@@ -384,6 +385,10 @@ fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Started> {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("diskside-{index}")).spawn(move || {
         let mut others = StopOthers { shared: Arc::clone(&shared), ended_well: false };
+        // A command that comes while an engine computes on this processor shall not wait for the end of its time slice.
+        if let Err(error) = diskside_sys::schedule::set_slice(SLICE) {
+            tracing::debug!(index, %error, "a reactor has the usual time slice");
+        }
         let made = pin(&shared, index).and_then(|()| Reactor::new(index, shared));
         match made {
             Err(error) => {
@@ -433,5 +438,7 @@ fn pin(shared: &Shared, index: usize) -> io::Result<()> {
         .map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("core {core}: {errno}")))
 }
 
+/// The time slice that reactors ask for, the shortest that there is: who asks for short ones gets them soon.
+const SLICE: Duration = Duration::from_micros(100);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -32,6 +32,7 @@
 //! up to 100 µs before it sleeps, where that pays: full speed under load, no CPU time when idle.
 
 mod batch;
+mod files;
 mod op;
 mod polling;
 mod provided;
@@ -43,7 +44,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
@@ -59,6 +62,7 @@ pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
 
 use crate::buffer::Arena;
 use crate::slab::{Key, Slab};
+use files::Files;
 use op::Held;
 use polling::Polling;
 use provided::Group;
@@ -127,6 +131,7 @@ pub struct Ring {
     groups: ManuallyDrop<Vec<Rc<Group>>>,
     /// Registered memory. The kernel holds its pages for itself, so that it may go at any time.
     arena: Option<Arena>,
+    files: Files,
     /// Pushed, but not yet in the submission queue.
     backlog: VecDeque<squeue::Entry>,
     /// Reaped, but not yet taken.
@@ -138,6 +143,8 @@ pub struct Ring {
     polling: Polling,
     /// Whether an answer is due, see [`expect_answers`](Ring::expect_answers).
     answers_due: bool,
+    /// Whether others have use for the processor, see [`give_way`](Ring::give_way).
+    gives_way: bool,
     stats: RingStats,
     /// A ring belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
@@ -151,6 +158,7 @@ impl Ring {
             slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
             groups: ManuallyDrop::default(),
             arena: None,
+            files: Files::default(),
             backlog: VecDeque::new(),
             ready: VecDeque::new(),
             waker: Waker::new()?,
@@ -158,6 +166,7 @@ impl Ring {
             config: config.clone(),
             polling: Polling::new(config.spin),
             answers_due: false,
+            gives_way: false,
             stats: RingStats::default(),
             not_send: PhantomData,
         })
@@ -166,7 +175,7 @@ impl Ring {
     /// Adds an operation; it goes to the kernel with the next [`wait`](Self::wait) or
     /// [`submit`](Self::submit). `token` comes back in its completions.
     pub fn push(&mut self, token: u64, op: Op) -> OpId {
-        let (entry, held) = op.prepare(self.arena.as_ref());
+        let (entry, held) = op.prepare(self.arena.as_ref(), &self.files);
         let key = self.slots.insert(InFlight { token, held });
         self.enqueue(entry.user_data(key.to_bits()));
         OpId(key)
@@ -188,6 +197,12 @@ impl Ring {
     /// socket. Then [`wait`](Self::wait) polls for up to four times as long.
     pub fn expect_answers(&mut self, due: bool) {
         self.answers_due = due;
+    }
+
+    /// Says whether another thread has use for this one's processor while there is nothing to do: then
+    /// [`wait`](Self::wait) does not poll, it sleeps at once.
+    pub fn give_way(&mut self, gives_way: bool) {
+        self.gives_way = gives_way;
     }
 
     /// What wakes this ring's thread from others.
@@ -221,6 +236,23 @@ impl Ring {
         Ok(())
     }
 
+    /// Registers a descriptor: from now on operations with it spare the kernel the search for it. It stays open until
+    /// [`unregister_file`](Self::unregister_file), or the end of the ring. False where the ring has no place for it; then
+    /// it is one like others.
+    pub fn register_file(&mut self, file: &Arc<OwnedFd>) -> bool {
+        self.files.add(&self.uring, file)
+    }
+
+    /// Whether a descriptor is registered.
+    pub fn is_registered(&self, file: &OwnedFd) -> bool {
+        self.files.place(file).is_some()
+    }
+
+    /// Ends a registration. Operations in flight go on.
+    pub fn unregister_file(&mut self, file: &OwnedFd) {
+        self.files.remove(&self.uring, file);
+    }
+
     /// Submits what was pushed, without waiting for anything.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0, None)
@@ -241,7 +273,7 @@ impl Ring {
         }
         let started = Instant::now();
         let due = self.answers_due;
-        let window = self.polling.window(started, due);
+        let window = if self.gives_way { Duration::ZERO } else { self.polling.window(started, due) };
         let spin = timeout.map_or(window, |timeout| timeout.min(window));
         let mut looked = started;
         loop {

@@ -11,6 +11,7 @@ use io_uring::{opcode, squeue};
 use rustix::io::Errno;
 
 use super::batch::SendBatch;
+use super::files::Files;
 use super::provided::{GroupId, Received};
 use super::stable::Stable;
 use crate::buffer::{Arena, Buffer};
@@ -166,11 +167,39 @@ pub(super) struct Address {
 }
 
 impl Op {
+    /// What it works on.
+    pub fn file(&self) -> Option<&Arc<OwnedFd>> {
+        match self {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file, .. }
+            | Self::Allocate { file, .. }
+            | Self::Readable { file } => Some(file),
+            Self::Accept { listener } => Some(listener),
+            Self::Receive { socket, .. }
+            | Self::ReceiveInto { socket, .. }
+            | Self::Send { socket, .. }
+            | Self::Connect { socket, .. } => Some(socket),
+            Self::Nop => None,
+        }
+    }
+
     /// The kernel's form of the operation, and what must outlive it.
     ///
-    /// Buffers of `registered` are named to the kernel as that: it holds their pages already.
-    pub(super) fn prepare(self, registered: Option<&Arena>) -> (squeue::Entry, Held) {
+    /// Buffers of `registered`, and what is in `files`, are named to the kernel as that: it holds them already.
+    pub(super) fn prepare(self, registered: Option<&Arena>, files: &Files) -> (squeue::Entry, Held) {
+        let place = self.file().and_then(|file| files.place(file));
+        let (entry, held) = self.build(registered, place);
+        match place {
+            Some(_) => (entry.flags(squeue::Flags::FIXED_FILE), held),
+            None => (entry, held),
+        }
+    }
+
+    /// As [`prepare`](Self::prepare); what it works on is named by its `place` in the ring's table, if it has one.
+    fn build(self, registered: Option<&Arena>, place: Option<u32>) -> (squeue::Entry, Held) {
         let is_registered = |buffer: &Buffer| registered.is_some_and(|arena| buffer.is_of(arena));
+        let fd = |file: &OwnedFd| Fd(place.map_or_else(|| file.as_raw_fd(), u32::cast_signed));
         match self {
             Self::Read { file, offset, mut buffer, range } => {
                 let part = &mut buffer[range];
@@ -241,7 +270,7 @@ impl Held {
     /// A read of an eventfd's counter: how a sleeping ring is woken.
     pub(super) fn counter_read(eventfd: Arc<OwnedFd>) -> (squeue::Entry, Self) {
         let counter = Stable::new(0_u64);
-        let entry = opcode::Read::new(fd(&eventfd), counter.as_ptr().cast(), 8).build();
+        let entry = opcode::Read::new(Fd(eventfd.as_raw_fd()), counter.as_ptr().cast(), 8).build();
         (entry, Self::Counter(eventfd, counter))
     }
 
@@ -301,10 +330,6 @@ impl Address {
         };
         Self { storage, len: len as libc::socklen_t }
     }
-}
-
-fn fd(file: &OwnedFd) -> Fd {
-    Fd(file.as_raw_fd())
 }
 
 fn transfer_len(len: usize) -> u32 {

@@ -10,6 +10,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue};
 use rustix::io::Errno;
 
+use super::files::Files;
 use super::op::{Completion, Held, Op};
 use super::{InFlight, RingConfig, build, outcome};
 use crate::slab::{Key, Slab};
@@ -43,7 +44,7 @@ pub(crate) fn split(config: &RingConfig) -> io::Result<(SubmissionHalf, Completi
 impl SubmissionHalf {
     /// Adds an operation and submits first where the queue is full.
     pub(crate) fn push(&mut self, token: u64, op: Op) -> io::Result<()> {
-        let (entry, held) = op.prepare(None);
+        let (entry, held) = op.prepare(None, &Files::default());
         assert!(!matches!(held, Held::Accept(_) | Held::Receive(..)), "a split ring takes single completions only");
         let key = self.shared.slots().insert(InFlight { token, held });
         let entry = entry.user_data(key.to_bits());

@@ -4,10 +4,12 @@
 //! decided here but by the gate.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use diskside_nvme::wire::function::Class;
+use diskside_sys::schedule::Policy;
 
 /// Bounds of the calls of one host.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,8 @@ struct Inner {
     limits: PoolLimits,
     state: Mutex<State>,
     changed: Condvar,
+    /// Threads that have work.
+    working: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -59,7 +63,8 @@ pub(crate) struct Work {
 
 impl Pool {
     pub(crate) fn new(limits: PoolLimits) -> Self {
-        Self { inner: Arc::new(Inner { limits, state: Mutex::default(), changed: Condvar::new() }) }
+        let (state, changed, working) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Self { inner: Arc::new(Inner { limits, state, changed, working }) }
     }
 
     /// Queues work. False: the host has too much of it waiting, or the pool is stopping.
@@ -87,6 +92,11 @@ impl Pool {
         true
     }
 
+    /// Threads that have work: they compute, or wait for a disk or a host.
+    pub(crate) fn working(&self) -> usize {
+        self.inner.working.load(Ordering::Relaxed)
+    }
+
     /// Calls that wait.
     pub(crate) fn queued(&self) -> usize {
         self.inner.lock().hosts.values().map(|host| host.waiting.len()).sum()
@@ -108,7 +118,7 @@ impl Pool {
     fn start_thread(&self, state: &mut State) {
         let inner = Arc::clone(&self.inner);
         let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
-            lower_priority();
+            step_back();
             inner.serve();
         });
         match started {
@@ -126,12 +136,14 @@ impl Inner {
         loop {
             if let Some(work) = state.next(&self.limits) {
                 let (host, memory) = (work.host, work.memory);
+                self.working.fetch_add(1, Ordering::Relaxed);
                 drop(state);
                 // What it leaves behind when it panics is its own; the pool's state is not touched meanwhile.
                 let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work.run));
                 if ran.is_err() {
                     tracing::error!("an engine's thread panicked in a call");
                 }
+                self.working.fetch_sub(1, Ordering::Relaxed);
                 state = self.lock();
                 state.done(host, memory);
                 // What it used may be what another host's call, or the next of this one, waits for.
@@ -201,7 +213,13 @@ impl std::fmt::Debug for Inner {
 }
 
 /// Reactors come first: a command of a host shall not wait until a function has used up its time slice.
-fn lower_priority() {
+///
+/// The policy keeps an engine that wakes, as it does after each chunk that it waited for, from pushing a reactor
+/// aside. It is not `SCHED_IDLE`: then any other program that computes on this machine would starve functions.
+fn step_back() {
+    if let Err(error) = diskside_sys::schedule::set_policy(Policy::Batch) {
+        tracing::debug!(%error, "an engine keeps its scheduling policy");
+    }
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
         tracing::debug!(%error, "an engine keeps its priority");
@@ -264,6 +282,22 @@ mod tests {
         assert_eq!(ran, [0, 1, 2, 4, 5]);
         pool.stop();
         assert!(!pool.submit(Work { host: 0, class: Class::Normal, memory: 1, run: Box::new(|| {}) }));
+    }
+
+    #[test]
+    fn engines_step_back_behind_reactors() {
+        let own = || {
+            let thread = rustix::thread::gettid();
+            (diskside_sys::schedule::policy().unwrap(), rustix::process::getpriority_process(Some(thread)).unwrap())
+        };
+        let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
+        let run = Box::new(move || sender.send(own()).unwrap());
+        assert!(pool.submit(Work { host: 1, class: Class::Normal, memory: 1, run }));
+        let (policy, nice) = receiver.recv().unwrap();
+        assert_eq!(policy, Some(Policy::Batch));
+        assert_eq!(nice, before.1.max(NICE));
+        pool.stop();
+        assert_eq!(own(), before, "the thread that submits is no engine");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use diskside_io::Errno;
 use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
 use diskside_nvme::controller::{self, ConnectionConfig, State};
-use diskside_nvme::{Buffers, Segment, Transmit};
+use diskside_nvme::{BufferSlice, Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
 use super::function::FunctionState;
@@ -70,6 +70,8 @@ pub(super) enum Phase {
 /// A batch on its way.
 struct Sending {
     transmit: Transmit,
+    /// The most bytes of one send.
+    send_len_max: usize,
     /// The send under way; a loop that is full has none.
     op: Option<OpId>,
     /// When that was begun.
@@ -255,11 +257,10 @@ impl Connection {
                 let _ = shutdown(socket, Shutdown::Both);
                 self.cancel_receive(core);
             }
-            Link::Loop(_) => {
-                if let Some(sending) = self.sending.take() {
-                    self.abandon(core, sending.transmit);
-                }
-            }
+            Link::Loop(_) => {}
+        }
+        if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
+            self.abandon(core, sending.transmit);
         }
         self.mark_dirty(core);
     }
@@ -283,23 +284,27 @@ impl Connection {
                 core.spare_transmits.push(transmit);
                 return;
             }
-            self.send(core, Sending { transmit, op: None, begun: core.now, progressed: core.now, asked: false });
+            let (send_len_max, now) =
+                (if core.media_at_work() { SEND_BYTES_BESIDE_MEDIA } else { usize::MAX }, core.now);
+            self.send(core, Sending { transmit, send_len_max, op: None, begun: now, progressed: now, asked: false });
         }
     }
 
     fn send(&mut self, core: &mut Core, mut sending: Sending) {
         let mut batch = core.spare_batches.pop().unwrap_or_default();
-        fill(&mut batch, &sending.transmit, &core.memory);
         sending.begun = core.now;
         match &self.link {
             Link::Socket { socket, .. } => {
                 core.start_media();
+                fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, sending.send_len_max));
                 let op = Op::Send { socket: Arc::clone(socket), batch };
                 sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
                 core.sends_in_flight += 1;
                 self.sending = Some(sending);
             }
             Link::Loop(end) => {
+                // All of it: a loop takes a whole batch or nothing.
+                fill(&mut batch, &sending.transmit, &core.memory, (usize::MAX, usize::MAX));
                 let (len, written) = (batch.len_bytes(), end.write(batch.to_vec()));
                 batch.clear();
                 core.spare_batches.push(batch);
@@ -334,7 +339,8 @@ impl Connection {
         if std::mem::take(&mut sending.asked) {
             self.detach(core);
         }
-        self.send(core, sending);
+        // The rest is sent when the turn ends: commands that came meanwhile are started before it.
+        self.sending = Some(sending);
     }
 
     /// The peer is slow: its reads shall not hold blocks of a volume.
@@ -383,27 +389,45 @@ impl Connection {
         }
     }
 
+    /// The ring lets go of the socket, so that it is closed with the connection.
+    pub(super) fn unregister(&self, core: &mut Core) {
+        if let Link::Socket { socket, .. } = &self.link {
+            core.ring.unregister_file(socket);
+        }
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 }
 
-/// Turns what the machine says into what the ring sends; what does not fit goes with the next send.
-fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory) {
-    for segment in transmit.segments().take(SEGMENTS_MAX) {
+/// Turns what the machine says into what is sent, up to so many segments and bytes; the rest goes with the next send.
+fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory, (segments_max, len_max): (usize, usize)) {
+    for segment in transmit.segments().take(segments_max) {
+        let left = len_max - batch.len_bytes();
+        if left == 0 {
+            return;
+        }
         match segment {
-            Segment::Bytes(bytes) => batch.put(bytes),
-            Segment::Buffer(slice) => match memory.piece(slice) {
-                Piece::Shared(slice) => batch.put_shared(slice),
-                Piece::Buffer(buffer) => {
-                    let start = slice.offset as usize;
-                    batch.put_arc(buffer, start..start + slice.len as usize);
+            Segment::Bytes(bytes) => batch.put(&bytes[..bytes.len().min(left)]),
+            Segment::Buffer(slice) => {
+                let len = slice.len.min(u32::try_from(left).unwrap_or(u32::MAX));
+                match memory.piece(BufferSlice { len, ..slice }) {
+                    Piece::Shared(slice) => batch.put_shared(slice),
+                    Piece::Buffer(buffer) => {
+                        let start = slice.offset as usize;
+                        batch.put_arc(buffer, start..start + len as usize);
+                    }
                 }
-            },
+            }
         }
     }
 }
 
+/// The most bytes of one send while disks are at work. They answer in bursts. If all of a burst were sent at once, its
+/// host would begin to ask for more when the last of it was copied, and the disks had nothing to do until then. So it
+/// gets a few blocks at a time, and disks the next commands between them.
+const SEND_BYTES_BESIDE_MEDIA: usize = 16 << 10;
 /// How often a slow peer is looked after.
 const LOOK: Duration = Duration::from_secs(10);
 /// How long a peer may take no byte at all while there is something for it.
