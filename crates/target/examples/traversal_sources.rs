@@ -10,7 +10,6 @@
 #[allow(dead_code, unreachable_pub, reason = "the tests' host; only a part of it is used here")]
 #[path = "../tests/compute/client.rs"]
 mod client;
-#[allow(dead_code, unreachable_pub, reason = "as above")]
 #[path = "../tests/common/mod.rs"]
 mod common;
 
