@@ -211,6 +211,70 @@ fn who_wants_the_file_gets_it_behind_a_fence() {
     }
 }
 
+/// The harm itself: someone cuts the file while the target writes it, and another file takes all space that there is, so also
+/// what the first gave up. That file gets not one byte of the output.
+#[test]
+fn blocks_that_a_file_gives_up_are_not_written_any_more() {
+    const LEN: usize = 16 << 20;
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(world) = World::new(kind) else { continue };
+        let (path, thief) = (world.lab.mount.join("file"), world.lab.mount.join("thief"));
+        file_of(&path, &vec![1; LEN]);
+        fill_up(&world.lab.mount);
+        let counters = Arc::default();
+        let (mut rounds, mut interrupted) = (0u64, 0);
+        while interrupted < 2 && rounds < 30 {
+            let writer = world.open(&path, &counters).expect("admitted");
+            let ended = std::thread::scope(|scope| {
+                let stealing = scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(2 * rounds));
+                    File::create(&path).expect("cut to nothing");
+                    steal(&thief);
+                });
+                let input = vec![Buffer::copy_of(&[60, 2].repeat(LEN / 60))];
+                let request = FunctionRequest { chunk_len: 65_536, ..world.request() };
+                let ended = writer.pwrite_fn(&request, input, 0, LEN as u64, false);
+                drop(writer);
+                stealing.join().expect("it stole");
+                ended
+            });
+            match ended {
+                Err(MountedError::Undone(_)) => interrupted += 1,
+                Ok(_) | Err(MountedError::Plain(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert!(of_device(&thief).iter().all(|byte| *byte == 0xee), "{kind:?}: another file was written");
+            rounds += 1;
+            fs::remove_file(&thief).expect("removed");
+            file_of(&path, &vec![1; LEN]);
+        }
+        println!("{kind:?}: {interrupted} of {rounds} were interrupted; {counters}");
+        assert!(interrupted > 0, "{kind:?}: {counters}");
+    }
+}
+
+/// Takes all space, and has it on the device.
+fn steal(path: &Path) {
+    rustix::fs::syncfs(File::open(path.parent().expect("a directory")).expect("open")).expect("durable");
+    let file = File::create(path).expect("made");
+    for at in 0.. {
+        if file.write_all_at(&[0xee; 1 << 20], at << 20).is_err() {
+            break;
+        }
+    }
+    // What did not fit as a whole may end anywhere.
+    let len = file.metadata().expect("told").len();
+    file.set_len(len / BLOCK as u64 * BLOCK as u64).expect("cut");
+    file.sync_all().expect("durable");
+}
+
+/// A file's bytes as the device has them.
+fn of_device(path: &Path) -> Vec<u8> {
+    let file = File::open(path).expect("open");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+    fs::read(path).expect("read")
+}
+
 /// The connection goes while the target writes. The lease is kept until the target has said, by a new connection, that
 /// nothing is written any more.
 #[test]
