@@ -11,6 +11,7 @@
 mod connection;
 mod function;
 mod local;
+mod media;
 mod memory;
 mod receive;
 mod start;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
-use diskside_io::buffer::Arena;
 use diskside_io::ring::{Completion, GroupId, Op, OpId, Payload, Ring, RingConfig, SendBatch};
 use diskside_io::socket::SocketOptions;
 use diskside_nvme::Transmit;
@@ -472,32 +472,6 @@ impl Core {
         &self.shared.reactor_stats[self.index]
     }
 
-    fn refresh_volumes(&mut self) {
-        let seen = self.volumes.version();
-        self.volumes.refresh(&self.shared.volumes, &self.shared.volume_stats);
-        if self.volumes.version() == seen {
-            return;
-        }
-        // A volume that was removed shall be closed. The others' files are registered when they are used next.
-        for file in self.media_files.drain(..) {
-            self.ring.unregister_file(&file);
-        }
-        if !self.asked_to_register && self.volumes.any_outside_memory() {
-            self.asked_to_register = true;
-            self.register_memory();
-        }
-    }
-
-    /// Registers memory for what is read and written through the ring. Without it the same takes a little longer.
-    fn register_memory(&mut self) {
-        let arena = Arena::new(REGISTERED_BYTES);
-        match self.ring.register(&arena) {
-            Ok(()) => self.memory.use_registered(arena),
-            Err(error) => tracing::debug!(reactor = self.index, %error, "no registered memory; is RLIMIT_MEMLOCK low?"),
-        }
-        self.counters().memory_registered_bytes.set(self.memory.registered_bytes());
-    }
-
     /// Lets a connection's traversals go on in the next turn.
     fn put_off(&mut self, connection: usize, why: PutOff) {
         if self.put_off.push(connection, why) && why != PutOff::Busy {
@@ -523,29 +497,6 @@ impl Core {
             }
             Next::Yield => self.yielded.push_back(key),
             Next::End(_) => unreachable!("a task that ended is not parked"),
-        }
-    }
-
-    /// Whether what is sent now is, or waits for, the answer of a disk.
-    fn media_at_work(&self) -> bool {
-        self.media_ended || self.media_in_flight > 0
-    }
-
-    fn register_file_of(&mut self, op: &Op) {
-        if let Some(file) = op.file()
-            && !self.ring.is_registered(file)
-            && self.ring.register_file(file)
-        {
-            self.media_files.push(Arc::clone(file));
-        }
-    }
-
-    /// Hands what media have to do to the kernel before a send is added: they shall work while it copies. The kernel starts
-    /// block operations that are submitted together when it has looked at the last of them.
-    fn start_media(&mut self) {
-        if std::mem::take(&mut self.media_waits) {
-            // An error is the ring's, and the next wait has it too.
-            let _ = self.ring.submit();
         }
     }
 
@@ -601,8 +552,6 @@ const RING_ENTRIES: u32 = 1024;
 /// 2 MiB a reactor, shared by all its connections.
 const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
-/// What a reactor that serves files registers with its ring. It counts towards `RLIMIT_MEMLOCK`, often 8 MiB in all.
-const REGISTERED_BYTES: usize = 4 << 20;
 /// How long blocks of a memory volume stay held for a peer that does not read.
 const STALL: Duration = Duration::from_millis(5);
 /// How soon a block is asked for again that another reactor's command holds.
