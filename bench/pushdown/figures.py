@@ -59,6 +59,15 @@ class Bench:
             command += [f"--{option.replace('_', '-')}", str(value)]
         return Load(self.link, command, group)
 
+    def commands(self, function, mode, request):
+        """The load of function commands, or of the standard ones, over the file as a volume."""
+        args, _ = FUNCTIONS[function]
+        command = [f"{self.release}/examples/standard", self.server.volume(1), function, mode]
+        for arg in args:
+            command += ["--arg", arg]
+        command += ["--len", str(self.size), "--request", str(request), "--at-once", str(AT_ONCE)]
+        return Load(self.link, command)
+
     def plain(self, function, mode, device, warm="none", length=None, request=None, group=None):
         """The load of a native program."""
         _, args = FUNCTIONS[function]
@@ -175,13 +184,29 @@ def pairs(bench):
 
 
 def chunks(bench):
-    """Bytes of a request."""
+    """Bytes of a request, and of what the device computes on at a time."""
     with bench.stage():
         for function in ("stats64",) if bench.quick else ("stats64", "grep"):
             for request in (MIB // 4, 2 * MIB, 16 * MIB)[: 2 if bench.quick else 3]:
                 options = {"request": request, "chunk": min(request, 8 * MIB)}
                 loads = [(m, [bench.session(function, m, **options)]) for m in SIDES]
                 bench.measure("chunks", f"{function}, {request / MIB:g} MiB", loads)
+            sizes_ = [MIB // 16, MIB // 4, MIB, 2 * MIB, 8 * MIB][1 if bench.quick else 0 : 3 if bench.quick else 5]
+            loads = [(f"{size // 1024} KiB", [bench.session(function, "device", request=0, chunk=size, at_once=1)]) for size in sizes_]
+            bench.measure("chunks", f"{function}, one request, by chunks", loads)
+
+
+def standard(bench):
+    """Function commands beside the standard ones: copy to memory, execute, read.
+
+    Both over a volume, by requests of so many bytes, two at once; a function command computes on all of its
+    request at once, as an execution does.
+    """
+    with bench.stage():
+        for function in ("stats64",) if bench.quick else ("stats64", "knn"):
+            for request in (MIB // 16, MIB, 8 * MIB)[:: 2 if bench.quick else 1]:
+                loads = [(m, [bench.commands(function, m, min(request, bench.request))]) for m in ("functions", "standard")]
+                bench.measure("standard", f"{function}, {request // 1024} KiB", loads)
 
 
 def threads(bench):
@@ -275,6 +300,7 @@ FIGURES = {
     "sizes": sizes,
     "pairs": pairs,
     "chunks": chunks,
+    "standard": standard,
     "threads": threads,
     "policies": policies,
     "links": links,

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from namespaces import HOST, TARGET, Namespaces  # noqa: E402
+
 MIB = 1 << 20
-TARGET_ADDRESS, HOST_ADDRESS = "10.211.77.1", "10.211.77.2"
 NQN = "nqn.2026-11.io.diskside:bench"
 
 
@@ -52,26 +54,19 @@ class Link:
     def __init__(self, rate, delay_ms=0):
         self.rate, self.delay_ms = rate, delay_ms
         self.name = rate if not delay_ms else f"{rate} +{2 * delay_ms:g} ms"
-        self.spaces = [f"ds-bench-{side}-{os.getpid()}" for side in ("target", "host")]
-        self.address = "127.0.0.1" if rate == "none" else TARGET_ADDRESS
+        self.spaces = None if rate == "none" else Namespaces("push", "10.211.77")
+        self.address = self.spaces.addresses[TARGET] if self.spaces else "127.0.0.1"
 
     def __enter__(self):
-        if self.rate == "none":
+        if not self.spaces:
             return self
         if os.geteuid() != 0:
             sys.exit("bench: a link of a known rate needs network namespaces, and these need root; or use --link none")
-        try:
-            for name in self.spaces:
-                ip("netns", "add", name)
-            ip("link", "add", "ds-t", "netns", self.spaces[0], "type", "veth", "peer", "name", "ds-h", "netns", self.spaces[1])
-            for name, device, address in zip(self.spaces, ("ds-t", "ds-h"), (TARGET_ADDRESS, HOST_ADDRESS)):
-                ip("-n", name, "address", "add", f"{address}/24", "dev", device)
-                ip("-n", name, "link", "set", device, "up")
-                ip("-n", name, "link", "set", "lo", "up")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.spaces)
+            for name, device in zip(self.spaces.names, self.spaces.devices):
                 self.shape(name, device)
-        except BaseException:
-            self.__exit__()
-            raise
+            stack.pop_all()
         return self
 
     def shape(self, name, device):
@@ -87,27 +82,20 @@ class Link:
             subprocess.run([*add, *at, "netem", "delay", f"{self.delay_ms}ms", "limit", "100000"], check=True)
 
     def __exit__(self, *_):
-        if self.rate != "none":
-            for name in self.spaces:
-                subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+        if self.spaces:
+            self.spaces.__exit__()
 
     def inside(self, side, command):
-        if self.rate == "none":
-            return command
-        return ["nsenter", f"--net=/run/netns/{self.spaces[side]}", "--", *command]
+        return self.spaces.inside(side, command) if self.spaces else command
 
     def wire_bytes(self):
         """Bytes that crossed the host's end, both ways; of loopback nothing is known."""
-        if self.rate == "none":
+        if not self.spaces:
             return None
-        read = self.inside(1, ["cat", "/proc/self/net/dev"])
+        read = self.inside(HOST, ["cat", "/proc/self/net/dev"])
         text = subprocess.run(read, check=True, capture_output=True, text=True).stdout
-        fields = re.search(r"ds-h:(.*)", text).group(1).split()
+        fields = re.search(self.spaces.devices[HOST] + r":(.*)", text).group(1).split()
         return int(fields[0]) + int(fields[8])
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True)
 
 
 class Group:
@@ -169,7 +157,7 @@ class Server:
         command += ["--listen", f"{self.link.address}:0"]
         with open("build/pushdown-target.log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                grouped(self.cpu, self.link.inside(0, command)), stdout=subprocess.PIPE, stderr=log, text=True
+                grouped(self.cpu, self.link.inside(TARGET, command)), stdout=subprocess.PIPE, stderr=log, text=True
             )
         for line in self.process.stdout:
             found = re.search(r"diskside://[^ ]*:(\d+)/data", line)
@@ -193,7 +181,7 @@ class Attached:
 
     def __init__(self, server, number):
         command = [f"{server.release}/diskside", "attach", server.volume(number)]
-        self.command = server.link.inside(1, command)
+        self.command = server.link.inside(HOST, command)
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
@@ -216,7 +204,7 @@ class Load:
     """A process that warms its cache, or runs a round, when it is told to."""
 
     def __init__(self, link, command, group=None):
-        self.link, self.command = link, grouped(group, link.inside(1, command))
+        self.link, self.command = link, grouped(group, link.inside(HOST, command))
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

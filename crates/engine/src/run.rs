@@ -8,6 +8,7 @@ use crate::environment::Log;
 use crate::split::{Split, chunk_len};
 use crate::worker::{ChunkInfo, Folder, Tally, Worker, too_large};
 use chunks::{Chunks, Input};
+use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::Tier;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -90,7 +91,7 @@ fn run_here(
 }
 
 type Job = (u64, Input, ChunkInfo);
-type Done = Result<(u64, Vec<u8>, ChunkInfo), CallError>;
+type Done = Result<(u64, Buffer, ChunkInfo), CallError>;
 
 fn run_on_threads(
     code: &CodeCache,
@@ -138,7 +139,7 @@ fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, d
         let Ok((number, input, info)) = job else {
             return;
         };
-        let result = worker.run(input.bytes(), &info).map(|output| (number, output.to_vec(), info));
+        let result = worker.run_apart(input.bytes(), &info).map(|output| (number, output, info));
         let failed = result.is_err();
         // The buffer goes back to the reader before the result is waited for.
         drop(input);

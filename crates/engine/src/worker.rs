@@ -135,6 +135,12 @@ impl<'c> Worker<'c> {
         self.take_better_code(input.len() as u64);
         Ok(&self.output.bytes()[..len])
     }
+
+    /// Like [`run`](Self::run); the output is the caller's to keep.
+    pub(crate) fn run_apart(&mut self, input: &[u8], info: &ChunkInfo) -> Result<Buffer, CallError> {
+        let len = self.run(input, info)?.len();
+        Ok(self.output.take(len))
+    }
 }
 
 impl Worker<'_> {
@@ -239,6 +245,17 @@ impl Output {
         match &self.large {
             Some(b) => b,
             None => self.small.as_bytes(),
+        }
+    }
+
+    /// The first bytes, without a copy where they are many.
+    fn take(&mut self, len: usize) -> Buffer {
+        match self.large.take() {
+            Some(mut large) => {
+                large.set_len(len);
+                large
+            }
+            None => Buffer::from(self.small.as_bytes()[..len].to_vec()),
         }
     }
 }

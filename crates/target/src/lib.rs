@@ -57,6 +57,8 @@
 mod compute;
 pub mod config;
 pub mod export;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod guard;
 pub mod link;
 pub mod media;

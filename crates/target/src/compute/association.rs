@@ -26,7 +26,7 @@ use super::host::Host;
 use super::job::{Job, Plan};
 use super::pool::Work;
 use super::prepared::Prepared;
-use super::programs::Load;
+use super::programs::Unverified;
 use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
 use super::traverse::{Lanes, Share, TraversePlan, WaitingCall};
@@ -496,39 +496,45 @@ impl Association {
 
     fn admin(self: &Arc<Self>, command: Command, here: &mut Answers) {
         let Command { name, sqe, data, .. } = command;
-        let (host, programs) = (&self.host.nqn, &self.compute.programs);
-        let done = |result: Result<(), Problem>| result.map_or_else(Into::into, |()| Answer::success());
         let answer = match sqe.opcode() {
-            program_opcode::LOAD | program_opcode::ACTIVATION if sqe.nsid() != self.compute.config.nsid => {
-                Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into()
-            }
-            program_opcode::ACTIVATION => done(programs.activation(host, &sqe)),
-            program_opcode::LOAD => match programs.load(host, &sqe, &data) {
-                Ok(Load::Done) => Answer::success(),
+            program_opcode::LOAD | program_opcode::ACTIVATION => match self.program_command(&sqe, &data) {
+                Ok(None) => Answer::success(),
+                Ok(Some(unverified)) => return self.verify(name, unverified, here),
                 Err(problem) => problem.into(),
-                Ok(Load::Verify { pind, object, puid }) => return self.verify(name, pind, object, puid, here),
             },
             _ => logs::answer(self, &sqe),
         };
         self.answer(name, answer, here);
     }
 
+    /// Load Program, or Program Activation Management. Gives what is to be verified before it is answered.
+    pub(crate) fn program_command(&self, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
+        let (host, programs) = (&self.host.nqn, &self.compute.programs);
+        if sqe.nsid() != self.compute.config.nsid {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
+        }
+        if sqe.opcode() == program_opcode::ACTIVATION {
+            return programs.activation(host, sqe).map(|()| None);
+        }
+        programs.load(host, sqe, data)
+    }
+
     /// Verifies a program on a thread of the pool.
-    fn verify(self: &Arc<Self>, name: Name, pind: u16, object: Vec<u8>, puid: u64, here: &mut Answers) {
+    fn verify(self: &Arc<Self>, name: Name, unverified: Unverified, here: &mut Answers) {
         let me = Arc::clone(self);
-        let memory = object.len() as u64 * 16;
+        let (memory, place) = (unverified.len_bytes() as u64 * 16, unverified.place());
         let run = Box::new(move || {
             let programs = &me.compute.programs;
-            let verify = AssertUnwindSafe(|| programs.verify(&me.compute.engine, pind, object, puid));
+            let verify = AssertUnwindSafe(|| programs.verify(&me.compute.engine, unverified));
             let verified = catch_unwind(verify).unwrap_or_else(|_| {
-                programs.give_up(pind);
+                programs.give_up(place);
                 Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
             });
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
         let work = Work { host: self.host.id, class: Default::default(), memory, run };
         if !self.compute.pool.submit(work) {
-            self.compute.programs.give_up(pind);
+            self.compute.programs.give_up(place);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
@@ -563,7 +569,7 @@ impl Timed for Association {
 
 impl Drop for Association {
     fn drop(&mut self) {
-        self.compute.forget(self.id, &self.host);
+        self.compute.forget(self.id, &self.host.nqn);
     }
 }
 

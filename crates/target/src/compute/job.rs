@@ -31,7 +31,7 @@ use super::result::ResultWriter;
 use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
 use super::standard::endpoint::{MemoryReader, MemorySink};
 use super::trailer;
-use crate::export::{FileError, FileSession, SinkMode};
+use crate::export::{FileError, FileSession, FileSink, SinkMode};
 use crate::volume::Volume;
 
 /// What a request comes to: everything in it was looked up.
@@ -156,7 +156,9 @@ impl Plan {
         let chunk_len = chunk_len as u64;
         let output = self.function.output_cap(chunk_len).min(1 << 32);
         let fold = if self.function.combine().is_some() { folded_len_max as u64 } else { 0 };
-        (threads as u64 + 4) * chunk_len + threads as u64 * (output + heap_bytes) + fold
+        let files = self.sinks.iter().filter(|sink| matches!(sink, PlannedSink::File(..))).count() as u64;
+        let sinks = files * FileSink::MEMORY_BYTES;
+        (threads as u64 + 4) * chunk_len + threads as u64 * (output + heap_bytes) + fold + sinks
     }
 }
 
@@ -322,6 +324,7 @@ impl Job {
         trailer.durable = report.written.durable;
         trailer.result_len = report.result_len;
         trailer.times.queue_us = micros(report.queued);
+        trailer.times.write_us = micros(report.writing);
         trailer.times.send_us = micros(report.sending);
         trailer.times.total_us = micros(self.queued.elapsed());
         let (received, kept) = (self.input.received_bytes(), report.reads.kept_bytes.load(Ordering::Relaxed));
@@ -380,7 +383,7 @@ impl Job {
         if trailer.outcome != Outcome::Ok {
             sinks.abort();
         }
-        report.written = sinks.written();
+        (report.written, report.writing) = (sinks.written(), sinks.waited());
         trailer
     }
 
@@ -558,6 +561,7 @@ struct Report {
     written: Written,
     result_len: u64,
     sending: Duration,
+    writing: Duration,
 }
 
 /// The turns of one host's call.

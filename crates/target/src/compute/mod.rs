@@ -8,6 +8,7 @@
 //! | `prepared` | Function Calls; small ones run on the reactor itself |
 //! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
 //! | `programs` | what is loaded, verified and active |
+//! | `peers` | which hosts and controllers there are |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `cache` | blocks of volumes that one call read, kept for the next |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
@@ -31,10 +32,13 @@ mod job;
 mod layout_sink;
 mod layouts;
 mod logs;
+mod peers;
 mod pool;
 mod prepared;
 mod programs;
 mod result;
+#[cfg(test)]
+mod simulation;
 mod sink;
 pub(crate) mod standard;
 mod statistics;
@@ -42,7 +46,6 @@ mod tags;
 mod trailer;
 pub(crate) mod traverse;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -57,7 +60,8 @@ pub(crate) use self::blocking::READS_AT_ONCE;
 pub(crate) use self::cache::BlockCache;
 use self::clock::Clock;
 use self::gate::Gate;
-use self::host::Host;
+pub(crate) use self::logs::answer as log_answer;
+use self::peers::Peers;
 use self::pool::{Pool, PoolLimits};
 use self::programs::{ProgramLimits, Programs};
 use self::standard::Standard;
@@ -102,17 +106,8 @@ pub(crate) struct Compute {
     /// The memory namespace, if there is one.
     pub(crate) standard: Option<Standard>,
     mailboxes: Arc<OnceLock<Vec<Arc<Mailbox>>>>,
-    peers: Mutex<Peers>,
+    peers: Mutex<Peers<Association>>,
     me: Weak<Self>,
-}
-
-/// Controllers and hosts that compute.
-#[derive(Default)]
-struct Peers {
-    associations: BTreeMap<u64, Weak<Association>>,
-    /// Hosts by NQN, and how many controllers each has.
-    hosts: BTreeMap<String, (Arc<Host>, usize)>,
-    last_host: u64,
 }
 
 /// What of the target functions work with.
@@ -209,42 +204,26 @@ impl Compute {
 
     /// The controller of a connection.
     pub(crate) fn association(&self, id: u64, nqn: &str) -> Option<Arc<Association>> {
-        let mut peers = self.peers();
-        let peers = &mut *peers;
-        if let Some(known) = peers.associations.get(&id).and_then(Weak::upgrade) {
-            return Some(known);
-        }
-        let (host, controllers) = peers.hosts.entry(nqn.to_owned()).or_insert_with(|| {
-            peers.last_host += 1;
-            (Arc::new(Host::new(peers.last_host, nqn.to_owned())), 0)
-        });
-        *controllers += 1;
-        let association = Association::new(id, Arc::clone(host), self.me.upgrade()?);
-        peers.associations.insert(id, Arc::downgrade(&association));
-        Some(association)
+        let me = self.me.upgrade()?;
+        Some(self.peers().join(id, nqn, |host| Association::new(id, host, me)))
     }
 
     /// A controller is gone.
-    fn forget(&self, id: u64, host: &Host) {
+    fn forget(&self, id: u64, nqn: &str) {
         let mut peers = self.peers();
-        // It may be there anew, if a connection of it came while the last one went.
-        if peers.associations.get(&id).is_some_and(|known| known.strong_count() == 0) {
-            peers.associations.remove(&id);
-        }
-        let Some((_, controllers)) = peers.hosts.get_mut(&host.nqn) else { return };
-        *controllers -= 1;
-        if *controllers == 0 {
-            peers.hosts.remove(&host.nqn);
-            self.programs.forget_host(&host.nqn);
+        // Nobody of this host comes in between.
+        if peers.leave(id, nqn) {
+            self.programs.forget_host(nqn);
             if let Some(standard) = &self.standard {
-                standard.forget_host(&host.nqn);
+                standard.forget_host(nqn);
             }
         }
     }
 
     /// Tags that are open, of all controllers.
     fn tags_open(&self) -> usize {
-        let all: Vec<_> = self.peers().associations.values().filter_map(Weak::upgrade).collect();
+        // The last one of a controller's owners must not go while the peers are locked.
+        let all = self.peers().all();
         all.iter().map(|association| association.tags_open()).sum()
     }
 
@@ -257,14 +236,14 @@ impl Compute {
 
     /// Stops every call and waits for it.
     pub(crate) fn stop(&self) {
-        let all: Vec<_> = self.peers().associations.values().filter_map(Weak::upgrade).collect();
+        let all = self.peers().all();
         for association in all {
             association.lost(std::time::Instant::now(), u64::MAX);
         }
         self.pool.stop();
     }
 
-    fn peers(&self) -> MutexGuard<'_, Peers> {
+    fn peers(&self) -> MutexGuard<'_, Peers<Association>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,13 +3,16 @@
 //! Threads are started when they are needed and end when they are not. How many of them compute at a time is not
 //! decided here but by the gate.
 
-use std::collections::{BTreeMap, VecDeque};
+mod queues;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use diskside_nvme::wire::function::Class;
 use diskside_sys::schedule::Policy;
+
+pub(super) use queues::Queues;
 
 /// Bounds of the calls of one host.
 #[derive(Clone, Copy, Debug)]
@@ -37,19 +40,10 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    hosts: BTreeMap<u64, HostQueue>,
-    /// The host that was served last: the next one is next.
-    last_host: u64,
+    queues: Queues,
     threads: usize,
     idle: usize,
     stopping: bool,
-}
-
-#[derive(Default)]
-struct HostQueue {
-    waiting: VecDeque<Work>,
-    running: usize,
-    memory: u64,
 }
 
 /// Something to run on a thread of the pool.
@@ -73,16 +67,8 @@ impl Pool {
         if state.stopping {
             return false;
         }
-        let host = state.hosts.entry(work.host).or_default();
-        if host.waiting.len() >= self.inner.limits.host_queue_max {
+        if !state.queues.push(work, &self.inner.limits) {
             return false;
-        }
-        match work.class {
-            Class::Normal => {
-                let at = host.waiting.partition_point(|other| other.class == Class::Normal);
-                host.waiting.insert(at, work);
-            }
-            Class::Background => host.waiting.push_back(work),
         }
         if state.idle > 0 {
             self.inner.changed.notify_one();
@@ -99,14 +85,14 @@ impl Pool {
 
     /// Calls that wait.
     pub(crate) fn queued(&self) -> usize {
-        self.inner.lock().hosts.values().map(|host| host.waiting.len()).sum()
+        self.inner.lock().queues.len()
     }
 
     /// Takes no more work; drops what waits, and returns when what runs has ended.
     pub(crate) fn stop(&self) {
         let mut state = self.inner.lock();
         state.stopping = true;
-        let dropped: Vec<_> = state.hosts.values_mut().flat_map(|host| std::mem::take(&mut host.waiting)).collect();
+        let dropped = state.queues.clear();
         self.inner.changed.notify_all();
         while state.threads > 0 {
             state = self.inner.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +120,7 @@ impl Inner {
     fn serve(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(work) = state.next(&self.limits) {
+            if let Some(work) = state.queues.next(&self.limits) {
                 let (host, memory) = (work.host, work.memory);
                 self.working.fetch_add(1, Ordering::Relaxed);
                 drop(state);
@@ -145,7 +131,7 @@ impl Inner {
                 }
                 self.working.fetch_sub(1, Ordering::Relaxed);
                 state = self.lock();
-                state.done(host, memory);
+                state.queues.done(host, memory);
                 // What it used may be what another host's call, or the next of this one, waits for.
                 self.changed.notify_one();
                 continue;
@@ -157,7 +143,7 @@ impl Inner {
             let (next, timeout) = self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if timeout.timed_out() && state.waiting() == 0 {
+            if timeout.timed_out() && state.queues.len() == 0 {
                 break;
             }
         }
@@ -167,42 +153,6 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn waiting(&self) -> usize {
-        self.hosts.values().map(|host| host.waiting.len()).sum()
-    }
-
-    /// Takes the next work: normal before background, hosts in turn, each within its bounds.
-    fn next(&mut self, limits: &PoolLimits) -> Option<Work> {
-        let may = |host: &HostQueue, class: Class| {
-            let next = host.waiting.front().filter(|work| work.class == class)?;
-            let fits = host.running == 0 || host.memory + next.memory <= limits.host_memory_max;
-            (host.running < limits.host_calls_max && fits).then_some(())
-        };
-        let find = |class| {
-            let after = self.hosts.range(self.last_host.wrapping_add(1)..);
-            let mut turns = after.chain(self.hosts.range(..=self.last_host));
-            turns.find(|(_, host)| may(host, class).is_some()).map(|(id, _)| *id)
-        };
-        let id = find(Class::Normal).or_else(|| find(Class::Background))?;
-        self.last_host = id;
-        let host = self.hosts.get_mut(&id)?;
-        let work = host.waiting.pop_front()?;
-        host.running += 1;
-        host.memory += work.memory;
-        Some(work)
-    }
-
-    fn done(&mut self, id: u64, memory: u64) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        host.running -= 1;
-        host.memory -= memory;
-        if host.running == 0 && host.waiting.is_empty() {
-            self.hosts.remove(&id);
-        }
     }
 }
 
@@ -237,31 +187,6 @@ mod tests {
 
     fn limits() -> PoolLimits {
         PoolLimits { threads_max: 4, host_calls_max: 2, host_memory_max: 100, host_queue_max: 8 }
-    }
-
-    fn queue(state: &mut State, host: u64, class: Class, memory: u64) {
-        let work = Work { host, class, memory, run: Box::new(|| {}) };
-        state.hosts.entry(host).or_default().waiting.push_back(work);
-    }
-
-    #[test]
-    fn hosts_take_turns_within_their_bounds() {
-        let mut state = State::default();
-        for _ in 0..4 {
-            queue(&mut state, 1, Class::Normal, 10);
-        }
-        queue(&mut state, 2, Class::Normal, 60);
-        queue(&mut state, 2, Class::Normal, 60);
-        queue(&mut state, 3, Class::Background, 500);
-        let mut taken = Vec::new();
-        while let Some(work) = state.next(&limits()) {
-            taken.push(work.host);
-        }
-        assert_eq!(taken, [1, 2, 1, 3], "two calls at most, memory for one of host 2, and one call always fits");
-        state.done(2, 60);
-        assert_eq!(state.next(&limits()).map(|work| work.host), Some(2));
-        state.done(1, 10);
-        assert_eq!(state.next(&limits()).map(|work| work.host), Some(1));
     }
 
     #[test]

@@ -132,6 +132,8 @@ pub(crate) struct Programs {
 struct Table {
     slots: Vec<Slot>,
     generation: u64,
+    /// Verifications begun so far.
+    tickets: u64,
     /// What is verified already and still in use somewhere.
     verified: Vec<Weak<LoadedProgram>>,
 }
@@ -147,10 +149,11 @@ enum Slot {
         len: usize,
         bytes: Vec<u8>,
     },
-    /// It is being verified.
+    /// It is being verified, under this ticket: meanwhile its host may go, and another load may come here.
     Verifying {
         owner: String,
         len: usize,
+        ticket: u64,
     },
     Loaded(Entry),
 }
@@ -164,13 +167,29 @@ struct Entry {
     puid: u64,
 }
 
-/// What a Load Program leads to.
+/// A program whose parts are all there.
 #[derive(Debug)]
-pub(crate) enum Load {
-    /// It is done.
-    Done,
-    /// All parts are there: [`Programs::verify`] them, on a thread that may take its time.
-    Verify { pind: u16, object: Vec<u8>, puid: u64 },
+pub(crate) struct Unverified {
+    object: Vec<u8>,
+    puid: u64,
+    place: Place,
+}
+
+/// Where a program goes when it is verified, if its place is still kept for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pind: u16,
+    ticket: u64,
+}
+
+impl Unverified {
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.object.len()
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
 }
 
 impl Programs {
@@ -184,7 +203,7 @@ impl Programs {
             slots.push(Slot::Loaded(Entry { puid: program.id(), program, owner: None, active: true }));
         }
         slots.resize_with(limits.indexes.max(slots.len()), Slot::default);
-        Ok(Self { limits, table: Mutex::new(Table { slots, generation: 1, verified }) })
+        Ok(Self { limits, table: Mutex::new(Table { slots, generation: 1, tickets: 0, verified }) })
     }
 
     /// Program indexes.
@@ -211,16 +230,17 @@ impl Programs {
         }
     }
 
-    /// A Load Program of `host` with its data.
-    pub(crate) fn load(&self, host: &str, sqe: &Sqe, data: &[u8]) -> Result<Load, Problem> {
+    /// A Load Program of `host` with its data. With its last part the program is to be [verified](Self::verify), on a
+    /// thread that may take its time.
+    pub(crate) fn load(&self, host: &str, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
         if sqe.unloads_program() {
-            return self.unload(host, sqe.program_index()).map(|()| Load::Done);
+            return self.unload(host, sqe.program_index()).map(|()| None);
         }
         let (pind, len) = (sqe.program_index(), sqe.program_len() as usize);
         let (offset, part_len) = (sqe.load_offset() as usize, sqe.load_len() as usize);
         let mut table = self.lock();
         let table = &mut *table;
-        let used = bytes_downloaded(&table.slots);
+        let mut used = bytes_downloaded(&table.slots);
         let own = table.slots.iter().filter(|slot| slot.owner() == Some(host)).count();
         let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         let mine = slot.owner() == Some(host);
@@ -230,7 +250,10 @@ impl Programs {
             Slot::Loaded(_) | Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
             Slot::Loading { .. } if !mine => return Err(Status::PROGRAM_IN_USE.dnr().into()),
             // Offset 0 begins anew: the host may have given up on what it began.
-            Slot::Loading { .. } if offset == 0 => *slot = Slot::Empty,
+            Slot::Loading { len, .. } if offset == 0 => {
+                used -= *len;
+                *slot = Slot::Empty;
+            }
             Slot::Loading { .. } | Slot::Empty => {}
         }
         if offset == 0 {
@@ -267,26 +290,27 @@ impl Programs {
         }
         bytes.extend_from_slice(data);
         if bytes.len() < *len {
-            return Ok(Load::Done);
+            return Ok(None);
         }
         let (object, puid, len) = (std::mem::take(bytes), puid.unwrap_or(0), *len);
-        *slot = Slot::Verifying { owner: host.to_owned(), len };
-        Ok(Load::Verify { pind, object, puid })
+        table.tickets += 1;
+        let ticket = table.tickets;
+        *slot = Slot::Verifying { owner: host.to_owned(), len, ticket };
+        Ok(Some(Unverified { object, puid, place: Place { pind, ticket } }))
     }
 
-    /// Verifies a program whose parts are all there. Takes milliseconds.
-    pub(crate) fn verify(&self, engine: &Engine, pind: u16, object: Vec<u8>, puid: u64) -> Result<(), Problem> {
+    /// Verifies a program. Takes milliseconds.
+    pub(crate) fn verify(&self, engine: &Engine, unverified: Unverified) -> Result<(), Problem> {
+        let Unverified { object, puid, place } = unverified;
         let same = |program: &Arc<LoadedProgram>| program.object[..] == object[..];
-        let known = self.lock().verified.iter().filter_map(Weak::upgrade).find(same);
-        let loaded = match known {
-            // A device-defined program means one function where none is named; this load does not.
-            Some(known) if known.default_function.is_none() => Ok(known),
-            _ => LoadedProgram::load(engine, object.into(), None).map(Arc::new),
-        };
+        // A device-defined program means one function where none is named; this load does not.
+        let alike = |program: &Arc<LoadedProgram>| program.default_function.is_none() && same(program);
+        let known = self.lock().verified.iter().filter_map(Weak::upgrade).find(alike);
+        let loaded = known.map_or_else(|| LoadedProgram::load(engine, object.into(), None).map(Arc::new), Ok);
         let mut table = self.lock();
         let table = &mut *table;
-        let slot = &mut table.slots[usize::from(pind)];
-        let Slot::Verifying { owner, .. } = slot else {
+        let slot = &mut table.slots[usize::from(place.pind)];
+        let Some(owner) = slot.owner_of(place) else {
             return Err(Status::NO_PROGRAM.dnr().into());
         };
         match loaded {
@@ -306,9 +330,9 @@ impl Programs {
     }
 
     /// A program that is to be verified will not be.
-    pub(crate) fn give_up(&self, pind: u16) {
-        let slot = &mut self.lock().slots[usize::from(pind)];
-        if matches!(slot, Slot::Verifying { .. }) {
+    pub(crate) fn give_up(&self, place: Place) {
+        let slot = &mut self.lock().slots[usize::from(place.pind)];
+        if slot.owner_of(place).is_some() {
             *slot = Slot::Empty;
         }
     }
@@ -358,7 +382,7 @@ impl Programs {
     pub(crate) fn forget_host(&self, host: &str) {
         let mut table = self.lock();
         for slot in &mut table.slots {
-            // One that is being verified is unloaded by its verification, which finds its slot empty.
+            // A verification that is under way finds its place gone.
             if slot.owner() == Some(host) {
                 *slot = Slot::Empty;
             }
@@ -394,6 +418,14 @@ impl Programs {
 }
 
 impl Slot {
+    /// The owner of what is being verified here under this ticket.
+    fn owner_of(&mut self, place: Place) -> Option<&mut String> {
+        match self {
+            Slot::Verifying { owner, ticket, .. } if *ticket == place.ticket => Some(owner),
+            _ => None,
+        }
+    }
+
     fn owner(&self) -> Option<&str> {
         match self {
             Slot::Empty => None,

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -26,6 +27,8 @@ pub(crate) struct Sinks {
     /// The one being filled.
     current: usize,
     failure: Option<SinkError>,
+    /// How long the output waited for them.
+    waited: Duration,
 }
 
 /// One sink.
@@ -91,7 +94,12 @@ pub(crate) struct FileOut {
 
 impl Sinks {
     pub(crate) fn new(sinks: Vec<Sink>) -> Self {
-        Self { sinks, current: 0, failure: None }
+        Self { sinks, current: 0, failure: None, waited: Duration::ZERO }
+    }
+
+    /// How long the function and its end waited for the sinks.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Why a write failed, if one did.
@@ -101,7 +109,10 @@ impl Sinks {
 
     /// The output is complete: writes what is left, and makes it durable where that was asked for.
     pub(crate) fn finish(&mut self) -> Result<(), SinkError> {
-        self.sinks.iter_mut().try_for_each(Sink::finish)
+        let began = Instant::now();
+        let finished = self.sinks.iter_mut().try_for_each(Sink::finish);
+        self.waited += began.elapsed();
+        finished
     }
 
     /// The call failed: takes back what can be taken back.
@@ -143,7 +154,10 @@ impl Sinks {
 
 impl Write for Sinks {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.put(bytes).map_err(|error| {
+        let began = Instant::now();
+        let put = self.put(bytes);
+        self.waited += began.elapsed();
+        put.map_err(|error| {
             let told = io::Error::other(error.to_string());
             self.failure = Some(error);
             told
@@ -177,7 +191,7 @@ impl Sink {
             Sink::File(out) => {
                 out.taken += bytes.len() as u64;
                 let Some(sink) = &mut out.sink else { return Ok(()) };
-                let put = sink.append(bytes.to_vec());
+                let put = sink.append(bytes);
                 out.result.written = sink.written_bytes();
                 put.map_err(SinkError::File)
             }
@@ -193,10 +207,10 @@ impl Sink {
             Sink::Layout(sink) => sink.finish(),
             Sink::Memory(_) => Ok(()),
             Sink::File(out) => {
-                let Some(sink) = out.sink.take() else { return Ok(()) };
-                out.result.written = sink.written_bytes();
-                out.result.durable = sink.finish().map_err(SinkError::File)?;
-                Ok(())
+                let Some(mut sink) = out.sink.take() else { return Ok(()) };
+                let finished = sink.finish();
+                out.result = Written { written: sink.written_bytes(), durable: sink.durable_bytes() };
+                finished.map(drop).map_err(SinkError::File)
             }
         }
     }
@@ -213,9 +227,9 @@ impl Sink {
             // As with a volume, what was written stays.
             Sink::Memory(_) => {}
             Sink::File(out) => {
-                if let Some(sink) = out.sink.take() {
-                    out.result.written = sink.written_bytes();
-                    out.result.durable = sink.abort();
+                if let Some(mut sink) = out.sink.take() {
+                    let durable = sink.abort();
+                    out.result = Written { written: sink.written_bytes(), durable };
                 }
             }
         }

@@ -1,21 +1,22 @@
 //! An open file as output of a function: in place, at its end, or as a whole.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+mod lane;
+mod replacement;
+
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use diskside_nvme::wire::file::{FileHandle, FileOp};
-use diskside_sys::cache::begin_flush;
-use rustix::fs::{self, AtFlags, Mode, OFlags, Statx};
+use rustix::fs;
 use rustix::io::Errno;
 
-use super::attributes::{status, status_at};
-use super::operations::{opened_for, sync, write_all};
-use super::root::{open_beneath, open_parent, same_file};
-use super::session::{OpenFile, Start};
+use super::attributes::status;
+use super::operations::{opened_for, sync};
+use super::session::OpenFile;
 use super::{FileError, FileSession};
+use lane::{Lane, Position};
+use replacement::Replacement;
 
 /// Where a function's output goes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,9 @@ pub struct FileSink {
     /// What is written to: the handle's file, or the new one.
     file: Arc<OpenFile>,
     way: Way,
-    written: u64,
+    lane: Lane,
+    /// Bytes that are in the file, once that is known.
+    written: Option<u64>,
     durable: u64,
     failure: Option<FileError>,
     finished: bool,
@@ -49,46 +52,41 @@ pub struct FileSink {
 
 #[derive(Debug)]
 enum Way {
-    InPlace(u64),
+    InPlace,
     /// With the file's length at the start.
     Append(u64),
     Replace(Arc<Replacement>),
-}
-
-/// A new file under a name of its own, in the directory of the old one.
-#[derive(Debug)]
-struct Replacement {
-    old: Arc<OpenFile>,
-    parent: OwnedFd,
-    name: Vec<u8>,
-    temporary: String,
 }
 
 impl FileSession {
     /// The file of a handle, to write to. Waits for the disk: not for a reactor.
     pub fn sink(&self, handle: FileHandle, mode: SinkMode) -> Result<FileSink, FileError> {
         let file = opened_for(self, FileOp::Write, handle)?;
-        let (file, way) = match mode {
-            SinkMode::InPlace { offset } => (file, Way::InPlace(offset)),
+        let (file, way, position) = match mode {
+            SinkMode::InPlace { offset } => (file, Way::InPlace, Position::At(offset)),
             SinkMode::Append => {
                 let status = status(file.fd.as_fd()).map_err(|errno| FileError::new(errno, &file.name))?;
-                (file, Way::Append(status.stx_size))
+                (file, Way::Append(status.stx_size), Position::End(status.stx_size))
             }
             SinkMode::Replace => {
                 let old = Arc::clone(&file);
                 let (new, replacement) = on_worker(&file, move || Replacement::begin(old))?;
-                (Arc::new(new), Way::Replace(Arc::new(replacement)))
+                (Arc::new(new), Way::Replace(Arc::new(replacement)), Position::At(0))
             }
         };
-        let session = self.clone();
-        Ok(FileSink { session, handle, file, way, written: 0, durable: 0, failure: None, finished: false })
+        let (session, lane) = (self.clone(), Lane::new(Arc::clone(&file), position));
+        let (written, durable, failure) = (None, 0, None);
+        Ok(FileSink { session, handle, file, way, lane, written, durable, failure, finished: false })
     }
 }
 
 impl FileSink {
-    /// Bytes written so far.
+    /// Output that waits in memory for the disk, at most.
+    pub const MEMORY_BYTES: u64 = lane::MEMORY_BYTES;
+
+    /// Bytes written so far, some of which may still be on their way to the file; after a failure those that are in it.
     pub fn written_bytes(&self) -> u64 {
-        self.written
+        self.written.unwrap_or_else(|| self.lane.put_bytes())
     }
 
     /// The first so many bytes of the output are on stable media, where readers find them.
@@ -101,59 +99,68 @@ impl FileSink {
         self.failure.take()
     }
 
-    /// Writes `data` behind what was written.
-    pub fn append(&mut self, data: Vec<u8>) -> Result<(), FileError> {
-        let file = Arc::clone(&self.file);
-        let (offset, expected_len) = match self.way {
-            Way::InPlace(offset) => (Some(offset.saturating_add(self.written)), None),
-            Way::Append(start) => (None, Some(start + self.written + data.len() as u64)),
-            Way::Replace(_) => (Some(self.written), None),
-        };
-        let at = self.written;
-        let (count, result) = on_worker(&self.file, move || {
-            let failed = |errno| FileError::new(errno, format!("writing {}, byte {at} of the output", file.name));
-            Ok(match write_all(&file, offset, &data) {
-                Err((count, errno)) => (count, Err(failed(errno))),
-                Ok(count) => {
-                    if let Some(start) = offset {
-                        // The disk works while the function does. What fails now fails again at the end.
-                        let _ = begin_flush(&file.fd, start..start.saturating_add(count));
-                    }
-                    (count, expected_len.map_or(Ok(()), |len| still_ours(&file, len)))
-                }
-            })
-        })?;
-        self.written += count;
+    /// Writes `data` behind what was written. A failure may be that of earlier bytes.
+    pub fn append(&mut self, data: &[u8]) -> Result<(), FileError> {
+        let put = self.lane.put(data);
+        if put.is_err() || matches!(self.way, Way::Append(_)) {
+            // Who appends hears at once of others who do.
+            return self.settle();
+        }
+        put
+    }
+
+    /// Waits until everything is in the file.
+    fn settle(&mut self) -> Result<(), FileError> {
+        let (written, result) = self.lane.drain();
+        if result.is_err() {
+            self.written = Some(written);
+        }
         result
     }
 
     /// Makes everything durable and, of a replacement, visible. Gives the bytes that are.
-    pub fn finish(mut self) -> Result<u64, FileError> {
+    ///
+    /// # Errors
+    /// Nothing is published, and what can be taken back is.
+    pub fn finish(&mut self) -> Result<u64, FileError> {
+        if let Err(error) = self.settle() {
+            self.undo();
+            return Err(error);
+        }
         self.finished = true;
         let file = Arc::clone(&self.file);
         match &self.way {
-            Way::InPlace(_) | Way::Append(_) => on_worker(&self.file, move || sync(&file, true))?,
+            Way::InPlace | Way::Append(_) => on_worker(&self.file, move || sync(&file, true))?,
             Way::Replace(replacement) => {
                 let (replacement, new) = (Arc::clone(replacement), Arc::clone(&file));
                 let handle_file = on_worker(&self.file, move || replacement.publish(&new))?;
                 self.session.replace(self.handle, handle_file);
             }
         }
-        self.durable = self.written;
+        self.durable = self.written_bytes();
         Ok(self.durable)
     }
 
     /// Ends without success: takes back what can be taken back, and gives the bytes of the output that are durable
     /// and stay.
-    pub fn abort(mut self) -> u64 {
-        self.undo()
+    pub fn abort(&mut self) -> u64 {
+        if !self.finished {
+            self.undo();
+        }
+        self.durable
     }
 
-    fn undo(&mut self) -> u64 {
+    fn undo(&mut self) {
         self.finished = true;
-        let (file, written) = (Arc::clone(&self.file), self.written);
+        let written = match self.way {
+            // In place nothing is taken back, so as much as possible is there.
+            Way::InPlace => self.lane.drain().0,
+            Way::Append(_) | Way::Replace(_) => self.lane.discard(),
+        };
+        self.written = Some(written);
+        let file = Arc::clone(&self.file);
         let undone = match &self.way {
-            Way::InPlace(_) => on_worker(&self.file, move || sync(&file, true).map(|()| written)),
+            Way::InPlace => on_worker(&self.file, move || sync(&file, true).map(|()| written)),
             Way::Append(start) => {
                 let start = *start;
                 on_worker(&self.file, move || take_back(&file, start, written))
@@ -166,16 +173,16 @@ impl FileSink {
                 })
             }
         };
-        undone.unwrap_or_else(|error| {
+        self.durable = undone.unwrap_or_else(|error| {
             tracing::warn!(file = self.file.name, %error, "a failed write could not be taken back");
             0
-        })
+        });
     }
 }
 
 impl Write for FileSink {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.append(data.to_vec()).map_err(|error| {
+        self.append(data).map_err(|error| {
             let io = io::Error::new(io::Error::from(error.errno).kind(), error.message.clone());
             self.failure = Some(error);
             io
@@ -191,75 +198,8 @@ impl Write for FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        if !self.finished {
-            self.undo();
-        }
+        self.abort();
     }
-}
-
-impl Replacement {
-    fn begin(old: Arc<OpenFile>) -> Result<(OpenFile, Self), FileError> {
-        let (parent, name, status) = own_name(&old)?;
-        let temporary = format!(".diskside-{:016x}", RandomState::new().hash_one(&name));
-        let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(u32::from(status.stx_mode) & 0o777);
-        let failed = |errno| FileError::new(errno, format!("making a file beside {}", old.name));
-        let fd = open_beneath(parent.as_fd(), temporary.as_bytes(), how, mode).map_err(failed)?;
-        let replacement = Self { old: Arc::clone(&old), parent, name, temporary };
-        // The process's umask may have taken bits that the old file has.
-        if let Err(errno) = fs::fchmod(&fd, mode) {
-            replacement.discard();
-            return Err(failed(errno));
-        }
-        Ok((replacement.open_file(fd), replacement))
-    }
-
-    /// Gives the new file the name. The answer is what the handle stands for from now on.
-    fn publish(&self, new: &OpenFile) -> Result<OpenFile, FileError> {
-        let published = self.try_publish(new);
-        if published.is_err() {
-            self.discard();
-        }
-        published
-    }
-
-    fn try_publish(&self, new: &OpenFile) -> Result<OpenFile, FileError> {
-        let failed = |errno| FileError::new(errno, format!("replacing {}", self.old.name));
-        sync(new, false)?;
-        own_name(&self.old)?;
-        let fd = rustix::io::fcntl_dupfd_cloexec(&new.fd, 0).map_err(failed)?;
-        fs::renameat(&self.parent, &*self.temporary, &self.parent, &*self.name).map_err(failed)?;
-        let dir = open_beneath(self.parent.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        dir.and_then(|dir| fs::fsync(&dir)).map_err(failed)?;
-        Ok(self.open_file(fd))
-    }
-
-    fn discard(&self) {
-        if let Err(errno) = fs::unlinkat(&self.parent, &*self.temporary, AtFlags::empty())
-            && errno != Errno::NOENT
-        {
-            tracing::warn!(file = self.temporary, %errno, "a half-written file stays beside {}", self.old.name);
-        }
-    }
-
-    fn open_file(&self, fd: OwnedFd) -> OpenFile {
-        let (export, dir) = (Arc::clone(&self.old.export), self.old.dir.clone());
-        Start { export, dir, path: &self.old.path }.open(fd, self.old.readable, true)
-    }
-}
-
-/// The directory and name of an open file, if that name still means this file, and no symbolic link.
-fn own_name(file: &Arc<OpenFile>) -> Result<(OwnedFd, Vec<u8>, Statx), FileError> {
-    let failed = |errno| FileError::new(errno, format!("replacing {}", file.name));
-    let start = Start { export: Arc::clone(&file.export), dir: file.dir.clone(), path: &file.path };
-    let (parent, name) = open_parent(start.dir(), &file.path).map_err(failed)?;
-    let named = status_at(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-    let opened = status(file.fd.as_fd()).map_err(failed)?;
-    if !same_file(&named, &opened) {
-        let message = format!("replacing {}: that name means another file by now, or a symbolic link", file.name);
-        return Err(FileError::because(Errno::STALE, message));
-    }
-    Ok((parent, name.to_vec(), opened))
 }
 
 fn still_ours(file: &OpenFile, len: u64) -> Result<(), FileError> {

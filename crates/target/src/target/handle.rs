@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::{TargetError, allowed_hosts, identity};
+use crate::compute::Compute;
 use crate::config::{VOLUMES_MAX, VolumeSpec};
 use crate::export::Exports;
 use crate::link::{LoopEnd, loop_pair};
@@ -166,6 +167,11 @@ impl Handle {
         let (host, target) = loop_pair();
         shared.send(reactor, Message::Loop(target));
         Some(host)
+    }
+
+    /// What computes, if there is a compute namespace.
+    pub(crate) fn compute(&self) -> Option<&Arc<Compute>> {
+        self.shared().compute.as_ref()
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use diskside_nvme::wire::file::{FileFlags, FileRequest};
 use diskside_target::config::ExportSpec;
-use diskside_target::export::{Exports, SinkMode};
+use diskside_target::export::{Exports, FileSink, SinkMode};
 use rustix::io::Errno;
 
 use super::host::Host;
@@ -132,17 +132,28 @@ fn a_full_file_system_is_reported_and_loses_nothing() {
     assert_eq!(host.read(file).unwrap(), vec![7; total as usize]);
 
     host.ask(FileRequest::Truncate { file, len: 10 });
+    // Output is written while more is made, so the end of it may be the first to hear that it does not fit.
+    let fill = |sink: &mut FileSink| {
+        let refused = (0..10).find_map(|_| sink.append(&chunk).err());
+        refused.unwrap_or_else(|| sink.finish().unwrap_err())
+    };
     let mut sink = host.session.sink(file, SinkMode::Replace).unwrap();
-    let full = (0..10).find_map(|_| sink.append(chunk.clone()).err()).unwrap();
-    assert_eq!(full.errno, Errno::NOSPC);
+    assert_eq!(fill(&mut sink).errno, Errno::NOSPC);
     assert_eq!(sink.abort(), 0);
     assert_eq!(host.content("x"), [7; 10], "a replacement that does not fit leaves the old file");
     assert_eq!(host.list("data", 4096), ["x"], "and nothing beside it");
+    drop(sink);
     let mut sink = host.session.sink(file, SinkMode::Append).unwrap();
-    let full = (0..10).find_map(|_| sink.append(chunk.clone()).err()).unwrap();
-    assert_eq!(full.errno, Errno::NOSPC);
+    assert_eq!(fill(&mut sink).errno, Errno::NOSPC);
     drop(sink);
     assert_eq!(std::fs::metadata(host.path().join("x")).unwrap().size(), 10, "what was appended is taken back");
+    let mut sink = host.session.sink(file, SinkMode::InPlace { offset: 4 }).unwrap();
+    let full = fill(&mut sink);
+    let written = std::fs::metadata(host.path().join("x")).unwrap().size() - 4;
+    assert!(written > 200 << 10, "as much is written as fits");
+    let told = format!("writing data/x, byte {written} of the output: No space left on device (os error 28)");
+    assert_eq!((full.errno, full.message), (Errno::NOSPC, told));
+    assert_eq!((sink.written_bytes(), sink.durable_bytes()), (written, written), "and that much stays");
 }
 
 /// A small file system of its own; `None`, loudly, where this process may not mount.

@@ -18,7 +18,7 @@ use super::{World, pattern, take};
 use crate::compute::answer::{Answer, Piece, Problem};
 use crate::compute::control::Control;
 use crate::compute::input::InputQueue;
-use crate::compute::programs::{Load, ProgramLimits, Programs};
+use crate::compute::programs::{ProgramLimits, Programs};
 
 /// The most of a result that is made before it is asked for.
 const RESULT_AHEAD: u64 = 4096;
@@ -106,8 +106,8 @@ impl Engines {
         let done = match sqe.opcode() {
             program_opcode::ACTIVATION => self.programs.activation(host, sqe),
             _ => match self.programs.load(host, sqe, data) {
-                Ok(Load::Done) => Ok(()),
-                Ok(Load::Verify { pind, object, puid }) => self.programs.verify(&self.engine, pind, object, puid),
+                Ok(None) => Ok(()),
+                Ok(Some(unverified)) => self.programs.verify(&self.engine, unverified),
                 Err(problem) => Err(problem),
             },
         };

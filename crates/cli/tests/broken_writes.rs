@@ -1,0 +1,246 @@
+//! A target that is killed, and a host that vanishes, in the middle of a function's write: real processes, and every way of
+//! writing a file. The function stops making output half-way, so that the middle is where it stays.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diskside::ExportUrl;
+use diskside::host::ConnectOptions;
+use diskside::host::function::{CallOutcome, Endpoint, EndpointKind, FunctionError, FunctionKind, FunctionRequest};
+use diskside::io::buffer::Buffer;
+use diskside::io::request::{RequestFuture, block_on};
+use diskside::session::{Session, SessionOptions};
+use diskside::wire::file::FileFlags;
+use diskside::wire::function::Placement;
+
+/// Output before the function stops making any: some of it is written by then.
+const MADE: usize = 8 << 20;
+/// So much of that is in the file, whatever is still collected.
+const WRITTEN_MIN: u64 = 4 << 20;
+const BEFORE: &[u8] = b"what was there before";
+
+const SOURCE: &str = r#"
+#include "diskside.h"
+DS_SPLIT_RECORDS(8);
+DS_OUTPUT(1, 1, 0);
+
+/* Gives back its input, and from 8 MiB on nothing, without end. */
+SEC("write/stalls")
+__s64 stalls(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    while (call->in_offset >= 8 << 20)
+        asm volatile("" ::: "memory");
+    for (__u64 i = 0; i < in_len / 8; i++)
+        out[i] = in[i];
+    return in_len;
+}
+"#;
+
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(dir: &Path) -> Self {
+        let export = format!("data={}", dir.display());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("diskside serves");
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
+        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
+        Self { child, url }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is ours");
+    }
+
+    /// Bytes of the files that it has open in this directory, the exported file among them.
+    fn open_files(&self, dir: &Path) -> Vec<u64> {
+        let dir = std::fs::canonicalize(dir).expect("it is there");
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs");
+        let paths = fds.filter_map(|fd| fd.ok().map(|fd| fd.path()));
+        let inside =
+            paths.filter(|fd| std::fs::read_link(fd).is_ok_and(|target| target.starts_with(&dir) && target != dir));
+        inside.filter_map(|fd| std::fs::metadata(fd).ok()).map(|file| file.len()).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn session() -> Session {
+    // Whoever kills the target does not wait until it is given up.
+    let connect = ConnectOptions { loss_timeout: Duration::from_millis(200), ..ConnectOptions::default() };
+    Session::new(SessionOptions { connect, ..SessionOptions::default() })
+}
+
+/// Starts a write of the function's output into `out`.
+fn write(
+    session: &Session,
+    server: &Server,
+    source: &Path,
+    placement: Placement,
+    offset: u64,
+    input: &[u8],
+) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+    let function = session.function(&source.display().to_string()).expect("it compiles");
+    let url = format!("{}/out", server.url).parse::<ExportUrl>().expect("a URL");
+    let files = session.files(&url).expect("the target has exports");
+    let file = files.open(b"data/out", FileFlags::READ_WRITE).expect("it is there");
+    let program = files.compute().load(function.object(), function.hash()).expect("it is good");
+    let request = FunctionRequest {
+        program_id: function.hash(),
+        chunk_len: 1 << 20,
+        // It is to stay where it is until somebody ends it.
+        budget: u64::MAX,
+        sources: vec![Endpoint::whole(EndpointKind::HostStream)],
+        sinks: vec![Endpoint { placement, durable: true, ..file.endpoint(offset, Endpoint::TO_END) }],
+        ..FunctionRequest::new(FunctionKind::Write, program.index)
+    };
+    files.compute().call_with(&request, vec![Buffer::copy_of(input)])
+}
+
+fn words(len: usize) -> Vec<u8> {
+    (0..len as u64 / 8).flat_map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+}
+
+/// Waits until it holds; what is waited for happens in any case.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("it is there");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Whether the file system has files without a name: where it has none, one of them can be left by a kill.
+fn has_nameless_files(dir: &Path) -> bool {
+    const O_TMPFILE: i32 = 0o20_200_000;
+    OpenOptions::new().write(true).custom_flags(O_TMPFILE).open(dir).is_ok()
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+    source: std::path::PathBuf,
+    sources: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let sources = tempfile::tempdir().expect("a temporary directory");
+        let source = sources.path().join("stalls.bpf.c");
+        std::fs::write(&source, SOURCE).expect("written");
+        // Not in /tmp, which may be memory.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+        std::fs::write(dir.path().join("out"), BEFORE).expect("written");
+        Self { dir, source, sources }
+    }
+
+    fn content(&self) -> Vec<u8> {
+        std::fs::read(self.dir.path().join("out")).expect("it is there")
+    }
+
+    fn len(&self) -> u64 {
+        File::open(self.dir.path().join("out")).and_then(|file| file.metadata()).expect("it is there").len()
+    }
+
+    /// Waits until a part of the output is in a file.
+    fn await_part(&self, server: &Server, placement: Placement) {
+        until("some of the output is written", || match placement {
+            Placement::Replace => server.open_files(self.dir.path()).iter().any(|len| *len >= WRITTEN_MIN),
+            Placement::Append => self.len() >= (BEFORE.len() + MADE) as u64,
+            Placement::InPlace => self.len() >= WRITTEN_MIN,
+        });
+    }
+}
+
+/// The host is told that the connection was lost, what was durable stays, and a file that was to be replaced is whole.
+#[test]
+fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
+    for placement in [Placement::Replace, Placement::Append, Placement::InPlace] {
+        let place = Place::new();
+        let dir = place.dir.path();
+        let mut server = Server::start(dir);
+        let (host, input) = (session(), words(MADE + (1 << 20)));
+        let mut expected = BEFORE.to_vec();
+        let mut offset = 0;
+        if placement == Placement::InPlace {
+            // What a call said to be durable, and another one behind it.
+            let first = block_on(write(&host, &server, &place.source, placement, 0, &input[..4096])).expect("it ends");
+            assert_eq!((first.trailer.media_written, first.trailer.durable), (4096, 4096));
+            (expected, offset) = (input[..4096].to_vec(), 4096);
+        }
+        let call = write(&host, &server, &place.source, placement, offset, &input);
+        place.await_part(&server, placement);
+        server.kill();
+        let error = block_on(call).expect_err("it cannot have ended");
+        assert!(error.is_loss(), "{placement:?}: {error}");
+        let said = error.to_string();
+        assert!(said.contains("the connection was lost before the command completed"), "{placement:?}: {said}");
+
+        let content = place.content();
+        assert!(content.starts_with(&expected), "{placement:?}: what was there, or durable, is there");
+        let part = &content[expected.len()..];
+        assert!(input.starts_with(part), "{placement:?}: behind it is a part of the output, from its start");
+        match placement {
+            Placement::Replace => assert_eq!(part.len(), 0, "the old content, whole"),
+            Placement::Append | Placement::InPlace => assert!(part.len() as u64 >= WRITTEN_MIN - 4096),
+        }
+        let left = names(dir);
+        let allowed = |name: &String| name == "out" || !has_nameless_files(dir) && name.starts_with(".diskside-");
+        assert!(left.iter().all(allowed), "{placement:?}: {left:?}");
+
+        let server = Server::start(dir);
+        let again = block_on(write(&session(), &server, &place.source, Placement::Replace, 0, &input[..MADE]));
+        assert_eq!(again.expect("it ends").trailer.durable, MADE as u64);
+        assert!(place.content() == input[..MADE], "{placement:?}: the same target, started again, writes it");
+        drop(server);
+        assert!(place.sources.path().exists());
+    }
+}
+
+/// Nobody is there to be told anything, and what can be taken back is.
+#[test]
+fn a_host_that_vanishes_leaves_no_half_of_a_file_to_others() {
+    for placement in [Placement::Replace, Placement::Append, Placement::InPlace] {
+        let place = Place::new();
+        let dir = place.dir.path();
+        let server = Server::start(dir);
+        let (host, input) = (session(), words(MADE + (1 << 20)));
+        let call = write(&host, &server, &place.source, placement, 0, &input);
+        place.await_part(&server, placement);
+        drop((call, host));
+        until("its files are closed", || server.open_files(dir).is_empty());
+        match placement {
+            Placement::Replace | Placement::Append => assert!(place.content() == BEFORE, "{placement:?}: taken back"),
+            // Other hosts have seen it come, and it stays.
+            Placement::InPlace => assert!(place.content() == input[..MADE], "{} bytes", place.len()),
+        }
+        assert_eq!(names(dir), ["out"], "{placement:?}");
+        let again = block_on(write(&session(), &server, &place.source, placement, 0, &input[..4096]));
+        assert_eq!(again.expect("it ends").trailer.durable, 4096, "{placement:?}: the target serves others");
+    }
+}

@@ -1,0 +1,178 @@
+//! What the specification says of loading, activating and unloading, and no more.
+
+use diskside_nvme::Status;
+
+pub(super) const HOSTS: usize = 3;
+pub(super) const NQNS: [&str; HOSTS] =
+    ["nqn.2026-11.org.example:a", "nqn.2026-11.org.example:b", "nqn.2026-11.org.example:c"];
+const HOST_PROGRAMS_MAX: usize = 2;
+const ACTIVE_MAX: usize = 2;
+
+/// A program index.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ModelSlot {
+    Empty,
+    Loading { owner: usize, object: usize, len: usize, sent: usize },
+    Verifying { owner: usize, object: usize, len: usize, ticket: u64 },
+    Loaded { owner: usize, object: usize, len: usize, active: bool },
+}
+
+pub(super) struct Model {
+    pub(super) slots: Vec<ModelSlot>,
+    total_len_max: usize,
+    tickets: u64,
+}
+
+type Done<T> = Result<T, Status>;
+
+impl ModelSlot {
+    fn owner(&self) -> Option<usize> {
+        match *self {
+            Self::Empty => None,
+            Self::Loading { owner, .. } | Self::Verifying { owner, .. } | Self::Loaded { owner, .. } => Some(owner),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match *self {
+            Self::Empty => 0,
+            Self::Loading { len, .. } | Self::Verifying { len, .. } | Self::Loaded { len, .. } => len,
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn new(slots: usize, total_len_max: usize) -> Self {
+        Self { slots: vec![ModelSlot::Empty; slots], total_len_max, tickets: 0 }
+    }
+
+    /// A part of an object of `total` bytes. Gives the number of the verification that follows, if one does.
+    pub(super) fn load(
+        &mut self,
+        host: usize,
+        slot: usize,
+        object: usize,
+        total: usize,
+        offset: usize,
+        len: usize,
+    ) -> Done<Option<u64>> {
+        let others = self.slots.iter().enumerate().filter(|(at, _)| *at != slot);
+        let used: usize = others.map(|(_, slot)| slot.len()).sum();
+        let own = self.slots.iter().filter(|slot| slot.owner() == Some(host)).count();
+        let slot = &mut self.slots[slot];
+        let mine = slot.owner() == Some(host);
+        match slot {
+            ModelSlot::Loaded { .. } | ModelSlot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
+            ModelSlot::Loading { .. } if !mine => return Err(Status::PROGRAM_IN_USE.dnr()),
+            ModelSlot::Loading { .. } | ModelSlot::Empty => {}
+        }
+        if offset == 0 {
+            *slot = ModelSlot::Empty;
+            if len == 0 {
+                return Err(Status::INVALID_PROGRAM_DATA.dnr());
+            }
+            if used + total > self.total_len_max {
+                return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr());
+            }
+            if own - usize::from(mine) >= HOST_PROGRAMS_MAX {
+                return Err(Status::INSUFFICIENT_PROGRAM_RESOURCES.dnr());
+            }
+            *slot = ModelSlot::Loading { owner: host, object, len: total, sent: 0 };
+        }
+        let ModelSlot::Loading { object, len: total, sent, .. } = slot else {
+            return Err(Status::INVALID_PROGRAM_DATA.dnr());
+        };
+        if offset + len > *total {
+            *slot = ModelSlot::Empty;
+            return Err(Status::PROGRAM_TOO_BIG.dnr());
+        }
+        if offset != *sent || len == 0 {
+            *slot = ModelSlot::Empty;
+            return Err(Status::INVALID_PROGRAM_DATA.dnr());
+        }
+        *sent += len;
+        if *sent < *total {
+            return Ok(None);
+        }
+        self.tickets += 1;
+        *slot = ModelSlot::Verifying { owner: host, object: *object, len: *total, ticket: self.tickets };
+        Ok(Some(self.tickets))
+    }
+
+    pub(super) fn is_verifying(&self, slot: usize, number: u64) -> bool {
+        matches!(self.slots[slot], ModelSlot::Verifying { ticket, .. } if ticket == number)
+    }
+
+    /// A verification ends; `bad` is the object that is no program.
+    pub(super) fn verify(&mut self, slot: usize, number: u64, bad: usize) -> Done<()> {
+        match self.slots[slot] {
+            ModelSlot::Verifying { owner, object, len, ticket } if ticket == number => {
+                if object == bad {
+                    self.slots[slot] = ModelSlot::Empty;
+                    return Err(Status::INVALID_PROGRAM_DATA.dnr());
+                }
+                self.slots[slot] = ModelSlot::Loaded { owner, object, len, active: false };
+                Ok(())
+            }
+            _ => Err(Status::NO_PROGRAM.dnr()),
+        }
+    }
+
+    pub(super) fn give_up(&mut self, slot: usize, number: u64) {
+        if self.is_verifying(slot, number) {
+            self.slots[slot] = ModelSlot::Empty;
+        }
+    }
+
+    pub(super) fn activate(&mut self, host: usize, slot: usize, activate: bool) -> Done<()> {
+        let active_now =
+            self.slots.iter().filter(|slot| matches!(slot, ModelSlot::Loaded { active: true, .. })).count();
+        let ModelSlot::Loaded { owner, active, .. } = &mut self.slots[slot] else {
+            return Err(Status::NO_PROGRAM.dnr());
+        };
+        if *active == activate {
+            return Ok(());
+        }
+        if *owner != host {
+            return Err(Status::OPERATION_DENIED.dnr());
+        }
+        if activate && active_now >= ACTIVE_MAX {
+            return Err(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr());
+        }
+        *active = activate;
+        Ok(())
+    }
+
+    pub(super) fn unload(&mut self, host: usize, slot: usize) -> Done<()> {
+        let slot = &mut self.slots[slot];
+        match slot {
+            ModelSlot::Empty => return Err(Status::NO_PROGRAM.dnr()),
+            ModelSlot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
+            _ if slot.owner() != Some(host) => return Err(Status::OPERATION_DENIED.dnr()),
+            ModelSlot::Loaded { active: true, .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
+            ModelSlot::Loaded { .. } | ModelSlot::Loading { .. } => *slot = ModelSlot::Empty,
+        }
+        Ok(())
+    }
+
+    /// The object at an index that can be called.
+    pub(super) fn active(&self, slot: usize) -> Done<usize> {
+        match self.slots[slot] {
+            ModelSlot::Loaded { object, active: true, .. } => Ok(object),
+            ModelSlot::Loaded { .. } => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
+            _ => Err(Status::NO_PROGRAM.dnr()),
+        }
+    }
+
+    /// The object at an index.
+    pub(super) fn loaded(&self, slot: usize) -> Option<usize> {
+        match self.slots[slot] {
+            ModelSlot::Loaded { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+
+    pub(super) fn forget(&mut self, host: usize) {
+        self.slots.iter_mut().filter(|slot| slot.owner() == Some(host)).for_each(|slot| *slot = ModelSlot::Empty);
+    }
+}
