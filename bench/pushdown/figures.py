@@ -203,7 +203,7 @@ def standard(bench):
     request at once, as an execution does.
     """
     with bench.stage():
-        for function in ("stats64",) if bench.quick else ("stats64", "knn"):
+        for function in ("stats64",) if bench.quick else ("stats64", "stats32"):
             for request in (MIB // 16, MIB, 8 * MIB)[:: 2 if bench.quick else 1]:
                 loads = [(m, [bench.commands(function, m, min(request, bench.request))]) for m in ("functions", "standard")]
                 bench.measure("standard", f"{function}, {request // 1024} KiB", loads)

@@ -53,9 +53,9 @@ pub struct PairView {
 /// A run that departs from its estimate by more than this factor, either way, is a surprise.
 const SURPRISE: f64 = 1.25;
 /// So many surprises in a row on the side in use are a change.
-const CHANGED: u32 = 3;
+const CHANGED: usize = 3;
 /// So many on the other side: there are few measurements of it.
-const CHANGED_BY_PROBES: u32 = 2;
+const CHANGED_BY_PROBES: usize = 2;
 /// Of terms that are all but one of nearly no length, nothing can overlap.
 const OVERLAP_MEASURABLE: f64 = 0.05;
 
@@ -109,8 +109,8 @@ struct Measured {
     run: Window,
     output: Window,
     overlap: Window,
-    /// Surprises in a row.
-    surprises: u32,
+    /// Surprises in a row: slower ones count up, faster ones down.
+    surprises: i32,
 }
 
 impl Pair {
@@ -211,23 +211,32 @@ impl Pair {
         let terms_s = [o.input_s.max(0.0), o.run_s.max(0.0), o.output_s.max(0.0)];
         let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
-        let surprise = predicted_s.is_some_and(|p| sum_s > p * SURPRISE || sum_s * SURPRISE < p);
+        let surprise = predicted_s.map_or(0, |p| i32::from(sum_s > p * SURPRISE) - i32::from(sum_s * SURPRISE < p));
         let is_probe = self.last.and_then(Plan::side).is_some_and(|side| side != o.side);
-        side.surprises = if surprise { side.surprises + 1 } else { 0 };
-        // So many in a row are no outliers: the world has changed.
-        if side.surprises >= if is_probe { CHANGED_BY_PROBES } else { CHANGED } {
-            *side = Measured::default();
-            self.alpha.restart();
-            self.recall.recent[o.side as usize].clear();
+        // Slower and faster in turn is noise.
+        let in_a_row = side.surprises.signum() == surprise;
+        side.surprises = if in_a_row { side.surprises + surprise } else { surprise };
+        let enough = if is_probe { CHANGED_BY_PROBES } else { CHANGED };
+        if side.surprises.unsigned_abs() as usize >= enough {
+            self.begin_anew(o.side, enough - 1);
         }
         let side = &mut self.sides[o.side as usize];
         if is_probe {
-            self.probing.confirm = side.surprises > 0 && self.probing.may_confirm;
+            self.probing.confirm = side.surprises != 0 && self.probing.may_confirm;
             self.probing.may_confirm = false;
             let interval = self.probing.interval;
-            self.probing.interval = if surprise { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
+            self.probing.interval = if surprise != 0 { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
         }
         self.take_in(o);
+    }
+
+    /// So many surprises in a row are no outliers: the world has changed. What is known of a side is then what its last
+    /// measurements say: one alone may be an outlier of the new world.
+    fn begin_anew(&mut self, side: Side, kept: usize) {
+        let recent = std::mem::take(&mut self.recall.recent[side as usize]);
+        self.sides[side as usize] = Measured::default();
+        self.alpha.restart();
+        recent.iter().skip(recent.len().saturating_sub(kept)).for_each(|o| self.take_in(o));
     }
 
     /// Adds a measurement to those of its side.

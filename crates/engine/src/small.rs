@@ -10,6 +10,7 @@ use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::split::{Split, record_index};
 use crate::worker::{ChunkInfo, Output, output_len, trapped, value_of};
+use diskside_io::buffer::Hugepages;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program};
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
@@ -116,7 +117,7 @@ impl SmallCall {
         let context = Context::new(function.kind(), input_len as u64, args.len() as u64, cap, info.about());
         let mappings = Mappings::new()
             .read_only(RegionId::INPUT, input.bytes)
-            .writable(RegionId::OUTPUT, self.output.zeroed(cap_len))
+            .writable(RegionId::OUTPUT, self.output.zeroed(cap_len, Hugepages::No))
             .read_only(RegionId::ARGS, args)
             .read_only(RegionId::CONTEXT, context.as_bytes());
         let registers = function.main().entry_registers(&[input_len as u64]);

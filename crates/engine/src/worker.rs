@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::state::State;
 use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
-use diskside_io::buffer::Buffer;
+use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::region::RegionId;
@@ -105,7 +105,9 @@ impl<'c> Worker<'c> {
         let cap = function.output_cap(input.len() as u64);
         let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
         let limits = limits(self.call, input.len() as u64 + cap, self.until);
-        let output = self.output.zeroed(cap_len);
+        // What a function expands it writes: large pages spare most of the faults. Who has room to spare touches little.
+        let expands = cap >= HUGEPAGES_RATIO * (input.len() as u64).max(1);
+        let output = self.output.zeroed(cap_len, if expands { Hugepages::Ask } else { Hugepages::No });
         let args_len = self.call.args.len() as u64;
         let context = Context::new(function.kind(), input.len() as u64, args_len, cap, info.about());
         let mut state = self.call.state.as_ref().map(State::lock);
@@ -211,6 +213,9 @@ impl<'c> Folder<'c> {
     }
 }
 
+/// Output that has room for so many times its input is taken to be filled.
+const HUGEPAGES_RATIO: u64 = 4;
+
 /// The return value of a program of this kind.
 pub(crate) fn value_of(kind: Kind, register: u64) -> i64 {
     match kind {
@@ -230,7 +235,7 @@ impl Output {
     /// Up to this, zeroing is cheaper than fresh pages.
     const SMALL_LEN_MAX: usize = 64 << 10;
 
-    pub(crate) fn zeroed(&mut self, len: usize) -> &mut [u8] {
+    pub(crate) fn zeroed(&mut self, len: usize, hugepages: Hugepages) -> &mut [u8] {
         if len <= Self::SMALL_LEN_MAX {
             self.large = None;
             self.small.clear();
@@ -238,7 +243,7 @@ impl Output {
             return &mut self.small.as_mut_bytes()[..len];
         }
         // Fresh pages cost only where they are touched.
-        &mut self.large.insert(Buffer::zeroed(len))[..len]
+        &mut self.large.insert(Buffer::with_hugepages(len, hugepages))[..len]
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -201,7 +201,7 @@ impl<'a> World<'a> {
     fn run(mut self) -> Summary {
         for _ in 0..STEPS {
             let host = self.rng.below(HOSTS as u64) as usize;
-            match self.rng.below(20) {
+            match self.rng.below(24) {
                 0 | 1 => self.join(host),
                 2 => self.drop_controller(),
                 3 => self.leave(),
@@ -209,8 +209,8 @@ impl<'a> World<'a> {
                 9 | 10 => self.verify(),
                 11..=13 => self.activate(host),
                 14 => self.unload(host),
-                15 | 16 => self.call(host),
-                17 | 18 => self.take(),
+                15..=19 => self.call(host),
+                20 | 21 => self.take(),
                 _ => self.finish(),
             }
             self.compare();
@@ -290,7 +290,7 @@ impl<'a> World<'a> {
         let slot = self.rng.below(FREE as u64) as usize;
         let (object, offset) = match &self.model.slots[slot] {
             ModelSlot::Loading { object, sent, .. } if self.rng.chance(85) => (*object, *sent),
-            _ => (self.rng.below(self.shared.objects.len() as u64) as usize, 0),
+            _ => (*self.rng.pick(&[0, 0, 1, 1, 2]), 0),
         };
         let bytes = &self.shared.objects[object];
         let offset = if self.rng.chance(4) { offset + 1 } else { offset };
@@ -337,7 +337,8 @@ impl<'a> World<'a> {
     }
 
     fn activate(&mut self, host: usize) {
-        let (slot, activate) = (self.rng.below(FREE as u64) as usize, self.rng.chance(70));
+        let (slot, activate) = (self.rng.below(FREE as u64) as usize, self.rng.chance(80));
+        let host = self.model.slots[slot].owner().filter(|_| self.rng.chance(80)).unwrap_or(host);
         let sqe = Sqe::activate_program(1, self.index(slot), activate);
         let done = self.shared.programs.activation(NQNS[host], &sqe).map_err(|problem| problem.status);
         assert_eq!(done, self.model.activate(host, slot, activate));
@@ -362,7 +363,10 @@ impl<'a> World<'a> {
     fn call(&mut self, host: usize) {
         let Some(controller) = self.controllers.values().find(|controller| controller.index == host) else { return };
         let id = controller.host.id;
-        let slot = self.rng.below(FREE as u64) as usize;
+        let mut slot = self.rng.below(FREE as u64) as usize;
+        if self.rng.chance(80) {
+            slot = (0..FREE).find(|slot| self.model.active(*slot).is_ok()).unwrap_or(slot);
+        }
         let program = match (self.shared.programs.active(self.index(slot)), self.model.active(slot)) {
             (Ok(program), Ok(object)) => (program, object),
             (Err(status), Err(wanted)) => return assert_eq!(status, wanted),

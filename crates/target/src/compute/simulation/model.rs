@@ -26,7 +26,7 @@ pub(super) struct Model {
 type Done<T> = Result<T, Status>;
 
 impl ModelSlot {
-    fn owner(&self) -> Option<usize> {
+    pub(super) fn owner(&self) -> Option<usize> {
         match *self {
             Self::Empty => None,
             Self::Loading { owner, .. } | Self::Verifying { owner, .. } | Self::Loaded { owner, .. } => Some(owner),
