@@ -27,7 +27,7 @@ fn random_commands_leave_what_the_specification_says() {
     }
 }
 
-/// Inputs that a fuzzer found to reach something of their own.
+/// What the fuzzer begins with: inputs that reach something of their own.
 #[test]
 fn kept_inputs_leave_it_too() {
     let lab = Lab::new();
