@@ -3,13 +3,13 @@
 //! ```text
 //!     guard of the loop around:  edges = what the loop inside takes each time, or too many
 //!
-//!     first:   taken = edges                 direct:  FUEL = left
-//!              goto asks                              limit = where the counter is after the last trip
-//!     again:   taken = too many                       goto fast
+//!     first:   taken = edges                 direct:   FUEL = left, goto settled with these edges
 //!              goto asks
-//!     asks:    left = FUEL - taken           guard:   as it was, and leads to fast or slow;
-//!              if left < 0 goto guard                 what led back to it leads to again
-//!              goto direct
+//!     again:   taken = too many              guard:    as it was, and leads to settled or slow;
+//!              goto asks                               what led back to it leads to again
+//!     asks:    left = FUEL - taken
+//!              if left < 0 goto guard        settled:  limit = where the counter is after so many edges
+//!              goto direct                             goto fast
 //! ```
 //! Where the loop inside begins at addresses that move by strides, and goes round as often each time, its
 //! guard would find the same each time: that there is room, for the same number of trips. So the guard of
@@ -17,13 +17,13 @@
 //! whether there is fuel. When it finds nothing, the loop inside asks its own guard, as it did.
 
 use super::analysis::{Constraint, Outlook, Plan, Within};
-use super::guard::stepped;
 use super::linear::{Conditions, Form, Linear};
 use super::trips::{ExitTest, Relation, Tested};
-use super::version::{Count, Entrance, alu, fresh, mov, retarget};
+use super::version::{Entrance, alu, fresh, mov, retarget};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{Block, BlockId, Func, Op, Term, Value, Var};
 use crate::machine::SLICE_EDGES;
+use crate::region::{REGION_COUNT, REGION_SHIFT};
 use std::collections::BTreeSet;
 
 /// Loops with more edges ask their own guard.
@@ -35,6 +35,10 @@ pub(super) const EDGES_BITS: u8 = 31;
 /// More edges than there ever is fuel.
 pub(super) const TOO_MANY: i64 = (1 << EDGES_BITS) - 1;
 const _: () = assert!(TOO_MANY > EDGES_MAX && TOO_MANY > SLICE_EDGES);
+
+/// Bits of the address of a region, and of what lies near it.
+const ADDRESS_BITS: u32 = 48;
+const _: () = assert!((REGION_COUNT as u64) << REGION_SHIFT <= 1 << ADDRESS_BITS);
 
 /// The most that a place may move in a trip of the loop inside.
 const SPREAD_MAX: i64 = 1 << 32;
@@ -87,11 +91,15 @@ impl Ahead {
             let is_sure = of.offset(plus) == Form::Linear(var.clone()) && is_one(&var);
             is_sure.then_some(())?;
         }
-        // Compared as integers, neither wraps around.
-        let bits = if test.width == Width::W32 { 31 } else { 48 };
         let mut others = Vec::new();
-        for side in [&of, &bound] {
-            others.push(Constraint::new(&around.deltas, side, side.hi.checked_add(1)?, Within::Bits(bits))?);
+        for (side, bits) in compared_as_integers(test, &of, &bound) {
+            let is_address = |c: &Constraint| {
+                matches!(c.within, Within::Region { .. }) && c.terms == side.terms && side.lo.abs_diff(c.lo) < 1 << 16
+            };
+            // What is near a place that lies in its region has no more bits than addresses have.
+            if bits < ADDRESS_BITS || !constraints.iter().any(|(c, _)| is_address(c)) {
+                others.push(Constraint::new(&around.deltas, side, side.hi.checked_add(1)?, Within::Bits(bits))?);
+            }
         }
         let mut equalities = BTreeSet::new();
         around.pass.prove(needed, &around.deltas, &mut others, &mut equalities)?;
@@ -113,13 +121,9 @@ impl Ahead {
             func.blocks.push(block);
             BlockId(func.blocks.len() as u32 - 1)
         };
-        let mut counts = match &entrance.count {
-            Count::Up { counter, limit } => stepped(func, counter, *limit, self.edges),
-            Count::Down { trips } => vec![mov(*trips, self.edges.into())],
-        };
         let (taken, left) = (fresh(func), fresh(func));
-        counts.insert(0, mov(Var::FUEL, left.into()));
-        let direct = push(func, counts, Term::Jump(entrance.fast));
+        let pays = vec![mov(Var::FUEL, left.into()), mov(entrance.edges, self.edges.into())];
+        let direct = push(func, pays, Term::Jump(entrance.settled));
         let has_fuel = Term::Branch {
             width: Width::W64,
             cond: Cond::SLt,
@@ -133,9 +137,14 @@ impl Ahead {
         let again = push(func, vec![mov(taken, Value::Imm(TOO_MANY))], Term::Jump(asks));
         func.blocks[again.0 as usize].cold = true;
         func.blocks[entrance.guard.0 as usize].cold = true;
-        for b in (0..func.blocks.len() as u32).map(BlockId).filter(|b| *b != asks) {
-            let to = if entrance.from.contains(&b) { first } else { again };
-            retarget(&mut func.blocks[b.0 as usize].term, entrance.guard, to);
+        for (b, block) in (0..).map(BlockId).zip(&mut func.blocks).filter(|(b, _)| *b != asks) {
+            if entrance.from.contains(&b) {
+                retarget(&mut block.term, entrance.guard, first);
+            } else if block.term.successors().any(|s| s == entrance.guard) {
+                // The trips are over before their number is, unless fuel ran out on the way.
+                block.cold = true;
+                retarget(&mut block.term, entrance.guard, again);
+            }
         }
     }
 }
@@ -150,6 +159,16 @@ fn numerator(test: &ExitTest, of: &Linear, bound: &Linear) -> Option<Linear> {
     };
     let distance = to.add(from.scale(-1).linear()?).linear()?.offset(more);
     distance.linear().filter(|d| is_one(d)).cloned()
+}
+
+/// What has to fit so many bits, so that wherever the test is said to let control go on, it compares integers
+/// that do not wrap around. In 64 bits that is the lesser side: the other is so many steps away, at most.
+fn compared_as_integers<'a>(test: &ExitTest, of: &'a Linear, bound: &'a Linear) -> Vec<(&'a Linear, u32)> {
+    match (test.width, test.step > 0) {
+        (Width::W32, _) => vec![(of, 31), (bound, 31)],
+        (Width::W64, true) => vec![(of, ADDRESS_BITS)],
+        (Width::W64, false) => vec![(bound, ADDRESS_BITS)],
+    }
 }
 
 fn is_one(form: &Linear) -> bool {

@@ -45,9 +45,16 @@ struct Piece {
     refuses: Option<(Cond, Var, Value)>,
 }
 
+/// A guard that was made.
+pub(super) struct Made {
+    pub(super) first: BlockId,
+    /// The block behind it, which makes a fast loop's limit out of its edges, and leads to it.
+    pub(super) settled: BlockId,
+    pub(super) edges: Var,
+}
+
 impl Guard<'_> {
-    /// Its first block.
-    pub(super) fn make(mut self) -> BlockId {
+    pub(super) fn make(mut self) -> Made {
         let trips = match self.count {
             Some(Count::Down { trips }) => *trips,
             _ => fresh(self.func),
@@ -68,7 +75,22 @@ impl Guard<'_> {
             pieces.push(trips_of_test(test, tested, trips, scratch));
         }
         pieces.push(Piece { ops: self.settle(trips), refuses: None });
-        self.chain(pieces)
+        let settled = match self.count {
+            Some(Count::Up { counter, limit }) => self.limit(counter, *limit, trips),
+            _ => self.fast,
+        };
+        self.fast = settled;
+        Made { first: self.chain(pieces), settled, edges: trips }
+    }
+
+    /// A block of its own: who knows the edges otherwise enters here. So a compiler sees one number of trips, and
+    /// that the way to the limit is a multiple of the counter's step.
+    fn limit(&mut self, counter: &Counter, limit: Var, edges: Var) -> BlockId {
+        let insn = self.insn;
+        let mut block = Block::empty(insn, Term::Jump(self.fast));
+        block.ops.extend(stepped(self.func, counter, limit, edges).into_iter().map(|op| (op, insn)));
+        self.func.blocks.push(block);
+        BlockId(self.func.blocks.len() as u32 - 1)
     }
 
     fn chain(&mut self, pieces: Vec<Piece>) -> BlockId {
@@ -212,7 +234,7 @@ impl Guard<'_> {
         Piece { ops, refuses: Some((Cond::Ne, var, expected.into())) }
     }
 
-    /// Pays for the trips, and says where the counter stops.
+    /// Pays for the trips.
     fn settle(&mut self, trips: Var) -> Vec<Op> {
         // Out of sight: a compiler that follows the number of trips back to its parts would compute them again
         // wherever it asks for the number.
@@ -223,15 +245,12 @@ impl Guard<'_> {
         if self.prepaid {
             ops.push(alu(AluOp::Sub, Var::FUEL, Var::FUEL, trips.into()));
         }
-        if let Some(Count::Up { counter, limit }) = self.count {
-            ops.extend(stepped(self.func, counter, *limit, trips));
-        }
         ops
     }
 }
 
 /// `limit` = where the counter is after `edges + 1` trips.
-pub(super) fn stepped(func: &mut Func, counter: &Counter, limit: Var, edges: Var) -> Vec<Op> {
+fn stepped(func: &mut Func, counter: &Counter, limit: Var, edges: Var) -> Vec<Op> {
     let by = counter.step.unsigned_abs();
     let distance = fresh(func);
     // Multiplied as a whole: were the last step added behind, a code generator would leave it out

@@ -55,9 +55,9 @@ pub(super) struct Entrance {
     /// Blocks outside of the loop that lead to its guard.
     pub(super) from: Vec<BlockId>,
     pub(super) guard: BlockId,
-    /// Where the guard leads to.
-    pub(super) fast: BlockId,
-    pub(super) count: Count,
+    /// Where the guard leads to, when it has paid for so many edges.
+    pub(super) settled: BlockId,
+    pub(super) edges: Var,
     pub(super) insn: u32,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn version(
     }
     versioning.make_latches(count.as_ref(), test.map(|t| &t.1), prepaid, guard);
     let has_inner = !inner_loops.is_empty();
-    let first = Guard {
+    let made = Guard {
         func: versioning.func,
         insn: versioning.insn,
         plan,
@@ -149,7 +149,7 @@ pub(super) fn version(
         inner_edges,
     }
     .make();
-    func.blocks[guard.0 as usize].term = Term::Jump(first);
+    func.blocks[guard.0 as usize].term = Term::Jump(made.first);
     for b in &entries {
         retarget(&mut func.blocks[b.0 as usize].term, header, guard);
     }
@@ -160,7 +160,7 @@ pub(super) fn version(
         }
     }
     let is_plain = prepaid && !has_inner;
-    count.filter(|_| is_plain).map(|count| Entrance { from: entries, guard, fast: header, count, insn })
+    is_plain.then_some(Entrance { from: entries, guard, settled: made.settled, edges: made.edges, insn })
 }
 
 /// Instruction slot at which a block starts.

@@ -487,7 +487,7 @@ impl Generator<'_> {
         self.release(&taken);
     }
 
-    /// Goes over one row by an index, or by a pointer `t` up to an end in `i`.
+    /// Goes over one row by an index, up or down, or by a pointer `t` up to an end in `i`.
     fn row(&mut self, row: usize, stride: usize, i: usize, t: usize) {
         let step = self.rng.pick(&[1, 1, 4, 8, 16, 3]);
         let inner = self.label();
@@ -495,7 +495,17 @@ impl Generator<'_> {
             0 => format!("%r{stride}"),
             _ => self.rng.pick(&[1, 2, 8, 16, 17, 63, 64]).to_string(),
         };
-        if self.rng.percent(50) {
+        if self.rng.percent(20) {
+            self.line(format!("mov %r{i}, {len}"));
+            self.place(&inner);
+            self.line(format!("mov %r{t}, %r{row}"));
+            self.line(format!("add %r{t}, %r{i}"));
+            self.access_by(t);
+            self.line(format!("sub %r{i}, {step}"));
+            let test = self.rng.pick(&["jgt", "jgt", "jge", "jsgt", "jne"]);
+            let last = self.rng.pick(&[0, 0, step - 1, step, -1]);
+            self.line(format!("{test} %r{i}, {last}, {inner}"));
+        } else if self.rng.percent(50) {
             let narrow = if self.rng.percent(30) { "32" } else { "" };
             let from = self.rng.pick(&[0, 0, 0, 1, -1]);
             self.line(format!("mov{narrow} %r{i}, {from}"));
