@@ -39,8 +39,11 @@ pub fn policy() -> io::Result<Option<Policy>> {
 }
 
 /// Asks for time slices of this length for the calling thread: who asks for short ones gets them sooner. The kernel takes
-/// 100 us to 100 ms, and before Linux 6.12 does as it likes.
+/// 100 us to 100 ms, and before Linux 6.12 does as it likes. A thread that somebody gave another policy keeps that.
 pub fn set_slice(slice: Duration) -> io::Result<()> {
+    if policy()? != Some(Policy::Other) {
+        return Ok(());
+    }
     // SAFETY: 0 is the calling thread; nothing is passed by address. It answers 20 less the nice value.
     let nice = 20 - unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
     let attributes = Attributes {
@@ -76,12 +79,18 @@ mod tests {
     #[test]
     fn a_short_slice_changes_nothing_else() {
         let run = || {
+            let thread = || Some(rustix::thread::gettid());
             set_policy(Policy::Other)?;
-            rustix::process::setpriority_process(Some(rustix::thread::gettid()), 7)?;
+            let nice = (rustix::process::getpriority_process(thread())? + 1).min(19);
+            rustix::process::setpriority_process(thread(), nice)?;
             set_slice(Duration::from_micros(100))?;
-            Ok::<_, io::Error>((policy()?, rustix::process::getpriority_process(Some(rustix::thread::gettid()))?))
+            assert_eq!(rustix::process::getpriority_process(thread())?, nice);
+            policy()
         };
-        assert_eq!(std::thread::spawn(run).join().unwrap().unwrap(), (Some(Policy::Other), 7));
+        assert_eq!(std::thread::spawn(run).join().unwrap().unwrap(), Some(Policy::Other));
+        let run =
+            || set_policy(Policy::Batch).and_then(|()| set_slice(Duration::from_micros(100))).and_then(|()| policy());
+        assert_eq!(std::thread::spawn(run).join().unwrap().unwrap(), Some(Policy::Batch), "it was somebody's choice");
     }
 
     #[test]
