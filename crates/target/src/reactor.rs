@@ -34,7 +34,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
-use crate::compute::traverse::{NextTurn, PutOff, Shares};
+use crate::compute::traverse::{NextTurn, Shares};
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::{IoCounters, ReactorCounters};
@@ -228,16 +228,6 @@ impl Reactor {
         let id = self.core.tasks[key].connection;
         let connection = &mut self.connections[id];
         connection.resume_task(&mut self.core, key);
-    }
-
-    /// Everybody's traversals have a share again. Connections that wait for theirs come before all others.
-    fn resume_put_off(&mut self) {
-        self.core.shares.begin_turn();
-        for id in self.core.put_off.take() {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.mark_dirty(&mut self.core);
-            }
-        }
     }
 
     /// Tasks that waited for something that may have come.
@@ -470,13 +460,6 @@ impl Core {
 
     fn counters(&self) -> &ReactorCounters {
         &self.shared.reactor_stats[self.index]
-    }
-
-    /// Lets a connection's traversals go on in the next turn.
-    fn put_off(&mut self, connection: usize, why: PutOff) {
-        if self.put_off.push(connection, why) && why != PutOff::Busy {
-            self.counters().traversals_put_off.add(1);
-        }
     }
 
     /// Puts a task where it is found again when what it needs has come.

@@ -10,9 +10,9 @@ use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{function_opcode, program_opcode};
 use diskside_nvme::{BufferSlice, Status};
 
-use super::Core;
 use super::connection::Connection;
 use super::memory::AccountMemory;
+use super::{Core, Reactor};
 use crate::compute::answer::{Answer, SHORT_LEN_MAX};
 use crate::compute::association::{Answers, Association, Command, Name};
 use crate::compute::traverse::{PutOff, Shares};
@@ -95,6 +95,27 @@ impl FunctionState {
         }
         (self.traversals, self.share_given) = (0, 0);
         self.answers = Answers::of(self.serial);
+    }
+}
+
+impl Reactor {
+    /// Everybody's traversals have a share again. Connections that wait for theirs come before all others.
+    pub(super) fn resume_put_off(&mut self) {
+        self.core.shares.begin_turn();
+        for id in self.core.put_off.take() {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.mark_dirty(&mut self.core);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Lets a connection's traversals go on in the next turn.
+    pub(super) fn put_off(&mut self, connection: usize, why: PutOff) {
+        if self.put_off.push(connection, why) && why != PutOff::Busy {
+            self.counters().traversals_put_off.add(1);
+        }
     }
 }
 
