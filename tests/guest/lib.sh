@@ -159,7 +159,7 @@ tidy_up() {
 
 # on_a_mounted_volume: what functions do over files of the file system at /mnt.
 on_a_mounted_volume() {
-    local here there
+    local here there round
     pattern mounted 4 >/mnt/file
     here=$(diskside run wc /mnt/file --where host 2>/dev/null)
     # The path is enough: the kernel tells the volume.
@@ -191,6 +191,16 @@ on_a_mounted_volume() {
     same "and is what the function made" 2400000 "$(head -c 2400000 /mnt/output | tr -d -c y | wc -c)"
     same "what comes after it is as before" "$(yes x | head -c 745728 | md5sum)" "$(tail -c 745728 /mnt/output | md5sum)"
     same "its length stays" $((3 << 20)) "$(stat -c %s /mnt/output)"
+
+    # A new file takes one of the pool, whose blocks all hold data; what it replaces comes back there.
+    for round in first second; do
+        there=$(diskside run bitmap /tmp/runs --out /mnt/new --where device --json 2>/tmp/explained) ||
+            fail "$(cat /tmp/explained)"
+        same "the $round new file is written at the volume" device \
+            "$(echo "$there" | sed -n 's/.*"side": *"\([a-z]*\)".*/\1/p' | head -n 1)"
+        same "and has all of the output" 2400000 "$(tr -d -c y </mnt/new | wc -c)"
+    done
+    same "only its owner looks into the pool" 700 "$(stat -c %a /mnt/.diskside-pool)"
 
     expect "a store is made" diskside-kv create /mnt/store --levels 3
     sync -f /mnt/store
