@@ -13,9 +13,6 @@
 
 #[path = "simulation/model.rs"]
 mod model;
-#[path = "../../../nvme/tests/support/rng.rs"]
-#[allow(dead_code, unreachable_pub, reason = "it is shared with tests that use more of it")]
-mod rng;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,11 +23,11 @@ use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{Class, program_state};
 
 use self::model::{HOSTS, Model, ModelSlot, NQNS};
-use self::rng::Rng;
 use super::host::Host;
 use super::peers::Peers;
 use super::pool::{PoolLimits, Queues, Work};
 use super::programs::{LoadedProgram, ProgramLimits, Programs, Unverified};
+use super::tags::simulation::support::rng::Rng;
 
 const SEEDS: u64 = 1000;
 const STEPS: u64 = 250;
@@ -229,7 +226,7 @@ impl<'a> World<'a> {
             self.finish();
         }
         self.compare();
-        assert!(self.queues.is_empty() && self.peers.hosts().next().is_none());
+        assert!(self.queues.is_idle() && self.peers.hosts().next().is_none());
         let left = self.shared.programs.directory("").1.len();
         assert_eq!(left, usize::from(self.shared.first), "the hosts' programs went with them");
         self.summary
@@ -433,9 +430,8 @@ impl<'a> World<'a> {
     // -- everything ---------------------------------------------------------------------------------------------------
 
     fn compare(&self) {
-        for host in 0..HOSTS {
-            let found =
-                self.peers.hosts().find(|(nqn, _)| *nqn == NQNS[host]).map_or(0, |(_, controllers)| controllers);
+        for (host, name) in NQNS.iter().enumerate() {
+            let found = self.peers.hosts().find(|(nqn, _)| nqn == name).map_or(0, |(_, controllers)| controllers);
             assert_eq!(found, self.controllers_of(host), "controllers of host {host}");
         }
         assert_eq!(self.peers.all().len(), self.controllers.len());

@@ -13,7 +13,7 @@ mod end;
 mod receive;
 mod send;
 #[cfg(test)]
-mod simulation;
+pub(super) mod simulation;
 #[cfg(test)]
 mod tests;
 

@@ -151,7 +151,7 @@ impl Run<'_> {
     /// Where a memory command works, if it is one that can be.
     fn range(start: u64, len: u64) -> Option<std::ops::Range<usize>> {
         let end = start.checked_add(len).filter(|end| *end <= MEMORY_LEN as u64)?;
-        (start % 4 == 0 && len % 4 == 0).then_some(start as usize..end as usize)
+        (start.is_multiple_of(4) && len.is_multiple_of(4)).then_some(start as usize..end as usize)
     }
 
     fn write(&mut self, host: usize) {
@@ -266,7 +266,7 @@ impl Run<'_> {
     }
 
     fn copy_to_volume(&mut self, host: usize) {
-        let granularity = if self.byte() % 4 == 0 { 4 } else { BLOCK as u64 };
+        let granularity = if self.byte().is_multiple_of(4) { 4 } else { BLOCK as u64 };
         let (sources, bytes, _) = self.memory_sources(granularity);
         let slba = if self.byte() == 0 { u64::MAX - self.word() } else { self.word() % 70 };
         let (status, _) = self.send(host, Sqe::copy(VOLUME, slba, sources.len() as u32, 4), false, sources.as_bytes());
@@ -338,7 +338,7 @@ impl Run<'_> {
 
     fn execute(&mut self, host: usize) {
         let pind = u16::from(self.byte()) % (self.lab.shipped as u16 + 5);
-        let (rsid, ranges) = if self.byte() % 2 == 0 { (self.rsid(), Vec::new()) } else { (0, self.ranges()) };
+        let (rsid, ranges) = if self.byte().is_multiple_of(2) { (self.rsid(), Vec::new()) } else { (0, self.ranges()) };
         let extra = usize::from(self.byte()) / 4;
         let data = [ranges.as_bytes(), &self.bytes(extra)].concat();
         let data_len = if self.byte() == 0 { self.word() as u32 } else { 0 };

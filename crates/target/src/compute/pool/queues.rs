@@ -74,7 +74,7 @@ impl Queues {
 
     /// Whether nothing waits or runs.
     #[cfg(test)]
-    pub(in crate::compute) fn is_empty(&self) -> bool {
+    pub(in crate::compute) fn is_idle(&self) -> bool {
         self.hosts.is_empty()
     }
 

@@ -20,7 +20,7 @@ mod link;
 #[path = "simulation/service.rs"]
 mod service;
 #[path = "../../../../nvme/tests/support/mod.rs"]
-mod support;
+pub(in crate::compute) mod support;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
