@@ -33,6 +33,20 @@ pub struct Observation {
     pub total_s: f64,
 }
 
+impl Observation {
+    /// Whether handing over the output took time because of its length. A short one comes with the first answer: when
+    /// that is late, then because of what else is on the link, such as the input of requests that run on the host.
+    fn has_long_output(&self) -> bool {
+        self.output_bytes >= LONG_OUTPUT_BYTES
+    }
+
+    /// Getting the input, computing, and handing over the output.
+    fn terms_s(&self) -> [f64; 3] {
+        let output_s = if self.has_long_output() { self.output_s } else { 0.0 };
+        [self.input_s.max(0.0), self.run_s.max(0.0), output_s.max(0.0)]
+    }
+}
+
 /// What is known of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairView {
@@ -50,6 +64,8 @@ pub struct PairView {
     pub requests: u64,
 }
 
+/// Shorter output is there with the first answer.
+const LONG_OUTPUT_BYTES: u64 = 32 << 10;
 /// A run that departs from its estimate by more than this factor, either way, is a surprise.
 const SURPRISE: f64 = 1.25;
 /// So many surprises in a row on the side in use are a change.
@@ -208,7 +224,7 @@ impl Pair {
         let predicted_s = self.costs(o.side, o.input_bytes > 0).map(|costs| {
             Costs { overlap: 0.0, ..costs }.time_s(o.len_bytes as f64, o.input_bytes as f64, o.output_bytes as f64)
         });
-        let terms_s = [o.input_s.max(0.0), o.run_s.max(0.0), o.output_s.max(0.0)];
+        let terms_s = o.terms_s();
         let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
         let surprise = predicted_s.map_or(0, |p| i32::from(sum_s > p * SURPRISE) - i32::from(sum_s * SURPRISE < p));
@@ -247,7 +263,7 @@ impl Pair {
         }
         recent.push_back(*o);
         self.recall.recalled[o.side as usize] = false;
-        let terms_s = [o.input_s.max(0.0), o.run_s.max(0.0), o.output_s.max(0.0)];
+        let terms_s = o.terms_s();
         let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
         let per = |seconds: f64, bytes: u64| seconds / bytes as f64;
@@ -255,12 +271,13 @@ impl Pair {
             side.input.push(per(terms_s[0], o.input_bytes));
         }
         side.run.push(per(terms_s[1], o.len_bytes));
-        if o.output_bytes > 0 {
+        if o.has_long_output() {
             side.output.push(per(terms_s[2], o.output_bytes));
         }
         let longest_s = terms_s.iter().copied().fold(0.0, f64::max);
         if sum_s - longest_s > OVERLAP_MEASURABLE * sum_s {
-            let busy_s = o.total_s - o.queue_s - o.round_trip_s;
+            let waited_s = if o.has_long_output() { 0.0 } else { o.output_s.max(0.0) };
+            let busy_s = o.total_s - o.queue_s - o.round_trip_s - waited_s;
             side.overlap.push(((sum_s - busy_s) / (sum_s - longest_s)).clamp(0.0, 1.0));
         }
         self.alpha.push(o.output_bytes as f64 / o.len_bytes as f64);

@@ -260,3 +260,28 @@ fn noise_to_both_sides_is_no_change() {
     (0..40).for_each(|turn| run(&mut dispatcher, Side::Device, if turn % 2 == 0 { 0.0014 } else { 0.0006 }));
     assert_eq!(dispatcher.view(PAIR).unwrap().measured[Side::Device as usize], 49);
 }
+
+/// Half of the file is cached here and there, two requests at once. One that ran on the host fetched so much that the short
+/// results of the device came 40 ms late, behind its bytes: taken as what each byte of a result costs, that kept all
+/// requests on the host, which takes five times as long.
+#[test]
+fn short_results_that_come_late_do_not_make_the_device_slow() {
+    let recorded = "\
+host 131072 262144 128 0.000322 0 0.001067 0.000058 0 0.009757
+device 8257536 8257536 128 0.000322 0.0001 0.008378 0.004768 0.004082 0.01787
+device 1048576 1048576 128 0.000279 0.000886 0.002334 0.000434 0.039966 0.044037
+device 1048576 1048576 128 0.000279 0.001052 0.00305 0.000548 0.039013 0.044045
+device 2097152 2097152 128 0.000279 0.001341 0.002928 0.002092 0.037297 0.044038
+host 8388608 5242880 128 0.000279 0 0.046345 0.005024 0 0.052773
+host 8388608 3145728 128 0.000353 0 0.035034 0.004145 0 0.041538
+host 8388608 4194304 128 0.000397 0 0.059706 0.006273 0 0.067984
+";
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let request = Request { cached_bytes: 4 << 20, ..Request::read(8 << 20) };
+    for observation in diskside_dispatch::trace::parse(recorded).unwrap() {
+        dispatcher.decide(PAIR, &request, &Conditions::default());
+        dispatcher.observe(PAIR, &observation);
+    }
+    let next = dispatcher.decide(PAIR, &request, &Conditions { round_trip_s: 0.0003, ..Conditions::default() });
+    assert_ne!(next.plan, Plan::Host, "{next}");
+}
