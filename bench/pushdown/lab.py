@@ -11,6 +11,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from namespaces import HOST, TARGET, Namespaces  # noqa: E402
+from relay import Relay  # noqa: E402
 
 MIB = 1 << 20
 NQN = "nqn.2026-11.io.diskside:bench"
@@ -49,10 +50,13 @@ def drop(path):
 
 
 class Link:
-    """Two namespaces and a link between them. `none` is loopback, `unlimited` a veth pair as fast as it is."""
+    """Two namespaces and a link between them. `none` is loopback, `unlimited` a veth pair as fast as it is.
 
-    def __init__(self, rate, delay_ms=0):
-        self.rate, self.delay_ms = rate, delay_ms
+    With a delay each way, a relay at the host's end keeps the bytes.
+    """
+
+    def __init__(self, release, rate, delay_ms=0):
+        self.release, self.rate, self.delay_ms, self.relay = release, rate, delay_ms, None
         self.name = rate if not delay_ms else f"{rate} +{2 * delay_ms:g} ms"
         self.spaces = None if rate == "none" else Namespaces("push", "10.211.77")
         self.address = self.spaces.addresses[TARGET] if self.spaces else "127.0.0.1"
@@ -70,20 +74,25 @@ class Link:
         return self
 
     def shape(self, name, device):
-        """Rate at the root; below it a delay each way, with room for what a fast link holds meanwhile."""
-        add = ["tc", "-n", name, "qdisc", "add", "dev", device]
-        at = ["root"]
         if self.rate != "unlimited":
             # A burst that a fast timer fills: a smaller one cannot reach 10 Gb/s.
-            shape = ["tbf", "rate", self.rate, "burst", "512k", "latency", "50ms"]
-            subprocess.run([*add, "root", "handle", "1:", *shape], check=True)
-            at = ["parent", "1:1"]
-        if self.delay_ms:
-            subprocess.run([*add, *at, "netem", "delay", f"{self.delay_ms}ms", "limit", "100000"], check=True)
+            tbf = ["tbf", "rate", self.rate, "burst", "512k", "latency", "50ms"]
+            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", device, "root", *tbf], check=True)
 
     def __exit__(self, *_):
+        if self.relay:
+            self.relay.end()
         if self.spaces:
             self.spaces.__exit__()
+
+    def reach(self, port):
+        """Address and port where hosts reach a target that listens at this port."""
+        address = f"{self.address}:{port}"
+        if not self.delay_ms:
+            return address
+        relay = self.inside(HOST, [f"{self.release}/examples/relay"])
+        self.relay = Relay(relay, address, int(1000 * self.delay_ms))
+        return self.relay.address
 
     def inside(self, side, command):
         return self.spaces.inside(side, command) if self.spaces else command
@@ -162,7 +171,7 @@ class Server:
         for line in self.process.stdout:
             found = re.search(r"diskside://[^ ]*:(\d+)/data", line)
             if found:
-                self.port = int(found.group(1))
+                self.address = self.link.reach(found.group(1))
                 return self
         sys.exit(f"bench: the target ended with {self.process.wait()}: see build/pushdown-target.log")
 
@@ -170,10 +179,10 @@ class Server:
         end(self.process)
 
     def url(self, name):
-        return f"diskside://{self.link.address}:{self.port}/data/{name}"
+        return f"diskside://{self.address}/data/{name}"
 
     def volume(self, number):
-        return f"nvme-tcp://{self.link.address}:{self.port}/{NQN}/{number}"
+        return f"nvme-tcp://{self.address}/{NQN}/{number}"
 
 
 class Attached:

@@ -1,11 +1,11 @@
 """The way from host to target: loopback, or a relay that keeps the bytes for a while."""
 
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from namespaces import HOST, TARGET, Namespaces  # noqa: E402
+from relay import Relay  # noqa: E402
 
 
 class Network:
@@ -13,7 +13,7 @@ class Network:
     one network namespace and the target is in another."""
 
     def __init__(self, rtt_us, relay):
-        self.rtt_us, self.relay, self.process = rtt_us, relay, None
+        self.rtt_us, self.command, self.relay = rtt_us, relay, None
         apart = rtt_us and os.geteuid() == 0
         self.spaces = Namespaces("lookup", "10.211.78") if apart else None
 
@@ -24,9 +24,8 @@ class Network:
         return self.address()
 
     def __exit__(self, *_):
-        if self.process:
-            self.process.terminate()
-            self.process.wait()
+        if self.relay:
+            self.relay.end()
         if self.spaces:
             self.spaces.__exit__()
 
@@ -44,6 +43,5 @@ class Network:
         address = f"{self.address()}:{port}"
         if not self.rtt_us:
             return address
-        command = self.at_host([self.relay, address, str(self.rtt_us // 2)])
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        return self.process.stdout.readline().strip()
+        self.relay = Relay(self.at_host([self.command]), address, self.rtt_us // 2)
+        return self.relay.address
