@@ -1,6 +1,7 @@
 //! Commands against a real server process: files of exports, and functions over them.
 
 use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -284,6 +285,35 @@ fn files_are_listed_shown_copied_and_removed() {
     good(&["rm", &server.at(&format!("sub/{name}"))]);
     good(&["rm", "--dir", &server.at("sub")]);
     assert!(!server.dir.path().join("sub").exists());
+}
+
+/// A container's published port, or `ssh -L`: the target lists its subsystem at a port that its host never saw.
+#[test]
+fn a_forwarded_port_leads_to_the_files() {
+    let server = Server::start("");
+    let text = lines(1000, 3);
+    server.file("lines.txt", text.as_bytes());
+    let target = server.target().strip_prefix("diskside://").expect("a target").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("diskside://{}/data/lines.txt", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(&target).expect("the server listens");
+            let ends = [&near, &far].map(|end| end.try_clone().expect("an end of it"));
+            let [near_too, far_too] = ends;
+            std::thread::spawn(move || carry(near, far));
+            std::thread::spawn(move || carry(far_too, near_too));
+        }
+    });
+    assert_eq!(good(&["cat", &url]), text);
+    assert!(good(&["run", "wc", &url, "--where", "device"]).contains("1000"));
+}
+
+/// Carries bytes until an end is closed.
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    // However it ended, the other end is to hear of it.
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 #[test]

@@ -126,16 +126,20 @@ impl Drop for Running {
 fn with_subsystem(url: &Url, options: &ConnectOptions) -> Result<Url, SessionError> {
     let found = discover(url, options).map_err(|source| SessionError::Target { target: url.to_string(), source })?;
     let port = url.port.unwrap_or(diskside_host::PORT_DEFAULT).to_string();
+    let entries: Vec<_> =
+        found.into_iter().filter(|entry| entry.kind == NVM_SUBSYSTEM && entry.transport == TCP).collect();
+    // A forwarded port is not what the target calls its own: then whatever it has is meant.
+    let is_forwarded = entries.iter().all(|entry| entry.service != port);
     let mut names: Vec<Nqn> = Vec::new();
-    for entry in found.into_iter().filter(|entry| entry.kind == NVM_SUBSYSTEM && entry.transport == TCP) {
-        if entry.service == port && !names.contains(&entry.nqn) {
+    for entry in entries {
+        if (is_forwarded || entry.service == port) && !names.contains(&entry.nqn) {
             names.push(entry.nqn);
         }
     }
     let why = match &names[..] {
         [only] => return Ok(Url { subsystem: Some(only.clone()), ..url.clone() }),
-        [] => "it lists no subsystem at this port",
-        _ => "it lists several subsystems at this port; files are found only where there is one",
+        [] => "it lists no subsystem",
+        _ => "it lists several subsystems; files are found only where there is one",
     };
     Err(SessionError::Unsupported { name: url.to_string(), why })
 }
