@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diskside_engine::Turns;
 use diskside_nvme::wire::function::Class;
 
 /// Permits to compute.
@@ -132,6 +133,21 @@ impl Drop for Permit<'_> {
 
 /// Hosts whose time is remembered while nobody computes.
 const HOSTS_KEPT: usize = 1024;
+
+/// The turns of one host's call.
+#[derive(Debug)]
+pub(crate) struct HostTurns {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) host: u64,
+    pub(crate) class: Class,
+}
+
+impl Turns for HostTurns {
+    fn take(&self, work: &mut dyn FnMut()) {
+        let _permit = self.gate.enter(self.host, self.class);
+        work();
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use diskside_engine::split::Split;
 use diskside_engine::{
-    Call, CallError, CallLimits, Engine, Function, Outcome as Ran, Sink as EngineSink, Source, State, TierChoice, Turns,
+    Call, CallError, CallLimits, Engine, Function, Outcome as Ran, Sink as EngineSink, Source, State, TierChoice,
 };
 use diskside_nvme::Status;
 use diskside_nvme::wire::file::FileHandle;
 use diskside_nvme::wire::function::{
-    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, RecordSplit, TierHint, Times,
-    Trailer,
+    Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, RecordSplit, TierHint, Times, Trailer,
 };
 use diskside_sbpf::activation::Tier;
 
@@ -23,7 +22,7 @@ use super::association::Association;
 use super::blocking::{Counted, Reads};
 use super::cache::volume_reader;
 use super::control::Control;
-use super::gate::Gate;
+use super::gate::HostTurns;
 use super::input::InputQueue;
 use super::layout_sink::LayoutSink;
 use super::prepared::CallCommand;
@@ -562,21 +561,6 @@ struct Report {
     result_len: u64,
     sending: Duration,
     writing: Duration,
-}
-
-/// The turns of one host's call.
-#[derive(Debug)]
-struct HostTurns {
-    gate: Arc<Gate>,
-    host: u64,
-    class: Class,
-}
-
-impl Turns for HostTurns {
-    fn take(&self, work: &mut dyn FnMut()) {
-        let _permit = self.gate.enter(self.host, self.class);
-        work();
-    }
 }
 
 pub(crate) fn split_of(split: RecordSplit) -> Option<Split> {
