@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, RequestFuture, block_on};
-pub use diskside_layout::pool::{Pool, PoolLimits, PooledFile, nameless};
+pub use diskside_layout::pool::{Pool, PoolLimits, PooledFile, directory_of, nameless, sync_name};
 use diskside_layout::{Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_LEN, Ticket, admit, watched};
 pub use diskside_layout::{Counters, Place, Proof, Reason, Refusal};
 

@@ -72,6 +72,20 @@ pub fn nameless(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(directory)
 }
 
+/// The directory that a path names a file in.
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Waits until a file's name, as it was just made or changed, is on stable media.
+///
+/// # Errors
+/// What the file system says.
+pub fn sync_name(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
 /// A pool that this process uses.
 #[derive(Debug)]
 pub struct Pool {
@@ -369,8 +383,7 @@ impl PooledFile<'_> {
             fs::rename(&self.path, destination)?;
         }
         self.is_gone = !is_kept;
-        let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()?;
+        sync_name(destination)?;
         if is_kept {
             // What was there is ours now. Should it be something else by now, it goes as it would have.
             let found = fs::symlink_metadata(&self.path)?;

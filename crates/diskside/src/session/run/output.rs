@@ -10,7 +10,9 @@ use crate::session::function::SessionFunction;
 use crate::session::mounted::{Mounted, is_telling};
 use crate::session::place::{Now, Place};
 use diskside_dispatch::{Decision, Plan, Reason as Why};
-use diskside_host::mounted::{MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, nameless};
+use diskside_host::mounted::{
+    MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless, sync_name,
+};
 use diskside_sbpf::image::Kind;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -90,7 +92,7 @@ impl Session {
         let mut file = std::fs::File::create(&partial).map_err(failed)?;
         let written = self.run(files, function, args, options, Some(&mut file)).and_then(|ran| {
             file.flush().and_then(|()| file.sync_all()).map_err(failed)?;
-            std::fs::rename(&partial, path).map_err(failed)?;
+            std::fs::rename(&partial, path).and_then(|()| sync_name(path)).map_err(failed)?;
             Ok(ran)
         });
         if written.is_err() {
@@ -115,7 +117,7 @@ impl Session {
         if options.place == Where::Host || !function.is_pure() || is_folded || !files.iter().all(is_here) {
             return Ok(None);
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = directory_of(path);
         let counted = |refusal: Refusal| {
             self.mounted_counters().note_plain(refusal.reason);
             Failure::Refused(refusal)
