@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Function(String),
     /// The environment failed.
     Environment(String),
+    /// The user stopped it.
+    Interrupted(String),
     /// Standard output cannot be written.
     Output(std::io::Error),
 }
@@ -24,6 +26,8 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Load(_) => 3,
             Self::Environment(_) | Self::Output(_) => 4,
+            // As shells have it of a command that SIGINT ended.
+            Self::Interrupted(_) => 130,
         }
     }
 }
@@ -31,7 +35,9 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m) => f.write_str(m),
+            Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m) | Self::Interrupted(m) => {
+                f.write_str(m)
+            }
             Self::Output(e) => write!(f, "writing the output: {e}"),
         }
     }

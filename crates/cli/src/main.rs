@@ -10,11 +10,13 @@
 //! | 2 | the command line is wrong |
 //! | 3 | the function cannot be loaded: it does not compile, is refused, or asks for what is not here |
 //! | 4 | the environment failed: a file, memory, a thread |
+//! | 130 | a signal stopped the function |
 
 #![forbid(unsafe_code)]
 
 mod commands;
 mod error;
+mod interrupt;
 mod output;
 mod progress;
 
@@ -31,7 +33,7 @@ use std::process::ExitCode;
     max_term_width = 100,
     after_help = "\
 Exit codes: 0 done; 1 the function failed on the data; 2 wrong usage; 3 the function cannot be \
-loaded; 4 the environment failed."
+loaded; 4 the environment failed; 130 a signal stopped the function."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use diskside::ExportUrl;
 use diskside::host::ConnectOptions;
 use diskside::host::function::{
-    CallOutcome, Endpoint, EndpointKind, FunctionError, FunctionKind, FunctionRequest, RemoteFile,
+    CallOutcome, Endpoint, EndpointKind, FunctionError, FunctionKind, FunctionRequest, RemoteCall, RemoteFile,
 };
 use diskside::io::buffer::Buffer;
-use diskside::io::request::{RequestFuture, block_on};
 use diskside::session::{Session, SessionOptions};
 use diskside::wire::file::FileFlags;
 use diskside::wire::function::Placement;
@@ -96,7 +95,7 @@ fn session() -> Session {
 
 /// A write, with the file open that it writes.
 struct Write {
-    call: RequestFuture<Result<CallOutcome, FunctionError>>,
+    call: RemoteCall,
     _file: RemoteFile,
 }
 
@@ -110,7 +109,7 @@ impl Write {
     }
 
     fn wait(self) -> Result<CallOutcome, FunctionError> {
-        block_on(self.call)
+        self.call.wait()
     }
 }
 

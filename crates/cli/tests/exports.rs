@@ -362,3 +362,58 @@ fn what_is_not_there_or_not_allowed_is_named() {
     }
     assert!(Path::new(&server.dir.path().join("in")).exists());
 }
+
+/// Ctrl-C in a command whose function runs at the server stops the function there, and the command says so.
+#[test]
+fn an_interrupted_run_stops_its_function_wherever_it_runs() {
+    let server = Server::start("");
+    server.file("n", &numbers(8));
+    let source = server.file(
+        "spin.bpf.c",
+        b"#include \"diskside.h\"\nSEC(\"read/spin\")\n\
+        __s64 spin(__u64 *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        for (volatile __u64 i = 0; i < 1ull << 62; i++) *out = i;\nreturn 8;\n}\n",
+    );
+    let session = diskside::session::Session::new(diskside::session::SessionOptions::default());
+    let url: diskside::ExportUrl = server.url.parse().expect("a URL");
+    let busy = || {
+        let compute = session.compute(&url.target()).expect("functions");
+        compute.statistics().expect("statistics").0.engines_busy.get()
+    };
+    let until_busy = |engines| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while busy() != engines {
+            assert!(std::time::Instant::now() < end, "{engines} engines never ran");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    let (source, remote, local) = (source.display().to_string(), server.at("n"), server.dir.path().join("n"));
+    for (file, place) in
+        [(remote.as_str(), "device"), (remote.as_str(), "host"), (local.to_str().expect("text"), "auto")]
+    {
+        let out = server.dir.path().join("out");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        command.args(["run", &source, file, "--where", place, "--budget", &u64::MAX.to_string(), "--stateless"]);
+        command.arg("--out").arg(&out).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("diskside runs");
+        if place == "device" {
+            until_busy(1);
+        } else {
+            // It listens once the file that it writes is there.
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !out.with_added_extension("partial").exists() {
+                assert!(std::time::Instant::now() < end, "it never began");
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().expect("piped"), &mut said).expect("text");
+        let status = child.wait().expect("ended");
+        assert_eq!(status.code(), Some(130), "{said}");
+        assert!(said.contains("cancelled"), "{said}");
+        assert!(!out.exists() && !out.with_added_extension("partial").exists(), "nothing is left behind");
+        until_busy(0);
+    }
+}

@@ -129,7 +129,7 @@ impl Load {
             args: self.args.clone(),
             ..FunctionRequest::new(FunctionKind::Read, self.pind)
         };
-        Ok(block_on(self.compute.call(&request))?.result)
+        Ok(self.compute.call(&request).wait()?.result)
     }
 
     fn standard(&self, slot: u64, start: u64, len: u64) -> Result<Vec<u8>, Failure> {

@@ -141,12 +141,12 @@ fn a_result_that_nobody_wants_is_cancelled() {
 fn a_call_that_is_over_or_never_was_cannot_be_cancelled() {
     let fixture = Fixture::new();
     let quick = fixture.load(&fixture.function("quick", "*out = in_len;\nreturn 8;"));
-    assert_eq!(block_on(fixture.compute.call(&fixture.request(quick.index))).unwrap().result, 64_u64.to_le_bytes());
+    assert_eq!(fixture.compute.call(&fixture.request(quick.index)).wait().unwrap().result, 64_u64.to_le_bytes());
     let before = Instant::now();
     // Whichever way it is told, at once and without harm to others.
     let _ = fixture.compute.cancel(u64::MAX, true, PATIENCE);
     assert!(before.elapsed() < PATIENCE);
-    assert_eq!(block_on(fixture.compute.call(&fixture.request(quick.index))).unwrap().result, 64_u64.to_le_bytes());
+    assert_eq!(fixture.compute.call(&fixture.request(quick.index)).wait().unwrap().result, 64_u64.to_le_bytes());
 }
 
 #[test]
@@ -158,15 +158,15 @@ fn a_program_is_loaded_once_used_and_unloaded() {
     assert_eq!(fixture.load(&own), program, "the same content is not loaded again");
     assert_eq!(fixture.compute.object(program.index).unwrap(), own.object());
     let request = fixture.request(program.index);
-    assert_eq!(block_on(fixture.compute.call(&request)).unwrap().result, 64_u64.to_le_bytes());
+    assert_eq!(fixture.compute.call(&request).wait().unwrap().result, 64_u64.to_le_bytes());
 
     fixture.compute.unload(program.index).unwrap();
     assert!(fixture.compute.programs().unwrap().iter().all(|other| other.hash != own.hash()));
-    let error = block_on(fixture.compute.call(&request)).unwrap_err();
+    let error = fixture.compute.call(&request).wait().unwrap_err();
     assert!(matches!(error, FunctionError::Command { .. }), "{error}");
     fixture.compute.unload(program.index).unwrap_err();
     let again = fixture.load(&own);
-    assert_eq!(block_on(fixture.compute.call(&fixture.request(again.index))).unwrap().result, 64_u64.to_le_bytes());
+    assert_eq!(fixture.compute.call(&fixture.request(again.index)).wait().unwrap().result, 64_u64.to_le_bytes());
 }
 
 #[test]

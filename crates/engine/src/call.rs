@@ -245,6 +245,12 @@ pub enum CallError {
         /// ` (file:line: text)`, or empty.
         source_line: String,
     },
+    /// The call was cancelled, while the function did not run.
+    #[error("{place}: the call was cancelled")]
+    Cancelled {
+        /// Where in the source it would have gone on.
+        place: Place,
+    },
     /// The function returned a negative number: an errno.
     #[error("{place}: {function} returned {code}: {}", std::io::Error::from_raw_os_error(-*code))]
     Errno {

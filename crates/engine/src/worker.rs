@@ -9,6 +9,7 @@ use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
 use diskside_sbpf::image::Kind;
+use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::region::RegionId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,6 +103,10 @@ impl<'c> Worker<'c> {
     /// Runs the function over one chunk; its output is valid until the next run.
     pub(crate) fn run(&mut self, input: &[u8], info: &ChunkInfo) -> Result<&[u8], CallError> {
         let function = self.call.function;
+        // A function without loops does not look for itself.
+        if self.call.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(CallError::Cancelled { place: info.place(input.len()) });
+        }
         let cap = function.output_cap(input.len() as u64);
         let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
         let limits = limits(self.call, input.len() as u64 + cap, self.until);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use diskside_host::function::Compute;
 use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
-use diskside_io::request::{AsyncIo as _, Request, RequestFuture, block_on};
+use diskside_io::request::{AsyncIo as _, Request, RequestFuture};
 use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 
 type Failure = Box<dyn std::error::Error>;
@@ -138,7 +138,7 @@ impl Engine {
             }
             match flying.pop_front() {
                 Some(call) => {
-                    let outcome = block_on(call)?.trailer.outcome;
+                    let outcome = call.wait()?.trailer.outcome;
                     if outcome != Outcome::Ok {
                         return Err(format!("`{function}` ended with {outcome:?}").into());
                     }

@@ -108,7 +108,7 @@ impl Pushdown for RemotePushdown {
         result_len: usize,
     ) -> Pushed<'a, Vec<u8>> {
         let future = match self.prepared(function, input, scratch_cap) {
-            Some(prepared) => prepared.call(&input[..input.len().min(INLINE_LEN)], result_len as u32),
+            Some(prepared) => prepared.call(&input[..input.len().min(INLINE_LEN)], result_len as u32).into(),
             None => self.compute.call(&self.request(function, input, scratch_cap)),
         };
         Box::pin(async move { future.await.map(|outcome| outcome.result).map_err(failed) })

@@ -260,7 +260,7 @@ impl Hostile {
             let trailer = error.trailer().unwrap_or_else(|| panic!("{name}: {error}"));
             (trailer.outcome as u32, trailer.hop, trailer.message.clone())
         };
-        let called = failed(block_on(self.compute.call(&request)).expect_err("it fails"));
+        let called = failed(self.compute.call(&request).wait().expect_err("it fails"));
         let prepared = self.compute.prepare(&request).expect("it can be prepared");
         let again = failed(block_on(prepared.call(&[], 256)).expect_err("it fails"));
         // The message of a Call is cut to what is left in its buffer.
@@ -304,7 +304,7 @@ fn a_range_is_a_file_of_its_own() {
         let mut expected = Buffer::zeroed(4096);
         let read = Request::Read { offset: 4096, buffer: expected };
         expected = block_on(world.volume(nsid).submit(read)).into_read().expect("read");
-        let outcome = block_on(hostile.compute.call(&hostile.request(nsid, "window"))).expect("it ends");
+        let outcome = hostile.compute.call(&hostile.request(nsid, "window")).wait().expect("it ends");
         assert_eq!(outcome.result, expected[100..356], "volume {nsid}");
         assert_eq!((outcome.trailer.media_read, outcome.trailer.hop), (256, 2));
     }
@@ -314,8 +314,7 @@ fn a_range_is_a_file_of_its_own() {
 fn requests_that_cannot_be_are_refused() {
     let world = World::new();
     let hostile = Hostile::new(&world);
-    let says =
-        |request: &FunctionRequest| block_on(hostile.compute.call(request)).expect_err("it is refused").to_string();
+    let says = |request: &FunctionRequest| hostile.compute.call(request).wait().expect_err("it is refused").to_string();
     let mut request = hostile.request(1, "window");
     request.result_len_max = (1 << 20) + 1;
     assert!(says(&request).contains("at most 1 MiB of scratch"), "{}", says(&request));

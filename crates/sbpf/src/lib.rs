@@ -7,6 +7,7 @@
 
 pub mod activation;
 pub mod asm;
+mod cancel;
 pub mod disasm;
 pub mod float;
 pub mod helpers;

@@ -4,11 +4,11 @@
 //! (an access that the inline check could not prove, the end of a slice, a helper) goes through the
 //! methods here, so that all tiers trap alike.
 
+pub use crate::cancel::{CancelToken, CancelWatch};
 use crate::helpers::{Helper, HelperSet};
 use crate::region::{GUARD_LEN, REGION_COUNT, REGION_SHIFT, RegionId};
 use crate::trap::{Trap, TrapKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Retreating edges between two looks at the deadline and at cancellation.
@@ -59,29 +59,6 @@ impl Environment for NoEnvironment {
     fn log(&mut self, _message: &[u8]) {}
     fn now_ns(&mut self) -> u64 {
         0
-    }
-}
-
-/// A switch that stops a running call from another thread.
-#[derive(Clone, Debug, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
-
-impl CancelToken {
-    /// A token that nobody has pulled.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Stops the call at its next look, within a millisecond.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was pulled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -4,6 +4,7 @@ mod report;
 
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
+use crate::interrupt::cancel_on_signal;
 use crate::output::parse_bytes;
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
@@ -143,6 +144,7 @@ impl Run {
         };
         options.limits.budget = self.budget;
         options.limits.deadline = self.deadline_ms.map(Duration::from_millis);
+        options.limits.cancel = Some(cancel_on_signal()?);
         let result = self.run(&session, &files, &function, &args, &options);
         progress.finish();
         let ran = result?;

@@ -4,7 +4,7 @@ use crate::error::Failure;
 use clap::Args;
 use diskside::host::function::FunctionError;
 use diskside::host::{ConnectOptions, HostError, Url};
-use diskside::session::SessionError;
+use diskside::session::{FailureKind, SessionError};
 use diskside::wire::function::Outcome;
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ pub(super) fn host_failure(e: HostError) -> Failure {
 pub(super) fn session_failure(e: SessionError) -> Failure {
     let text = e.to_string();
     match e {
+        _ if e.kind() == FailureKind::Cancelled => Failure::Interrupted(text),
         SessionError::Call(call) => call.into(),
         SessionError::Location(_) | SessionError::OutOfRange { .. } | SessionError::NoDevice { .. } => {
             Failure::Usage(text)

@@ -83,6 +83,9 @@ pub enum SessionError {
     /// The file changed while it was read, and again when it was read once more.
     #[error("{0} changed while it was read: its result would mix two versions")]
     Changed(String),
+    /// The request was cancelled before the function ran, or between its runs.
+    #[error("{0}: the call was cancelled")]
+    Cancelled(String),
     /// What ran the request is gone.
     #[error("{0}")]
     Lost(&'static str),
@@ -110,6 +113,8 @@ pub enum FailureKind {
     Refused = 8,
     /// The file changed while it was read.
     Changed = 9,
+    /// The call was cancelled.
+    Cancelled = 10,
 }
 
 impl SessionError {
@@ -122,11 +127,13 @@ impl SessionError {
                 FailureKind::Usage
             }
             Self::Changed(_) => FailureKind::Changed,
+            Self::Cancelled(_) => FailureKind::Cancelled,
             Self::Call(error) => kind_of_call(error),
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
                 Outcome::Trap => FailureKind::Trap,
                 Outcome::Budget => FailureKind::Budget,
                 Outcome::Deadline => FailureKind::Deadline,
+                Outcome::Cancelled => FailureKind::Cancelled,
                 Outcome::OutputFull => FailureKind::OutputFull,
                 Outcome::Refused => FailureKind::Refused,
                 Outcome::Stale => FailureKind::Changed,
@@ -163,8 +170,10 @@ fn kind_of_call(error: &CallError) -> FailureKind {
         CallError::Trapped { trap, .. } => match trap.kind {
             TrapKind::Budget => FailureKind::Budget,
             TrapKind::Deadline => FailureKind::Deadline,
+            TrapKind::Cancelled => FailureKind::Cancelled,
             _ => FailureKind::Trap,
         },
+        CallError::Cancelled { .. } => FailureKind::Cancelled,
         CallError::Errno { .. } => FailureKind::Returned,
         CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } => FailureKind::OutputFull,
         CallError::Tier(_) => FailureKind::Refused,
@@ -181,15 +190,18 @@ impl Lost for SessionError {
 impl From<SessionError> for io::Error {
     fn from(error: SessionError) -> Self {
         let kind = match &error {
+            _ if error.kind() == FailureKind::Cancelled => io::ErrorKind::Interrupted,
             SessionError::File { source, .. } | SessionError::Open { source, .. } => source.kind(),
             SessionError::Location(_) | SessionError::OutOfRange { .. } => io::ErrorKind::InvalidInput,
             SessionError::Unsupported { .. } | SessionError::NoDevice { .. } => io::ErrorKind::Unsupported,
             SessionError::Device { source, .. } => {
                 source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
             }
-            SessionError::Target { .. } | SessionError::Call(_) | SessionError::Changed(_) | SessionError::Lost(_) => {
-                io::ErrorKind::Other
-            }
+            SessionError::Target { .. }
+            | SessionError::Call(_)
+            | SessionError::Changed(_)
+            | SessionError::Cancelled(_)
+            | SessionError::Lost(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)
     }

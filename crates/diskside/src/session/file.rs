@@ -131,7 +131,8 @@ impl File {
 
     /// Runs a function over a range and gives its result: the data stays where it is unless the host is faster.
     ///
-    /// `args` are the bytes of its argument structure; see [`args::encode`](crate::args::encode).
+    /// `args` are the bytes of its argument structure; see [`args::encode`](crate::args::encode). Dropping the request
+    /// cancels it: see [`Pending`].
     pub fn pread_fn(
         &self,
         range: impl RangeBounds<u64>,
@@ -150,8 +151,8 @@ impl File {
             Bound::Unbounded => None,
         };
         let input = Input { file: self.clone(), start, end };
-        let (function, args, options) = (function.clone(), args.to_vec(), options.clone());
-        Pending::spawn(move || run::read(&input, &function, &args, &options, None))
+        let (function, args) = (function.clone(), args.to_vec());
+        Pending::run(options, move |options| run::read(&input, &function, &args, options, None))
     }
 
     /// [`pread_fn`](Self::pread_fn) over the whole file.
@@ -160,7 +161,8 @@ impl File {
     }
 
     /// Runs a function over `input` and writes its output at `offset`: only the input travels, unless the host
-    /// is faster. [`Ran::written_bytes`] is the output's length.
+    /// is faster. [`Ran::written_bytes`] is the output's length. Of a request that was cancelled, as of any write that
+    /// fails, some may be written.
     pub fn pwrite_fn(
         &self,
         offset: u64,
@@ -170,8 +172,8 @@ impl File {
         options: &RunOptions,
     ) -> Pending<Ran> {
         let (this, input) = (self.clone(), input.into());
-        let (function, args, options) = (function.clone(), args.to_vec(), options.clone());
-        Pending::spawn(move || run::write(&this, offset, &input, &function, &args, &options))
+        let (function, args) = (function.clone(), args.to_vec());
+        Pending::run(options, move |options| run::write(&this, offset, &input, &function, &args, options))
     }
 
     pub(super) fn pair(&self, function: &SessionFunction) -> PairId {

@@ -1,31 +1,58 @@
 //! Work that goes on elsewhere.
 
 use super::error::SessionError;
+use super::run::RunOptions;
 use diskside_io::request::{RequestFuture, block_on, promise};
+use diskside_sbpf::machine::CancelToken;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of a request, now or later: poll it, wait for it, or await it. Dropping it gives the result up.
+/// The result of a request, now or later: poll it, wait for it, or await it.
+///
+/// A function can be stopped: [`cancel`](Self::cancel) asks for it, and the request ends with
+/// [`FailureKind::Cancelled`](super::FailureKind::Cancelled), or well if it was faster. When it has ended, nothing of it
+/// runs or writes any more, here or at a target. Dropping a function's request cancels it, and does not wait. Plain
+/// reads and writes end by themselves: cancelling them does nothing, and dropping them gives up only the outcome.
 #[derive(Debug)]
 pub struct Pending<T> {
     future: RequestFuture<Result<T, SessionError>>,
+    cancels: Cancels,
 }
 
+/// What stops the request, also when it is dropped.
+#[derive(Debug)]
+struct Cancels(Option<CancelToken>);
+
 impl<T: Send + 'static> Pending<T> {
-    /// Work for a thread of its own.
-    pub(super) fn spawn(work: impl FnOnce() -> Result<T, SessionError> + Send + 'static) -> Self {
+    /// A function, run by a thread of its own. It can be cancelled, also by the token of its options.
+    pub(super) fn run(
+        options: &RunOptions,
+        work: impl FnOnce(&RunOptions) -> Result<T, SessionError> + Send + 'static,
+    ) -> Self {
         let (promise, future) = promise();
-        let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(work()));
+        let (mut options, cancel) = (options.clone(), CancelToken::new());
+        // The caller's token may be that of many requests.
+        let outer = options.limits.cancel.replace(cancel.clone());
+        let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || {
+            let own = options.limits.cancel.clone().unwrap_or_default();
+            let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
+            promise.complete(work(&options));
+        });
         // Without a thread the promise is gone, and says that the request was lost.
         drop(spawned);
-        Self { future }
+        Self { future, cancels: Cancels(Some(cancel)) }
     }
 }
 
 impl<T> Pending<T> {
     pub(super) fn of(future: RequestFuture<Result<T, SessionError>>) -> Self {
-        Self { future }
+        Self { future, cancels: Cancels(None) }
+    }
+
+    /// Asks that the function be stopped, and does not wait: [`wait`](Self::wait) tells when it has stopped.
+    pub fn cancel(&self) {
+        self.cancels.cancel();
     }
 
     /// Whether the result is there.
@@ -36,12 +63,31 @@ impl<T> Pending<T> {
 
     /// Waits for the result.
     pub fn wait(self) -> Result<T, SessionError> {
-        block_on(self.future)
+        let Self { future, cancels } = self;
+        let result = block_on(future);
+        drop(cancels);
+        result
     }
 
     /// The result if it is there, else the request again.
     pub fn try_take(self) -> Result<Result<T, SessionError>, Self> {
-        self.future.try_take().map_err(|future| Self { future })
+        let Self { future, cancels } = self;
+        future.try_take().map_err(|future| Self { future, cancels })
+    }
+}
+
+impl Cancels {
+    fn cancel(&self) {
+        // Of a request that is over nobody hears it.
+        if let Some(token) = &self.0 {
+            token.cancel();
+        }
+    }
+}
+
+impl Drop for Cancels {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 

@@ -72,10 +72,12 @@ pub(super) fn read(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
+    options.check_cancelled(&input.file)?;
     // With its output on the way, nothing can be tried again.
     let again = out.is_none();
     let ran = match read_once(input, function, args, options, out) {
         Err(error) if again && can_repeat(&input.file, function, &error)? => {
+            options.check_cancelled(&input.file)?;
             read_once(input, function, args, options, None)
         }
         ran => ran,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{RequestFuture, block_on};
+use diskside_io::request::block_on;
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::function::{
@@ -15,9 +15,10 @@ use diskside_nvme::wire::function::{
 };
 use diskside_nvme::wire::{Sqe, cns};
 
+use super::call::RemoteCall;
 use super::error::FunctionError;
 use super::prepared::Prepared;
-use super::stream::{CallOutcome, FIRST_LEN_BYTES, ResultStream};
+use super::stream::{FIRST_LEN_BYTES, ResultStream};
 use crate::connection::Connection;
 use crate::job::{Command, CommandData, CommandFailure};
 use crate::task::drive;
@@ -112,20 +113,17 @@ impl Compute {
         &self.shared.helpers
     }
 
-    /// Runs a request and collects its result.
-    pub fn call(&self, request: &FunctionRequest) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+    /// Runs a request and collects its result. Dropped before its end, the call is cancelled.
+    pub fn call(&self, request: &FunctionRequest) -> RemoteCall {
         self.call_with(request, Vec::new())
     }
 
     /// Runs a request with a host stream, in parts, and collects its result.
-    pub fn call_with(
-        &self,
-        request: &FunctionRequest,
-        input: Vec<Buffer>,
-    ) -> RequestFuture<Result<CallOutcome, FunctionError>> {
+    pub fn call_with(&self, request: &FunctionRequest, input: Vec<Buffer>) -> RemoteCall {
         let len_max = if request.result_len_max == 0 { RESULT_LEN_MAX } else { request.result_len_max };
         let stream = self.stream(request, input);
-        drive(async move { stream?.collect(len_max).await })
+        let handle = stream.as_ref().ok().map(ResultStream::handle);
+        RemoteCall::new(drive(async move { stream?.collect(len_max).await }), handle)
     }
 
     /// Runs a request whose result is read as it comes.

@@ -9,11 +9,13 @@
 //! |---|---|
 //! | `compute` | finds the namespace; capabilities, statistics, errors; programs: list, load, unload |
 //! | `stream` | one call: Sends, Receives, the trailer |
+//! | `call` | a call whose result is collected; stopping calls |
 //! | `prepared` | requests that were sent before, run by one command |
 //! | `file` | files of exports |
 //! | `listing` | lists that come page by page |
 //! | `error` | how a call fails |
 
+mod call;
 mod compute;
 mod error;
 mod file;
@@ -21,6 +23,7 @@ mod listing;
 mod prepared;
 mod stream;
 
+pub use call::{CallHandle, RemoteCall};
 pub use compute::{Compute, Program};
 pub use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 pub use error::FunctionError;

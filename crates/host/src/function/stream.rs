@@ -8,6 +8,7 @@ use diskside_io::request::RequestFuture;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{FunctionKind, Outcome, RECEIVE_LEN_MIN, ReceiveAnswer, TRAILER_LEN, Trailer};
 
+use super::call::CallHandle;
 use super::compute::Compute;
 use super::error::FunctionError;
 use crate::connection::Lane;
@@ -41,6 +42,7 @@ pub struct ResultStream {
     compute: Compute,
     tag: u64,
     lane: Lane,
+    handle: CallHandle,
     started: Instant,
     sends: VecDeque<RequestFuture<CommandOutcome>>,
     /// Receives that were posted, by ascending offset.
@@ -72,9 +74,11 @@ impl ResultStream {
         expected_len: u64,
     ) -> Self {
         let len_max = compute.transfer_len_max();
+        let (tag, lane) = (compute.next_tag(), compute.connection().lane());
         let mut this = Self {
-            tag: compute.next_tag(),
-            lane: compute.connection().lane(),
+            tag,
+            lane,
+            handle: CallHandle::new(&compute, tag, lane),
             started: Instant::now(),
             sends: VecDeque::new(),
             posted: VecDeque::new(),
@@ -138,6 +142,12 @@ impl ResultStream {
         self.tag
     }
 
+    /// What stops the call, for others than whoever reads its result.
+    #[must_use]
+    pub fn handle(&self) -> CallHandle {
+        self.handle.clone()
+    }
+
     /// The next bytes of the result; `None` at its end, when [`trailer`](Self::trailer) is there. An outcome other
     /// than [`Outcome::Ok`] is an error, and what came before it is not to be used.
     pub async fn next(&mut self) -> Result<Option<Buffer>, FunctionError> {
@@ -160,6 +170,9 @@ impl ResultStream {
             };
             let got = answer.result_len as usize;
             self.received_bytes += (got + usize::from(answer.trailer_len)) as u64;
+            if answer.trailer_len == 0 {
+                self.handle.cancel_again();
+            }
             if answer.trailer_len > 0 {
                 self.end(&buffer[got..got + usize::from(answer.trailer_len)])?;
             } else if answer.end {
@@ -236,18 +249,12 @@ impl ResultStream {
 impl Drop for ResultStream {
     fn drop(&mut self) {
         if self.trailer.is_none() {
-            self.compute.cancel_soon(self.tag);
+            self.handle.cancel();
         }
     }
 }
 
 impl Compute {
-    /// Stops the call of a tag, sooner or later; waits for nothing. Its trailer tells when it has stopped.
-    pub fn cancel_soon(&self, tag: u64) {
-        let sqe = Sqe::function_cancel(self.nsid(), tag, false, 0);
-        drop(self.connection().command_on(self.connection().lane(), self.command(sqe, CommandData::None)));
-    }
-
     /// A command that is not sent again after a loss: its tag is gone then.
     pub(super) fn command(&self, sqe: Sqe, data: CommandData) -> Command {
         Command { sqe, data, timeout: None, repeatable: false }

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use diskside_io::request::block_on;
 use diskside_layout::{OpenFile, Reason, Refusal, Ticket};
 use diskside_nvme::wire::function::{Endpoint, FunctionRequest, Outcome};
 
 use super::MountedFile;
 use super::place::PlaceAtTarget;
-use crate::function::{CallOutcome, Compute, FunctionError};
+use crate::function::{CallHandle, CallOutcome, Compute, FunctionError};
 
 /// Runs functions over a mounted file at its target. The target is told where the file is when that changes.
 #[derive(Debug)]
@@ -66,6 +65,19 @@ impl MountedCalls {
     /// # Errors
     /// Why the function has to run here, or how it failed.
     pub fn pread_fn(&self, request: &FunctionRequest, range: Range<u64>) -> Result<CallOutcome, MountedError> {
+        self.pread_fn_with(request, range, &mut |_| ())
+    }
+
+    /// [`pread_fn`](Self::pread_fn); `begun` is given what cancels the call.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pread_fn_with(
+        &self,
+        request: &FunctionRequest,
+        range: Range<u64>,
+        begun: &mut dyn FnMut(CallHandle),
+    ) -> Result<CallOutcome, MountedError> {
         let patience = diskside_sys::lease::break_time() / 2;
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         let mut request = request.clone();
@@ -75,7 +87,9 @@ impl MountedCalls {
         let outcome = self.file.prove(0..u64::MAX, |ticket| {
             let len = range.end.saturating_sub(range.start);
             request.sources = vec![self.place.endpoint(ticket.layout(), range.start, len)?];
-            match block_on(self.place.compute().call(&request)) {
+            let call = self.place.compute().call(&request);
+            call.handle().into_iter().for_each(&mut *begun);
+            match call.wait() {
                 Ok(outcome) => Ok(Ok(outcome)),
                 Err(FunctionError::Failed(trailer)) if trailer.outcome == Outcome::Stale => {
                     Err(Refusal::new(Reason::Changed, trailer.message.clone()))

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{block_on, run_here};
+use diskside_io::request::run_here;
 use diskside_layout::{
     Counters, OpenFile, Reason, Refusal, WriteGuard, WriteGuardConfig, WriteTicket, admit, watched_writer,
 };
@@ -17,7 +18,7 @@ use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, Functi
 use super::call::MountedError;
 use super::place::PlaceAtTarget;
 use super::{MountedOptions, check_volume};
-use crate::function::{CallOutcome, Compute, FunctionError, ResultStream};
+use crate::function::{CallHandle, CallOutcome, Compute, FunctionError, ResultStream};
 use crate::volume::Volume;
 
 /// Output that is no longer comes back and is written here: that costs less than making the page cache let go of the
@@ -109,14 +110,30 @@ impl MountedWriter {
         len_max: u64,
         durable: bool,
     ) -> Result<FunctionWritten, MountedError> {
+        self.pwrite_fn_with(request, input, offset, len_max, durable, &mut |_| ())
+    }
+
+    /// [`pwrite_fn`](Self::pwrite_fn); `begun` is given what cancels the call.
+    ///
+    /// # Errors
+    /// As there; of a call that was cancelled so, the function's.
+    pub fn pwrite_fn_with(
+        &self,
+        request: &FunctionRequest,
+        input: Vec<Buffer>,
+        offset: u64,
+        len_max: u64,
+        durable: bool,
+        begun: &mut dyn FnMut(CallHandle),
+    ) -> Result<FunctionWritten, MountedError> {
         let mut request = request.clone();
         if request.sources.is_empty() {
             request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
         }
         if len_max <= RETURNED_LEN_MAX {
-            return self.returned(request, input, offset, len_max, durable);
+            return self.returned(request, input, offset, len_max, durable, begun);
         }
-        let written = self.at_volume(request, input, offset, len_max, durable);
+        let written = self.at_volume(request, input, offset, len_max, durable, begun);
         match &written {
             Ok(_) => self.counters.note_at_volume(),
             Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => {
@@ -135,11 +152,14 @@ impl MountedWriter {
         offset: u64,
         len_max: u64,
         durable: bool,
+        begun: &mut dyn FnMut(CallHandle),
     ) -> Result<FunctionWritten, MountedError> {
         request.kind = FunctionKind::Read;
         request.sinks.clear();
         request.result_len_max = len_max.max(1);
-        let mut outcome = block_on(self.place.compute().call_with(&request, input)).map_err(MountedError::Function)?;
+        let call = self.place.compute().call_with(&request, input);
+        call.handle().into_iter().for_each(begun);
+        let mut outcome = call.wait().map_err(MountedError::Function)?;
         let output = std::mem::take(&mut outcome.result);
         self.file().write_all_at(&output, offset).map_err(MountedError::File)?;
         if durable {
@@ -155,6 +175,7 @@ impl MountedWriter {
         offset: u64,
         len_max: u64,
         durable: bool,
+        begun: &mut dyn FnMut(CallHandle),
     ) -> Result<FunctionWritten, MountedError> {
         let ticket = self.guard.begin(offset..offset.saturating_add(len_max))?;
         // What is still under way when the kernel gives the file to someone else must have ended at the target itself.
@@ -165,8 +186,13 @@ impl MountedWriter {
         request.sinks = vec![Endpoint { durable, ..self.place.endpoint(ticket.layout(), offset, len_max)? }];
         let compute = self.place.compute();
         let stream = compute.stream(&request, input).map_err(MountedError::Function)?;
-        let (canceller, tag) = (compute.clone(), stream.tag());
-        ticket.when_wanted(move || canceller.cancel_soon(tag));
+        begun(stream.handle());
+        let (call, is_wanted) = (stream.handle(), Arc::new(AtomicBool::new(false)));
+        let wanted = Arc::clone(&is_wanted);
+        ticket.when_wanted(move || {
+            wanted.store(true, Ordering::Relaxed);
+            call.cancel();
+        });
         let ended = end_of(stream);
         let fenced = match &ended {
             // The trailer comes when nothing is written any more.
@@ -178,7 +204,7 @@ impl MountedWriter {
         let outcome = match (ended, finished) {
             (Ok(outcome), Ok(())) => outcome,
             (_, Err(refusal)) => return Err(MountedError::Undone(refusal)),
-            (Err(error), Ok(())) => return Err(of_error(error, is_ours)),
+            (Err(error), Ok(())) => return Err(of_error(error, is_ours, is_wanted.load(Ordering::Relaxed))),
         };
         if durable {
             // Its times; and the data once more, should the volume not have done it.
@@ -215,11 +241,11 @@ fn end_of(mut stream: ResultStream) -> Result<CallOutcome, FunctionError> {
 }
 
 /// A call that was stopped, or that failed.
-fn of_error(error: FunctionError, deadline_is_ours: bool) -> MountedError {
+fn of_error(error: FunctionError, deadline_is_ours: bool, is_wanted: bool) -> MountedError {
     let reason = match error.trailer() {
         Some(Trailer { outcome: Outcome::Stale, .. }) => Reason::Changed,
-        // Nobody else cancels it.
-        Some(Trailer { outcome: Outcome::Cancelled, .. }) => Reason::LeaseBroken,
+        // Else its caller did.
+        Some(Trailer { outcome: Outcome::Cancelled, .. }) if is_wanted => Reason::LeaseBroken,
         Some(Trailer { outcome: Outcome::Deadline, .. }) if deadline_is_ours => Reason::Slow,
         None if error.is_loss() => {
             return MountedError::Undone(Refusal::failed("running a function at the target", io::Error::other(error)));

@@ -70,11 +70,7 @@ impl Pool {
         if !state.queues.push(work, &self.inner.limits) {
             return false;
         }
-        if state.idle > 0 {
-            self.inner.changed.notify_one();
-        } else if state.threads < self.inner.limits.threads_max {
-            self.start_thread(&mut state);
-        }
+        self.inner.find_thread(&mut state);
         true
     }
 
@@ -100,9 +96,21 @@ impl Pool {
         drop(state);
         drop(dropped);
     }
+}
 
-    fn start_thread(&self, state: &mut State) {
-        let inner = Arc::clone(&self.inner);
+impl Inner {
+    /// A thread for work that waits. An idle one may have been told already of work that came just before, so whoever
+    /// takes some looks for a thread for the rest.
+    fn find_thread(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            self.changed.notify_one();
+        } else if state.threads < self.limits.threads_max {
+            self.start_thread(state);
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        let inner = Arc::clone(self);
         let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
             step_back();
             inner.serve();
@@ -114,15 +122,16 @@ impl Pool {
             Err(error) => tracing::error!(%error, "no engine's thread could be started; calls wait"),
         }
     }
-}
 
-impl Inner {
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         let mut state = self.lock();
         loop {
             if let Some(work) = state.queues.next(&self.limits) {
                 let (host, memory) = (work.host, work.memory);
                 self.working.fetch_add(1, Ordering::Relaxed);
+                if state.queues.len() > 0 {
+                    self.find_thread(&mut state);
+                }
                 drop(state);
                 // What it leaves behind when it panics is its own; the pool's state is not touched meanwhile.
                 let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work.run));
@@ -207,6 +216,36 @@ mod tests {
         assert_eq!(ran, [0, 1, 2, 4, 5]);
         pool.stop();
         assert!(!pool.submit(Work { host: 0, class: Class::Normal, memory: 1, run: Box::new(|| {}) }));
+    }
+
+    /// Two calls came at once while one thread was idle: it was told of both, took one that did not end, and the
+    /// other waited for it although there was room for more threads.
+    #[test]
+    fn work_that_comes_at_once_does_not_wait_for_one_thread() {
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: Class::Normal, memory: 1, run };
+        for _ in 0..50 {
+            let pool = Pool::new(limits());
+            let idle = || pool.inner.lock().idle;
+            assert!(pool.submit(work(Box::new(|| {}))));
+            while idle() == 0 || pool.working() > 0 {
+                std::thread::yield_now();
+            }
+            let (begin, begun) = mpsc::channel();
+            let held: Vec<_> = (0..2).map(|_| mpsc::channel::<()>()).collect();
+            let (holds, held): (Vec<_>, Vec<_>) = held.into_iter().unzip();
+            for held in held {
+                let begin = begin.clone();
+                assert!(pool.submit(work(Box::new(move || {
+                    begin.send(()).expect("it is heard");
+                    assert!(held.recv().is_err(), "held until the end");
+                }))));
+            }
+            for _ in 0..2 {
+                begun.recv_timeout(Duration::from_secs(60)).expect("both run side by side");
+            }
+            drop(holds);
+            pool.stop();
+        }
     }
 
     #[test]

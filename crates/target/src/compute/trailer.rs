@@ -29,6 +29,10 @@ pub(crate) fn of_call(error: &CallError, names: &[String]) -> Trailer {
             fill_trap(&mut trailer, trap);
             trailer.place = place_of(place);
         }
+        CallError::Cancelled { place } => {
+            trailer.outcome = Outcome::Cancelled;
+            trailer.place = place_of(place);
+        }
         CallError::Errno { place, code, .. } => {
             trailer.outcome = Outcome::Errno;
             trailer.returned = (*code).into();

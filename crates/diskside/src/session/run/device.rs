@@ -9,14 +9,15 @@ use crate::session::mounted::Mounted;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{CallError, TierChoice};
-use diskside_host::function::{CallOutcome, FunctionError};
+use diskside_host::function::{CallOutcome, RemoteCall};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{RequestFuture, block_on, run_here};
+use diskside_io::request::run_here;
 use diskside_nvme::wire::function::{
     Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, RecordSplit, TierHint, Trailer,
 };
 use diskside_sbpf::activation::Tier;
+use diskside_sbpf::machine::CancelWatch;
 use std::io::Write;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -28,8 +29,9 @@ pub(super) struct Started {
     running: Running,
 }
 
+/// Dropped before its end, it is cancelled; that of a mounted file goes on until its request is.
 enum StartedCall {
-    Target(RequestFuture<Result<CallOutcome, FunctionError>>),
+    Target(RemoteCall, Option<CancelWatch>),
     /// Over a file of a mounted volume: a thread waits for the answer, and for the proof that it is the file's.
     Mounted(std::thread::JoinHandle<Result<CallOutcome, MountedError>>),
 }
@@ -38,7 +40,11 @@ pub(super) fn start(job: &Job<'_>, range: &Range<u64>) -> Result<Started, Sessio
     let link = job.link().expect("a part at a device has a target");
     let running = link.begin();
     let call = match job.mounted {
-        None => StartedCall::Target(link.compute()?.call(&read_request(job, range)?)),
+        None => {
+            let call = link.compute()?.call(&read_request(job, range)?);
+            let watch = call.handle().and_then(|call| job.options.watch(call));
+            StartedCall::Target(call, watch)
+        }
         Some(mounted) => StartedCall::Mounted(start_mounted(job, mounted, range)?),
     };
     Ok(Started { range: range.clone(), call, running })
@@ -50,7 +56,11 @@ fn start_mounted(
     range: &Range<u64>,
 ) -> Result<std::thread::JoinHandle<Result<CallOutcome, MountedError>>, SessionError> {
     let (request, range, reader) = (request(job, FunctionKind::Read), range.clone(), mounted.reader());
-    let run = move || reader.map_err(MountedError::Plain)?.pread_fn(&request, range);
+    let options = job.options.clone();
+    let run = move || {
+        let mut watch = None;
+        reader.map_err(MountedError::Plain)?.pread_fn_with(&request, range, &mut |call| watch = options.watch(call))
+    };
     let spawned = std::thread::Builder::new().name("diskside".into()).spawn(run);
     spawned.map_err(|error| SessionError::file(job.name(), error))
 }
@@ -58,11 +68,12 @@ fn start_mounted(
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
     let failed = |error| SessionError::device(job.name(), error);
     let outcome = match started.call {
-        StartedCall::Target(future) => block_on(future).map_err(failed)?,
+        StartedCall::Target(call, _watch) => call.wait().map_err(failed)?,
         StartedCall::Mounted(thread) => match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             Ok(outcome) => outcome,
             Err(MountedError::Function(error)) => return Err(failed(error)),
             Err(refusal) => {
+                job.options.check_cancelled(job.file)?;
                 let done = super::host::run(job, &started.range, None)?;
                 return Ok(Done { refused: Some(refusal.to_string()), ..done });
             }
@@ -91,6 +102,7 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     let started = Instant::now();
     let _running = link.begin();
     let mut stream = link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
+    let _watch = job.options.watch(stream.handle());
     let mut output_bytes = 0;
     while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
         out.write_all(&bytes).map_err(CallError::Write)?;
@@ -121,7 +133,8 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
     let _running = link.begin();
     let call = link.compute()?.call_with(&request, vec![Buffer::copy_of(input)]);
-    let outcome = block_on(call).map_err(|error| SessionError::device(job.name(), error))?;
+    let _watch = call.handle().and_then(|call| job.options.watch(call));
+    let outcome = call.wait().map_err(|error| SessionError::device(job.name(), error))?;
     let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
     let range = 0..input.len() as u64;
     let done = done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes);
@@ -138,7 +151,9 @@ pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionEr
     request.sources = files.iter().filter_map(whole).collect();
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
     let _running = link.begin();
-    let outcome = block_on(link.compute()?.call(&request)).map_err(|error| SessionError::device(job.name(), error))?;
+    let call = link.compute()?.call(&request);
+    let _watch = call.handle().and_then(|call| job.options.watch(call));
+    let outcome = call.wait().map_err(|error| SessionError::device(job.name(), error))?;
     let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
     let range = 0..trailer.media_read;
     Ok(done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes))
@@ -157,8 +172,10 @@ pub(super) fn write_mounted(
     let len_max = if cap <= RETURNED_LEN_MAX { cap } else { cap.min(room.max(RETURNED_LEN_MAX)) };
     let request = request(job, FunctionKind::Write);
     let running = mounted.link.begin();
+    let mut watch = None;
     let written = mounted.writer().map_err(MountedError::Plain).and_then(|writer| {
-        writer.pwrite_fn(&request, vec![Buffer::copy_of(input)], offset, len_max, job.options.durable)
+        let (input, durable) = (vec![Buffer::copy_of(input)], job.options.durable);
+        writer.pwrite_fn_with(&request, input, offset, len_max, durable, &mut |call| watch = job.options.watch(call))
     });
     drop(running);
     let refused = match written {
@@ -199,7 +216,9 @@ pub(super) fn transform_mounted(
     let (tickets, endpoints): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
     let request = FunctionRequest { sources: endpoints, ..request(job, FunctionKind::Write) };
     let _running = sink.link.begin();
-    let written = sink.writer()?.pwrite_fn(&request, Vec::new(), 0, len_max, false);
+    let mut watch = None;
+    let begun = &mut |call| watch = job.options.watch(call);
+    let written = sink.writer()?.pwrite_fn_with(&request, Vec::new(), 0, len_max, false, begun);
     // What was read counts only if it was the files', and so does a failure.
     for (reader, ticket) in readers.iter().zip(tickets) {
         reader.file().guard().finish(ticket).map_err(counted)?;

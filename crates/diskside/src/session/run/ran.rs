@@ -1,9 +1,13 @@
 //! What a run is told, and what it tells.
 
+use crate::session::error::SessionError;
+use crate::session::file::File;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{Call, CallLimits, TierChoice};
+use diskside_host::function::CallHandle;
 use diskside_sbpf::activation::Tier;
+use diskside_sbpf::machine::{CancelToken, CancelWatch};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -46,7 +50,7 @@ pub struct RunOptions {
     pub tier: TierChoice,
     /// Whether results are folded, when the function has a `combine`.
     pub fold: bool,
-    /// When it is stopped.
+    /// When it is stopped. Its `cancel` stops it on either side.
     pub limits: CallLimits,
     /// Whether the device runs it only when nothing else is to do.
     pub background: bool,
@@ -70,6 +74,22 @@ impl Default for RunOptions {
             durable: false,
             progress: None,
         }
+    }
+}
+
+impl RunOptions {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
+    /// What is not begun need not be stopped.
+    pub(super) fn check_cancelled(&self, file: &File) -> Result<(), SessionError> {
+        if self.is_cancelled() { Err(SessionError::Cancelled(file.inner.name.clone())) } else { Ok(()) }
+    }
+
+    /// Stops a call at a target when this request is cancelled, as long as the watch is held.
+    pub(super) fn watch(&self, call: CallHandle) -> Option<CancelWatch> {
+        Some(self.limits.cancel.as_ref()?.when_cancelled(move || call.cancel()))
     }
 }
 

@@ -23,6 +23,7 @@ pub(in super::super) fn write(
     options: &RunOptions,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
+    options.check_cancelled(file)?;
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
     let (mounted, refused) = mounted(file, function, options)?;
     let mut job = Job { file, now, function, args, options, mounted, program: None };
@@ -77,7 +78,9 @@ impl Job<'_> {
     }
 
     pub(super) fn write_from_host(&self, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
+        self.options.check_cancelled(self.file)?;
         let mut done = host::run_over_bytes(self, input)?;
+        self.options.check_cancelled(self.file)?;
         let output = std::mem::take(&mut done.result);
         let started = Instant::now();
         let failed = |error| SessionError::file(self.name(), error);
