@@ -10,6 +10,7 @@ use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};
 use diskside::wire::file::FileFlags;
 use diskside::wire::function::Outcome;
+use diskside_nvme::Status;
 use std::time::{Duration, Instant};
 
 const NQN: &str = "nqn.2026-11.org.example:programs";
@@ -49,6 +50,21 @@ impl Fixture {
         let path = self.dir.path().join(format!("{name}.bpf.c"));
         std::fs::write(&path, source).unwrap();
         self.session.function(&path.display().to_string()).unwrap()
+    }
+
+    /// Waits until the target has begun so many calls.
+    fn await_begun(&self, calls: u64) {
+        let until = Instant::now() + PATIENCE;
+        while self.compute.statistics().unwrap().0.started.get() < calls {
+            assert!(Instant::now() < until, "the call did not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A program that runs is not unloaded.
+    fn assert_in_use(&self, program: &Program) {
+        let error = self.compute.unload(program.index).unwrap_err();
+        assert!(error.is_status(Status::PROGRAM_IN_USE), "{error}");
     }
 
     fn load(&self, function: &SessionFunction) -> Program {
@@ -114,13 +130,17 @@ fn a_cancelled_call_is_over_when_cancelling_ends() {
     let fixture = Fixture::new();
     let spin = fixture.load(&fixture.function("spin", SPIN));
     let request = FunctionRequest { budget: u64::MAX, ..fixture.request(spin.index) };
-    for _ in 0..10 {
+    for round in 1..=10 {
         let mut stream = fixture.compute.stream(&request, Vec::new()).unwrap();
+        fixture.await_begun(round);
+        if round == 10 {
+            fixture.assert_in_use(&spin);
+        }
         assert!(fixture.compute.cancel(stream.tag(), true, PATIENCE).unwrap(), "it has stopped");
         let error = block_on(diskside::host::drive(async move { stream.next().await.map(drop) })).unwrap_err();
         assert!(ended_as(&error, Outcome::Cancelled), "{error}");
     }
-    // Nothing runs any more: a program that is used cannot be unloaded.
+    // Nothing runs any more.
     fixture.compute.unload(spin.index).unwrap();
 }
 
@@ -129,9 +149,13 @@ fn a_result_that_nobody_wants_is_cancelled() {
     let fixture = Fixture::new();
     let spin = fixture.load(&fixture.function("spin", SPIN));
     let request = FunctionRequest { budget: u64::MAX, ..fixture.request(spin.index) };
-    drop(fixture.compute.stream(&request, Vec::new()).unwrap());
+    let stream = fixture.compute.stream(&request, Vec::new()).unwrap();
+    fixture.await_begun(1);
+    fixture.assert_in_use(&spin);
+    drop(stream);
     let until = Instant::now() + PATIENCE;
     while let Err(error) = fixture.compute.unload(spin.index) {
+        assert!(error.is_status(Status::PROGRAM_IN_USE), "{error}");
         assert!(Instant::now() < until, "it goes on: {error}");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -47,7 +47,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
         return Err(bad("at most 239 fit"));
     }
     let exec = function.kind() == Kind::Exec;
-    if !exec && !function.runs_over_bytes() {
+    if !function.is_executable() {
         return Err(bad("its kind is not run by an execution"));
     }
     if !exec && ranges.len() != 2 {

@@ -129,6 +129,12 @@ impl Function {
         matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo)
     }
 
+    /// Whether an [`Execution`](crate::Execution) can run it.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        self.runs_over_bytes() || self.kind() == Kind::Exec
+    }
+
     /// The program itself.
     #[must_use]
     pub fn main(&self) -> &Arc<Program> {

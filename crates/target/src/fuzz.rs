@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::program_opcode;
+use diskside_sbpf::machine::CancelToken;
 
 use crate::Target;
 use crate::compute::Compute;
 use crate::compute::answer::{Answer, Piece};
 use crate::compute::association::Association;
-use crate::compute::standard::Standard;
+use crate::compute::standard::{Standard, StandardCommand};
 
 /// The controllers of some hosts. Dropping it takes them away.
 pub struct Commands {
@@ -45,7 +46,10 @@ impl Commands {
         let controller = &self.controllers[host];
         let standard = self.compute.standard.as_ref().is_some_and(|standard| standard.takes(sqe, admin));
         let answer = match (admin, sqe.opcode()) {
-            _ if standard => Standard::run(controller, sqe, admin, data),
+            _ if standard => Standard::run(
+                controller,
+                &StandardCommand::new(Box::new(*sqe), admin, data.to_vec(), CancelToken::new()),
+            ),
             (true, program_opcode::LOAD | program_opcode::ACTIVATION) => match controller.program_command(sqe, data) {
                 Ok(None) => Answer::success(),
                 Ok(Some(unverified)) => {

@@ -3,6 +3,7 @@
 //! It lives as long as a connection of the controller that has used it.
 
 mod calls;
+mod standard;
 mod traversals;
 
 use std::collections::btree_map::Entry;
@@ -20,6 +21,7 @@ use diskside_nvme::wire::function::{
     REQUEST_LEN_MAX, Trailer, WAIT_MAX_MS, function_opcode, program_opcode,
 };
 
+use self::standard::Stops;
 use super::answer::{Answer, Piece, Problem};
 use super::clock::Timed;
 use super::host::Host;
@@ -27,7 +29,6 @@ use super::job::{Job, Plan};
 use super::pool::Work;
 use super::prepared::Prepared;
 use super::programs::Unverified;
-use super::standard::Standard;
 use super::tags::{Effect, Start, Tags, Waiter};
 use super::traverse::{Lanes, Share, TraversePlan, WaitingCall};
 use super::{Compute, logs};
@@ -114,6 +115,7 @@ pub(crate) struct Association {
     calls: Mutex<Calls>,
     prepared: Mutex<PreparedTable>,
     errors: Mutex<Errors>,
+    stops: Stops,
     me: Weak<Self>,
 }
 
@@ -160,6 +162,7 @@ impl Association {
             calls: Mutex::new(Calls { tags: Tags::new(super::TAG_LIMITS), pending: Vec::new(), armed: None }),
             prepared: Mutex::default(),
             errors: Mutex::default(),
+            stops: Stops::default(),
             me: me.clone(),
             host,
             compute,
@@ -193,11 +196,13 @@ impl Association {
 
     /// The host gave up on a command.
     pub(crate) fn abort(self: &Arc<Self>, name: Name, here: &mut Answers) {
+        self.stops.stop(name);
         self.with_tags(here, |tags| tags.abort(name));
     }
 
-    /// A connection of the controller is gone.
+    /// A connection of the controller is gone, and with it all that the controller has under way.
     pub(crate) fn lost(self: &Arc<Self>, now: Instant, serial: u64) {
+        self.stops.stop_all();
         self.with_tags(&mut Answers::default(), |tags| tags.lost(now, |name| name.serial == serial));
     }
 
@@ -283,13 +288,16 @@ impl Association {
             FunctionKind::File => return self.file_operation(tag, waiter, send_len, request.args),
             _ => {}
         }
-        let plan = match Plan::new(self, kind, request) {
-            Ok(plan) => plan,
+        let planned = Plan::new(self, kind, request);
+        let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));
+        let (plan, in_use) = match begun {
+            Ok(begun) => begun,
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         let (class, memory) = (plan.request.class, plan.memory());
         let effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
-        let job = Job { tag, plan, association: Arc::clone(self), control, input, queued: Instant::now() };
+        let (association, queued) = (Arc::clone(self), Instant::now());
+        let job = Job { tag, plan, association, control, input, queued, in_use };
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
         let me = Arc::clone(self);
         let run = Box::new(move || {
@@ -474,20 +482,6 @@ impl Association {
             me.answer(name, Answer::success().with_result(u64::from(!over)), &mut Answers::default());
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory: 0, run }) {
-            self.answer(name, Status::FUNCTION_BUSY.into(), here);
-        }
-    }
-
-    /// A standard computing command: it may wait, so a thread of the pool has it.
-    fn standard(self: &Arc<Self>, command: Command, here: &mut Answers) {
-        let Command { name, sqe, admin, data, .. } = command;
-        let memory = data.len() as u64 + u64::from(sqe.sgl().len());
-        let me = Arc::clone(self);
-        let run = Box::new(move || {
-            let answer = Standard::run(&me, &sqe, admin, &data);
-            me.answer(name, answer, &mut Answers::default());
-        });
-        if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory, run }) {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }

@@ -26,10 +26,12 @@ use super::gate::HostTurns;
 use super::input::InputQueue;
 use super::layout_sink::LayoutSink;
 use super::prepared::CallCommand;
+use super::programs::ActiveProgram;
 use super::result::ResultWriter;
 use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
 use super::standard::endpoint::{MemoryReader, MemorySink};
 use super::trailer;
+use super::usage::{InUse, Usage};
 use crate::export::{FileError, FileSession, FileSink, SinkMode};
 use crate::volume::Volume;
 
@@ -37,6 +39,8 @@ use crate::volume::Volume;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) function: Function,
+    /// Of its program.
+    pub(crate) usage: Arc<Usage>,
     pub(crate) request: FunctionRequest,
     pub(crate) sources: Vec<PlannedSource>,
     pub(crate) sinks: Vec<PlannedSink>,
@@ -86,6 +90,8 @@ pub(crate) struct Job {
     pub(crate) control: Arc<Control>,
     pub(crate) input: Arc<InputQueue>,
     pub(crate) queued: Instant,
+    /// Given up when nothing of the program runs any more, and before anybody is told.
+    pub(crate) in_use: InUse,
 }
 
 /// The longest chunk, and the usual one.
@@ -113,7 +119,7 @@ impl Plan {
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
         let compute = &association.compute;
-        let program = compute.programs.active(request.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
@@ -146,7 +152,7 @@ impl Plan {
             Some(state) => Some(association.host.state(&state.name, state.len_bytes as usize)?),
         };
         let limits = PlanLimits::of(&request, &function, compute.config.engines, input_len(&sources));
-        Ok(Self { function, request, sources, sinks, state, limits })
+        Ok(Self { function, usage, request, sources, sinks, state, limits })
     }
 
     /// Bytes that the call may use.
@@ -292,12 +298,13 @@ pub(crate) fn run_prepared(
     prepared: &Plan,
     command: &CallCommand,
     queued: Instant,
+    in_use: InUse,
 ) -> (Vec<u8>, Trailer) {
     let mut plan = prepared.clone();
     plan.request.args = command.args(&plan.request.args);
     plan.limits.deadline = plan.limits.deadline.min(command.timeout);
     let (association, control, input) = (Arc::clone(association), Arc::default(), Arc::new(InputQueue::new()));
-    let job = Job { tag: 0, plan, association, control, input, queued };
+    let job = Job { tag: 0, plan, association, control, input, queued, in_use };
     let (mut report, mut result) = (Report::default(), Vec::new());
     let trailer = job.execute(&mut report, Some(&mut result));
     report.result_len = result.len() as u64;
@@ -310,7 +317,9 @@ impl Job {
         let mut report = Report::default();
         let trailer = self.execute(&mut report, None);
         let trailer = self.complete(trailer, &report);
-        self.association.ended(Instant::now(), self.tag, trailer);
+        let Self { association, tag, in_use, .. } = self;
+        drop(in_use);
+        association.ended(Instant::now(), tag, trailer);
     }
 
     /// Fills in what was measured, and counts it.

@@ -7,7 +7,7 @@
 //! | `job` | a call, from its request to its trailer, on a thread of the pool |
 //! | `prepared` | Function Calls; small ones run on the reactor itself |
 //! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
-//! | `programs` | what is loaded, verified and active |
+//! | `programs`, `usage` | what is loaded, verified and active, and what of it runs |
 //! | `peers` | which hosts and controllers there are |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `cache` | blocks of volumes that one call read, kept for the next |
@@ -45,6 +45,7 @@ mod statistics;
 mod tags;
 mod trailer;
 pub(crate) mod traverse;
+mod usage;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -127,7 +128,7 @@ impl Compute {
             len_max: PROGRAM_LEN_MAX,
             total_len_max: config.program_memory.bytes() as usize,
             host_programs_max: config.host_programs.into(),
-            active_max: config.programs.into(),
+            active_max: config.active_programs.into(),
         };
         let programs = Programs::new(&engine, limits).map_err(io::Error::other)?;
         let pool = Pool::new(PoolLimits {
@@ -138,8 +139,7 @@ impl Compute {
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
-        let memory_len = config.memory.bytes();
-        let standard = (memory_len > 0).then(|| Standard::new(config.memory_nsid, memory_len));
+        let standard = Standard::new(&config);
         let Surroundings { volumes, volume_stats, exports, mailboxes } = surroundings;
         Ok(Arc::new_cyclic(|me| Self {
             config,

@@ -13,6 +13,7 @@ use diskside_nvme::wire::function::{PROGRAM_TYPE_EBPF, ProgramEntry, program_sta
 use diskside_sbpf::image::{Image, Kind};
 
 use super::answer::Problem;
+use super::usage::Usage;
 
 /// Bounds of what is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +166,14 @@ struct Entry {
     owner: Option<String>,
     active: bool,
     puid: u64,
+    usage: Arc<Usage>,
+}
+
+/// A program that may run now.
+#[derive(Debug)]
+pub(crate) struct ActiveProgram {
+    pub(crate) program: Arc<LoadedProgram>,
+    pub(crate) usage: Arc<Usage>,
 }
 
 /// A program whose parts are all there.
@@ -200,7 +209,8 @@ impl Programs {
         for shipped in diskside_functions::shipped() {
             let program = Arc::new(LoadedProgram::load(engine, shipped.object.into(), Some(shipped.name))?);
             verified.push(Arc::downgrade(&program));
-            slots.push(Slot::Loaded(Entry { puid: program.id(), program, owner: None, active: true }));
+            let (puid, usage) = (program.id(), Usage::new(true));
+            slots.push(Slot::Loaded(Entry { puid, program, owner: None, active: true, usage }));
         }
         slots.resize_with(limits.indexes.max(slots.len()), Slot::default);
         Ok(Self { limits, table: Mutex::new(Table { slots, generation: 1, tickets: 0, verified }) })
@@ -212,10 +222,12 @@ impl Programs {
     }
 
     /// The program at an index, to be run.
-    pub(crate) fn active(&self, pind: u16) -> Result<Arc<LoadedProgram>, Status> {
+    pub(crate) fn active(&self, pind: u16) -> Result<ActiveProgram, Status> {
         match self.lock().slots.get(usize::from(pind)) {
             None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
-            Some(Slot::Loaded(entry)) if entry.active => Ok(Arc::clone(&entry.program)),
+            Some(Slot::Loaded(Entry { program, usage, active: true, .. })) => {
+                Ok(ActiveProgram { program: Arc::clone(program), usage: Arc::clone(usage) })
+            }
             Some(Slot::Loaded(_)) => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
             Some(_) => Err(Status::NO_PROGRAM.dnr()),
         }
@@ -318,7 +330,7 @@ impl Programs {
                 let owner = Some(std::mem::take(owner));
                 table.verified.retain(|program| program.strong_count() > 0);
                 table.verified.push(Arc::downgrade(&program));
-                *slot = Slot::Loaded(Entry { program, owner, active: false, puid });
+                *slot = Slot::Loaded(Entry { program, owner, active: false, puid, usage: Usage::new(false) });
                 table.generation += 1;
                 Ok(())
             }
@@ -346,13 +358,17 @@ impl Programs {
             Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
             _ if slot.owner() != Some(host) => return Err(not_yours()),
             Slot::Loaded(Entry { active: true, .. }) => return Err(Status::PROGRAM_IN_USE.dnr().into()),
-            Slot::Loaded(_) | Slot::Loading { .. } => *slot = Slot::Empty,
+            Slot::Loaded(entry) => {
+                entry.usage.unload().map_err(still_runs)?;
+                *slot = Slot::Empty;
+            }
+            Slot::Loading { .. } => *slot = Slot::Empty,
         }
         table.generation += 1;
         Ok(())
     }
 
-    /// A Program Activation Management of `host`. Calls that run keep their program.
+    /// A Program Activation Management of `host`. Calls that run go on.
     pub(crate) fn activation(&self, host: &str, sqe: &Sqe) -> Result<(), Problem> {
         let activate = match sqe.activation_select() {
             0 => false,
@@ -371,14 +387,16 @@ impl Programs {
             return Err(not_yours());
         }
         if activate && active >= self.limits.active_max {
-            return Err(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr().into());
+            let told = format!("{active} programs of hosts are active, all that may be; deactivate one");
+            return Err(Problem::new(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr(), told));
         }
         entry.active = activate;
+        entry.usage.set_active(activate);
         table.generation += 1;
         Ok(())
     }
 
-    /// The last controller of `host` is gone: its programs go too.
+    /// The last controller of `host` is gone: its programs go too. What others have of them, running or prepared, goes on.
     pub(crate) fn forget_host(&self, host: &str) {
         let mut table = self.lock();
         for slot in &mut table.slots {
@@ -442,6 +460,11 @@ fn bytes_downloaded(slots: &[Slot]) -> usize {
         Slot::Loaded(_) | Slot::Empty => 0,
     };
     slots.iter().map(len).sum()
+}
+
+/// It ends sooner or later, and then the command can be sent again.
+fn still_runs(executions: u64) -> Problem {
+    Problem::new(Status::PROGRAM_IN_USE, format!("{executions} calls of this program have not ended"))
 }
 
 fn not_yours() -> Problem {

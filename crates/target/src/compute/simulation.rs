@@ -7,7 +7,7 @@
 //! tells what each command is answered, and everything is compared after each step.
 //!
 //! What must hold: a program is what its owner loaded, and goes with the owner's last controller; a call runs what was
-//! there when it came; hosts stay within their bounds and take turns; and when all have gone, nothing is left.
+//! there when it came, which is not unloaded meanwhile; hosts stay within their bounds and take turns; and when all have gone, nothing is left.
 //!
 //! `DISKSIDE_SIM_SEED=n` runs one seed, `DISKSIDE_SIM_SEEDS=n` so many.
 
@@ -26,8 +26,9 @@ use self::model::{HOSTS, Model, ModelSlot, NQNS};
 use super::host::Host;
 use super::peers::Peers;
 use super::pool::{PoolLimits, Queues, Work};
-use super::programs::{LoadedProgram, ProgramLimits, Programs, Unverified};
+use super::programs::{ActiveProgram, LoadedProgram, ProgramLimits, Programs, Unverified};
 use super::tags::simulation::support::rng::Rng;
+use super::usage::InUse;
 
 const SEEDS: u64 = 1000;
 const STEPS: u64 = 250;
@@ -61,6 +62,9 @@ struct SimCall {
     /// The program as it was when the call came, and the object that it must be.
     program: Arc<LoadedProgram>,
     object: usize,
+    /// Where it was loaded, and by which load.
+    loaded: (usize, u64),
+    _in_use: InUse,
 }
 
 struct World<'a> {
@@ -90,7 +94,7 @@ struct Summary {
     loaded: u64,
     bad: u64,
     refused: u64,
-    unloaded_in_use: u64,
+    kept_in_use: u64,
     calls: u64,
     full: u64,
 }
@@ -118,8 +122,8 @@ fn a_thousand_seeds() {
     println!("{summary:?}");
     // A simulation in which nothing happens proves nothing.
     if count >= 100 {
-        let Summary { rejoined, late_verifications, loaded, bad, refused, unloaded_in_use, calls, full } = summary;
-        let happened = [rejoined, late_verifications, loaded, bad, refused, unloaded_in_use, calls, full];
+        let Summary { rejoined, late_verifications, loaded, bad, refused, kept_in_use, calls, full } = summary;
+        let happened = [rejoined, late_verifications, loaded, bad, refused, kept_in_use, calls, full];
         assert!(happened.iter().all(|times| *times > count / 10), "{happened:?}");
     }
 }
@@ -168,7 +172,7 @@ impl Summary {
         self.loaded += other.loaded;
         self.bad += other.bad;
         self.refused += other.refused;
-        self.unloaded_in_use += other.unloaded_in_use;
+        self.kept_in_use += other.kept_in_use;
         self.calls += other.calls;
         self.full += other.full;
     }
@@ -342,13 +346,21 @@ impl<'a> World<'a> {
     }
 
     fn unload(&mut self, host: usize) {
-        let slot = self.rng.below(FREE as u64) as usize;
+        let mut slot = self.rng.below(FREE as u64) as usize;
+        if self.rng.chance(50) {
+            slot = (0..FREE).find(|slot| self.model.calls(*slot) > 0).unwrap_or(slot);
+        }
+        let host = self.model.slots[slot].owner().filter(|_| self.rng.chance(80)).unwrap_or(host);
+        if self.rng.chance(70) {
+            let deactivate = Sqe::activate_program(1, self.index(slot), false);
+            let done = self.shared.programs.activation(NQNS[host], &deactivate).map_err(|problem| problem.status);
+            assert_eq!(done, self.model.activate(host, slot, false));
+        }
         let sqe = Sqe::unload_program(1, self.index(slot));
         let done = self.shared.programs.load(NQNS[host], &sqe, &[]).map(drop).map_err(|problem| problem.status);
-        let object = self.model.loaded(slot);
-        let in_use = self.running.values().chain(self.waiting.values()).any(|call| Some(call.object) == object);
-        assert_eq!(done, self.model.unload(host, slot));
-        self.summary.unloaded_in_use += u64::from(done.is_ok() && in_use);
+        let wanted = self.model.unload(host, slot);
+        assert_eq!(done, wanted);
+        self.summary.kept_in_use += u64::from(wanted == Err(Status::PROGRAM_IN_USE));
     }
 
     fn index(&self, slot: usize) -> u16 {
@@ -364,10 +376,10 @@ impl<'a> World<'a> {
         if self.rng.chance(80) {
             slot = (0..FREE).find(|slot| self.model.active(*slot).is_ok()).unwrap_or(slot);
         }
-        let program = match (self.shared.programs.active(self.index(slot)), self.model.active(slot)) {
-            (Ok(program), Ok(object)) => (program, object),
+        let (found, object) = match (self.shared.programs.active(self.index(slot)), self.model.active(slot)) {
+            (Ok(found), Ok(object)) => (found, object),
             (Err(status), Err(wanted)) => return assert_eq!(status, wanted),
-            (found, wanted) => panic!("{:?}, and it should be {wanted:?}", found.map(|program| program.id())),
+            (found, wanted) => panic!("{:?}, and it should be {wanted:?}", found.map(|found| found.program.id())),
         };
         self.last_call += 1;
         let (number, ran) = (self.last_call, Arc::clone(&self.ran));
@@ -378,8 +390,9 @@ impl<'a> World<'a> {
         let taken = self.queues.push(Work { host: id, class, memory, run }, &CALLS);
         assert_eq!(taken, queued < CALLS.host_queue_max);
         if taken {
-            let (program, object) = program;
-            self.waiting.insert(number, SimCall { host: id, class, memory, program, object });
+            let ActiveProgram { program, usage } = found;
+            let (in_use, loaded) = (usage.begin().expect("it is active"), self.model.begin(slot));
+            self.waiting.insert(number, SimCall { host: id, class, memory, program, object, loaded, _in_use: in_use });
             self.summary.calls += 1;
         } else {
             self.summary.full += 1;
@@ -418,6 +431,7 @@ impl<'a> World<'a> {
         let call = self.running.remove(&number).expect("it was picked");
         assert!(call.program.object[..] == self.shared.objects[call.object][..], "it ran what was there when it came");
         self.queues.done(call.host, call.memory);
+        self.model.end(call.loaded);
     }
 
     fn may_run(&self, call: &SimCall) -> bool {

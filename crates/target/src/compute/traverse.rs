@@ -35,8 +35,10 @@ use super::answer::Problem;
 use super::association::Association;
 use super::cache::volume_reader;
 use super::job::{PlannedSource, plan_source, tier_of};
+use super::programs::ActiveProgram;
 use super::standard::endpoint::MemoryReader;
 use super::trailer;
+use super::usage::Usage;
 
 /// Length of scratch when the request does not say: that of XRP.
 const SCRATCH_LEN: usize = 4096;
@@ -57,6 +59,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct TraversePlan {
     function: TraverseFunction,
+    /// Of its program.
+    pub(crate) usage: Arc<Usage>,
     pub(crate) request: FunctionRequest,
     sources: Vec<PlannedSource>,
     scratch_cap: usize,
@@ -74,7 +78,7 @@ impl TraversePlan {
     pub(crate) fn new(association: &Association, request: FunctionRequest) -> Result<Self, Problem> {
         let compute = &association.compute;
         let version = AtomicU64::new(compute.volumes.version());
-        let program = compute.programs.active(request.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
@@ -101,7 +105,7 @@ impl TraversePlan {
         }
         let near = sources.iter().map(|source| Near::of(compute, source));
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
-        Ok(Self { function, request, sources, scratch_cap, near, version, spare: Mutex::default() })
+        Ok(Self { function, usage, request, sources, scratch_cap, near, version, spare: Mutex::default() })
     }
 
     /// Whether the volumes that were looked up are those that are there now.

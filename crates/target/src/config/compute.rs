@@ -1,5 +1,6 @@
 //! What the target computes, and how much of it.
 
+use diskside_nvme::wire::function::WAIT_MAX_MS;
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Size};
@@ -30,6 +31,12 @@ pub struct ComputeSettings {
     pub memory: Option<Size>,
     /// See [`ComputeConfig::memory_nsid`].
     pub memory_nsid: Option<u32>,
+    /// See [`ComputeConfig::memory_wait_ms`].
+    pub memory_wait_ms: Option<u32>,
+    /// See [`ComputeConfig::execution_ms`].
+    pub execution_ms: Option<u32>,
+    /// See [`ComputeConfig::active_programs`].
+    pub active_programs: Option<u16>,
 }
 
 /// What the target computes. Hosts are told apart by their NQN, which is a name and no proof.
@@ -58,6 +65,13 @@ pub struct ComputeConfig {
     pub memory: Size,
     /// Its namespace ID.
     pub memory_nsid: u32,
+    /// How long a standard command waits for memory that others have, in milliseconds.
+    pub memory_wait_ms: u32,
+    /// How long an Execute Program may run, in milliseconds. A Linux host resets the controller when a command takes longer
+    /// than its `nvme_core.io_timeout`, 30 seconds unless it was changed.
+    pub execution_ms: u32,
+    /// Programs that hosts may have active at a time, together; the shipped functions, always active, do not count.
+    pub active_programs: u16,
 }
 
 impl ComputeSettings {
@@ -74,6 +88,9 @@ impl ComputeSettings {
             cache: flags.cache.or(self.cache),
             memory: flags.memory.or(self.memory),
             memory_nsid: flags.memory_nsid.or(self.memory_nsid),
+            memory_wait_ms: flags.memory_wait_ms.or(self.memory_wait_ms),
+            execution_ms: flags.execution_ms.or(self.execution_ms),
+            active_programs: flags.active_programs.or(self.active_programs),
         }
     }
 }
@@ -94,6 +111,9 @@ impl ComputeConfig {
             cache: settings.cache.unwrap_or(Size::from_mib(256)),
             memory: settings.memory.unwrap_or(Size::from_mib(64)),
             memory_nsid: settings.memory_nsid.unwrap_or(NSID - 1),
+            memory_wait_ms: settings.memory_wait_ms.unwrap_or(WAIT_MAX_MS),
+            execution_ms: settings.execution_ms.unwrap_or(WAIT_MAX_MS),
+            active_programs: settings.active_programs.or(settings.programs).unwrap_or(256),
         }
     }
 
@@ -120,6 +140,14 @@ impl ComputeConfig {
                 return wrong("memory", format!("{} is not a multiple of 4KiB up to 1TiB, less 64KiB", self.memory));
             }
         }
+        for (field, bound_ms) in [("memory_wait_ms", self.memory_wait_ms), ("execution_ms", self.execution_ms)] {
+            if bound_ms == 0 || bound_ms > BOUND_MAX_MS {
+                return wrong(field, format!("{bound_ms} is not between 1 and {BOUND_MAX_MS}, an hour"));
+            }
+        }
+        if self.active_programs == 0 {
+            return wrong("active_programs", "0 lets nobody run a program of their own".into());
+        }
         if self.engines == 0 || self.engines > ENGINES_MAX {
             return wrong("engines", format!("{} is not between 1 and {ENGINES_MAX}", self.engines));
         }
@@ -137,4 +165,6 @@ impl ComputeConfig {
 const NSID: u32 = 1024;
 /// A program sees at most so many bytes of one memory range.
 const MEMORY_MAX: u64 = (1 << 40) - (64 << 10);
+/// The longest that a standard command may be made to take.
+const BOUND_MAX_MS: u32 = 3_600_000;
 const ENGINES_MAX: usize = 256;

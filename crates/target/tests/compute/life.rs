@@ -14,7 +14,7 @@ fn endless(client: &mut Client) -> FunctionRequest {
     FunctionRequest { sources: vec![Endpoint::whole(EndpointKind::HostStream)], ..client.over("stats64", &[], 0) }
 }
 
-fn send_open(client: &mut Client, tag: u64, request: &FunctionRequest) {
+pub(crate) fn send_open(client: &mut Client, tag: u64, request: &FunctionRequest) {
     let bytes = request.encode();
     let sqe = Sqe::function_send(COMPUTE, FunctionKind::Read, tag, 0, bytes.len() as u32).with_first();
     client.queue.command(sqe, Some(&bytes), 0).ok();

@@ -1,12 +1,14 @@
 //! Loading, activating and unloading programs, and what is said about them.
 
-use crate::client::{COMPUTE, Client, locally, object, target};
-use crate::common::pattern;
+use crate::client::{COMPUTE, Client, VOLUME, locally, object, start, target};
+use crate::common::{builder, pattern};
+use crate::life::send_open;
+use crate::standard::compiled;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
-    CapabilityPage, FunctionKind, FunctionRequest, ProgramImageHeader, StatisticsPage, function_log, function_opcode,
-    opcode_bit, program_state,
+    CapabilityPage, Endpoint, EndpointKind, FunctionKind, FunctionRequest, ProgramImageHeader, StatisticsPage,
+    function_log, function_opcode, opcode_bit, program_state,
 };
 
 const FREE: u16 = 100;
@@ -48,6 +50,88 @@ fn a_program_is_loaded_in_parts_activated_run_and_unloaded() {
     admin(Sqe::unload_program(COMPUTE, FREE)).fails_with(Status::NO_PROGRAM);
     let tag = client.tag();
     client.send(tag, &request).fails_with(Status::NO_PROGRAM);
+}
+
+/// Unloading looked at activation alone once: a program was gone from its place while calls of it went on.
+#[test]
+fn a_program_that_runs_is_not_unloaded() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    client.load(FREE, object("stats64")).ok();
+    client.activate(FREE, true).ok();
+    // Calls that wait for input: nothing ends them but a cancel.
+    let sources = vec![Endpoint::whole(EndpointKind::HostStream)];
+    let request = FunctionRequest { pind: FREE, sources, ..client.over("stats64", &[], 0) };
+    let tags = [client.tag(), client.tag()];
+    for tag in tags {
+        send_open(&mut client, tag, &request);
+    }
+    client.activate(FREE, false).ok();
+    for (tag, told) in tags.into_iter().zip([2, 1]) {
+        let answer = client.controller.admin.command(Sqe::unload_program(COMPUTE, FREE), None, 0);
+        assert_eq!(answer.status, Status::PROGRAM_IN_USE, "for now: it may be sent again");
+        assert_eq!(client.errors()[0].message, format!("{told} calls of this program have not ended"));
+        client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0).ok();
+    }
+    client.controller.admin.command(Sqe::unload_program(COMPUTE, FREE), None, 0).ok();
+}
+
+#[test]
+fn a_prepared_request_of_a_program_that_was_stopped_says_so() {
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    client.fill(&pattern(1 << 20, 1));
+    // On a reactor, on an engine, and a traversal.
+    for (object, len) in [(object("stats64"), 4096), (object("stats64"), 1 << 20), (&compiled("walk")[..], 4096)] {
+        client.load(FREE, object).ok();
+        client.activate(FREE, true).ok();
+        let sources = vec![Endpoint::new(EndpointKind::Volume(VOLUME), 0, len)];
+        let walks = object != self::object("stats64");
+        let kind = if walks { FunctionKind::Traverse } else { FunctionKind::Read };
+        let function = walks.then(|| "walk".to_owned());
+        let handle = client.prepare(&FunctionRequest { sources, function, ..FunctionRequest::new(kind, FREE) });
+        let call = |client: &mut Client| client.call(handle, &[0; 16], 4096).status;
+        assert_eq!(call(&mut client), Status::SUCCESS);
+        client.activate(FREE, false).ok();
+        assert_eq!(call(&mut client), Status::PROGRAM_NOT_ACTIVATED.dnr());
+        client.activate(FREE, true).ok();
+        assert_eq!(call(&mut client), Status::SUCCESS);
+        client.activate(FREE, false).ok();
+        // It is prepared and does not run.
+        client.controller.admin.command(Sqe::unload_program(COMPUTE, FREE), None, 0).ok();
+        assert_eq!(call(&mut client), Status::NO_PROGRAM.dnr());
+    }
+}
+
+#[test]
+fn no_more_programs_are_active_than_the_target_allows() {
+    let running =
+        start(builder().compute(|compute| compute.active_programs = 2).volume("data=mem:1MiB".parse().unwrap()));
+    let mut client = Client::connect(&running);
+    let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    for (index, name) in (FREE..).zip(["stats64", "wc", "stats64"]) {
+        client.load(index, object(name)).ok();
+    }
+    other.load(FREE + 3, object("wc")).ok();
+    client.activate(FREE, true).ok();
+    other.activate(FREE + 3, true).ok();
+    // The shipped ones are active beside them; and one that is active already stays so.
+    client.activate(FREE, true).ok();
+    for index in [FREE + 1, FREE + 2] {
+        assert_eq!(client.activate(index, true).status, Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr());
+        assert_eq!(client.errors()[0].message, "2 programs of hosts are active, all that may be; deactivate one");
+    }
+    let run = FunctionRequest { pind: FREE + 1, ..client.over("wc", &[], 4096) };
+    let tag = client.tag();
+    assert_eq!(client.send(tag, &run).status, Status::PROGRAM_NOT_ACTIVATED.dnr());
+    other.activate(FREE + 3, false).ok();
+    client.activate(FREE + 1, true).ok();
+    client.result(&run);
+    assert_eq!(client.activate(FREE + 2, true).status, Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr());
+    // What is gone is not active any more.
+    client.activate(FREE + 1, false).ok();
+    client.controller.admin.command(Sqe::unload_program(COMPUTE, FREE + 1), None, 0).ok();
+    client.activate(FREE + 2, true).ok();
 }
 
 #[test]
@@ -112,6 +196,7 @@ fn what_the_verifier_says_travels_back() {
 fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
     let running = target(1);
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    let handle;
     {
         let mut owner = Client::connect_as(&running, "nqn.2026-11.org.example:owner");
         owner.load(FREE, object("wc")).ok();
@@ -123,6 +208,7 @@ fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
         other.activate(FREE, false).fails_with(Status::OPERATION_DENIED);
         let unload = Sqe::unload_program(COMPUTE, FREE);
         other.controller.admin.command(unload, None, 0).fails_with(Status::OPERATION_DENIED);
+        handle = other.prepare(&request);
     }
     let gone = |client: &mut Client| client.programs().iter().all(|program| program.pind.get() != FREE);
     for _ in 0..2000 {
@@ -132,6 +218,7 @@ fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(gone(&mut other), "the owner left, and so did its program");
+    assert!(other.call(handle, &[], 4096).status.is_success(), "what was prepared before goes on");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The standard computing commands: memory, range sets, Execute Program and copies, as any NVMe host sends them.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::{COMPUTE, Client, VOLUME, locally, object, start, target};
@@ -12,10 +13,11 @@ use diskside_nvme::wire::memory::{
 };
 use diskside_nvme::wire::{CopySourceEntry, Sqe, cns};
 use diskside_target::config::VolumeSpec;
+use diskside_target::media::{FaultPlan, FaultyMedium, MemoryMedium};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Namespace ID of the memory namespace, and its size.
-const MEMORY: u32 = 1023;
+pub(crate) const MEMORY: u32 = 1023;
 const MEMORY_LEN: u64 = 64 << 20;
 /// A program index that no shipped program has.
 const FREE: u16 = 100;
@@ -63,7 +65,7 @@ impl Client {
     }
 }
 
-fn range(start: u64, len: u32) -> MemoryRange {
+pub(crate) fn range(start: u64, len: u32) -> MemoryRange {
     MemoryRange::new(MEMORY, start, len)
 }
 
@@ -181,6 +183,32 @@ fn bytes_go_from_a_volume_to_memory_and_back() {
     let source = MemoryCopySource::new(MEMORY, 0, 4096);
     let copy = Sqe::copy(VOLUME, 0, 1, 4);
     client.queue.command(copy, Some(source.as_bytes()), 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED);
+}
+
+#[test]
+fn a_medium_that_fails_has_its_status_in_copies() {
+    let plans = [
+        (FaultPlan { eio_ppm: 1_000_000, ..FaultPlan::default() }, Status::WRITE_FAULT),
+        (FaultPlan { enospc_ppm: 1_000_000, ..FaultPlan::default() }, Status::CAPACITY_EXCEEDED),
+        (FaultPlan { flush_eio_ppm: 1_000_000, ..FaultPlan::default() }, Status::SUCCESS),
+    ];
+    for (plan, written) in plans {
+        let reads_fail = plan.eio_ppm > 0;
+        let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan);
+        let running = start(builder().medium(VolumeSpec::new("data", "faulty"), Arc::new(medium)));
+        let mut client = Client::connect(&running);
+        let source = MemoryCopySource::new(MEMORY, 0, 8192);
+        let to_volume = Sqe::copy(VOLUME, 0, 1, 4);
+        assert_eq!(client.queue.command(to_volume, Some(source.as_bytes()), 0).status, written);
+        if written.is_success() {
+            let durable = client.queue.command(to_volume.with_fua(), Some(source.as_bytes()), 0);
+            assert_eq!(durable.status, Status::WRITE_FAULT, "it is not durable");
+        }
+        client.memory_write(0, &[7; 4096]).ok();
+        let source = CopySourceEntry::new(VOLUME, 0, 1);
+        let read = client.queue.command(Sqe::memory_copy(MEMORY, 0, 4096, 1, 2), Some(source.as_bytes()), 0).status;
+        assert_eq!(read, if reads_fail { Status::UNRECOVERED_READ_ERROR } else { Status::SUCCESS });
+    }
 }
 
 #[test]
@@ -331,6 +359,18 @@ fn each_bad_execution_has_its_status() {
     ] {
         client.execute(run, bad.as_bytes()).fails_with(status);
     }
+    client.load_exec(FREE + 3, "walk");
+    let answer = client.execute(Execution { pind: FREE + 3, ..run }, data);
+    assert_eq!(answer.status, Status::FUNCTION_NOT_FOUND.dnr(), "it has two");
+    let told = &client.errors()[0].message;
+    assert!(
+        told.contains("several functions: stroll, walk") || told.contains("several functions: walk, stroll"),
+        "{told}"
+    );
+    client.load_exec(FREE + 4, "step");
+    let answer = client.execute(Execution { pind: FREE + 4, ..run }, data);
+    assert_eq!(answer.status, Status::FUNCTION_KIND_NOT_SUPPORTED.dnr());
+    assert_eq!(client.errors()[0].message, "`step` is of kind `traverse`, which Execute Program does not run");
     let twice = [one, one];
     client
         .execute(Execution { ranges: 2, data_len: 64, ..run }, twice.as_bytes())
@@ -380,12 +420,12 @@ fn memory_of_a_running_program_is_nobody_else_s() {
 
 #[test]
 fn pages_say_what_there_is() {
-    let running = target(1);
+    let running = start(builder().compute(|compute| compute.active_programs = 200));
     let mut client = Client::connect(&running);
     let of = |nsid, csi| Sqe::identify(cns::COMMAND_SET_NAMESPACE, nsid, csi);
     let page = client.admin_page(of(COMPUTE, CSI_COMPUTE), 4096);
     let id = ComputeNamespace::read_from_prefix(&page).unwrap().0;
-    assert_eq!((id.programs_active_max.get(), id.range_sets_max.get()), (256, 1024));
+    assert_eq!((id.programs_active_max.get(), id.range_sets_max.get()), (200, 1024));
     assert_eq!((id.range_granularity_exponent.get(), id.ranges_max, id.program_mib_max.get()), (3, 239, 64));
     let page = client.admin_page(of(MEMORY, CSI_SLM), 4096);
     let id = MemoryNamespace::read_from_prefix(&page).unwrap().0;

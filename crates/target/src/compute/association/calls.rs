@@ -29,11 +29,15 @@ impl Association {
             Some(Kept::Traverse(plan)) => return self.call_traversal(now, name, command, plan, here),
             None => return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here),
         };
+        let in_use = match prepared.plan.usage.begin() {
+            Ok(in_use) => in_use,
+            Err(status) => return self.answer(name, status.into(), here),
+        };
         if let Some(answer) = prepared.run_small(&self.compute, &command) {
             return self.answer(name, answer, here);
         }
         let (class, memory) = (prepared.plan.request.class, prepared.plan.memory());
-        let work = move |me: &Arc<Self>, queued| job::run_prepared(me, &prepared.plan, &command, queued);
+        let work = move |me: &Arc<Self>, queued| job::run_prepared(me, &prepared.plan, &command, queued, in_use);
         self.call_on_thread(name, &command, class, memory, work, here);
     }
 

@@ -14,6 +14,7 @@ use crate::compute::pool::Work;
 use crate::compute::prepared::{self, CallCommand};
 use crate::compute::tags::{Effect, Tags, Waiter};
 use crate::compute::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
+use crate::compute::usage::InUse;
 
 impl Association {
     /// Starts a traversal: here, if all of it is in memory.
@@ -25,8 +26,10 @@ impl Association {
         request: FunctionRequest,
         share: &mut Share,
     ) -> Vec<Effect<Name>> {
-        let plan = match TraversePlan::new(self, request) {
-            Ok(plan) => Arc::new(plan),
+        let planned = TraversePlan::new(self, request);
+        let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));
+        let (plan, in_use) = match begun {
+            Ok((plan, in_use)) => (Arc::new(plan), in_use),
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
@@ -39,6 +42,7 @@ impl Association {
         let me = Arc::clone(self);
         let run = Box::new(move || {
             let (result, trailer) = plan.run_waiting(&me, &plan.request.args, started + plan.deadline());
+            drop(in_use);
             me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
@@ -85,21 +89,25 @@ impl Association {
         if let Err(problem) = plan.check(&self.compute) {
             return self.answer(name, problem.into(), here);
         }
+        let in_use = match plan.usage.begin() {
+            Ok(in_use) => in_use,
+            Err(status) => return self.answer(name, status.into(), here),
+        };
         let deadline = now + command.timeout.min(plan.deadline());
-        here.waiting.push_back(WaitingCall { name, command, plan, deadline });
+        here.waiting.push_back(WaitingCall { name, command, plan, deadline, in_use });
     }
 
     /// Begins a Call. One in memory goes on beside others.
     fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
-        let WaitingCall { name, command, plan, deadline } = call;
+        let WaitingCall { name, command, plan, deadline, in_use } = call;
         if here.share.lanes_left <= here.lanes.len() {
-            return self.call_traversal_on_thread(name, command, plan, here);
+            return self.call_traversal_on_thread(name, command, plan, in_use, here);
         }
         let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
         match Running::begin(Arc::clone(&plan), self, fill, deadline, &mut here.share) {
-            None => self.call_traversal_on_thread(name, command, plan, here),
-            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running }),
-            Some((running, ended)) => self.end_call(Lane { name, command, running }, &ended, here),
+            None => self.call_traversal_on_thread(name, command, plan, in_use, here),
+            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running, in_use }),
+            Some((running, ended)) => self.end_call(Lane { name, command, running, in_use }, &ended, here),
         }
     }
 
@@ -123,7 +131,7 @@ impl Association {
 
     /// A call on this reactor has come to its end, here or as a whole.
     fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
-        let Lane { name, command, running } = lane;
+        let Lane { name, command, running, in_use } = lane;
         let answer = match ended {
             // Most often: the result fills the buffer, and no trailer is told.
             Progress::Done if running.result().len() == command.len as usize => {
@@ -132,7 +140,7 @@ impl Association {
             Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
             Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
             Progress::Goes | Progress::Busy | Progress::Elsewhere => {
-                return self.call_traversal_on_thread(name, command, running.give_back(), here);
+                return self.call_traversal_on_thread(name, command, running.give_back(), in_use, here);
             }
         };
         running.give_back();
@@ -146,12 +154,15 @@ impl Association {
         name: Name,
         command: CallCommand,
         plan: Arc<TraversePlan>,
+        in_use: InUse,
         here: &mut Answers,
     ) {
         let (class, memory) = (plan.request.class, plan.memory());
         let work = move |me: &Arc<Self>, queued: Instant| {
             let deadline = queued + command.timeout.min(plan.deadline());
-            plan.run_waiting(me, &command.args(&plan.request.args), deadline)
+            let ran = plan.run_waiting(me, &command.args(&plan.request.args), deadline);
+            drop(in_use);
+            ran
         };
         self.call_on_thread(name, &command, class, memory, work, here);
     }

@@ -14,7 +14,7 @@ pub(super) enum ModelSlot {
     Empty,
     Loading { owner: usize, object: usize, len: usize, sent: usize },
     Verifying { owner: usize, object: usize, len: usize, ticket: u64 },
-    Loaded { owner: usize, object: usize, len: usize, active: bool },
+    Loaded { owner: usize, object: usize, len: usize, active: bool, ticket: u64, calls: usize },
 }
 
 pub(super) struct Model {
@@ -111,7 +111,7 @@ impl Model {
                     self.slots[slot] = ModelSlot::Empty;
                     return Err(Status::INVALID_PROGRAM_DATA.dnr());
                 }
-                self.slots[slot] = ModelSlot::Loaded { owner, object, len, active: false };
+                self.slots[slot] = ModelSlot::Loaded { owner, object, len, active: false, ticket, calls: 0 };
                 Ok(())
             }
             _ => Err(Status::NO_PROGRAM.dnr()),
@@ -150,6 +150,7 @@ impl Model {
             ModelSlot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
             _ if slot.owner() != Some(host) => return Err(Status::OPERATION_DENIED.dnr()),
             ModelSlot::Loaded { active: true, .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
+            ModelSlot::Loaded { calls: 1.., .. } => return Err(Status::PROGRAM_IN_USE),
             ModelSlot::Loaded { .. } | ModelSlot::Loading { .. } => *slot = ModelSlot::Empty,
         }
         Ok(())
@@ -164,11 +165,24 @@ impl Model {
         }
     }
 
-    /// The object at an index.
-    pub(super) fn loaded(&self, slot: usize) -> Option<usize> {
-        match self.slots[slot] {
-            ModelSlot::Loaded { object, .. } => Some(object),
-            _ => None,
+    /// A call of the program at an index waits or runs. Gives what to say when it ends.
+    pub(super) fn begin(&mut self, slot: usize) -> (usize, u64) {
+        let ModelSlot::Loaded { ticket, calls, .. } = &mut self.slots[slot] else { panic!("it is there") };
+        *calls += 1;
+        (slot, *ticket)
+    }
+
+    /// Calls of the program at an index.
+    pub(super) fn calls(&self, slot: usize) -> usize {
+        if let ModelSlot::Loaded { calls, .. } = self.slots[slot] { calls } else { 0 }
+    }
+
+    /// A call has ended, of a program that may have gone with its host.
+    pub(super) fn end(&mut self, (slot, begun): (usize, u64)) {
+        if let ModelSlot::Loaded { ticket, calls, .. } = &mut self.slots[slot]
+            && *ticket == begun
+        {
+            *calls -= 1;
         }
     }
 

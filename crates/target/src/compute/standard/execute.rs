@@ -1,35 +1,33 @@
 //! Execute Program: one run of a program over memory ranges, as a command of its own.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use diskside_engine::{CallError, CallLimits, Execution, Function, LoadError, TierChoice};
 use diskside_nvme::Status;
-use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{Class, WAIT_MAX_MS};
+use diskside_nvme::wire::function::Class;
 use diskside_nvme::wire::memory::MemoryRange;
 
 use super::super::Compute;
 use super::super::answer::{Answer, Problem};
 use super::super::association::Association;
-use super::super::programs::LoadedProgram;
-use super::Standard;
+use super::super::programs::{ActiveProgram, LoadedProgram};
 use super::sets::parse_ranges;
+use super::{Standard, StandardCommand};
 
 impl Standard {
     /// Execute Program.
-    pub(super) fn execute(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+    pub(super) fn execute(&self, association: &Association, standard: &StandardCommand) -> Result<Answer, Problem> {
         let compute = &association.compute;
-        let command = sqe.execution();
+        let (command, data, cancel) = (standard.sqe.execution(), &standard.data, &standard.cancel);
         if command.rsid != 0 && command.ranges != 0 {
             return Err(Problem::in_command(10, "ranges are named by RSID or come with the command, not both"));
         }
         // Linux passes no DLEN on: with data it then means all of it.
         let data_len = if command.data_len == 0 { data.len() } else { command.data_len as usize };
         let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
-        let program = compute.programs.active(command.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(command.pind)?;
+        let _in_use = usage.begin()?;
         let inline_len = command.ranges as usize * size_of::<MemoryRange>();
         let ranges = match command.rsid {
             0 if command.ranges <= super::sets::RANGES_MAX.into() && inline_len > data.len() => {
@@ -41,25 +39,19 @@ impl Standard {
         let data = &data[inline_len..];
         let places = self.check_ranges(&ranges)?;
         let function = self.functions.get(compute, &program)?;
-        self.execute_over(association, &function, &places, data, (command.cparam1, command.cparam2))
-    }
-
-    fn execute_over(
-        &self,
-        association: &Association,
-        function: &Function,
-        places: &[Range<usize>],
-        data: &[u8],
-        (cparam1, cparam2): (u64, u64),
-    ) -> Result<Answer, Problem> {
-        let compute = &association.compute;
-        let mut guard = self.lock(places)?;
-        let _permit = compute.gate.enter(association.host.id, Class::Normal);
-        let limits = CallLimits { deadline: Some(Duration::from_millis(WAIT_MAX_MS.into())), ..CallLimits::default() };
+        let mut guard = self.lock(&places)?;
         let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
-        let execution = Execution { function, ranges, data, cparam1, cparam2, tier: TierChoice::Best, limits };
-        match compute.engine.execute(execution) {
+        let deadline = Some(self.execution_max);
+        let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
+        let (cparam1, cparam2) = (command.cparam1, command.cparam2);
+        let execution =
+            Execution { function: &function, ranges, data, cparam1, cparam2, tier: TierChoice::Best, limits };
+        let permit = compute.gate.enter(association.host.id, Class::Normal);
+        let executed = compute.engine.execute(execution);
+        drop(permit);
+        match executed {
             Ok(returned) => Ok(Answer::success().with_result(returned)),
+            Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),
             Err(error @ (CallError::BadRanges { .. } | CallError::BadArgs { .. })) => {
                 Err(Problem::new(Status::INVALID_FIELD.dnr(), error.to_string()))
             }
@@ -90,8 +82,14 @@ impl Functions {
             Err(error @ LoadError::Ambiguous { .. }) => {
                 return Err(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), error.to_string()));
             }
+            // It has none that is no `combine`.
             Err(error) => return Err(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), error.to_string())),
         };
+        if !function.is_executable() {
+            let (name, kind) = (function.name(), function.kind().name());
+            let told = format!("`{name}` is of kind `{kind}`, which Execute Program does not run");
+            return Err(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), told));
+        }
         known.retain(|_, (of, _)| of.strong_count() > 0);
         known.insert(program.id(), (Arc::downgrade(program), function.clone()));
         Ok(function)

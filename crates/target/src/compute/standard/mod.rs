@@ -21,14 +21,16 @@ use std::time::{Duration, Instant};
 use diskside_io::buffer::{RangeGuard, RangeMemory};
 use diskside_nvme::Status;
 use diskside_nvme::controller::CommandSet;
-use diskside_nvme::wire::function::{CSI_SLM, WAIT_MAX_MS};
+use diskside_nvme::wire::function::CSI_SLM;
 use diskside_nvme::wire::memory::{EXECUTE_PROGRAM, RANGE_SET_MANAGEMENT, memory_log, memory_opcode};
 use diskside_nvme::wire::{CommandEffects, Sqe, admin_opcode, nvm_opcode};
+use diskside_sbpf::machine::CancelToken;
 
 use self::execute::Functions;
 use self::sets::RangeSets;
 use super::answer::{Answer, Problem};
 use super::association::Association;
+use crate::config::ComputeConfig;
 
 /// The memory namespace and what goes with it.
 #[derive(Debug)]
@@ -37,6 +39,21 @@ pub(crate) struct Standard {
     memory: RangeMemory,
     sets: Mutex<RangeSets>,
     functions: Functions,
+    /// How long a command waits for memory.
+    wait_max: Duration,
+    /// How long a program may run.
+    execution_max: Duration,
+}
+
+/// A command that a thread has.
+#[derive(Debug)]
+pub(crate) struct StandardCommand {
+    sqe: Box<Sqe>,
+    admin: bool,
+    /// Data from the host.
+    data: Vec<u8>,
+    /// Pulled when nobody wants its answer any more.
+    cancel: CancelToken,
 }
 
 /// Starts and lengths of memory commands are multiples of this.
@@ -50,14 +67,24 @@ pub(crate) const ADMIN_COMMANDS: &[(u8, u32)] = &[(RANGE_SET_MANAGEMENT, 0)];
 /// Log pages that are answered here.
 pub(crate) const LOG_PAGES: [u8; 3] = [memory_log::PROGRAMS, memory_log::PROGRAM_TYPES, memory_log::RANGE_SETS];
 
+impl StandardCommand {
+    pub(crate) fn new(sqe: Box<Sqe>, admin: bool, data: Vec<u8>, cancel: CancelToken) -> Self {
+        Self { sqe, admin, data, cancel }
+    }
+}
+
 impl Standard {
-    pub(crate) fn new(nsid: u32, len_bytes: u64) -> Self {
-        Self {
-            nsid,
+    /// The memory namespace, if there is one.
+    pub(crate) fn new(config: &ComputeConfig) -> Option<Self> {
+        let len_bytes = config.memory.bytes();
+        (len_bytes > 0).then(|| Self {
+            nsid: config.memory_nsid,
             memory: RangeMemory::zeroed(len_bytes as usize),
             sets: Mutex::default(),
             functions: Functions::default(),
-        }
+            wait_max: Duration::from_millis(config.memory_wait_ms.into()),
+            execution_max: Duration::from_millis(config.execution_ms.into()),
+        })
     }
 
     /// What the subsystem is told of memory namespaces.
@@ -89,16 +116,21 @@ impl Standard {
     }
 
     /// Carries a command out.
-    pub(crate) fn run(association: &Arc<Association>, sqe: &Sqe, admin: bool, data: &[u8]) -> Answer {
+    pub(crate) fn run(association: &Arc<Association>, command: &StandardCommand) -> Answer {
         let Some(standard) = &association.compute.standard else { return Status::INVALID_OPCODE.dnr().into() };
-        let done = if admin {
+        let StandardCommand { sqe, admin, data, .. } = command;
+        // Whoever sent it went away while it was queued.
+        if command.cancel.is_cancelled() {
+            return Status::COMMAND_ABORT_REQUESTED.into();
+        }
+        let done = if *admin {
             standard.admin(association, sqe, data)
         } else if sqe.nsid() == standard.nsid {
             standard.memory_command(association, sqe, data)
         } else if sqe.opcode() == nvm_opcode::COPY {
             standard.copy_to_volume(association, sqe, data)
         } else {
-            standard.execute(association, sqe, data)
+            standard.execute(association, command)
         };
         done.unwrap_or_else(Into::into)
     }
@@ -149,7 +181,7 @@ impl Standard {
 
     /// Waits for ranges, no longer than a command may take.
     fn lock(&self, ranges: &[Range<usize>]) -> Result<RangeGuard<'_>, Problem> {
-        let until = Instant::now() + Duration::from_millis(WAIT_MAX_MS.into());
+        let until = Instant::now() + self.wait_max;
         // Whoever had them ends in time, too: the command can be sent again.
         let busy = || Problem::new(Status::COMMAND_INTERRUPTED, "a program, or another command, has this memory");
         self.memory.lock(ranges, Some(until)).ok_or_else(busy)

@@ -23,7 +23,7 @@ pub(super) fn identify(standard: &Standard, compute: &Compute, sqe: &Sqe) -> Vec
     let mut bytes = match sqe.identify_csi() {
         CSI_COMPUTE if of_namespace => {
             let mut id = ComputeNamespace::new_zeroed();
-            id.programs_active_max.set(compute.config.programs);
+            id.programs_active_max.set(compute.config.active_programs);
             id.range_sets_max.set(RANGE_SETS_MAX);
             id.range_granularity_exponent.set(RANGE_GRANULARITY_EXPONENT);
             id.ranges_max = RANGES_MAX;

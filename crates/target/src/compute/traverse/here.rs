@@ -21,6 +21,7 @@ use super::share::{Meter, Share};
 use crate::compute::association::{Association, Name};
 use crate::compute::job::tier_of;
 use crate::compute::prepared::CallCommand;
+use crate::compute::usage::InUse;
 
 /// Calls that run side by side: enough to keep the memory busy, and few enough to stay in the nearest cache themselves.
 pub(crate) const LANES_MAX: usize = 8;
@@ -78,6 +79,7 @@ pub(crate) struct WaitingCall {
     pub(crate) command: CallCommand,
     pub(crate) plan: Arc<TraversePlan>,
     pub(crate) deadline: Instant,
+    pub(crate) in_use: InUse,
 }
 
 /// A Call that runs beside others.
@@ -86,6 +88,7 @@ pub(crate) struct Lane {
     pub(crate) name: Name,
     pub(crate) command: CallCommand,
     pub(crate) running: Running,
+    pub(crate) in_use: InUse,
 }
 
 /// Calls that run side by side.
