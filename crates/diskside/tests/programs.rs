@@ -5,9 +5,9 @@ use diskside::host::function::{
 };
 use diskside::host::{ConnectOptions, Connection};
 use diskside::io::request::block_on;
-use diskside::session::{Session, SessionFunction, SessionOptions};
+use diskside::session::{Plan, RunOptions, Session, SessionFunction, SessionOptions};
 use diskside::target::config::ExportSpec;
-use diskside::target::{Running, Target};
+use diskside::target::{Running, Target, TargetBuilder};
 use diskside::wire::file::FileFlags;
 use diskside::wire::function::Outcome;
 use diskside_nvme::Status;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A target with a file of 64 bytes, and a client of it.
 struct Fixture {
-    _running: Running,
+    running: Running,
     dir: tempfile::TempDir,
     compute: Compute,
     /// Its handle is valid as long as it is held.
@@ -29,15 +29,19 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::of(Target::builder())
+    }
+
+    fn of(builder: TargetBuilder) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("n"), [1; 64]).unwrap();
-        let target = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()]);
+        let target = builder.nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()]);
         let running = target.export(ExportSpec::new("data", dir.path())).build().unwrap().start().unwrap();
         let url = format!("nvme-tcp://{}/{NQN}", running.handle().local_addresses()[0]);
         let connection = Connection::connect(&url.parse().unwrap(), &ConnectOptions::default()).unwrap();
         let compute = Compute::new(&connection).unwrap();
         let file = Files::of(&compute).open(b"data/n", FileFlags::READ).unwrap();
-        Self { _running: running, dir, compute, file, session: Session::new(SessionOptions::default()) }
+        Self { running, dir, compute, file, session: Session::new(SessionOptions::default()) }
     }
 
     /// A function whose body is `body`.
@@ -142,6 +146,43 @@ fn a_cancelled_call_is_over_when_cancelling_ends() {
     }
     // Nothing runs any more.
     fixture.compute.unload(spin.index).unwrap();
+}
+
+/// The other side is measured now and then. When others kept the device busy, a request waited for that measurement
+/// although every byte of its file was here.
+#[test]
+fn what_is_all_here_does_not_wait_for_a_busy_device() {
+    let fixture = Fixture::of(Target::builder().compute(|compute| compute.engines = 1));
+    let spin = fixture.load(&fixture.function("spin", SPIN));
+    std::fs::write(fixture.dir.path().join("numbers"), vec![1; 1 << 20]).unwrap();
+    let address = fixture.running.handle().local_addresses()[0];
+    let file = fixture.session.open(&format!("diskside://{address}/data/numbers")).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while fixture.session.cached_bytes() < 1 << 20 {
+        // A file that was only just written is not kept.
+        assert_eq!(file.pread(0, 1 << 20).wait().unwrap().len(), 1 << 20);
+        assert!(Instant::now() < until, "it is never kept");
+    }
+    let request = FunctionRequest { budget: u64::MAX, ..fixture.request(spin.index) };
+    let endless = fixture.compute.stream(&request, Vec::new()).unwrap();
+    while fixture.compute.statistics().unwrap().0.engines_busy.get() == 0 {
+        assert!(Instant::now() < until, "it never begins");
+    }
+    let stats = fixture.session.function("stats64").unwrap();
+    for _ in 0..3 {
+        let pending = file.fold_fn(&stats, &[], &RunOptions::default());
+        while !pending.is_done() {
+            assert!(Instant::now() < until, "it waits for the device");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ran = pending.wait().unwrap();
+        assert_eq!(ran.decisions[0].1.plan, Plan::Host, "{}", ran.decisions[0].1);
+    }
+    assert!(fixture.compute.cancel(endless.tag(), true, PATIENCE).unwrap());
+    while fixture.session.measured(&file, &stats).unwrap().measured[1] == 0 {
+        assert!(Instant::now() < until, "the device was to be measured when it is free");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
 //!   the last one was.
 //! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side and
-//!   gives its share of the result. Requests too short to be divided run there beside the plan. Bytes are
+//!   gives its share of the result. Requests too short to be divided run there beside the plan, and so does a
+//!   part of one of which the host holds everything: no request waits for what runs at the device beside it. Bytes are
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
@@ -119,6 +120,8 @@ fn part(request: &Request, side: Side) -> Probe {
         return Probe { side, len_bytes: request.len_bytes, instead: true };
     }
     let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES);
-    let instead = request.divisible && len <= request.len_bytes / 2 && !write;
+    // The host needs nothing of the device then, so it should not wait for it either.
+    let needless = side == Side::Device && request.cached_bytes == request.len_bytes;
+    let instead = request.divisible && len <= request.len_bytes / 2 && !write && !needless;
     Probe { side, len_bytes: len.min(request.len_bytes), instead }
 }

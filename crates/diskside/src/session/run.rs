@@ -3,11 +3,13 @@
 mod device;
 mod host;
 mod many;
+mod measuring;
 mod output;
 mod ran;
 mod transform;
 mod write;
 
+use measuring::Measuring;
 pub use ran::{Ran, RanPart, RunOptions, Where};
 pub(super) use write::write;
 
@@ -19,7 +21,7 @@ use super::link::Link;
 use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
-use diskside_dispatch::{Conditions, Decision, Direction, Observation, PairId, Plan, Request, Side};
+use diskside_dispatch::{Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Request, Side};
 use diskside_engine::{Call, CallError};
 use diskside_io::readahead::ReadError;
 use diskside_io::request::run_here;
@@ -221,22 +223,36 @@ impl Job<'_> {
         }
     }
 
-    /// Asks the dispatcher. Makes sure that the device has the function if it may run there.
+    /// Asks the dispatcher. Makes sure that the device has the function if it is to run there.
     fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
-        use diskside_dispatch::Link as LinkState;
-        let inner = &self.file.inner;
-        let Some(link) = self.link().cloned() else { unreachable!("a file that is only here has no choice") };
-        let mut state = LinkState::Up;
-        if request.told != Some(Side::Host) {
-            match link.program(self.function) {
-                Ok(program) => self.program = Some(program),
-                Err(error) if request.told.is_some() || error.function().is_some_and(|e| e.is_loss()) => {
-                    return Err(error);
-                }
-                // The host can still run it.
-                Err(_) => state = LinkState::NoCompute,
-            }
+        // Who needs nothing of the device does not wait until it has the function.
+        let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
+        let decision = needs_none.then(|| self.ask(request, LinkState::Up));
+        let is_here = |decision: &Decision| decision.plan == Plan::Host && !decision.probe.is_some_and(|p| p.instead);
+        if let Some(decision) = decision.filter(is_here) {
+            return Ok(decision);
         }
+        if request.told == Some(Side::Host) {
+            return Ok(self.ask(request, LinkState::Up));
+        }
+        match self.load() {
+            Ok(()) => Ok(decision.unwrap_or_else(|| self.ask(request, LinkState::Up))),
+            Err(error) if request.told.is_some() || error.function().is_some_and(|e| e.is_loss()) => Err(error),
+            // The host can still run it.
+            Err(_) => Ok(self.ask(request, LinkState::NoCompute)),
+        }
+    }
+
+    /// Makes sure that the device has the function.
+    fn load(&mut self) -> Result<(), SessionError> {
+        let link = self.link().expect("a file that is only here has no device");
+        self.program = Some(link.program(self.function)?);
+        Ok(())
+    }
+
+    fn ask(&self, request: &Request, state: LinkState) -> Decision {
+        let inner = &self.file.inner;
+        let link = self.link().expect("a file that is only here has no choice");
         let conditions = Conditions {
             link: state,
             round_trip_s: link.round_trip_s(),
@@ -245,7 +261,7 @@ impl Job<'_> {
         };
         let pair = self.file.pair(self.function);
         self.recall(pair, &link.name);
-        Ok(inner.session.lock_dispatcher().decide(pair, request, &conditions))
+        inner.session.lock_dispatcher().decide(pair, request, &conditions)
     }
 
     /// Begins a pair that is new to this session with what earlier ones learnt of the function at this target.
@@ -283,8 +299,11 @@ impl Job<'_> {
             let call = segment.side == Side::Device;
             calls.push(if call { Some(at_device(&segment.range)?) } else { None });
         }
+        let measuring = match &beside {
+            Some((range, Side::Device)) => Measuring::start(self, range.clone()),
+            _ => None,
+        };
         let extra = match (&beside, plan) {
-            (Some((range, Side::Device)), _) => Some(at_device(range)?),
             (None, Plan::Both) => segments.first().map(|all| at_device(&all.range)).transpose()?,
             _ => None,
         };
@@ -307,6 +326,10 @@ impl Job<'_> {
         done.iter().for_each(|done| self.observe(done));
         if let Some(Ok(probe)) = extra.map(|call| device::finish(self, call)) {
             self.observe(&probe);
+        }
+        // Nobody waits for its end.
+        if let Some(measuring) = measuring {
+            measuring.leave();
         }
         Ok(done)
     }
