@@ -51,7 +51,9 @@ use diskside_io::instance::{InstanceConfig, Instances};
 use learnt::LearntFiles;
 use link::Link;
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// How a [`Session`] works.
@@ -101,6 +103,8 @@ struct Inner {
     instances: OnceLock<Instances>,
     learnt: Option<LearntFiles>,
     mounted: Arc<Counters>,
+    /// Threads of this session that run functions here.
+    host_threads: AtomicUsize,
 }
 
 impl Session {
@@ -115,6 +119,7 @@ impl Session {
             instances: OnceLock::new(),
             learnt: options.learnt_directory.clone().map(LearntFiles::new),
             mounted: Arc::default(),
+            host_threads: AtomicUsize::new(0),
             options,
         };
         Self { inner: Arc::new(inner) }
@@ -215,6 +220,21 @@ impl Session {
         self.inner.options.mounted_proof
     }
 
+    /// Runs `work` on so many threads of this machine.
+    fn on_host<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        self.inner.host_threads.fetch_add(threads, Ordering::Relaxed);
+        let done = work();
+        self.inner.host_threads.fetch_sub(threads, Ordering::Relaxed);
+        done
+    }
+
+    /// Functions of this session for each processor before a new one.
+    fn host_waiting(&self) -> f64 {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let running = self.inner.host_threads.load(Ordering::Relaxed);
+        running.saturating_sub(processors) as f64 / processors as f64
+    }
+
     fn link(&self, url: &Url) -> Result<Arc<Link>, SessionError> {
         let mut links = self.lock_links();
         let target = Url { nsid: None, ..url.clone() };
@@ -252,5 +272,19 @@ impl Session {
 
     fn lock_dispatcher(&self) -> std::sync::MutexGuard<'_, Dispatcher> {
         self.inner.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_here_wait_once_there_are_more_than_processors() {
+        let session = Session::new(SessionOptions::default());
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert_eq!(session.on_host(processors, || session.host_waiting()), 0.0);
+        assert_eq!(session.on_host(processors, || session.on_host(2 * processors, || session.host_waiting())), 2.0);
+        assert_eq!(session.host_waiting(), 0.0);
     }
 }

@@ -12,6 +12,7 @@
 //! * **Their cost.** Each request adds 0.4 % of its time to a credit; a probe takes all of the time that
 //!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
 //!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
+//!   A probe of a device that others keep busy waits as any call does, and that is paid for, too.
 //! * **Loss when the world changes.** When the side in use slows down, the third request knows.
 //!   When the other side becomes faster, a probe finds out: the next one is due after at most
 //!   `max(INTERVAL_MAX, r)` requests, where `r` is how many times slower that side was thought to be,
@@ -34,6 +35,8 @@ const PROBE_PARTS: u64 = 256;
 pub const PROBE_LEN_MIN_BYTES: u64 = 128 << 10;
 /// Estimates this close are equal.
 const TIE: f64 = 1.03;
+/// A first measurement waits no longer than this share of a request.
+const WAIT_SMALL: f64 = 0.05;
 /// What both sides at once must gain.
 const SPLIT_GAIN: f64 = 0.95;
 /// Probes without an answer double the pause to the next, up to this.
@@ -43,7 +46,7 @@ pub const SETTLED: u64 = 3;
 /// Credit for so many requests can be saved up.
 const CREDIT_REQUESTS_MAX: f64 = 1024.0;
 
-pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estimate>) -> Decision {
+pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estimate>, waiting_s: [f64; 2]) -> Decision {
     pair.probing.since += 1;
     let Some(estimate) = estimate else { return first(pair, request) };
     let (plan, reason) = choose(pair.last, &estimate);
@@ -57,7 +60,11 @@ pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estima
     probing.credit_s = (probing.credit_s + PROBE_SHARE * time_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * time_s);
     if let Some(side) = plan.side().map(Side::other) {
         let probe = part(request, side);
-        let expected_s = estimate.on(side) * probe.len_bytes as f64 / request.len_bytes.max(1) as f64;
+        // However short it is, it waits for its turn; but then a first measurement is no small thing any more.
+        let waits_s = waiting_s[side as usize];
+        let share = probe.len_bytes as f64 / request.len_bytes.max(1) as f64;
+        let expected_s = (estimate.on(side) - waits_s) * share + waits_s;
+        let young = young && waits_s <= WAIT_SMALL * time_s;
         let due = probing.since > probing.interval && probing.credit_s >= expected_s;
         if (due || young || probing.confirm) && request.len_bytes > 0 {
             probing.credit_s -= expected_s;

@@ -38,6 +38,7 @@ pub mod model;
 mod pair;
 mod periodic;
 pub mod trace;
+mod waits;
 mod window;
 
 use std::collections::HashMap;
@@ -47,6 +48,7 @@ pub use learnt::{KEPT, Learnt, TEXT_LEN_MAX_BYTES};
 pub use model::{Costs, Direction, Estimate, Side, Variables, Work};
 use pair::Pair;
 pub use pair::{Observation, PairView};
+pub use waits::Waits;
 use window::Window;
 
 /// A file, or a volume, and a function that runs over it. The caller gives out the numbers.
@@ -94,11 +96,22 @@ pub struct Conditions {
     pub device_waiting: f64,
     /// Calls before this one for each thread of the host.
     pub host_waiting: f64,
+    /// How long a turn is waited for at the device, whoever uses it: [`Waits::turn_s`].
+    pub device_turn_s: f64,
+    /// Bytes of a turn, the chunk of a call; 0: a call is one turn.
+    pub turn_len_bytes: u64,
 }
 
 impl Default for Conditions {
     fn default() -> Self {
-        Self { link: Link::Up, round_trip_s: 0.0, device_waiting: 0.0, host_waiting: 0.0 }
+        Self {
+            link: Link::Up,
+            round_trip_s: 0.0,
+            device_waiting: 0.0,
+            host_waiting: 0.0,
+            device_turn_s: 0.0,
+            turn_len_bytes: 0,
+        }
     }
 }
 
@@ -166,13 +179,13 @@ impl Dispatcher {
     pub fn decide(&mut self, id: PairId, request: &Request, conditions: &Conditions) -> Decision {
         debug_assert!(request.cached_bytes <= request.len_bytes, "more is cached than there is");
         let policy = self.policy;
-        let waiting_s = self.waiting_s(conditions);
+        let waiting_s = self.waiting_s(conditions, request.len_bytes);
         let pair = self.pair(id);
         let estimate = pair.estimate(request, conditions.round_trip_s, waiting_s);
         let mut decision = forced(policy, request, conditions).unwrap_or_else(|| match policy {
             Policy::Fixed(side) => Decision::new(side.into(), Reason::Told),
             Policy::Periodic { period, profiled } => periodic::decide(pair, period, profiled, estimate),
-            Policy::Adaptive => adaptive::decide(pair, request, estimate),
+            Policy::Adaptive => adaptive::decide(pair, request, estimate, waiting_s),
         });
         decision.estimate = estimate;
         decision.recalled = estimate.is_some() && pair.is_recalled();
@@ -230,9 +243,13 @@ impl Dispatcher {
         self.pairs.len()
     }
 
-    fn waiting_s(&self, conditions: &Conditions) -> [f64; 2] {
+    /// How long a request waits before it runs, on either side.
+    fn waiting_s(&self, conditions: &Conditions, len_bytes: u64) -> [f64; 2] {
         let waiting = [conditions.host_waiting, conditions.device_waiting];
-        std::array::from_fn(|side| waiting[side].max(0.0) * self.service_s[side].mean().unwrap_or(0.0))
+        let [host_s, device_s] =
+            std::array::from_fn(|side| waiting[side].max(0.0) * self.service_s[side].mean().unwrap_or(0.0));
+        // What others make it wait has in it what the caller's own calls add; so the longer counts, not both.
+        [host_s, device_s.max(conditions.device_turn_s.max(0.0) * turns(len_bytes, conditions.turn_len_bytes) as f64)]
     }
 
     fn pair(&mut self, id: PairId) -> &mut Pair {
@@ -247,6 +264,12 @@ impl Dispatcher {
         pair.used = self.tick;
         pair
     }
+}
+
+/// Turns of a call over so many bytes.
+#[must_use]
+pub fn turns(len_bytes: u64, turn_len_bytes: u64) -> u64 {
+    if turn_len_bytes == 0 { 1 } else { len_bytes.div_ceil(turn_len_bytes).max(1) }
 }
 
 /// What leaves no choice.

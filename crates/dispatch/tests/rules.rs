@@ -4,7 +4,7 @@ mod world;
 
 use diskside_dispatch::{
     Conditions, Direction, Dispatcher, Learnt, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason, Request,
-    Side, Variables, Work,
+    Side, Variables, Waits, Work,
 };
 use proptest::prelude::*;
 use world::{MIB, PAIR, Tally, World, variables};
@@ -110,6 +110,84 @@ fn a_busy_device_sends_requests_to_the_host() {
     let busy = Conditions { device_waiting: 20.0, ..Conditions::default() };
     let decision = dispatcher.decide(PAIR, &request, &busy);
     assert_eq!((decision.plan, decision.reason), (Plan::Host, Reason::Faster), "{decision}");
+}
+
+/// A device that others keep busy: two calls that waited say so, requests go to the host, and nobody waits for a probe of
+/// it; once it is free they go back at once.
+#[test]
+fn a_device_that_others_keep_busy_is_left_to_them_until_it_is_free() {
+    let mut world = World::new(variables(2.0), 0.05);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let (request, mut waits) = (Request::read(32 * MIB), Waits::default());
+    for _ in 0..50 {
+        world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+    }
+    let conditions =
+        |waits: &Waits| Conditions { device_turn_s: waits.turn_s(), turn_len_bytes: 8 * MIB, ..Conditions::default() };
+    let turns = diskside_dispatch::turns(request.len_bytes, 8 * MIB);
+    let host_s = world.truth.estimate(&world::work(&request)).host_s;
+    assert_eq!(dispatcher.decide(PAIR, &request, &conditions(&waits)).plan, Plan::Device);
+    waits.note(host_s, turns);
+    assert_eq!(dispatcher.decide(PAIR, &request, &conditions(&waits)).plan, Plan::Device, "one may be an outlier");
+    waits.note(host_s, turns);
+    for at in 0..200 {
+        let decision = dispatcher.decide(PAIR, &request, &conditions(&waits));
+        assert_eq!((decision.plan, decision.probe), (Plan::Host, None), "request {at}: {decision}");
+        let expected_s = decision.estimate.expect("both are measured").device_s;
+        assert!(expected_s > host_s, "{decision}");
+    }
+    waits.note(0.0, turns);
+    assert_eq!(dispatcher.decide(PAIR, &request, &conditions(&waits)).plan, Plan::Host, "one may be an outlier");
+    waits.clear();
+    assert_eq!(dispatcher.decide(PAIR, &request, &conditions(&waits)).plan, Plan::Device);
+}
+
+/// What others make calls wait is a part of the time of each turn, so long requests wait longer.
+#[test]
+fn waits_are_of_turns_and_one_of_three_is_not_heard() {
+    let mut waits = Waits::default();
+    for (waited_s, turns, expected_s) in
+        [(0.8, 4, 0.0), (0.2, 1, 0.2), (0.0, 1, 0.2), (f64::NAN, 1, 0.2), (0.0, 0, 0.0), (-1.0, 1, 0.0), (9.0, 3, 0.0)]
+    {
+        waits.note(waited_s, turns);
+        assert_eq!(waits.turn_s(), expected_s, "after {waited_s} s in {turns} turns");
+    }
+    let of = |len, turn| diskside_dispatch::turns(len, turn);
+    assert_eq!([of(0, 8), of(1, 8), of(8, 8), of(9, 8), of(u64::MAX, 1), of(9, 0)], [1, 1, 1, 2, u64::MAX, 1]);
+}
+
+/// A load that comes and goes costs a bounded share, however it falls.
+#[test]
+fn a_load_that_comes_and_goes_costs_little_beside_always_knowing() {
+    let mut world = World::new(variables(3.0), 0.05);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let (request, mut waits, mut random) = (Request::read(8 * MIB), Waits::default(), 1_u64);
+    let truth = world.truth.estimate(&world::work(&request));
+    let (mut taken_s, mut best_s) = (0.0, 0.0);
+    for at in 0..4000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let is_busy = at / 200 % 2 == 1;
+        // Calls of others are up to twice as long as this one on the host.
+        let wait_s = if is_busy { truth.host_s * (1.0 + (random >> 11) as f64 / (1_u64 << 53) as f64) } else { 0.0 };
+        // The session asks once in a while whether engines are free again.
+        if at % 10 == 0 && !is_busy && waits.turn_s() > 0.0 {
+            waits.clear();
+        }
+        let conditions = Conditions { device_turn_s: waits.turn_s(), turn_len_bytes: 8 * MIB, ..Conditions::default() };
+        let decision = world.step_under(&mut dispatcher, PAIR, &request, &mut Tally::default(), &conditions);
+        let side = decision.plan.side().expect("nothing is cached, so nothing is split");
+        if side == Side::Device {
+            waits.note(wait_s, 1);
+        } else if decision.probe.is_some() {
+            taken_s += wait_s;
+            waits.note(wait_s, 1);
+        }
+        taken_s += truth.on(side) + if side == Side::Device { wait_s } else { 0.0 };
+        best_s += truth.host_s.min(truth.device_s + wait_s);
+    }
+    assert!(taken_s < 1.06 * best_s, "{:.3} times as long as with the best choices", taken_s / best_s);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use super::error::SessionError;
 use super::function::SessionFunction;
+use diskside_dispatch::Waits;
 use diskside_host::function::{Compute, Files, FunctionError};
 use diskside_host::{ConnectOptions, Connection, Url, discover};
 use diskside_nvme::Nqn;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection with what is known of its target.
 #[derive(Debug)]
@@ -21,7 +22,23 @@ pub(super) struct Link {
     programs: Mutex<HashMap<u64, u16>>,
     round_trip_ns: AtomicU64,
     running: AtomicU32,
+    /// How often calls of this session were more than the target has engines.
+    crowds: AtomicU64,
+    waits: Mutex<KnownWaits>,
 }
+
+/// What calls waited for because of other hosts.
+#[derive(Debug, Default)]
+struct KnownWaits {
+    waits: Waits,
+    /// When the target last said something of it.
+    told: Option<Instant>,
+}
+
+/// What a turn may wait without a question to the target.
+const WAIT_SHORT_S: f64 = 1e-3;
+/// What was told longer ago may be over: while nothing runs at the target, no call tells.
+const WAIT_OLD: Duration = Duration::from_millis(250);
 
 /// Subsystem type in a discovery log.
 const NVM_SUBSYSTEM: u8 = 2;
@@ -51,6 +68,8 @@ impl Link {
             programs: Mutex::default(),
             round_trip_ns: AtomicU64::new(u64::MAX),
             running: AtomicU32::new(0),
+            crowds: AtomicU64::new(0),
+            waits: Mutex::default(),
         })
     }
 
@@ -100,25 +119,63 @@ impl Link {
 
     /// Counts a call at the device until the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Running {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(self))
+        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
+        if running > self.engines() {
+            self.crowds.fetch_add(1, Ordering::Relaxed);
+        }
+        let crowds = (running <= self.engines()).then(|| self.crowds.load(Ordering::Relaxed));
+        Running { link: Arc::clone(self), crowds }
+    }
+
+    fn engines(&self) -> u32 {
+        self.compute.as_ref().map_or(1, |compute| compute.capabilities().engines.get().max(1)).into()
+    }
+
+    /// How long other hosts make a turn of a call wait.
+    pub(super) fn turn_s(&self) -> f64 {
+        let mut known = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = known.told.is_none_or(|told| told.elapsed() > WAIT_OLD);
+        if known.waits.turn_s() > WAIT_SHORT_S
+            && is_old
+            && let Some(Ok((page, _))) = self.compute.as_ref().map(Compute::statistics)
+        {
+            known.told = Some(Instant::now());
+            if page.queued.get() == 0 && page.engines_busy.get() < page.engines.get() {
+                known.waits.clear();
+            }
+        }
+        known.waits.turn_s()
     }
 
     /// Calls of this session for each engine before a new one.
     pub(super) fn waiting(&self) -> f64 {
-        let engines = self.compute.as_ref().map_or(1, |compute| compute.capabilities().engines.get().max(1));
         let running = self.running.load(Ordering::Relaxed);
-        f64::from(running.saturating_sub(engines.into())) / f64::from(engines)
+        f64::from(running.saturating_sub(self.engines())) / f64::from(self.engines())
     }
 }
 
 /// A call at a device.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Link>);
+pub(super) struct Running {
+    link: Arc<Link>,
+    /// As they were counted when it began, if this session's calls did not have to wait for each other then.
+    crowds: Option<u64>,
+}
+
+impl Running {
+    /// Takes note of how long it waited for its turns, unless it may have waited for this session's own calls.
+    pub(super) fn note_wait(&self, waited: Duration, turns: u64) {
+        if self.crowds == Some(self.link.crowds.load(Ordering::Relaxed)) {
+            let mut known = self.link.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            known.waits.note(waited.as_secs_f64(), turns);
+            known.told = Some(Instant::now());
+        }
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.link.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

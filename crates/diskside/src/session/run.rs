@@ -257,7 +257,9 @@ impl Job<'_> {
             link: state,
             round_trip_s: link.round_trip_s(),
             device_waiting: link.waiting(),
-            host_waiting: 0.0,
+            host_waiting: inner.session.host_waiting(),
+            device_turn_s: if state == LinkState::Up { link.turn_s() } else { 0.0 },
+            turn_len_bytes: self.options.chunk_len as u64,
         };
         let pair = self.file.pair(self.function);
         self.recall(pair, &link.name);

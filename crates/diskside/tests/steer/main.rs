@@ -2,4 +2,5 @@
 //! going on when a target is gone, preparing what runs often.
 
 mod cancel;
+mod queue;
 mod world;

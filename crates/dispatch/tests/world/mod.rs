@@ -62,7 +62,19 @@ impl World {
         request: &Request,
         tally: &mut Tally,
     ) -> Decision {
-        let decision = dispatcher.decide(pair, request, &Conditions::default());
+        self.step_under(dispatcher, pair, request, tally, &Conditions::default())
+    }
+
+    /// [`step`](Self::step) under conditions that do not change how long its runs take.
+    pub fn step_under(
+        &mut self,
+        dispatcher: &mut Dispatcher,
+        pair: PairId,
+        request: &Request,
+        tally: &mut Tally,
+        conditions: &Conditions,
+    ) -> Decision {
+        let decision = dispatcher.decide(pair, request, conditions);
         let all = self.truth.estimate(&work(request));
         let (len, cached) = (request.len_bytes, request.cached_bytes);
         let split_s = (cached > 0 && cached < len && request.divisible).then(|| {

@@ -4,6 +4,7 @@
 //! permit goes to the waiting host that has used the least time; background calls get one when nobody else wants it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,11 @@ impl Gate {
     /// Threads that compute now.
     pub(crate) fn busy(&self) -> usize {
         self.lock().busy
+    }
+
+    /// Threads that wait for a permit.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
     }
 
     /// Waits for a permit and keeps it until the guard is dropped.
@@ -140,11 +146,16 @@ pub(crate) struct HostTurns {
     pub(crate) gate: Arc<Gate>,
     pub(crate) host: u64,
     pub(crate) class: Class,
+    /// How long its threads waited for their turns.
+    pub(crate) waited_ns: Arc<AtomicU64>,
 }
 
 impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
-        let _permit = self.gate.enter(self.host, self.class);
+        let asked = Instant::now();
+        let permit = self.gate.enter(self.host, self.class);
+        let waited = permit.began.saturating_duration_since(asked);
+        self.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
         work();
     }
 }
@@ -190,7 +201,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_permits_compute_at_once() {
-        use std::sync::atomic::{AtomicUsize, Ordering};
+        use std::sync::atomic::AtomicUsize;
         let (gate, inside) = (Gate::new(2), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for host in 0..6 {

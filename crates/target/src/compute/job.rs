@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diskside_engine::split::Split;
@@ -358,7 +358,8 @@ impl Job {
             Ok(sinks) => sinks,
             Err(error) => return trailer::of_file(&error),
         };
-        let call = self.call(sources);
+        let waited_ns = Arc::new(AtomicU64::new(0));
+        let call = self.call(sources, &waited_ns);
         let mut trailer = match memory {
             _ if !self.plan.sinks.is_empty() => self.run_into_sinks(&call, &mut sinks),
             Some(memory) => match self.engine().run(&call, &mut EngineSink::Memory) {
@@ -391,6 +392,8 @@ impl Job {
         if trailer.outcome != Outcome::Ok {
             sinks.abort();
         }
+        // For a thread, and then for each of its turns.
+        report.queued += Duration::from_nanos(waited_ns.load(Ordering::Relaxed));
         (report.written, report.writing) = (sinks.written(), sinks.waited());
         trailer
     }
@@ -418,7 +421,7 @@ impl Job {
         &self.association.compute.engine
     }
 
-    fn call(&self, sources: Vec<Source>) -> Call<'_> {
+    fn call(&self, sources: Vec<Source>, waited_ns: &Arc<AtomicU64>) -> Call<'_> {
         let (request, limits) = (&self.plan.request, self.plan.limits);
         let mut call = Call::new(&self.plan.function, sources, request.args.clone());
         call.chunk_len = limits.chunk_len;
@@ -436,7 +439,8 @@ impl Job {
         };
         let compute = &self.association.compute;
         let (gate, host) = (Arc::clone(&compute.gate), self.association.host.id);
-        call.turns = Some(Arc::new(HostTurns { gate, host, class: request.class }));
+        let waited_ns = Arc::clone(waited_ns);
+        call.turns = Some(Arc::new(HostTurns { gate, host, class: request.class, waited_ns }));
         call
     }
 

@@ -96,7 +96,7 @@ fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {
     let (mut page, mut entries) = compute.statistics.page(name);
     page.engines.set(compute.config.engines as u32);
     page.engines_busy.set(compute.gate.busy() as u32);
-    page.queued.set(compute.pool.queued() as u32);
+    page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
     page.tags_open.set(compute.tags_open() as u32);
     let kept = compute.cache.stats();
     page.cache_len.set(kept.len_bytes);

@@ -79,10 +79,10 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
             }
         },
     };
-    drop(started.running);
     let CallOutcome { result, trailer, total, wire_bytes } = outcome;
     check_version(job, &trailer)?;
     let output_bytes = result.len() as u64;
+    note_wait(job, &started.running, &started.range, &trailer);
     Ok(done(job, &started.range, result, output_bytes, trailer, total, wire_bytes))
 }
 
@@ -100,7 +100,7 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     let request = FunctionRequest { result_len_max: u64::MAX, ..read_request(job, range)? };
     let failed = |error| SessionError::device(job.name(), error);
     let started = Instant::now();
-    let _running = link.begin();
+    let running = link.begin();
     let mut stream = link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
     let _watch = job.options.watch(stream.handle());
     let mut output_bytes = 0;
@@ -110,8 +110,15 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     }
     let trailer = stream.trailer().cloned().unwrap_or_default();
     check_version(job, &trailer)?;
+    note_wait(job, &running, range, &trailer);
     let wire_bytes = stream.wire_bytes();
     Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
+}
+
+/// What the call waited for tells of other hosts.
+fn note_wait(job: &Job<'_>, running: &Running, range: &Range<u64>, trailer: &Trailer) {
+    let turns = diskside_dispatch::turns(range.end - range.start, job.options.chunk_len as u64);
+    running.note_wait(Duration::from_micros(trailer.times.queue_us.into()), turns);
 }
 
 /// The parts of a request, and what they say of its length, belong to one version of the file.
@@ -131,12 +138,13 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
     let mut request = request(job, FunctionKind::Write);
     request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
-    let _running = link.begin();
+    let running = link.begin();
     let call = link.compute()?.call_with(&request, vec![Buffer::copy_of(input)]);
     let _watch = call.handle().and_then(|call| job.options.watch(call));
     let outcome = call.wait().map_err(|error| SessionError::device(job.name(), error))?;
     let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
     let range = 0..input.len() as u64;
+    note_wait(job, &running, &range, &trailer);
     let done = done(job, &range, Vec::new(), trailer.media_written, trailer, total, wire_bytes);
     job.observe(&done);
     Ok(done)

@@ -96,7 +96,8 @@ fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Sen
     if let (Place::Local { .. }, None) = (&job.file.inner.place, job.mounted) {
         call.progress.clone_from(&job.options.progress);
     }
-    Ok(job.file.inner.session.engine().run(&call, &mut sink)?)
+    let session = &job.file.inner.session;
+    Ok(session.on_host(call.threads, || session.engine().run(&call, &mut sink))?)
 }
 
 fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -> Done {
