@@ -327,6 +327,17 @@ fn a_target_tells_its_functions_and_what_it_did() {
     let top = json(&["top", server.target()]);
     assert!(top["succeeded"].as_u64() >= Some(1), "{top}");
     assert!(good(&["top", server.target()]).contains("engines"));
+    server.file("text", b"some text");
+    assert_eq!(good(&["cat", &server.at("text")]), "some text");
+    let top = json(&["top", server.target()]);
+    let entry = |kind: &str, field: &str| {
+        let mut entries = top["entries"].as_array().expect("a list").iter();
+        entries.find(|entry| entry["kind"] == kind).map(|entry| entry[field].clone())
+    };
+    assert_eq!(entry("export", "name").expect("an entry"), "data");
+    assert_eq!(entry("export", "read_bytes").expect("an entry"), 9, "{top}");
+    assert_eq!(entry("export, by functions", "read_bytes").expect("an entry"), 8000, "{top}");
+    assert!(good(&["top", server.target()]).contains("export, by functions"));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Counters: per volume, per host and per reactor.
 //!
-//! Each counter has one writer, a reactor's thread, so that counting takes no locked instruction; readers add the
-//! reactors' parts up and may see a command a moment before or after.
+//! A reactor's counter has one writer, its thread, so that counting takes no locked instruction; readers add the reactors'
+//! parts up and may see a command a moment before or after. What engines and exports' threads do is counted apart.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -26,6 +27,9 @@ pub struct IoStats {
     pub zeroes: u64,
     /// Commands that ended with an error of the medium.
     pub errors: u64,
+    /// Microseconds in which commands were under way, added up over the reactors: of a volume, and not where a command is
+    /// no more than a copy.
+    pub busy_us: u64,
 }
 
 /// What a reactor has done.
@@ -93,6 +97,73 @@ impl Counter {
     }
 }
 
+/// What threads that may wait do with a volume or an export: any of them counts.
+#[derive(Debug, Default)]
+pub(crate) struct AccessCounters {
+    operations: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    busy_ns: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// The sums of [`AccessCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AccessStats {
+    pub(crate) operations: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) busy_us: u64,
+    pub(crate) failed: u64,
+}
+
+impl AccessCounters {
+    /// One read of so many bytes; `None`: it failed.
+    pub(crate) fn read(&self, bytes: Option<u64>) {
+        self.reads(1, bytes);
+    }
+
+    /// Some reads of so many bytes together.
+    pub(crate) fn reads(&self, count: u64, bytes: Option<u64>) {
+        self.operations(count, bytes.is_none());
+        self.read_bytes.fetch_add(bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A write of so many bytes, which all were written unless it `failed`.
+    pub(crate) fn wrote(&self, bytes: u64, failed: bool) {
+        self.operations(1, failed);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Something else than reading or writing.
+    pub(crate) fn other(&self, failed: bool) {
+        self.operations(1, failed);
+    }
+
+    /// How long one of them took.
+    pub(crate) fn took(&self, time: Duration) {
+        self.busy_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> AccessStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        AccessStats {
+            operations: get(&self.operations),
+            read_bytes: get(&self.read_bytes),
+            written_bytes: get(&self.written_bytes),
+            busy_us: get(&self.busy_ns) / 1000,
+            failed: get(&self.failed),
+        }
+    }
+
+    fn operations(&self, count: u64, failed: bool) {
+        self.operations.fetch_add(count, Ordering::Relaxed);
+        if failed {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One reactor's part of an [`IoStats`].
 #[derive(Debug, Default)]
 pub(crate) struct IoCounters {
@@ -103,6 +174,7 @@ pub(crate) struct IoCounters {
     pub(crate) flushes: Counter,
     pub(crate) zeroes: Counter,
     pub(crate) errors: Counter,
+    pub(crate) busy_us: Counter,
 }
 
 /// One reactor's [`ReactorStats`].
@@ -177,6 +249,7 @@ fn sum(parts: &[Arc<IoCounters>]) -> IoStats {
         total.flushes += part.flushes.get();
         total.zeroes += part.zeroes.get();
         total.errors += part.errors.get();
+        total.busy_us += part.busy_us.get();
     }
     total
 }

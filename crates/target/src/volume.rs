@@ -9,6 +9,7 @@ use diskside_nvme::controller::{BlockSize, MediumId, Namespace};
 use crate::compute::BlockCache;
 use crate::guard::{Mode, RangeGuards};
 use crate::medium::Medium;
+use crate::stats::AccessCounters;
 
 /// A medium with a name. Shared by all reactors and by whoever else reads and writes it.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Volume {
     serial: u64,
     /// What keeps blocks of it, once something did.
     kept_in: OnceLock<Arc<BlockCache>>,
+    /// What functions, and copies from and to memory, do with it.
+    pub(crate) functions: Arc<AccessCounters>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -48,6 +51,7 @@ impl Volume {
             failed: AtomicBool::new(false),
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             kept_in: OnceLock::new(),
+            functions: Arc::default(),
         }
     }
 

@@ -122,6 +122,8 @@ fn kind_name(kind: u8) -> &'static str {
         statistics_kind::PROGRAM => "function",
         statistics_kind::VOLUME => "volume",
         statistics_kind::EXPORT => "export",
+        statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
+        statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
         _ => "other",
     }
 }

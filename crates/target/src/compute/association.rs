@@ -372,6 +372,7 @@ impl Association {
         send_len: u32,
         args: Vec<u8>,
     ) -> Vec<Effect<Name>> {
+        self.compute.statistics.received.fetch_add(args.len() as u64, Ordering::Relaxed);
         let me = Arc::clone(self);
         let submitted = self.files.submit(args, REQUEST_LEN_MAX, move |reply: FileReply| me.file_done(tag, reply));
         self.effects_of(|tags| match submitted {

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use diskside_engine::{ReadAt, ReadAtError};
 use diskside_io::Errno;
@@ -15,6 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::blocking::{Counted, HOLD_BYTES, Hold, READS_AT_ONCE, Reads, VolumeReader, read_held};
+use super::metered::Metered;
 use crate::guard::Mode;
 use crate::volume::Volume;
 
@@ -162,7 +164,8 @@ pub(crate) fn volume_reader(
     if cache.takes(&volume, len_bytes) {
         return Arc::new(KeptReader { volume, cache: Arc::clone(cache), reads });
     }
-    Arc::new(Counted { inner: VolumeReader { volume }, reads })
+    let counters = Arc::clone(&volume.functions);
+    Arc::new(Counted { inner: Metered { inner: VolumeReader { volume }, counters }, reads })
 }
 
 impl KeptReader {
@@ -171,20 +174,29 @@ impl KeptReader {
         let whole = self.bytes_of(blocks[0]).start..self.bytes_of(blocks[blocks.len() - 1]).end;
         let len = (whole.end - whole.start) as usize;
         self.volume.keep_in(&self.cache);
+        let began = Instant::now();
         let _hold = Hold::of(&self.volume, whole.clone(), Mode::Shared);
         if whole.start >= within.start && whole.end <= within.end {
             let at = (whole.start - within.start) as usize;
             let part = &mut buffer[at..at + len];
-            read_held(&self.volume, whole.start, part)?;
+            self.read(whole.start, part, began)?;
             self.cache.insert(&self.volume, blocks[0], part);
         } else {
             let mut bytes = Buffer::zeroed(len);
-            read_held(&self.volume, whole.start, &mut bytes[..len])?;
+            self.read(whole.start, &mut bytes[..len], began)?;
             copy(whole.start, &bytes[..len], within, buffer);
             self.cache.insert(&self.volume, blocks[0], &bytes[..len]);
         }
         self.reads.media_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads the medium, and counts that.
+    fn read(&self, offset: u64, into: &mut [u8], began: Instant) -> Result<(), Errno> {
+        let (read, counters) = (read_held(&self.volume, offset, into), &self.volume.functions);
+        counters.took(began.elapsed());
+        counters.read(read.is_ok().then_some(into.len() as u64));
+        read
     }
 
     fn bytes_of(&self, block: u64) -> Range<u64> {

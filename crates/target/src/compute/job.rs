@@ -25,6 +25,7 @@ use super::control::Control;
 use super::gate::HostTurns;
 use super::input::InputQueue;
 use super::layout_sink::LayoutSink;
+use super::metered::Metered;
 use super::prepared::CallCommand;
 use super::programs::ActiveProgram;
 use super::result::ResultWriter;
@@ -471,9 +472,10 @@ impl Job {
                         ),
                     })?;
                     opened.push(file.clone());
+                    let (name, counters) = (file.name().to_owned(), file.counters());
                     Source::Reader {
-                        name: file.name().to_owned(),
-                        reader: Arc::new(Counted { inner: file, reads }),
+                        name,
+                        reader: Arc::new(Counted { inner: Metered { inner: file, counters }, reads }),
                         range: Some(range),
                     }
                 }

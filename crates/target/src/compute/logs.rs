@@ -14,6 +14,7 @@ use super::answer::Answer;
 use super::association::{Association, PREPARED_MAX};
 use super::job::{CHUNK_LEN, CHUNK_LEN_MAX, FOLDED_LEN_MAX};
 use super::{COMMANDS, Compute, PROGRAM_LEN_MAX, TAG_LIMITS};
+use crate::stats::AccessStats;
 
 /// The answer to an admin command that reads.
 pub(crate) fn answer(association: &Arc<Association>, sqe: &Sqe) -> Answer {
@@ -111,8 +112,31 @@ fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {
         entry.operations.set(stats.reads + stats.writes);
         entry.read.set(stats.read_bytes);
         entry.written.set(stats.written_bytes);
+        entry.busy_us.set(stats.busy_us);
         entry.failed.set(stats.errors);
         entries.push(entry);
     }
+    for volume in volumes.iter().flatten() {
+        let functions = volume.functions.stats();
+        if functions != AccessStats::default() {
+            entries.push(accesses(statistics_kind::VOLUME_BY_FUNCTIONS, volume.nsid, &volume.name, &functions));
+        }
+    }
+    for (id, (name, hosts, functions)) in (0..).zip(compute.exports.stats()) {
+        entries.push(accesses(statistics_kind::EXPORT, id, name, &hosts));
+        if functions != AccessStats::default() {
+            entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, name, &functions));
+        }
+    }
     page.encode(&entries)
+}
+
+fn accesses(kind: u8, id: u32, name: &str, stats: &AccessStats) -> StatisticsEntry {
+    let mut entry = StatisticsEntry::new(kind, id, name);
+    entry.operations.set(stats.operations);
+    entry.read.set(stats.read_bytes);
+    entry.written.set(stats.written_bytes);
+    entry.busy_us.set(stats.busy_us);
+    entry.failed.set(stats.failed);
+    entry
 }

@@ -12,6 +12,7 @@
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `cache` | blocks of volumes that one call read, kept for the next |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
+//! | `metered`, `statistics` | what was read, run and written |
 //! | `layouts`, `layout_sink` | files that hosts have on volumes which they mounted |
 //! | `standard` | memory, range sets and Execute Program, as the specifications have them |
 //! | `clock` | ends what has waited long enough |
@@ -32,6 +33,7 @@ mod job;
 mod layout_sink;
 mod layouts;
 mod logs;
+mod metered;
 mod peers;
 mod pool;
 mod prepared;

@@ -128,6 +128,7 @@ impl Prepared {
         let read = small.volume.medium.memory().map(|memory| memory.read(small.offset as usize, &mut bench.input));
         small.volume.guards.release(range, Mode::Shared);
         read?;
+        small.volume.functions.read(Some(small.len as u64));
         let deadline = Instant::now() + command.timeout;
         let input =
             SmallInput { source: &small.name, source_len: small.source_len, offset: small.offset, bytes: &bench.input };

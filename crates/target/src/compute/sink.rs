@@ -298,6 +298,7 @@ pub(crate) fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(),
     let end = offset + bytes.len() as u64;
     let (first, last) = (offset / block * block, end.next_multiple_of(block));
     let mut blocks = Buffer::zeroed((last - first) as usize);
+    let began = Instant::now();
     let _hold = Hold::of(volume, first..last, Mode::Exclusive);
     if first < offset {
         read_held(volume, first, &mut blocks[..block as usize])?;
@@ -308,5 +309,8 @@ pub(crate) fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(),
     }
     let skip = (offset - first) as usize;
     blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-    write_blocks(volume, first, &blocks)
+    let written = write_blocks(volume, first, &blocks);
+    volume.functions.took(began.elapsed());
+    volume.functions.wrote(if written.is_ok() { bytes.len() as u64 } else { 0 }, written.is_err());
+    written
 }

@@ -17,7 +17,7 @@ pub(crate) struct Statistics {
     pub(crate) prepared_calls: AtomicU64,
     media_read: AtomicU64,
     media_written: AtomicU64,
-    received: AtomicU64,
+    pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     run_us: AtomicU64,
     back_edges: AtomicU64,

@@ -35,6 +35,7 @@ use super::answer::Problem;
 use super::association::Association;
 use super::cache::volume_reader;
 use super::job::{PlannedSource, plan_source, tier_of};
+use super::metered::Metered;
 use super::programs::ActiveProgram;
 use super::standard::endpoint::MemoryReader;
 use super::trailer;
@@ -175,7 +176,8 @@ impl TraversePlan {
                     Ok(file) => {
                         let end = endpoint.offset.saturating_add(endpoint.len).min(file.len_bytes());
                         lens.push(end.saturating_sub(endpoint.offset));
-                        readers.push((Arc::new(file), endpoint.offset));
+                        let counters = file.counters();
+                        readers.push((Arc::new(Metered { inner: file, counters }), endpoint.offset));
                     }
                     Err(error) => return (Vec::new(), trailer::of_file(&error)),
                 },

@@ -43,6 +43,7 @@ pub(crate) use source::CachedFile;
 pub use source::FileSource;
 
 use crate::config::ExportSpec;
+use crate::stats::{AccessCounters, AccessStats};
 use credentials::Credentials;
 use root::Root;
 use workers::Workers;
@@ -100,6 +101,10 @@ pub(crate) struct Export {
     gid: u32,
     root: Root,
     workers: Workers,
+    /// What hosts do with its files themselves.
+    pub(crate) operations: AccessCounters,
+    /// What functions do with them.
+    pub(crate) functions: Arc<AccessCounters>,
 }
 
 impl Exports {
@@ -118,6 +123,11 @@ impl Exports {
     /// The exports' names, in the order of the configuration.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.list.iter().map(|export| export.name.as_str())
+    }
+
+    /// What was done with each, in the order of the configuration: by hosts themselves, and by functions.
+    pub(crate) fn stats(&self) -> impl Iterator<Item = (&str, AccessStats, AccessStats)> {
+        self.list.iter().map(|export| (export.name.as_str(), export.operations.stats(), export.functions.stats()))
     }
 
     /// A session for one association of a host.
@@ -141,8 +151,9 @@ impl Export {
             tracing::warn!(export = spec.name, "hosts work as root in this directory; state uid= and gid=");
         }
         let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
+        let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, read_only = spec.read_only, "exported");
-        Ok(Self { name: spec.name.clone(), read_only: spec.read_only, uid, gid, root, workers })
+        Ok(Self { name: spec.name.clone(), read_only: spec.read_only, uid, gid, root, workers, operations, functions })
     }
 }
 

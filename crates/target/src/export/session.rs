@@ -5,12 +5,14 @@ use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use diskside_nvme::wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
 use rustix::io::Errno;
 use slab::Slab;
 
 use super::{Export, Exports, FileError, FileReply, operations};
+use crate::stats::AccessCounters;
 
 /// Handles that one session may have open.
 pub const HANDLES_MAX: usize = 1024;
@@ -91,9 +93,16 @@ impl FileSession {
         };
         let mut guard = ReplyGuard(Some(reply));
         let session = self.clone();
+        let counted = Arc::clone(&export);
         export.workers.submit(move || {
             let done = match FileRequest::parse(request.as_ref()) {
-                Ok(request) => operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into),
+                Ok(request) => {
+                    let began = Instant::now();
+                    let done = operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
+                    counted.operations.took(began.elapsed());
+                    count(&counted.operations, &request, &done);
+                    done
+                }
                 Err(malformed) => FileError::because(Errno::INVAL, malformed.to_string()).into(),
             };
             guard.send(done);
@@ -240,6 +249,15 @@ impl Start<'_> {
 
 fn key(handle: FileHandle) -> usize {
     (handle.id as usize).wrapping_sub(1)
+}
+
+fn count(counters: &AccessCounters, request: &FileRequest<'_>, done: &FileReply) {
+    let failed = done.returned.is_err();
+    match request {
+        FileRequest::Read { .. } => counters.read((!failed).then_some(done.result.len() as u64)),
+        FileRequest::Write { .. } => counters.wrote(*done.returned.as_ref().unwrap_or(&0), failed),
+        _ => counters.other(failed),
+    }
 }
 
 fn stale(op: FileOp, handle: FileHandle) -> FileError {

@@ -12,6 +12,7 @@ use super::attributes::{settled_version, status, version};
 use super::operations::opened_for;
 use super::session::OpenFile;
 use super::{FileError, FileSession};
+use crate::stats::AccessCounters;
 
 /// A file that a function reads. Cheap to clone; used from any thread.
 #[derive(Clone, Debug)]
@@ -60,6 +61,11 @@ impl FileSource {
         &self.file.name
     }
 
+    /// What is counted of its export.
+    pub(crate) fn counters(&self) -> Arc<AccessCounters> {
+        Arc::clone(&self.file.export.functions)
+    }
+
     /// Its version from before the first read.
     pub fn version(&self) -> u64 {
         self.version
@@ -78,6 +84,11 @@ impl FileSource {
 }
 
 impl CachedFile {
+    /// What is counted of its export.
+    pub(crate) fn counters(&self) -> &AccessCounters {
+        &self.file.export.functions
+    }
+
     /// Its length when it was opened.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes

@@ -1,7 +1,9 @@
 //! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diskside_io::buffer::SharedMemory;
 use diskside_nvme::controller::MediumId;
@@ -16,6 +18,26 @@ pub(crate) struct LocalVolume {
     pub(crate) counters: Arc<IoCounters>,
     /// The bytes, of a volume in memory.
     pub(crate) memory: Option<SharedMemory>,
+    /// Commands that are under way here, and since when their time is not counted yet.
+    under_way: Cell<(u32, Option<Instant>)>,
+}
+
+impl LocalVolume {
+    /// A command is under way.
+    pub(crate) fn begin(&self, now: Instant) {
+        let (count, since) = self.under_way.get();
+        self.under_way.set((count + 1, since.or(Some(now))));
+    }
+
+    /// A command that was under way has ended.
+    pub(crate) fn end(&self, now: Instant) {
+        let (count, since) = self.under_way.get();
+        let Some(since) = since else { return };
+        // The rest of a microsecond is left for the next one.
+        let busy_us = u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX);
+        self.counters.busy_us.add(busy_us);
+        self.under_way.set((count - 1, (count > 1).then(|| since + Duration::from_micros(busy_us))));
+    }
 }
 
 /// The volumes that this reactor has used, by [`MediumId`].
@@ -59,7 +81,7 @@ impl LocalVolumes {
                 Some(known.unwrap_or_else(|| {
                     let counters = registry.register(&volume.name);
                     let memory = volume.medium.memory().cloned();
-                    Rc::new(LocalVolume { volume, counters, memory })
+                    Rc::new(LocalVolume { volume, counters, memory, under_way: Cell::default() })
                 }))
             })
             .collect();

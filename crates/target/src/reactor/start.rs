@@ -41,7 +41,9 @@ impl Connection {
         let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
         if is_closed {
             self.tasks -= 1;
-            core.tasks.remove(key).abandon(&mut bench);
+            let task = core.tasks.remove(key);
+            task.volume.end(core.now);
+            task.abandon(&mut bench);
             self.mark_dirty(core);
             return;
         }
@@ -49,6 +51,7 @@ impl Connection {
             Next::End(ended) => {
                 self.tasks -= 1;
                 let task = core.tasks.remove(key);
+                task.volume.end(core.now);
                 self.finish(core, &task, ended);
             }
             next => core.park(key, next),
@@ -162,6 +165,7 @@ impl Connection {
                     _ => {}
                 }
                 self.tasks += 1;
+                task.volume.begin(core.now);
                 let key = core.tasks.insert(task);
                 core.park(key, next);
             }

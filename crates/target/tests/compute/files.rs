@@ -1,16 +1,20 @@
 //! Exported files over the wire: operations, functions over them, and functions that write them.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::{Client, locally, runs, start};
 use crate::common::{builder, pattern};
 use diskside_nvme::Status;
 use diskside_nvme::wire::file::{Export, FileFlags, FileHandle, FileRequest, OpenedFile};
 use diskside_nvme::wire::function::{
-    Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, Trailer,
+    Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, StatisticsEntry, StatisticsPage,
+    Trailer, function_log, statistics_kind,
 };
 use diskside_target::Running;
-use diskside_target::config::ExportSpec;
+use diskside_target::config::{ExportSpec, VolumeSpec};
+use diskside_target::media::{FaultPlan, FaultyMedium, MemoryMedium};
 use zerocopy::FromBytes;
 
 /// A target that exports a directory as `data`.
@@ -191,7 +195,87 @@ fn files_are_closed_when_their_host_is_gone() {
         if open() == 0 {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     panic!("{} files stay open for a host that is gone", open());
+}
+
+impl Client {
+    /// The entry of a kind and a name: operations, bytes read, bytes written, failed.
+    pub(crate) fn counted(&mut self, kind: u8, name: &str) -> Option<([u64; 4], StatisticsEntry)> {
+        let entries = StatisticsPage::decode(&self.log(function_log::STATISTICS, 0)).unwrap().1;
+        let entry = entries.into_iter().find(|entry| entry.kind == kind && entry.name() == name)?;
+        Some((
+            [entry.operations, entry.read, entry.written, entry.failed].map(zerocopy::little_endian::U64::get),
+            entry,
+        ))
+    }
+}
+
+/// Exports were missing from the statistics once, and nobody counted what hosts did with files.
+#[test]
+fn what_happens_to_an_export_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x"), pattern(1 << 20, 3)).unwrap();
+    let second = tempfile::tempdir().unwrap();
+    let running =
+        start(builder().export(ExportSpec::new("data", dir.path())).export(ExportSpec::new("b", second.path())));
+    let mut client = Client::connect(&running);
+    let (plain, functions) = (statistics_kind::EXPORT, statistics_kind::EXPORT_BY_FUNCTIONS);
+    for (id, name) in [(0, "data"), (1, "b")] {
+        let (counts, entry) = client.counted(plain, name).unwrap();
+        assert_eq!((counts, entry.id.get(), entry.busy_us.get()), ([0; 4], id, 0));
+        assert!(client.counted(functions, name).is_none());
+    }
+    let file = client.open("data/x", FileFlags::READ_WRITE);
+    client.file(FileRequest::Read { file, offset: 0, len: 100_000 });
+    client.file(FileRequest::Read { file, offset: (1 << 20) - 50, len: 100 });
+    client.file(FileRequest::Write { file, offset: 10, data: &[7; 300], flags: FileFlags::default() });
+    let missing = FileRequest::Lookup { dir: None, path: b"data/nothing", flags: FileFlags::READ };
+    assert_eq!(client.file(missing).1.outcome, Outcome::Errno);
+    let (counts, entry) = client.counted(plain, "data").unwrap();
+    assert_eq!(counts, [5, 100_050, 300, 1]);
+    assert!(entry.busy_us.get() > 0);
+
+    // A function reads it, and another one writes it.
+    let over = client.over_file("stats64", file);
+    client.result(&over);
+    let (counts, entry) = client.counted(functions, "data").unwrap();
+    assert_eq!((counts[1..].to_vec(), counts[0] > 0), (vec![1 << 20, 0, 0], true));
+    let (read, busy_us) = (counts[0], entry.busy_us.get());
+    assert!(busy_us > 0);
+    let sinks = vec![Endpoint { placement: Placement::InPlace, ..endpoint(file) }];
+    let expand = client.over("bitmap", &[], 0);
+    std::fs::write(dir.path().join("runs"), runs(4096)).unwrap();
+    let input = client.open("data/runs", FileFlags::READ);
+    let write = FunctionRequest { kind: FunctionKind::Write, sources: vec![endpoint(input)], sinks, ..expand };
+    client.result(&write);
+    let (counts, _) = client.counted(functions, "data").unwrap();
+    assert_eq!(counts[1..], [(1 << 20) + 4096, 32 * 4096, 0]);
+    assert!(counts[0] > read);
+    assert_eq!(client.counted(plain, "data").unwrap().0, [6, 100_050, 300, 1], "hosts themselves: one Lookup more");
+    assert_eq!(client.counted(plain, "b").unwrap().0, [0; 4]);
+}
+
+#[test]
+fn what_happens_to_a_volume_is_counted() {
+    let delay = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(20), ..FaultPlan::default() };
+    let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, delay);
+    let running = start(builder().medium(VolumeSpec::new("slow", "faulty"), Arc::new(medium)));
+    let mut client = Client::connect(&running);
+    let (plain, functions) = (statistics_kind::VOLUME, statistics_kind::VOLUME_BY_FUNCTIONS);
+    for _ in 0..8 {
+        client.queue.write(1, 0, &[1; 4096]).ok();
+        client.queue.read(1, 0, 2).ok();
+    }
+    let (counts, entry) = client.counted(plain, "slow").unwrap();
+    assert_eq!(counts, [16, 8 * 8192, 8 * 4096, 0]);
+    assert!(entry.busy_us.get() > 1000, "{entry:?}: sixteen commands that waited for up to 20 ms");
+    assert!(client.counted(functions, "slow").is_none());
+    let request = client.over("stats64", &[], 1 << 20);
+    client.result(&request);
+    let (counts, entry) = client.counted(functions, "slow").unwrap();
+    assert_eq!(counts[1..], [1 << 20, 0, 0]);
+    assert!(counts[0] > 0 && entry.busy_us.get() > 0, "{entry:?}");
+    assert_eq!(client.counted(plain, "slow").unwrap().0, [16, 8 * 8192, 8 * 4096, 0]);
 }

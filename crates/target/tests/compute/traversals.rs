@@ -10,6 +10,7 @@ use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::file::FileFlags;
 use diskside_nvme::wire::function::{
     Endpoint, EndpointKind, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, LayoutRun, Outcome,
+    statistics_kind,
 };
 use diskside_target::Running;
 use diskside_target::config::{ExportSpec, VolumeSpec};
@@ -243,4 +244,22 @@ fn endless_walks_of_one_host_leave_turns_to_others() {
     // Of two hosts, and one step of each of their queues that began when there was a little left.
     let most = 2 * HOST_WORK_MAX + (QUEUES as u64 + 1) * STEP_WORK_MAX;
     assert!((HOST_WORK_MAX..=most).contains(&stats.traversal_work_turn_max), "{stats:?}");
+}
+
+/// What traversals read is counted where they read it: on a reactor, and on a thread after the reactor gave up.
+#[test]
+fn what_traversals_read_is_counted() {
+    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let mut client = Client::connect(&running);
+    client.load_walks();
+    client.fill(&words());
+    let source = Endpoint::new(EndpointKind::Volume(VOLUME), 0, LEN);
+    let handle = client.prepare(&request("walk", source));
+    client.call(handle, &input(7, 800), 8).ok();
+    client.run(&FunctionRequest { args: input(100, 0), ..request("walk", source) });
+    let counted = |client: &mut Client| client.counted(statistics_kind::VOLUME_BY_FUNCTIONS, "data").unwrap().0;
+    assert_eq!(counted(&mut client), [107, 107 * 8, 0, 0]);
+    client.call(handle, &input(1500, 0), 8).ok();
+    let [operations, read, ..] = counted(&mut client);
+    assert!(operations >= 107 + 1500 && read == operations * 8, "{operations}, {read}");
 }

@@ -199,10 +199,14 @@ const _: () = assert!(size_of::<StatisticsPage>() == 192);
 pub mod statistics_kind {
     /// The program with this index.
     pub const PROGRAM: u8 = 1;
-    /// The volume with this NSID.
+    /// What hosts did themselves with the volume with this NSID.
     pub const VOLUME: u8 = 2;
-    /// The export with this number.
+    /// What hosts did themselves with the export with this number.
     pub const EXPORT: u8 = 3;
+    /// What functions, and copies from and to memory, did with the volume with this NSID.
+    pub const VOLUME_BY_FUNCTIONS: u8 = 4;
+    /// What functions did with the export with this number.
+    pub const EXPORT_BY_FUNCTIONS: u8 = 5;
 }
 
 /// An entry of the statistics.
@@ -214,13 +218,14 @@ pub struct StatisticsEntry {
     reserved1: [u8; 3],
     /// Program index, NSID or number of the export.
     pub id: U32,
-    /// Calls or commands.
+    /// Calls, commands, or reads and writes.
     pub operations: U64,
     /// Bytes that functions were given, or that were read.
     pub read: U64,
     /// Bytes that functions gave back, or that were written.
     pub written: U64,
-    /// Microseconds of running.
+    /// Microseconds: of running; of a volume in which commands were under way; of an export, and of what functions do, which
+    /// its reads and writes took, added up.
     pub busy_us: U64,
     /// How many failed.
     pub failed: U64,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use diskside_engine::{ReadAt, ReadAtError};
 use diskside_io::Errno;
@@ -14,6 +15,7 @@ use zerocopy::FromBytes;
 use super::super::answer::{Answer, Problem};
 use super::super::association::Association;
 use super::super::blocking::{Hold, VolumeReader, flush, write_blocks};
+use super::super::metered::Metered;
 use super::{MEMORY_GRANULARITY, Standard, in_command};
 use crate::guard::Mode;
 use crate::volume::Volume;
@@ -67,9 +69,12 @@ impl Standard {
         for (volume, offset, len) in parts {
             let (part, behind) = rest.split_at_mut(len);
             rest = behind;
-            VolumeReader { volume }.read_exact_at(offset, part).map_err(|error| match error {
-                ReadAtError::Io(error) => Problem::new(Status::UNRECOVERED_READ_ERROR, error.to_string()),
-                ReadAtError::Changed(what) => Problem::new(Status::UNRECOVERED_READ_ERROR, what),
+            let counters = Arc::clone(&volume.functions);
+            Metered { inner: VolumeReader { volume }, counters }.read_exact_at(offset, part).map_err(|error| {
+                match error {
+                    ReadAtError::Io(error) => Problem::new(Status::UNRECOVERED_READ_ERROR, error.to_string()),
+                    ReadAtError::Changed(what) => Problem::new(Status::UNRECOVERED_READ_ERROR, what),
+                }
             })?;
         }
         Ok(Answer::success())
@@ -105,8 +110,12 @@ impl Standard {
         let offset = offset.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
         let bytes = self.gather(&sources)?;
         for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
+            let began = Instant::now();
             let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
-            write_blocks(&volume, at, part).map_err(write_problem)?;
+            let written = write_blocks(&volume, at, part);
+            volume.functions.took(began.elapsed());
+            volume.functions.wrote(if written.is_ok() { part.len() as u64 } else { 0 }, written.is_err());
+            written.map_err(write_problem)?;
         }
         if sqe.fua() {
             flush(&volume).map_err(write_problem)?;

@@ -54,6 +54,8 @@ pub(super) struct Bench {
     /// The sources of the call that has it, and their lengths.
     opened: Vec<Opened>,
     lens: Vec<u64>,
+    /// What was read of each: how often, and bytes.
+    read: Vec<(u64, u64)>,
 }
 
 /// What became of a step.
@@ -128,13 +130,14 @@ impl Lanes {
 impl Bench {
     pub(super) fn new(traversal: Traversal) -> Self {
         let (buffer, args, reads) = Default::default();
-        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new() }
+        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new(), read: Vec::new() }
     }
 
     /// Lets go of the call's sources, and of a buffer that is longer than this. Says how long the buffer is.
     pub(super) fn clear(&mut self, buffer_len_max: usize) -> usize {
         self.opened.clear();
         self.lens.clear();
+        self.read.clear();
         self.reads.clear();
         if self.buffer.capacity() > buffer_len_max {
             self.buffer = Vec::new();
@@ -161,6 +164,7 @@ impl Running {
             };
             bench.opened.push(opened);
             bench.lens.push(len);
+            bench.read.push((0, 0));
         }
         bench.args.clear();
         args(&mut bench.args);
@@ -194,6 +198,8 @@ impl Running {
             return Progress::Elsewhere;
         }
         self.tries = 0;
+        let (count, bytes) = &mut bench.read[read.file as usize];
+        (*count, *bytes) = (*count + 1, *bytes + read.len);
         let step = bench.traversal.feed(&bench.buffer[..len]);
         share.take(self.meter.step(&bench.traversal, read.len));
         self.follow(step)
@@ -241,6 +247,12 @@ impl Running {
 
     /// Keeps its memory for the next.
     pub(crate) fn give_back(self) -> Arc<TraversePlan> {
+        let Bench { opened, read, .. } = &*self.bench;
+        for ((source, opened), (count, bytes)) in sources(&self.plan).iter().zip(opened).zip(read) {
+            if *count > 0 {
+                source.counters(opened).reads(*count, Some(*bytes));
+            }
+        }
         self.plan.give_back(self.bench);
         self.plan
     }

@@ -18,6 +18,7 @@ use crate::compute::job::PlannedSource;
 use crate::compute::layouts::Layout;
 use crate::export::CachedFile;
 use crate::guard::Mode;
+use crate::stats::AccessCounters;
 use crate::volume::Volume;
 
 /// Of longer reads only the beginning is fetched ahead; the rest streams well.
@@ -132,6 +133,15 @@ impl Near {
                     ReadNow::Waits
                 }
             }
+            (_, Opened::Volume) => unreachable!("only a volume is opened as one"),
+        }
+    }
+
+    /// What is counted of it.
+    pub(super) fn counters<'a>(&'a self, opened: &'a Opened) -> &'a AccessCounters {
+        match (self, opened) {
+            (Self::Volume(bytes, _), _) | (_, Opened::Layout { bytes, .. }) => &bytes.volume.functions,
+            (_, Opened::File { file, .. }) => file.counters(),
             (_, Opened::Volume) => unreachable!("only a volume is opened as one"),
         }
     }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use diskside_io::buffer::{ALIGNMENT_BYTES, Buffer};
 use diskside_sys::cache::begin_flush;
@@ -175,7 +176,11 @@ impl Turn {
     fn run(mut self) {
         let next = self.shared.lock().queue.pop_front();
         let (Some((piece, len)), Some(writer)) = (next, &mut self.writer) else { return };
+        let (began, before) = (Instant::now(), writer.written);
         let result = writer.write(&piece[..len]);
+        let counters = &self.shared.file.export.functions;
+        counters.took(began.elapsed());
+        counters.wrote(writer.written - before, result.is_err());
         let mut state = self.shared.lock();
         state.spare.push(piece);
         if let Err(failure) = result {
