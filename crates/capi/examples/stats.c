@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
     ds_file *file = ds_file_open(session, argv[1], DS_READ);
     if (!file) return fail(argv[1]);
 
-    ds_request *request = ds_submit_pread_fn(file, 0, UINT64_MAX, stats64, NULL, 0, DS_AUTO);
+    ds_request *request = ds_submit_pread_fn(file, 0, UINT64_MAX, stats64, NULL, 0, NULL);
     if (!request) return fail("submit");
     struct stats stats;
     ssize_t len = ds_wait(request, &stats, sizeof stats);

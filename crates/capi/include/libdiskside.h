@@ -3,9 +3,12 @@
  * What returns a pointer returns NULL on failure; what returns a number returns a negative errno. ds_error()
  * then says in words what failed, where, and why, for the calling thread.
  *
- * Objects may be used by several threads at once. Free each once, in any order; a request keeps alive what
- * it needs. Strings are UTF-8 and end with a NUL.
+ * Objects may be used by several threads at once. Free each once, in any order; NULL is nothing to free. A
+ * request keeps alive what it needs. Strings are UTF-8 and end with a NUL.
+ *
+ * This file is made of the library's source.
  */
+
 #ifndef LIBDISKSIDE_H
 #define LIBDISKSIDE_H
 
@@ -13,87 +16,391 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+// What kind of failure it was, the same wherever the function ran.
+typedef enum ds_failed {
+    // The call is wrong.
+    DS_FAILED_USAGE = 1,
+    // A file, the network, a target, memory.
+    DS_FAILED_ENVIRONMENT = 2,
+    // The function made an access that it must not make.
+    DS_FAILED_TRAP = 3,
+    // It used up its loop iterations.
+    DS_FAILED_BUDGET = 4,
+    // It ran until its deadline.
+    DS_FAILED_DEADLINE = 5,
+    // More output than there is room for.
+    DS_FAILED_OUTPUT_FULL = 6,
+    // The function itself returned an error.
+    DS_FAILED_RETURNED = 7,
+    // It cannot be run there.
+    DS_FAILED_REFUSED = 8,
+    // The file changed while it was read.
+    DS_FAILED_CHANGED = 9,
+} ds_failed;
 
-typedef struct ds_session ds_session;
-typedef struct ds_function ds_function;
+// What stopped a function.
+typedef enum ds_trap_kind {
+    // Nothing did: it returned an error.
+    DS_TRAP_NONE = 0,
+    // An access outside its region.
+    DS_TRAP_OUT_OF_BOUNDS = 1,
+    // An access to an address that no region covers, NULL among them.
+    DS_TRAP_UNMAPPED = 2,
+    // A write to what it may only read.
+    DS_TRAP_READ_ONLY = 3,
+    // An atomic operation at an address that is not a multiple of its size.
+    DS_TRAP_MISALIGNED = 4,
+    // It used up its loop iterations.
+    DS_TRAP_BUDGET = 5,
+    // The deadline passed.
+    DS_TRAP_DEADLINE = 6,
+    // The request was cancelled.
+    DS_TRAP_CANCELLED = 7,
+    // A helper refused its arguments.
+    DS_TRAP_HELPER = 8,
+} ds_trap_kind;
+
+// What ds_file_open opens for.
+typedef enum ds_mode {
+    // Reading.
+    DS_READ = 0,
+    // Reading and writing; it must be there.
+    DS_WRITE = 1,
+    // Reading and writing; it is made if it is not there.
+    DS_CREATE = 2,
+} ds_mode;
+
+// Where a function runs.
+typedef enum ds_place {
+    // Where it is faster, or on both sides.
+    DS_AUTO = 0,
+    // With the caller.
+    DS_HOST = 1,
+    // With the data.
+    DS_DEVICE = 2,
+} ds_place;
+
+// What runs a function.
+typedef enum ds_tier {
+    // What is there first, then what is fastest.
+    DS_TIER_BEST = 0,
+    // The interpreter.
+    DS_TIER_INTERPRETER = 1,
+    // The compiler that is ready at once.
+    DS_TIER_CRANELIFT = 2,
+    // The compiler that makes vectors; the call waits for it.
+    DS_TIER_LLVM = 3,
+} ds_tier;
+
+// How records end, which are never cut in two.
+typedef enum ds_split {
+    // As the function's source says.
+    DS_SPLIT_FUNCTION = 0,
+    // Nowhere: the input may be cut at any byte.
+    DS_SPLIT_NONE = 1,
+    // After so many bytes as `split_at` says.
+    DS_SPLIT_LENGTH = 2,
+    // After the byte that `split_at` is, for instance '\n'.
+    DS_SPLIT_BYTE = 3,
+} ds_split;
+
+// Flags of ds_options.
+typedef enum ds_flags {
+    // What is written is on stable media before the call ends.
+    DS_DURABLE = 1,
+    // The device runs it only when nothing else is to do.
+    DS_BACKGROUND = 2,
+    // Results of chunks and of files stand one after another, although the function could combine them.
+    DS_NO_COMBINE = 4,
+} ds_flags;
+
+// A file here, a file of an export, or a volume.
 typedef struct ds_file ds_file;
+
+// A function, to be run here and at targets.
+typedef struct ds_function ds_function;
+
+// A request under way.
 typedef struct ds_request ds_request;
 
-/* What ds_file_open opens for. */
-enum { DS_READ = 0, DS_WRITE = 1, DS_CREATE = 2 };
+// A result, and how it came to be.
+typedef struct ds_result ds_result;
 
-/* Where a function runs: where it is faster, with the caller, or with the data. */
-enum { DS_AUTO = 0, DS_HOST = 1, DS_DEVICE = 2 };
+// Connections to targets, what was read of their files, and what was measured of functions.
+typedef struct ds_session ds_session;
 
-/* What failed last in this thread; "" if nothing did. Valid until the thread's next call. */
-const char *ds_error(void);
+// Where a function was stopped. Set `size` before the call: later versions add fields at the end.
+typedef struct ds_trap {
+    // sizeof(ds_trap).
+    size_t size;
+    // A ds_trap_kind.
+    int32_t kind;
+    // Which instruction of its code, counted in slots of 8 bytes.
+    uint32_t insn;
+    // First byte of the input that it was given, in the file.
+    uint64_t from;
+    // End of that input.
+    uint64_t to;
+    // What it returned.
+    int64_t returned;
+} ds_trap;
 
-/* What kind of failure that was, the same wherever the function ran; 0 if nothing failed. Of a function that was
- * stopped, ds_error() names the place in the input, the instruction and the source line. */
-enum {
-    DS_FAILED_USAGE = 1,       /* the call is wrong */
-    DS_FAILED_ENVIRONMENT = 2, /* a file, the network, a target, memory */
-    DS_FAILED_TRAP = 3,        /* the function made an access that it must not make */
-    DS_FAILED_BUDGET = 4,      /* it used up its loop iterations */
-    DS_FAILED_DEADLINE = 5,    /* it ran until its deadline */
-    DS_FAILED_OUTPUT_FULL = 6, /* more output than there is room for */
-    DS_FAILED_RETURNED = 7,    /* the function itself returned an error */
-    DS_FAILED_REFUSED = 8,     /* it cannot be run there */
-    DS_FAILED_CHANGED = 9      /* the file changed while it was read */
-};
-int ds_error_kind(void);
+// How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
+// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
+typedef struct ds_options {
+    // sizeof(ds_options).
+    size_t size;
+    // A ds_place.
+    int32_t place;
+    // A ds_tier.
+    int32_t tier;
+    // Any of ds_flags.
+    uint32_t flags;
+    // Threads on the host, and the most at the device; 0: 1.
+    uint32_t threads;
+    // Bytes of a chunk, more or less; 0: 8 MiB.
+    uint64_t chunk_len;
+    // Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
+    uint64_t budget;
+    // Milliseconds that the call may take; 0: as many as it wants.
+    uint64_t deadline_ms;
+    // Most bytes of a result; 0: 64 MiB.
+    uint64_t result_len_max;
+    // A ds_split.
+    int32_t split;
+    // Length of a record, or the byte that ends it.
+    uint32_t split_at;
+} ds_options;
 
-/* A session keeps connections, and up to cache_len bytes of what it read. */
-ds_session *ds_session_new(uint64_t cache_len);
-void ds_session_free(ds_session *session);
+// What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
+// to the result. Set `size` before the call: later versions add fields at the end.
+typedef struct ds_stats {
+    // sizeof(ds_stats).
+    size_t size;
+    // Bytes that the function was given.
+    uint64_t input_bytes;
+    // Bytes that it gave back, before its results were combined.
+    uint64_t output_bytes;
+    // Bytes of output that were written to a file.
+    uint64_t written_bytes;
+    // Bytes that were sent to targets, without the protocol's headers.
+    uint64_t sent_bytes;
+    // Bytes that came from targets.
+    uint64_t received_bytes;
+    // Loop iterations.
+    uint64_t iterations;
+    // Waiting for an engine.
+    uint64_t queue_ns;
+    // Waiting for input.
+    uint64_t wait_ns;
+    // In the function.
+    uint64_t run_ns;
+    // From the request to the result.
+    uint64_t total_ns;
+    // Lines that the function logged beyond those that are kept.
+    uint64_t log_dropped;
+} ds_stats;
 
-/* A shipped function's name, FILE.o[:NAME], or FILE.c[:NAME] to compile. */
-ds_function *ds_function_find(ds_session *session, const char *what);
-/* From the bytes of an object; name may be NULL if there is one function in it. */
-ds_function *ds_function_load(ds_session *session, const void *object, size_t len, const char *name);
-/* Arguments "name=value" as the bytes of the function's structure. Returns their number; nothing is written
- * beyond cap. */
-ssize_t ds_function_args(const ds_function *function, const char *const *pairs, size_t count, void *args, size_t cap);
-void ds_function_free(ds_function *function);
-
-/* A path, diskside://HOST[:PORT]/EXPORT/PATH, or nvme-tcp://HOST[:PORT]/NQN/NSID. */
-ds_file *ds_file_open(ds_session *session, const char *path, int mode);
-int64_t ds_file_len(const ds_file *file);
-int ds_file_sync(const ds_file *file);
-int ds_file_truncate(const ds_file *file, uint64_t len);
-void ds_file_free(ds_file *file);
-
-/* As pread(2) and pwrite(2). */
-ssize_t ds_pread(const ds_file *file, void *buffer, size_t len, uint64_t offset);
-ssize_t ds_pwrite(const ds_file *file, const void *buffer, size_t len, uint64_t offset);
-
-/* Runs a function over len bytes at offset (UINT64_MAX: to the end) and copies its result, of which there may
- * be cap bytes. Returns the result's length; -ENOBUFS if it is longer than cap. */
-ssize_t ds_pread_fn(const ds_file *file, void *result, size_t cap, uint64_t offset, uint64_t len,
-                    const ds_function *function, const void *args, size_t args_len, int where);
-/* Runs a function over the buffer and writes its output at offset, onto stable media if durable is not 0.
- * Returns the output's length. */
-ssize_t ds_pwrite_fn(const ds_file *file, const void *buffer, size_t len, uint64_t offset,
-                     const ds_function *function, const void *args, size_t args_len, int where, int durable);
-
-/* The same without waiting. Buffers are copied when they are submitted, results when they are taken. */
-ds_request *ds_submit_pread(const ds_file *file, size_t len, uint64_t offset);
-ds_request *ds_submit_pwrite(const ds_file *file, const void *buffer, size_t len, uint64_t offset);
-ds_request *ds_submit_pread_fn(const ds_file *file, uint64_t offset, uint64_t len, const ds_function *function,
-                               const void *args, size_t args_len, int where);
-ds_request *ds_submit_pwrite_fn(const ds_file *file, const void *buffer, size_t len, uint64_t offset,
-                                const ds_function *function, const void *args, size_t args_len, int where, int durable);
-/* 1 if the request is done, else 0. */
-int ds_poll(const ds_request *request);
-/* Waits, copies the result (result may be NULL if cap is 0), and frees the request. Returns the length of what was read or written. */
-ssize_t ds_wait(ds_request *request, void *result, size_t cap);
-/* Gives a request up. It may still take effect. */
-void ds_request_free(ds_request *request);
+// A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
+// versions add fields at the end.
+typedef struct ds_part {
+    // sizeof(ds_part).
+    size_t size;
+    // Which file, or which files with commas between them.
+    const char *name;
+    // First byte of its range.
+    uint64_t from;
+    // End of its range.
+    uint64_t to;
+    // Why it ran there, in a word: "told", "effects", "link_lost", "no_compute", "in_place", "unmeasured", "profiling",
+    // "faster", "tie", "faster_together"; "here" if the data is here, so that there is no choice; "refused" if it could
+    // not run at the target of a mounted volume.
+    const char *reason;
+    // The same in a sentence, with what was expected of each side.
+    const char *why;
+    // What ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
+    const char *tier;
+    // DS_HOST or DS_DEVICE.
+    int32_t place;
+    // Always 0.
+    uint32_t reserved;
+    // Bytes that the function was given.
+    uint64_t input_bytes;
+    // Bytes that it gave back.
+    uint64_t output_bytes;
+    // Loop iterations.
+    uint64_t iterations;
+    // Waiting for an engine.
+    uint64_t queue_ns;
+    // Waiting for input.
+    uint64_t wait_ns;
+    // In the function.
+    uint64_t run_ns;
+    // In all.
+    uint64_t total_ns;
+} ds_part;
 
 #ifdef __cplusplus
-}
-#endif
-#endif
+extern "C" {
+#endif // __cplusplus
+
+// What failed last in this thread, with what is at fault, and of a function the place in the input, the instruction and
+// the source line; "" if nothing failed. Valid until the thread's next call.
+const char *ds_error(void);
+
+// What kind of failure that was: a ds_failed; 0 if nothing failed.
+int ds_error_kind(void);
+
+// Fills in where the function was stopped and returns 1, if that is what failed last in this thread; else 0.
+int ds_error_trap(struct ds_trap *trap);
+
+// A session that keeps up to cache_len bytes of what it reads of files at targets.
+struct ds_session *ds_session_new(uint64_t cache_len);
+
+// How many requests were placed so, or for such a reason: by one of the words that ds_part has in `reason`, by a
+// plan ("host", "device", "split", "both"), or all of them ("all"). Only requests with a choice are counted.
+int64_t ds_session_count(const struct ds_session *session, const char *what);
+
+// Frees a session; what came from it keeps alive what it needs.
+void ds_session_free(struct ds_session *session);
+
+// Finds a function: a shipped one by its name, FILE.o[:NAME], or FILE.c[:NAME] to compile.
+struct ds_function *ds_function_find(struct ds_session *session, const char *what);
+
+// Takes a function from the bytes of an object; name may be NULL if there is one function in it.
+struct ds_function *ds_function_load(struct ds_session *session,
+                                     const void *object_bytes,
+                                     size_t len,
+                                     const char *name);
+
+// Makes arguments "name=value" the bytes of the function's structure. Returns their number; nothing is written
+// beyond cap.
+ssize_t ds_function_args(const struct ds_function *function,
+                         const char *const *pairs,
+                         size_t count,
+                         void *args,
+                         size_t cap);
+
+// Frees a function.
+void ds_function_free(struct ds_function *function);
+
+// Opens a path, diskside://HOST[:PORT]/EXPORT/PATH, or nvme-tcp://HOST[:PORT]/NQN/NSID.
+struct ds_file *ds_file_open(struct ds_session *session, const char *path, int mode);
+
+// Its present length in bytes.
+int64_t ds_file_len(const struct ds_file *file);
+
+// Makes durable what was written before.
+int ds_file_sync(const struct ds_file *file);
+
+// Makes it len bytes long.
+int ds_file_truncate(const struct ds_file *file, uint64_t len);
+
+// Closes a file.
+void ds_file_free(struct ds_file *file);
+
+// Reads as pread(2).
+ssize_t ds_pread(const struct ds_file *file, void *buffer, size_t len, uint64_t offset);
+
+// Writes as pwrite(2).
+ssize_t ds_pwrite(const struct ds_file *file, const void *buffer, size_t len, uint64_t offset);
+
+// Runs a function over len bytes at offset (UINT64_MAX: to the end) and copies its result, of which there may
+// be cap bytes. Returns the result's length; -ENOBUFS if it is longer than cap. options may be NULL.
+ssize_t ds_pread_fn(const struct ds_file *file,
+                    void *result,
+                    size_t cap,
+                    uint64_t offset,
+                    uint64_t len,
+                    const struct ds_function *function,
+                    const void *args,
+                    size_t args_len,
+                    const struct ds_options *options);
+
+// Runs a function over the buffer and writes its output at offset. Returns the output's length. options may be NULL.
+ssize_t ds_pwrite_fn(const struct ds_file *file,
+                     const void *buffer,
+                     size_t len,
+                     uint64_t offset,
+                     const struct ds_function *function,
+                     const void *args,
+                     size_t args_len,
+                     const struct ds_options *options);
+
+// As ds_pread, without waiting. The bytes are copied when they are taken.
+struct ds_request *ds_submit_pread(const struct ds_file *file, size_t len, uint64_t offset);
+
+// As ds_pwrite, without waiting. The buffer is copied at once.
+struct ds_request *ds_submit_pwrite(const struct ds_file *file, const void *buffer, size_t len, uint64_t offset);
+
+// As ds_pread_fn, without waiting. Arguments and options are copied at once, the result when it is taken.
+struct ds_request *ds_submit_pread_fn(const struct ds_file *file,
+                                      uint64_t offset,
+                                      uint64_t len,
+                                      const struct ds_function *function,
+                                      const void *args,
+                                      size_t args_len,
+                                      const struct ds_options *options);
+
+// As ds_pwrite_fn, without waiting. The buffer, arguments and options are copied at once.
+struct ds_request *ds_submit_pwrite_fn(const struct ds_file *file,
+                                       const void *buffer,
+                                       size_t len,
+                                       uint64_t offset,
+                                       const struct ds_function *function,
+                                       const void *args,
+                                       size_t args_len,
+                                       const struct ds_options *options);
+
+// Runs a function over count whole files, wherever each is, several at once, and puts their results together in this
+// order: with the function's combine, or one after another. With out (a path, or diskside://HOST/EXPORT/PATH) the
+// result becomes that file, which appears whole or not at all, and ds_wait gives its length; NULL: ds_wait copies it.
+struct ds_request *ds_submit_run(struct ds_session *session,
+                                 const struct ds_file *const *files,
+                                 size_t count,
+                                 const struct ds_function *function,
+                                 const void *args,
+                                 size_t args_len,
+                                 const struct ds_options *options,
+                                 const char *out);
+
+// 1 if the request is done, else 0.
+int ds_poll(const struct ds_request *request);
+
+// Waits, copies the result, of which there may be cap bytes, and frees the request. Returns the length of what was read
+// or written. If the request is NULL, this is the failure of the call that was to make it.
+ssize_t ds_wait(struct ds_request *request, void *result, size_t cap);
+
+// Waits, frees the request, and gives its result, however long, with how it came to be. If the request is NULL, this is
+// the failure of the call that was to make it.
+struct ds_result *ds_wait_result(struct ds_request *request);
+
+// Gives a request up. It may still take effect.
+void ds_request_free(struct ds_request *request);
+
+// The result's bytes, valid until it is freed; none if the output was written to a file.
+const void *ds_result_bytes(const struct ds_result *result);
+
+// How many bytes that are.
+size_t ds_result_len(const struct ds_result *result);
+
+// Fills in what the request took.
+int ds_result_stats(const struct ds_result *result, struct ds_stats *stats);
+
+// How many parts there are: one or more for each file.
+size_t ds_result_parts(const struct ds_result *result);
+
+// Fills in where a part ran, why, and what it took. Parts are counted from 0, in the order of the input.
+int ds_result_part(const struct ds_result *result, size_t index, struct ds_part *part);
+
+// A line that the function logged, counted from 0; NULL beyond the last.
+const char *ds_result_log(const struct ds_result *result, size_t index);
+
+// Frees a result.
+void ds_result_free(struct ds_result *result);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* LIBDISKSIDE_H */

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use std::ffi::{CStr, c_char, c_void};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// An object behind a pointer.
 ///
@@ -39,19 +40,78 @@ pub(crate) unsafe fn bytes_of<'a>(bytes: *const c_void, len: usize) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
 }
 
-/// An array of strings.
+/// An array.
 ///
 /// # Safety
-/// There are so many.
-pub(crate) unsafe fn pointers<'a>(pairs: *const *const c_char, count: usize) -> Result<&'a [*const c_char], Failure> {
+/// It has so many elements, which stay as they are while the result is used.
+pub(crate) unsafe fn elements<'a, T>(array: *const T, count: usize) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }
-    if pairs.is_null() || count > isize::MAX as usize / size_of::<usize>() {
+    if array.is_null() || count > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Failure::invalid("an array is NULL, or longer than memory"));
     }
-    // SAFETY: `count` pointers, aligned as C aligns them, as the caller promises.
-    Ok(unsafe { std::slice::from_raw_parts(pairs, count) })
+    // SAFETY: `count` elements, aligned as C aligns them, as the caller promises.
+    Ok(unsafe { std::slice::from_raw_parts(array, count) })
+}
+
+/// A structure that grows with versions of the library: the caller's may have fewer fields or more.
+///
+/// # Safety
+/// It is `repr(C)`, and its first field is a `usize` that says how many bytes the caller's has.
+pub(crate) unsafe trait Growing: Copy {}
+
+/// Takes a structure from the caller: fields that it does not have are 0, and those that are not known here must be 0.
+///
+/// # Safety
+/// The pointer is valid, and to as many bytes as its size says.
+pub(crate) unsafe fn sized_in<T: Growing + FromBytes + IntoBytes>(given: *const T, name: &str) -> Result<T, Failure> {
+    // SAFETY: the size comes first, as the trait promises.
+    let size = unsafe { given.cast::<usize>().read() };
+    check_size(size, name)?;
+    // SAFETY: the caller promises so many bytes.
+    let bytes = unsafe { bytes_of(given.cast(), size)? };
+    let (known, beyond) = bytes.split_at(size.min(size_of::<T>()));
+    if beyond.iter().any(|byte| *byte != 0) {
+        let len = size_of::<T>();
+        return Err(Failure::invalid(format!("{name}: fields beyond byte {len} are set, which this version lacks")));
+    }
+    let mut value = T::new_zeroed();
+    value.as_mut_bytes()[..known.len()].copy_from_slice(known);
+    Ok(value)
+}
+
+/// Fills in a structure of the caller's: fields that are not known here become 0.
+///
+/// # Safety
+/// The pointer is NULL, or valid and to as many bytes as its size says.
+pub(crate) unsafe fn sized_out<T: Growing>(value: &T, to: *mut T, name: &str) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::invalid(format!("{name}: the pointer is NULL")));
+    }
+    // SAFETY: the size comes first, as the trait promises.
+    let size = unsafe { to.cast::<usize>().read() };
+    check_size(size, name)?;
+    let known = size.min(size_of::<T>());
+    // SAFETY: there are `size` bytes at `to`, as the caller promises, and `known` at `value`; the caller's memory is
+    // not ours, so they do not overlap. The size stays what the caller said.
+    unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), to.cast(), known);
+        to.cast::<u8>().add(known).write_bytes(0, size - known);
+        to.cast::<usize>().write(size);
+    }
+    Ok(())
+}
+
+/// Longest structure of a caller's that is believed: longer is memory that was never set.
+const STRUCTURE_LEN_MAX: usize = 4096;
+
+fn check_size(size: usize, name: &str) -> Result<(), Failure> {
+    match size {
+        _ if size < size_of::<usize>() => Err(Failure::invalid(format!("{name}: its size is not set"))),
+        _ if size > STRUCTURE_LEN_MAX => Err(Failure::invalid(format!("{name}: its size is {size}, and not set"))),
+        _ => Ok(()),
+    }
 }
 
 /// Copies bytes to the caller and returns their number.

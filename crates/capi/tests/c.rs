@@ -1,59 +1,11 @@
-//! The header, the library and a C compiler agree.
+//! The library as C programs use it.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).expect("the file is there")
-}
-
-/// Name and number of parameters of each function, from C or from Rust.
-fn functions(text: &str, starts: &str) -> BTreeSet<(String, usize)> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut found = BTreeSet::new();
-    for (at, _) in text.match_indices(starts) {
-        let before = text[..at].chars().next_back();
-        let rest = &text[at..];
-        let Some(open) = rest.find(|c| !is_name(c)) else { continue };
-        if before.is_some_and(is_name) || !rest[open..].starts_with('(') {
-            continue;
-        }
-        let Some(close) = rest.find(')') else { continue };
-        let inner = rest[open + 1..close].trim().trim_end_matches(',');
-        let count = if inner.is_empty() || inner == "void" { 0 } else { inner.matches(',').count() + 1 };
-        found.insert((rest[..open].to_owned(), count));
-    }
-    found
-}
-
-#[test]
-fn the_headers_declare_what_the_library_defines() {
-    let defined: Vec<String> = [read("src/lib.rs"), read("src/lambda.rs")]
-        .iter()
-        .flat_map(|text| {
-            text.match_indices("extern \"C\" fn ")
-                .map(|(at, what)| text[at + what.len()..].split('{').next().unwrap_or_default().to_owned())
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    let defined: BTreeSet<(String, usize)> =
-        defined.iter().flat_map(|text| functions(text, text.split('(').next().unwrap_or_default())).collect();
-    let without_comments = |text: String| {
-        text.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code).to_owned()).collect::<String>()
-    };
-    let mut declared = functions(&without_comments(read("include/libdiskside.h")), "ds_");
-    let lambda = without_comments(read("include/lambda_io.h"));
-    for name in ["load_lambda", "pread_lambda", "pwrite_lambda"] {
-        declared.extend(functions(&lambda, name));
-    }
-    assert!(declared.len() >= 25, "{declared:?}");
-    assert_eq!(declared, defined);
 }
 
 /// Where cargo puts libdiskside.so. Nothing in Rust depends on it, so it is built here.
@@ -125,7 +77,7 @@ fn serve(dir: &Path) -> diskside_target::Running {
 #[test]
 fn a_function_that_fails_says_how_and_on_which_line() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(dir.path().join("in"), [0; 64]).expect("written");
+    std::fs::write(dir.path().join("in"), [0; 96]).expect("written");
     let head = "(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n";
     let one = |name: &str, body: &str| format!("SEC(\"read/{name}\")\n__s64 {name}{head}{body}\nreturn 8;\n}}\n");
     let source = "#include \"diskside.h\"\n".to_owned()
@@ -144,8 +96,12 @@ fn a_function_that_fails_says_how_and_on_which_line() {
         assert!(lines[0].starts_with("-5 3 "), "where {place}: {said}");
         assert!(lines[0].contains("f.bpf.c:4: *out = in[in_len / 8];"), "where {place}: {said}");
         assert!(lines[0].ends_with("out-of-bounds read of 8 bytes of input at offset 64, which is 64 bytes long"));
-        assert!(lines[1].starts_with("-5 4 ") && lines[1].contains("f.bpf.c:9"), "where {place}: {said}");
-        assert!(lines[2].starts_with("-22 7 "), "where {place}: {said}");
+        // What was stopped, and the bytes of the file that it was given: it ran over the file's end.
+        assert_eq!(lines[1], "1 32 96 0", "where {place}: {said}");
+        assert!(lines[2].starts_with("-5 4 ") && lines[2].contains("f.bpf.c:9"), "where {place}: {said}");
+        assert_eq!(lines[3], "5 32 96 0", "where {place}: {said}");
+        assert!(lines[4].starts_with("-22 7 "), "where {place}: {said}");
+        assert_eq!(lines[5], "0 32 96 -22", "where {place}: {said}");
     }
 }
 
@@ -155,4 +111,22 @@ fn every_call_works_and_every_misuse_is_told() {
     let program = compile(dir.path(), &root().join("tests/calls.c"));
     let path = dir.path().join("file").display().to_string();
     assert_eq!(run(&program, &[&path]), "good\n");
+}
+
+/// Options and results, over files of two servers and of this machine.
+#[test]
+fn a_result_says_where_it_ran_why_and_what_it_took() {
+    let [here, one, two] = [(); 3].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let numbers = |range: std::ops::Range<i64>| range.flat_map(i64::to_le_bytes).collect::<Vec<u8>>();
+    for (dir, range) in [(&here, 0..1000), (&one, 1000..101_000), (&two, 101_000..201_000)] {
+        std::fs::write(dir.path().join("n"), numbers(range)).expect("written");
+    }
+    let source = "#include \"diskside.h\"\nSEC(\"read/talks\")\n__s64 talks(__u64 *out, const __u64 *in, __u64 in_len, \
+                  const void *args, const struct ds_call *call) {\nds_log(\"first\", 5);\nds_log(\"second\", 6);\n*out = in_len;\n\
+                  return 8;\n}\n";
+    std::fs::write(here.path().join("talks.bpf.c"), source).expect("written");
+    let program = compile(here.path(), &root().join("tests/results.c"));
+    let servers = [&one, &two].map(|dir| serve(dir.path()));
+    let urls = servers.each_ref().map(|target| format!("diskside://{}/data", target.handle().local_addresses()[0]));
+    assert_eq!(run(&program, &[&here.path().display().to_string(), &urls[0], &urls[1]]), "good\n");
 }

@@ -1,4 +1,5 @@
 /* How a function that fails is told: failures FUNCTION.bpf.c FILE WHERE. */
+#include <inttypes.h>
 #include <libdiskside.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,12 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s\n", ds_error());
             return 1;
         }
-        ssize_t n = ds_pread_fn(file, &out, sizeof out, 0, UINT64_MAX, function, NULL, 0, atoi(argv[3]));
+        ds_options options = { .size = sizeof options, .place = atoi(argv[3]) };
+        ssize_t n = ds_pread_fn(file, &out, sizeof out, 32, UINT64_MAX, function, NULL, 0, &options);
         printf("%zd %d %s\n", n, ds_error_kind(), ds_error());
+        ds_trap trap = { .size = sizeof trap };
+        if (ds_error_trap(&trap) != 1) return 3;
+        printf("%d %" PRIu64 " %" PRIu64 " %" PRId64 "\n", trap.kind, trap.from, trap.to, trap.returned);
         ds_function_free(function);
     }
     ds_file_free(file);

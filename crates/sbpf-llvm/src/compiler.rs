@@ -88,20 +88,16 @@ impl Compiler {
         Self { program: program.into(), cpu: None, time_max: Self::TIME_MAX }
     }
 
-    /// The one that `DISKSIDE_LLVM` names, or that lies beside the running program. `None` when there
-    /// is none.
+    /// The one that `DISKSIDE_LLVM` names, that lies beside the running program, or that `PATH` finds: programs that use
+    /// libdiskside lie anywhere. `None` when there is none, or `DISKSIDE_LLVM` is empty.
     #[must_use]
     pub fn find() -> Option<Self> {
         if let Some(named) = std::env::var_os(VARIABLE) {
             return (!named.is_empty()).then(|| Self::at(named));
         }
-        let exe = std::env::current_exe().ok()?;
-        let mut dir = exe.parent()?;
-        // Cargo puts tests and examples a directory deeper than programs.
-        if dir.ends_with("deps") || dir.ends_with("examples") {
-            dir = dir.parent()?;
-        }
-        Some(dir.join(PROGRAM)).filter(|p| p.is_file()).map(Self::at)
+        let beside = std::env::current_exe().ok().and_then(|exe| beside(&exe));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        beside.or_else(|| in_path(&path)).map(Self::at)
     }
 
     /// Compiles for a baseline instead of the processor that it runs on: `x86-64`, `x86-64-v2`,
@@ -204,4 +200,19 @@ impl Compiler {
             Err(_) => Err(ChildError::TimedOut { time_max: self.time_max }),
         }
     }
+}
+
+fn beside(exe: &Path) -> Option<PathBuf> {
+    let mut dir = exe.parent()?;
+    // Cargo puts tests and examples a directory deeper than programs.
+    if dir.ends_with("deps") || dir.ends_with("examples") {
+        dir = dir.parent()?;
+    }
+    Some(dir.join(PROGRAM)).filter(|program| program.is_file())
+}
+
+/// Directories that depend on where one stands are left out: whoever can write there would say what is run.
+fn in_path(path: &OsStr) -> Option<PathBuf> {
+    let directories = std::env::split_paths(path).filter(|directory| directory.is_absolute());
+    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())
 }

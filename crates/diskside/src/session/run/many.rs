@@ -2,10 +2,12 @@
 
 use super::host::run_over_files;
 use super::{Input, Job, Ran, RunOptions, mounted, read};
+use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
+use crate::session::pending::Pending;
 use crate::session::place::{Now, Place};
 use diskside_engine::{Call, CallError};
 use std::io::Write;
@@ -17,12 +19,48 @@ use std::time::Instant;
 const AT_ONCE: usize = 8;
 
 impl Session {
+    /// [`run`](Self::run), going on elsewhere; with `out` its result becomes that file, as by
+    /// [`run_into_path`](Self::run_into_path) and [`run_into`](Self::run_into).
+    pub fn submit_run(
+        &self,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+        out: Option<Location>,
+    ) -> Pending<Ran> {
+        let (session, files, function) = (self.clone(), files.to_vec(), function.clone());
+        let (args, options) = (args.to_vec(), options.clone());
+        Pending::spawn(move || match out {
+            None => session.run(&files, &function, &args, &options, None),
+            Some(Location::Local(path)) => session.run_into_path(&files, &function, &args, &options, &path),
+            Some(Location::Export(url)) => session.run_into(&files, &function, &args, &options, &url),
+            Some(Location::Volume(url)) => {
+                Err(SessionError::Unsupported { name: url.to_string(), why: "a result is a file, not a volume" })
+            }
+        })
+    }
+
     /// Runs a function over files, wherever each is, and puts their results together in this order: with its
     /// `combine`, or one after another. With `out` the result is written there.
     ///
     /// Files of this machine are one call, if all are: the function sees them as its sources 0, 1, …. Else each
     /// file is a call of its own, and several run at once.
     pub fn run(
+        &self,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+        out: Option<&mut (dyn Write + Send)>,
+    ) -> Result<Ran, SessionError> {
+        let Some(out) = out else { return self.run_to(files, function, args, options, None) };
+        let mut counted = Counted { out, len_bytes: 0 };
+        let ran = self.run_to(files, function, args, options, Some(&mut counted))?;
+        Ok(Ran { written_bytes: counted.len_bytes, ..ran })
+    }
+
+    fn run_to(
         &self,
         files: &[File],
         function: &SessionFunction,
@@ -73,6 +111,24 @@ impl Session {
             parts.into_iter().for_each(|part| total.add(part));
         }
         Ok(Ran { total: started.elapsed(), ..total })
+    }
+}
+
+/// Counts what is written.
+struct Counted<'w> {
+    out: &'w mut (dyn Write + Send),
+    len_bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = self.out.write(bytes)?;
+        self.len_bytes += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }
 

@@ -1,0 +1,173 @@
+//! How a function is to run.
+
+use crate::error::Failure;
+use crate::memory::{Growing, sized_in};
+use rust::TierChoice;
+use rust::sandbox::activation::Tier;
+use rust::session::{RunOptions, Where};
+use rust::split::Split;
+use std::ffi::c_int;
+use std::time::Duration;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Where a function runs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_place {
+    /// Where it is faster, or on both sides.
+    DS_AUTO = 0,
+    /// With the caller.
+    DS_HOST = 1,
+    /// With the data.
+    DS_DEVICE = 2,
+}
+
+/// What runs a function.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_tier {
+    /// What is there first, then what is fastest.
+    DS_TIER_BEST = 0,
+    /// The interpreter.
+    DS_TIER_INTERPRETER = 1,
+    /// The compiler that is ready at once.
+    DS_TIER_CRANELIFT = 2,
+    /// The compiler that makes vectors; the call waits for it.
+    DS_TIER_LLVM = 3,
+}
+
+/// How records end, which are never cut in two.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_split {
+    /// As the function's source says.
+    DS_SPLIT_FUNCTION = 0,
+    /// Nowhere: the input may be cut at any byte.
+    DS_SPLIT_NONE = 1,
+    /// After so many bytes as `split_at` says.
+    DS_SPLIT_LENGTH = 2,
+    /// After the byte that `split_at` is, for instance '\n'.
+    DS_SPLIT_BYTE = 3,
+}
+
+/// Flags of ds_options.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_flags {
+    /// What is written is on stable media before the call ends.
+    DS_DURABLE = 1,
+    /// The device runs it only when nothing else is to do.
+    DS_BACKGROUND = 2,
+    /// Results of chunks and of files stand one after another, although the function could combine them.
+    DS_NO_COMBINE = 4,
+}
+
+/// How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
+/// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct ds_options {
+    /// sizeof(ds_options).
+    pub size: usize,
+    /// A ds_place.
+    pub place: i32,
+    /// A ds_tier.
+    pub tier: i32,
+    /// Any of ds_flags.
+    pub flags: u32,
+    /// Threads on the host, and the most at the device; 0: 1.
+    pub threads: u32,
+    /// Bytes of a chunk, more or less; 0: 8 MiB.
+    pub chunk_len: u64,
+    /// Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
+    pub budget: u64,
+    /// Milliseconds that the call may take; 0: as many as it wants.
+    pub deadline_ms: u64,
+    /// Most bytes of a result; 0: 64 MiB.
+    pub result_len_max: u64,
+    /// A ds_split.
+    pub split: i32,
+    /// Length of a record, or the byte that ends it.
+    pub split_at: u32,
+}
+
+// SAFETY: `size` is the first field.
+unsafe impl Growing for ds_options {}
+
+impl ds_options {
+    /// What a caller gave; NULL is all zero.
+    ///
+    /// # Safety
+    /// The crate's contract.
+    pub(crate) unsafe fn read(given: *const Self) -> Result<RunOptions, Failure> {
+        if given.is_null() {
+            return Ok(RunOptions::default());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { sized_in(given, "ds_options")? }.parse()
+    }
+
+    fn parse(&self) -> Result<RunOptions, Failure> {
+        let mut options =
+            RunOptions { place: self.place()?, tier: self.tier()?, split: self.split()?, ..RunOptions::default() };
+        let all = ds_flags::DS_DURABLE as u32 | ds_flags::DS_BACKGROUND as u32 | ds_flags::DS_NO_COMBINE as u32;
+        if self.flags & !all != 0 {
+            return Err(Failure::invalid(format!("ds_options: flags {:#x} are not known", self.flags & !all)));
+        }
+        let has = |flag: ds_flags| self.flags & flag as u32 != 0;
+        options.durable = has(ds_flags::DS_DURABLE);
+        options.background = has(ds_flags::DS_BACKGROUND);
+        options.fold = !has(ds_flags::DS_NO_COMBINE);
+        let length = |name: &str, value: u64| {
+            usize::try_from(value).map_err(|_| Failure::invalid(format!("ds_options: {name} {value} is too long")))
+        };
+        if self.threads > 0 {
+            options.threads = self.threads as usize;
+        }
+        if self.chunk_len > 0 {
+            options.chunk_len = length("chunk_len", self.chunk_len)?;
+        }
+        if self.result_len_max > 0 {
+            options.limits.result_len_max = length("result_len_max", self.result_len_max)?;
+        }
+        options.limits.budget = (self.budget > 0).then_some(self.budget);
+        options.limits.deadline = (self.deadline_ms > 0).then(|| Duration::from_millis(self.deadline_ms));
+        Ok(options)
+    }
+
+    fn place(&self) -> Result<Where, Failure> {
+        let places =
+            [(ds_place::DS_AUTO, Where::Auto), (ds_place::DS_HOST, Where::Host), (ds_place::DS_DEVICE, Where::Device)];
+        let found = places.into_iter().find(|(number, _)| *number as c_int == self.place);
+        let unknown = || Failure::invalid(format!("{} is no place: DS_AUTO, DS_HOST or DS_DEVICE", self.place));
+        found.map(|(_, place)| place).ok_or_else(unknown)
+    }
+
+    fn tier(&self) -> Result<TierChoice, Failure> {
+        let tiers = [
+            (ds_tier::DS_TIER_BEST, TierChoice::Best),
+            (ds_tier::DS_TIER_INTERPRETER, TierChoice::Only(Tier::Interpreter)),
+            (ds_tier::DS_TIER_CRANELIFT, TierChoice::Only(Tier::Cranelift)),
+            (ds_tier::DS_TIER_LLVM, TierChoice::Only(Tier::Llvm)),
+        ];
+        let found = tiers.into_iter().find(|(number, _)| *number as c_int == self.tier);
+        found.map(|(_, tier)| tier).ok_or_else(|| Failure::invalid(format!("{} is no tier: DS_TIER_...", self.tier)))
+    }
+
+    fn split(&self) -> Result<Option<Split>, Failure> {
+        const FUNCTION: i32 = ds_split::DS_SPLIT_FUNCTION as i32;
+        const NONE: i32 = ds_split::DS_SPLIT_NONE as i32;
+        const LENGTH: i32 = ds_split::DS_SPLIT_LENGTH as i32;
+        const BYTE: i32 = ds_split::DS_SPLIT_BYTE as i32;
+        match (self.split, self.split_at) {
+            (FUNCTION, 0) => Ok(None),
+            (NONE, 0) => Ok(Some(Split::None)),
+            (LENGTH, len) if len > 0 => Ok(Some(Split::Fixed(len))),
+            (BYTE, byte) if byte <= u8::MAX.into() => Ok(Some(Split::Delimiter(byte as u8))),
+            (split @ FUNCTION..=BYTE, at) => {
+                Err(Failure::invalid(format!("split_at {at} does not go with split {split}")))
+            }
+            (split, _) => Err(Failure::invalid(format!("{split} is no split: DS_SPLIT_..."))),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What came of a function, and how.
+
+use crate::error::{Failure, guard_int};
+use crate::memory::{self, Growing, object, sized_out};
+use crate::options::ds_place;
+use rust::sandbox::activation::Tier;
+use rust::session::{Ran, RanPart, Side};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::time::Duration;
+
+/// A result, and how it came to be.
+pub struct ds_result {
+    ran: Ran,
+    parts: Vec<Told>,
+    log: Vec<CString>,
+}
+
+/// A part's words, as C reads them.
+struct Told {
+    name: CString,
+    reason: CString,
+    why: CString,
+    tier: CString,
+}
+
+/// What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
+/// to the result. Set `size` before the call: later versions add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ds_stats {
+    /// sizeof(ds_stats).
+    pub size: usize,
+    /// Bytes that the function was given.
+    pub input_bytes: u64,
+    /// Bytes that it gave back, before its results were combined.
+    pub output_bytes: u64,
+    /// Bytes of output that were written to a file.
+    pub written_bytes: u64,
+    /// Bytes that were sent to targets, without the protocol's headers.
+    pub sent_bytes: u64,
+    /// Bytes that came from targets.
+    pub received_bytes: u64,
+    /// Loop iterations.
+    pub iterations: u64,
+    /// Waiting for an engine.
+    pub queue_ns: u64,
+    /// Waiting for input.
+    pub wait_ns: u64,
+    /// In the function.
+    pub run_ns: u64,
+    /// From the request to the result.
+    pub total_ns: u64,
+    /// Lines that the function logged beyond those that are kept.
+    pub log_dropped: u64,
+}
+
+/// A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
+/// versions add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ds_part {
+    /// sizeof(ds_part).
+    pub size: usize,
+    /// Which file, or which files with commas between them.
+    pub name: *const c_char,
+    /// First byte of its range.
+    pub from: u64,
+    /// End of its range.
+    pub to: u64,
+    /// Why it ran there, in a word: "told", "effects", "link_lost", "no_compute", "in_place", "unmeasured", "profiling",
+    /// "faster", "tie", "faster_together"; "here" if the data is here, so that there is no choice; "refused" if it could
+    /// not run at the target of a mounted volume.
+    pub reason: *const c_char,
+    /// The same in a sentence, with what was expected of each side.
+    pub why: *const c_char,
+    /// What ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
+    pub tier: *const c_char,
+    /// DS_HOST or DS_DEVICE.
+    pub place: i32,
+    /// Always 0.
+    pub reserved: u32,
+    /// Bytes that the function was given.
+    pub input_bytes: u64,
+    /// Bytes that it gave back.
+    pub output_bytes: u64,
+    /// Loop iterations.
+    pub iterations: u64,
+    /// Waiting for an engine.
+    pub queue_ns: u64,
+    /// Waiting for input.
+    pub wait_ns: u64,
+    /// In the function.
+    pub run_ns: u64,
+    /// In all.
+    pub total_ns: u64,
+}
+
+// SAFETY: `size` is the first field of both.
+unsafe impl Growing for ds_stats {}
+// SAFETY: as above.
+unsafe impl Growing for ds_part {}
+
+/// The result's bytes, valid until it is freed; none if the output was written to a file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_bytes(result: *const ds_result) -> *const c_void {
+    // SAFETY: the caller keeps the crate's contract.
+    unsafe { result.as_ref() }.map_or(std::ptr::null(), |result| result.ran.result.as_ptr().cast())
+}
+
+/// How many bytes that are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_len(result: *const ds_result) -> usize {
+    // SAFETY: the caller keeps the crate's contract.
+    unsafe { result.as_ref() }.map_or(0, |result| result.ran.result.len())
+}
+
+/// Fills in what the request took.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_stats(result: *const ds_result, stats: *mut ds_stats) -> c_int {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        let ran = unsafe { &object(result)?.ran };
+        // SAFETY: as above.
+        unsafe { sized_out(&ds_stats::of(ran), stats, "ds_stats")? };
+        Ok(0)
+    }) as c_int
+}
+
+/// How many parts there are: one or more for each file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_parts(result: *const ds_result) -> usize {
+    // SAFETY: the caller keeps the crate's contract.
+    unsafe { result.as_ref() }.map_or(0, |result| result.ran.parts.len())
+}
+
+/// Fills in where a part ran, why, and what it took. Parts are counted from 0, in the order of the input.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_part(result: *const ds_result, index: usize, part: *mut ds_part) -> c_int {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        let result = unsafe { object(result)? };
+        let count = result.parts.len();
+        let (Some(ran), Some(told)) = (result.ran.parts.get(index), result.parts.get(index)) else {
+            return Err(Failure::invalid(format!("the result has {count} parts, so none at {index}")));
+        };
+        // SAFETY: as above.
+        unsafe { sized_out(&ds_part::of(ran, told), part, "ds_part")? };
+        Ok(0)
+    }) as c_int
+}
+
+/// A line that the function logged, counted from 0; NULL beyond the last.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_log(result: *const ds_result, index: usize) -> *const c_char {
+    // SAFETY: the caller keeps the crate's contract.
+    let line = unsafe { result.as_ref() }.and_then(|result| result.log.get(index));
+    line.map_or(std::ptr::null(), |line| line.as_ptr())
+}
+
+/// Frees a result.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_result_free(result: *mut ds_result) {
+    // SAFETY: the caller keeps the crate's contract.
+    unsafe { memory::free(result) };
+}
+
+impl ds_result {
+    pub(crate) fn new(ran: Ran) -> Self {
+        let parts = ran.parts.iter().map(|part| Told::of(&ran, part)).collect();
+        let log = ran.log.0.iter().map(|line| text(line)).collect();
+        Self { ran, parts, log }
+    }
+}
+
+impl Told {
+    fn of(ran: &Ran, part: &RanPart) -> Self {
+        let refused = ran.refusals.iter().find(|(name, _)| *name == part.name);
+        let decided = ran.decisions.iter().find(|(name, _)| *name == part.name);
+        let (reason, why) = match (refused, decided) {
+            (Some((_, why)), _) => ("refused", format!("host, through the file system: {why}")),
+            (None, Some((_, decision))) => (decision.reason.name(), decision.to_string()),
+            (None, None) => ("here", "host: the data is here".to_owned()),
+        };
+        let tier = part.tier.map_or("", Tier::name);
+        Self { name: text(&part.name), reason: text(reason), why: text(&why), tier: text(tier) }
+    }
+}
+
+impl ds_stats {
+    fn of(ran: &Ran) -> Self {
+        let sum = |of: fn(&RanPart) -> u64| ran.parts.iter().map(of).sum();
+        Self {
+            size: size_of::<Self>(),
+            input_bytes: ran.input_bytes,
+            output_bytes: sum(|part| part.output_bytes),
+            written_bytes: ran.written_bytes,
+            sent_bytes: ran.sent_bytes,
+            received_bytes: ran.received_bytes,
+            iterations: sum(|part| part.back_edges),
+            queue_ns: sum(|part| ns(part.queue)),
+            wait_ns: sum(|part| ns(part.wait)),
+            run_ns: sum(|part| ns(part.run)),
+            total_ns: ns(ran.total),
+            log_dropped: ran.log.1,
+        }
+    }
+}
+
+impl ds_part {
+    fn of(part: &RanPart, told: &Told) -> Self {
+        let place = match part.side {
+            Side::Host => ds_place::DS_HOST,
+            Side::Device => ds_place::DS_DEVICE,
+        };
+        Self {
+            size: size_of::<Self>(),
+            name: told.name.as_ptr(),
+            from: part.range.start,
+            to: part.range.end,
+            reason: told.reason.as_ptr(),
+            why: told.why.as_ptr(),
+            tier: told.tier.as_ptr(),
+            place: place as i32,
+            reserved: 0,
+            input_bytes: part.input_bytes,
+            output_bytes: part.output_bytes,
+            iterations: part.back_edges,
+            queue_ns: ns(part.queue),
+            wait_ns: ns(part.wait),
+            run_ns: ns(part.run),
+            total_ns: ns(part.total),
+        }
+    }
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Text for C, which ends at a NUL.
+fn text(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}

@@ -1,0 +1,205 @@
+/* Options and results: results DIRECTORY URL URL, with a file of numbers `n` in each. */
+#include <assert.h>
+#include <errno.h>
+#include <libdiskside.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct stats { uint64_t count; int64_t sum, min, max; };
+
+static ds_session *session;
+
+static ds_file *open_in(const char *where, const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", where, name);
+    ds_file *file = ds_file_open(session, path, DS_READ);
+    if (!file) fprintf(stderr, "%s\n", ds_error());
+    assert(file);
+    return file;
+}
+
+static ds_function *function(const char *where, const char *what) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s%s%s", where, *where ? "/" : "", what);
+    ds_function *found = ds_function_find(session, path);
+    if (!found) fprintf(stderr, "%s\n", ds_error());
+    assert(found);
+    return found;
+}
+
+static struct ds_part part_of(const ds_result *result, size_t index) {
+    struct ds_part part = { .size = sizeof part };
+    assert(ds_result_part(result, index, &part) == 0 && part.size == sizeof part);
+    return part;
+}
+
+static struct stats stats_of(const ds_result *result) {
+    struct stats stats;
+    assert(ds_result_len(result) == sizeof stats);
+    memcpy(&stats, ds_result_bytes(result), sizeof stats);
+    return stats;
+}
+
+/* One file at a server, on either side. */
+static void places(ds_file *file, ds_function *stats64) {
+    int64_t told = ds_session_count(session, "told");
+    for (int place = DS_HOST; place <= DS_DEVICE; place++) {
+        ds_options options = { .size = sizeof options, .place = place, .threads = 2, .flags = DS_BACKGROUND };
+        ds_result *result = ds_wait_result(ds_submit_pread_fn(file, 0, UINT64_MAX, stats64, NULL, 0, &options));
+        assert(result && !*ds_error());
+        assert(stats_of(result).count == 100000 && stats_of(result).min == 1000);
+        assert(ds_result_parts(result) == 1);
+        ds_part part = part_of(result, 0);
+        assert(part.place == place && part.from == 0 && part.to == 800000 && part.input_bytes == 800000);
+        assert(!strcmp(part.reason, "told") && strstr(part.why, "the caller says so"));
+        assert(strstr(part.name, "diskside://") && strstr(part.name, "/data/n"));
+        assert(place == DS_HOST ? *part.tier : !*part.tier);
+        ds_stats stats = { .size = sizeof stats };
+        assert(ds_result_stats(result, &stats) == 0);
+        assert(stats.input_bytes == 800000 && stats.output_bytes >= sizeof(struct stats) && stats.iterations > 0);
+        assert(stats.total_ns > 0 && stats.written_bytes == 0 && stats.log_dropped == 0);
+        /* The data moves to the host, or only the result does. */
+        uint64_t moved = stats.sent_bytes + stats.received_bytes;
+        assert(place == DS_HOST ? moved >= 800000 : moved > 0 && moved < 4096);
+        ds_result_free(result);
+    }
+    assert(ds_session_count(session, "told") == told + 2 && ds_session_count(session, "device") == 1);
+    assert(ds_session_count(session, "all") == told + 2 && ds_session_count(session, "faster") == 0);
+    assert(ds_session_count(session, "fastest") == -EINVAL && strstr(ds_error(), "`fastest` is neither"));
+}
+
+/* Files of this machine and of two servers are one result. */
+static void several(ds_file *const *files, const char *here, const char *url, ds_function *stats64) {
+    const ds_file *all[] = { files[0], files[1], files[2] };
+    ds_options options = { .size = sizeof options };
+    ds_result *result = ds_wait_result(ds_submit_run(session, all, 3, stats64, NULL, 0, &options, NULL));
+    struct stats sum = stats_of(result);
+    assert(sum.count == 201000 && sum.min == 0 && sum.max == 200999);
+    assert(ds_result_parts(result) >= 3);
+    assert(!strcmp(part_of(result, 0).reason, "here") && part_of(result, 0).place == DS_HOST);
+    assert(strcmp(part_of(result, 1).reason, "here"));
+    ds_part beyond = { .size = sizeof beyond };
+    assert(ds_result_part(result, 99, &beyond) == -EINVAL && strstr(ds_error(), "none at 99"));
+    ds_result_free(result);
+
+    struct stats one;
+    assert(ds_wait(ds_submit_run(session, all, 3, stats64, NULL, 0, NULL, NULL), &one, sizeof one) == sizeof one);
+    assert(!memcmp(&one, &sum, sizeof sum));
+
+    /* Not combined, they stand one after another. */
+    struct stats each[3];
+    options = (ds_options){ .size = sizeof options, .place = DS_HOST, .flags = DS_NO_COMBINE };
+    assert(ds_wait(ds_submit_run(session, all, 3, stats64, NULL, 0, &options, NULL), each, sizeof each) == sizeof each);
+    assert(each[0].count == 1000 && each[1].min == 1000 && each[2].max == 200999);
+
+    /* Written here, and there. */
+    for (int there = 0; there < 2; there++) {
+        char out[4096];
+        snprintf(out, sizeof out, "%s/sum%d", there ? url : here, there);
+        ssize_t written = ds_wait(ds_submit_run(session, all, 3, stats64, NULL, 0, NULL, out), NULL, 0);
+        assert(written == sizeof sum);
+        ds_file *file = ds_file_open(session, out, DS_READ);
+        assert(file && ds_pread(file, &one, sizeof one, 0) == sizeof one && !memcmp(&one, &sum, sizeof sum));
+        ds_file_free(file);
+    }
+    assert(ds_wait(ds_submit_run(session, all, 3, stats64, NULL, 0, NULL, "/no/such/place"), NULL, 0) == -ENOENT);
+    const ds_file *none[] = { NULL };
+    assert(!ds_submit_run(session, none, 1, stats64, NULL, 0, NULL, NULL) && strstr(ds_error(), "NULL"));
+}
+
+/* Limits hold on both sides. */
+static void limits(ds_file *file, ds_function *stats64) {
+    for (int place = DS_HOST; place <= DS_DEVICE; place++) {
+        struct stats stats[200];
+        ds_options options = { .size = sizeof options, .place = place, .budget = 10 };
+        assert(ds_pread_fn(file, stats, sizeof stats, 0, UINT64_MAX, stats64, NULL, 0, &options) == -EIO);
+        assert(ds_error_kind() == DS_FAILED_BUDGET);
+        ds_trap trap = { .size = sizeof trap };
+        assert(ds_error_trap(&trap) == 1 && trap.kind == DS_TRAP_BUDGET);
+        /* Chunks of so many bytes, cut between records of 8. */
+        options = (ds_options){ .size = sizeof options, .place = place, .chunk_len = 65536, .flags = DS_NO_COMBINE,
+                                .split = DS_SPLIT_LENGTH, .split_at = 8, .tier = DS_TIER_INTERPRETER };
+        ssize_t len = ds_pread_fn(file, stats, sizeof stats, 0, UINT64_MAX, stats64, NULL, 0, &options);
+        assert(len == 13 * sizeof stats[0] && stats[0].count == 8192 && stats[12].max == 100999);
+        options.result_len_max = 100;
+        assert(ds_pread_fn(file, stats, sizeof stats, 0, UINT64_MAX, stats64, NULL, 0, &options) < 0);
+        assert(ds_error_kind() == DS_FAILED_OUTPUT_FULL && ds_error_trap(&trap) == 0);
+    }
+}
+
+/* Structures of other versions of the library, and of nobody. */
+static void sizes(ds_file *file, ds_function *stats64) {
+    struct stats stats;
+    struct { ds_options known; uint64_t unknown; } newer = { .known = { .size = sizeof newer } };
+    assert(ds_pread_fn(file, &stats, sizeof stats, 0, 80, stats64, NULL, 0, &newer.known) == sizeof stats);
+    newer.unknown = 1;
+    assert(ds_pread_fn(file, &stats, sizeof stats, 0, 80, stats64, NULL, 0, &newer.known) == -EINVAL);
+    assert(strstr(ds_error(), "which this version lacks"));
+    struct { size_t size; int32_t place, tier; uint64_t beyond; } older = { .size = 16, .place = DS_HOST, .beyond = UINT64_MAX };
+    assert(ds_pread_fn(file, &stats, sizeof stats, 0, 80, stats64, NULL, 0, (ds_options *)&older) == sizeof stats);
+    size_t wrong[] = { 0, 4, 1 << 20 };
+    for (size_t i = 0; i < 3; i++) {
+        ds_options options = { .size = wrong[i] };
+        assert(ds_pread_fn(file, &stats, sizeof stats, 0, 80, stats64, NULL, 0, &options) == -EINVAL);
+        assert(strstr(ds_error(), "ds_options: its size is"));
+    }
+    ds_options bad[] = {
+        { .tier = 9 }, { .flags = 8 }, { .split = 9 }, { .split = DS_SPLIT_LENGTH }, { .split = DS_SPLIT_BYTE, .split_at = 256 },
+        { .split_at = 1 },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bad[i].size = sizeof *bad;
+        assert(ds_pread_fn(file, &stats, sizeof stats, 0, 80, stats64, NULL, 0, &bad[i]) == -EINVAL && *ds_error());
+    }
+
+    ds_result *result = ds_wait_result(ds_submit_pread_fn(file, 0, 80, stats64, NULL, 0, NULL));
+    struct { ds_stats known; uint64_t unknown; } filled = { .known = { .size = sizeof filled }, .unknown = 1 };
+    assert(ds_result_stats(result, &filled.known) == 0 && filled.known.input_bytes == 80 && filled.unknown == 0);
+    assert(filled.known.size == sizeof filled);
+    ds_stats shorter = { .size = 16, .output_bytes = 77 };
+    assert(ds_result_stats(result, &shorter) == 0 && shorter.input_bytes == 80 && shorter.output_bytes == 77);
+    ds_stats unset = { 0 };
+    assert(ds_result_stats(result, &unset) == -EINVAL && ds_result_stats(result, NULL) == -EINVAL);
+    ds_result_free(result);
+    assert(!ds_result_bytes(NULL) && !ds_result_len(NULL) && !ds_result_parts(NULL) && !ds_result_log(NULL, 0));
+}
+
+/* What a function logs comes with its result. */
+static void logs(ds_file *file, ds_function *talks) {
+    for (int place = DS_HOST; place <= DS_DEVICE; place++) {
+        ds_options options = { .size = sizeof options, .place = place };
+        ds_result *result = ds_wait_result(ds_submit_pread_fn(file, 0, 64, talks, NULL, 0, &options));
+        assert(result && ds_result_len(result) == 8);
+        assert(strstr(ds_result_log(result, 0), "first") && strstr(ds_result_log(result, 1), "second"));
+        assert(!ds_result_log(result, 2));
+        ds_result_free(result);
+    }
+}
+
+/* Plain requests have results, too. */
+static void plain(ds_file *file) {
+    ds_result *result = ds_wait_result(ds_submit_pread(file, 16, 8));
+    const int64_t *numbers = ds_result_bytes(result);
+    assert(ds_result_len(result) == 16 && numbers[0] == 1001 && numbers[1] == 1002 && ds_result_parts(result) == 0);
+    ds_result_free(result);
+}
+
+int main(int argc, char **argv) {
+    assert(argc == 4);
+    session = ds_session_new(0);
+    ds_file *files[] = { open_in(argv[1], "n"), open_in(argv[2], "n"), open_in(argv[3], "n") };
+    ds_function *stats64 = function("", "stats64"), *talks = function(argv[1], "talks.bpf.c");
+    places(files[1], stats64);
+    several(files, argv[1], argv[3], stats64);
+    limits(files[1], stats64);
+    sizes(files[1], stats64);
+    logs(files[1], talks);
+    plain(files[1]);
+    for (size_t i = 0; i < 3; i++) ds_file_free(files[i]);
+    ds_function_free(stats64);
+    ds_function_free(talks);
+    ds_session_free(session);
+    puts("good");
+    return 0;
+}
