@@ -5,8 +5,38 @@ import shutil
 import struct
 import subprocess
 import unittest
+from pathlib import Path
 
 from system import ROOT, Case
+
+FUNCTION = """
+#include "diskside.h"
+DS_SPLIT_RECORDS(8);
+SEC("read/twice")
+__s64 twice(__s64 *out, const __s64 *in, __u64 in_len, const void *args, const struct ds_call *call) {
+    for (__u64 i = 0; i < in_len / 8; i++) out[i] = 2 * in[i];
+    return in_len;
+}
+"""
+
+TIER = """
+#include <libdiskside.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    ds_session *session = ds_session_new(0);
+    ds_file *file = ds_file_open(session, argv[argc - 1], DS_READ);
+    ds_function *stats64 = ds_function_find(session, "stats64");
+    ds_options options = { .size = sizeof options, .tier = DS_TIER_LLVM };
+    ds_result *result = ds_wait_result(ds_submit_pread_fn(file, 0, UINT64_MAX, stats64, NULL, 0, &options));
+    ds_part part = { .size = sizeof part };
+    if (!result || ds_result_part(result, 0, &part)) {
+        fprintf(stderr, "%s\\n", ds_error());
+        return 1;
+    }
+    puts(part.tier);
+    return 0;
+}
+"""
 
 
 class Install(Case):
@@ -17,7 +47,12 @@ class Install(Case):
         staging = self.directory / "staging"
         install = [ROOT / "scripts/install", "--profile", "dev", "--prefix", prefix, "--destdir", staging]
         listed = subprocess.run(install, check=True, capture_output=True, text=True, timeout=900).stdout.split()
-        self.assertEqual(len(listed), 6, listed)
+        places = {str(Path(name).relative_to(staging / prefix.relative_to("/"))) for name in listed}
+        headers = [f"include/diskside/{path.name}" for path in (ROOT / "crates/abi/include").glob("*.h")]
+        wanted = ["bin/diskside", "bin/diskside-kv", "lib/libdiskside.so", "lib/libdiskside.a", "lib/pkgconfig/diskside.pc"]
+        wanted += ["include/libdiskside.h", "include/lambda_io.h", *headers]
+        has_llvm = shutil.which("llvm-config-19") is not None
+        self.assertEqual(places, {*wanted, *(["bin/diskside-llvm"] if has_llvm else [])})
         (staging / prefix.relative_to("/")).rename(prefix)
 
         environment = os.environ | {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
@@ -40,6 +75,35 @@ class Install(Case):
             ["pkg-config", "--modversion", "diskside"], check=True, capture_output=True, text=True, env=environment
         ).stdout
         self.assertEqual(said.split()[-1], version.strip())
+
+        # A function of one's own: compiled by hand against the installed headers, or by the command, which needs none.
+        flags = subprocess.run(
+            ["pkg-config", "--variable=functions_cflags", "diskside"], check=True, capture_output=True, text=True, env=environment
+        ).stdout.split()
+        source = self.write("twice.bpf.c", FUNCTION)
+        clang = os.environ.get("DISKSIDE_CLANG", "clang")
+        subprocess.run([clang, *flags, "-Werror", "-c", source, "-o", self.directory / "twice.o"], check=True)
+        cache = {"XDG_CACHE_HOME": str(self.directory / "cache"), "XDG_STATE_HOME": str(self.directory / "state")}
+        bare = {"PATH": os.environ["PATH"], **cache}
+        tiers = [[], ["--tier", "llvm"]] if has_llvm else [[]]
+        for function in ("twice.o", "twice.bpf.c"):
+            for tier in tiers:
+                command = [prefix / "bin/diskside", "run", self.directory / function, data, *tier]
+                done = subprocess.run(command, capture_output=True, env=bare, check=False)
+                self.assertEqual(done.stdout, struct.pack("<3q", 10, -14, 22), (command, done.stderr))
+
+        # A program elsewhere has the optimising tier, too, where the commands are in PATH.
+        if has_llvm:
+            program = self.directory / "tier"
+            source = self.write("tier.c", TIER)
+            flags = found.stdout.split()
+            subprocess.run(["cc", "-Wall", "-Werror", source, "-o", program, *flags], check=True)
+            bare = {"PATH": f"{prefix}/bin", "LD_LIBRARY_PATH": f"{prefix}/lib", **cache}
+            done = subprocess.run([program, data], capture_output=True, text=True, env=bare, check=False)
+            self.assertEqual(done.stdout, "llvm\n", done.stderr)
+            del bare["PATH"]
+            done = subprocess.run([program, data], capture_output=True, text=True, env=bare, check=False)
+            self.assertIn("diskside-llvm", done.stderr)
 
     def test_a_prefix_that_is_not_from_the_root_is_refused(self):
         done = subprocess.run([ROOT / "scripts/install", "--prefix", "here"], capture_output=True, text=True, check=False)

@@ -36,6 +36,8 @@ typedef enum ds_failed {
     DS_FAILED_REFUSED = 8,
     // The file changed while it was read.
     DS_FAILED_CHANGED = 9,
+    // The request was cancelled.
+    DS_FAILED_CANCELLED = 10,
 } ds_failed;
 
 // What stopped a function.
@@ -367,6 +369,11 @@ struct ds_request *ds_submit_run(struct ds_session *session,
 // 1 if the request is done, else 0.
 int ds_poll(const struct ds_request *request);
 
+// Asks that the request's function be stopped, here or at the target, and does not wait. The request then ends with
+// -ECANCELED, or well if it was faster; when ds_wait returns, nothing of it runs or writes any more. Plain reads and writes
+// end by themselves.
+int ds_cancel(const struct ds_request *request);
+
 // Waits, copies the result, of which there may be cap bytes, and frees the request. Returns the length of what was read
 // or written. If the request is NULL, this is the failure of the call that was to make it.
 ssize_t ds_wait(struct ds_request *request, void *result, size_t cap);
@@ -375,7 +382,8 @@ ssize_t ds_wait(struct ds_request *request, void *result, size_t cap);
 // the failure of the call that was to make it.
 struct ds_result *ds_wait_result(struct ds_request *request);
 
-// Gives a request up. It may still take effect.
+// Gives a request up: its function is stopped as by ds_cancel, and nobody is told when. A plain write may still take
+// effect.
 void ds_request_free(struct ds_request *request);
 
 // The result's bytes, valid until it is freed; none if the output was written to a file.

@@ -1,7 +1,7 @@
 //! Errors for C: an errno, a kind, a text, and of a function where it was stopped.
 
 use crate::memory::{Growing, sized_out};
-use libc::{EINVAL, EIO, ENOBUFS, ssize_t};
+use libc::{ECANCELED, EINVAL, EIO, ENOBUFS, ssize_t};
 use rust::CallError;
 use rust::sandbox::trap::TrapKind;
 use rust::session::{FailureKind, SessionError};
@@ -32,6 +32,8 @@ pub enum ds_failed {
     DS_FAILED_REFUSED = 8,
     /// The file changed while it was read.
     DS_FAILED_CHANGED = 9,
+    /// The request was cancelled.
+    DS_FAILED_CANCELLED = 10,
 }
 
 /// What stopped a function.
@@ -136,6 +138,7 @@ impl Failure {
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let errno = match &error {
+            _ if error.kind() == FailureKind::Cancelled => Some(ECANCELED),
             SessionError::Device { source, .. } => source.errno(),
             SessionError::File { source, .. } | SessionError::Open { source, .. } => source.raw_os_error(),
             SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
@@ -224,6 +227,7 @@ const _: () = {
     assert!(ds_failed::DS_FAILED_RETURNED as i32 == FailureKind::Returned as i32);
     assert!(ds_failed::DS_FAILED_REFUSED as i32 == FailureKind::Refused as i32);
     assert!(ds_failed::DS_FAILED_CHANGED as i32 == FailureKind::Changed as i32);
+    assert!(ds_failed::DS_FAILED_CANCELLED as i32 == FailureKind::Cancelled as i32);
     assert!(ds_trap_kind::DS_TRAP_OUT_OF_BOUNDS as i32 == TrapKind::OutOfBounds as i32);
     assert!(ds_trap_kind::DS_TRAP_UNMAPPED as i32 == TrapKind::Unmapped as i32);
     assert!(ds_trap_kind::DS_TRAP_READ_ONLY as i32 == TrapKind::ReadOnly as i32);

@@ -187,6 +187,22 @@ pub unsafe extern "C" fn ds_poll(request: *const ds_request) -> c_int {
     }) as c_int
 }
 
+/// Asks that the request's function be stopped, here or at the target, and does not wait. The request then ends with
+/// -ECANCELED, or well if it was faster; when ds_wait returns, nothing of it runs or writes any more. Plain reads and writes
+/// end by themselves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_cancel(request: *const ds_request) -> c_int {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        match &unsafe { object(request)? }.0 {
+            Request::Read(pending) => pending.cancel(),
+            Request::Write(pending) => pending.cancel(),
+            Request::ReadFn(pending) | Request::WriteFn(pending) => pending.cancel(),
+        }
+        Ok(0)
+    }) as c_int
+}
+
 /// Waits, copies the result, of which there may be cap bytes, and frees the request. Returns the length of what was read
 /// or written. If the request is NULL, this is the failure of the call that was to make it.
 #[unsafe(no_mangle)]
@@ -227,7 +243,8 @@ pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_res
     })
 }
 
-/// Gives a request up. It may still take effect.
+/// Gives a request up: its function is stopped as by ds_cancel, and nobody is told when. A plain write may still take
+/// effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_request_free(request: *mut ds_request) {
     // SAFETY: the caller keeps the crate's contract.

@@ -61,6 +61,26 @@ fn the_example_runs_over_a_file_here_and_at_a_target() {
     assert_eq!(run(&program, &[&url]), wanted);
 }
 
+/// The page's own lines, with its server's name replaced.
+#[test]
+fn the_page_shows_what_works() {
+    let page = std::fs::read_to_string(root().join("../../docs/pushdown.md")).expect("the page is there");
+    let shown = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("it shows C");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("today.log"), "fine\nERROR here\nfine\nERROR there\n").expect("written");
+    let target = serve(dir.path());
+    let url = format!("diskside://{}/data/today.log", target.handle().local_addresses()[0]);
+    let shown = shown.replace("diskside://server/logs/today.log", &url);
+    assert!(shown.contains(&url), "{shown}");
+    let source = dir.path().join("page.c");
+    let free =
+        "ds_result_free(found);\nds_file_free(log);\nds_function_free(grep);\nds_session_free(session);\nreturn 0;";
+    let includes = "#include <libdiskside.h>\n#include <stdio.h>";
+    std::fs::write(&source, format!("{includes}\nint main(void) {{\n{shown}\n{free}\n}}\n")).expect("written");
+    let said = run(&compile(dir.path(), &source), &[]);
+    assert_eq!(said, "ERROR here\nERROR there\n");
+}
+
 fn serve(dir: &Path) -> diskside_target::Running {
     use diskside_target::Target;
     use diskside_target::config::ExportSpec;
@@ -121,10 +141,14 @@ fn a_result_says_where_it_ran_why_and_what_it_took() {
     for (dir, range) in [(&here, 0..1000), (&one, 1000..101_000), (&two, 101_000..201_000)] {
         std::fs::write(dir.path().join("n"), numbers(range)).expect("written");
     }
-    let source = "#include \"diskside.h\"\nSEC(\"read/talks\")\n__s64 talks(__u64 *out, const __u64 *in, __u64 in_len, \
-                  const void *args, const struct ds_call *call) {\nds_log(\"first\", 5);\nds_log(\"second\", 6);\n*out = in_len;\n\
-                  return 8;\n}\n";
-    std::fs::write(here.path().join("talks.bpf.c"), source).expect("written");
+    let function = |name: &str, body: &str| {
+        let head = "(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)";
+        let source =
+            format!("#include \"diskside.h\"\nSEC(\"read/{name}\")\n__s64 {name}{head} {{\n{body}\nreturn 8;\n}}\n");
+        std::fs::write(here.path().join(name).with_extension("bpf.c"), source).expect("written");
+    };
+    function("talks", "ds_log(\"first\", 5);\nds_log(\"second\", 6);\n*out = in_len;");
+    function("endless", "for (volatile __u64 i = 0; i < 1ull << 60; i++) *out = i;");
     let program = compile(here.path(), &root().join("tests/results.c"));
     let servers = [&one, &two].map(|dir| serve(dir.path()));
     let urls = servers.each_ref().map(|target| format!("diskside://{}/data", target.handle().local_addresses()[0]));

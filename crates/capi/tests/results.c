@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct stats { uint64_t count; int64_t sum, min, max; };
 
@@ -177,6 +178,27 @@ static void logs(ds_file *file, ds_function *talks) {
     }
 }
 
+/* A function without an end is stopped on either side, also when its request is given up, and others go on. */
+static void cancels(ds_file *const *files, ds_function *endless, ds_function *stats64) {
+    struct stats stats;
+    for (int place = DS_HOST; place <= DS_DEVICE; place++) {
+        ds_options options = { .size = sizeof options, .place = place, .budget = UINT64_MAX };
+        for (int files_at_once = 0; files_at_once < 2; files_at_once++) {
+            ds_request *request = files_at_once
+                ? ds_submit_run(session, (const ds_file *[]){ files[1], files[2] }, 2, endless, NULL, 0, &options, NULL)
+                : ds_submit_pread_fn(files[1], 0, UINT64_MAX, endless, NULL, 0, &options);
+            assert(ds_poll(request) == 0 && ds_cancel(request) == 0);
+            assert(ds_wait(request, &stats, sizeof stats) == -ECANCELED);
+            assert(ds_error_kind() == DS_FAILED_CANCELLED && strstr(ds_error(), "cancel"));
+        }
+        for (int i = 0; i < 64; i++) ds_request_free(ds_submit_pread_fn(files[1], 0, 8, endless, NULL, 0, &options));
+        ds_request *done = ds_submit_pread_fn(files[1], 0, 80, stats64, NULL, 0, &options);
+        while (!ds_poll(done)) usleep(100);
+        assert(ds_cancel(done) == 0 && ds_wait(done, &stats, sizeof stats) == sizeof stats && stats.count == 10);
+    }
+    assert(ds_cancel(NULL) == -EINVAL);
+}
+
 /* Plain requests have results, too. */
 static void plain(ds_file *file) {
     ds_result *result = ds_wait_result(ds_submit_pread(file, 16, 8));
@@ -189,16 +211,19 @@ int main(int argc, char **argv) {
     assert(argc == 4);
     session = ds_session_new(0);
     ds_file *files[] = { open_in(argv[1], "n"), open_in(argv[2], "n"), open_in(argv[3], "n") };
-    ds_function *stats64 = function("", "stats64"), *talks = function(argv[1], "talks.bpf.c");
+    ds_function *stats64 = function("", "stats64");
+    ds_function *talks = function(argv[1], "talks.bpf.c"), *endless = function(argv[1], "endless.bpf.c");
     places(files[1], stats64);
     several(files, argv[1], argv[3], stats64);
     limits(files[1], stats64);
     sizes(files[1], stats64);
     logs(files[1], talks);
     plain(files[1]);
+    cancels(files, endless, stats64);
     for (size_t i = 0; i < 3; i++) ds_file_free(files[i]);
     ds_function_free(stats64);
     ds_function_free(talks);
+    ds_function_free(endless);
     ds_session_free(session);
     puts("good");
     return 0;

@@ -42,7 +42,7 @@ pub enum TierError {
     },
     /// Its compiler is not there.
     #[error(
-        "the LLVM tier's compiler is not here: put diskside-llvm beside diskside, or name it in DISKSIDE_LLVM; \
+        "the LLVM tier's compiler is not here: put diskside-llvm beside diskside or into PATH, or name it in DISKSIDE_LLVM; \
          without it, --tier cranelift runs the same functions"
     )]
     Absent,

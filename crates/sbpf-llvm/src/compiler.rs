@@ -1,7 +1,7 @@
 //! The child: found, started, given time, listened to.
 
 use crate::wire::{ANSWER_LEN_MAX, Answer};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -29,12 +29,11 @@ impl Session {
         options: &RunOptions,
         out: Option<Location>,
     ) -> Pending<Ran> {
-        let (session, files, function) = (self.clone(), files.to_vec(), function.clone());
-        let (args, options) = (args.to_vec(), options.clone());
-        Pending::spawn(move || match out {
-            None => session.run(&files, &function, &args, &options, None),
-            Some(Location::Local(path)) => session.run_into_path(&files, &function, &args, &options, &path),
-            Some(Location::Export(url)) => session.run_into(&files, &function, &args, &options, &url),
+        let (session, files, function, args) = (self.clone(), files.to_vec(), function.clone(), args.to_vec());
+        Pending::run(options, move |options| match out {
+            None => session.run(&files, &function, &args, options, None),
+            Some(Location::Local(path)) => session.run_into_path(&files, &function, &args, options, &path),
+            Some(Location::Export(url)) => session.run_into(&files, &function, &args, options, &url),
             Some(Location::Volume(url)) => {
                 Err(SessionError::Unsupported { name: url.to_string(), why: "a result is a file, not a volume" })
             }
