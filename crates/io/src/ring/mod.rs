@@ -35,6 +35,7 @@ mod batch;
 mod files;
 mod op;
 mod polling;
+mod precedence;
 mod provided;
 mod split;
 mod stable;
@@ -44,7 +45,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,9 +53,11 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 
 pub use batch::{SEGMENTS_MAX, SendBatch};
 pub use op::{Completion, Op, Payload, TRANSFER_BYTES_MAX};
+pub use precedence::Precedence;
 pub use provided::{GROUP_BUFFERS_MAX, GroupId, Received};
 pub use waker::Waker;
 
@@ -65,12 +68,28 @@ use crate::slab::{Key, Slab};
 use files::Files;
 use op::Held;
 use polling::Polling;
+use precedence::Seat;
 use provided::Group;
 
 /// How long a dropped ring waits for operations that cannot be cancelled, before it leaks their memory.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Bounds of the rest of a thread that [gives way](Ring::give_way): shorter ones are not worth a timer.
+const REST_MIN: Duration = Duration::from_micros(10);
+const REST_MAX: Duration = Duration::from_micros(100);
+/// As many completions end a rest.
+const REST_COMPLETIONS: usize = 64;
+/// No wait with a rest is longer, where nobody asks for less.
+const REST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Marks completions that nobody waits for.
 const NOBODY: u64 = u64::MAX;
+
+/// How long a thread sleeps although completions come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rest(Duration);
+
+impl Rest {
+    const NONE: Self = Self(Duration::ZERO);
+}
 
 /// What the ring keeps of an operation while it is in flight.
 struct InFlight {
@@ -145,6 +164,10 @@ pub struct Ring {
     answers_due: bool,
     /// Whether others have use for the processor, see [`give_way`](Ring::give_way).
     gives_way: bool,
+    /// Processor time of the thread when it fell asleep last, while others have use for the processor.
+    used_before: Option<Duration>,
+    /// See [`precedence`](Ring::precedence).
+    seat: Option<Seat>,
     stats: RingStats,
     /// A ring belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
@@ -167,6 +190,8 @@ impl Ring {
             polling: Polling::new(config.spin),
             answers_due: false,
             gives_way: false,
+            used_before: None,
+            seat: None,
             stats: RingStats::default(),
             not_send: PhantomData,
         })
@@ -200,9 +225,23 @@ impl Ring {
     }
 
     /// Says whether another thread has use for this one's processor while there is nothing to do: then
-    /// [`wait`](Self::wait) does not poll, it sleeps at once.
+    /// [`wait`](Self::wait) does not poll, it sleeps at once; and where the kernel can (Linux 6.12 and later), for as long
+    /// as the thread has worked before, up to 100 µs, although completions come meanwhile. So the other has half of the
+    /// processor in pieces that are worth having, a thread with much to do does more of it at a time, and one with
+    /// little is as quick as ever.
     pub fn give_way(&mut self, gives_way: bool) {
         self.gives_way = gives_way;
+        self.used_before = self.used_before.filter(|_| gives_way);
+    }
+
+    /// What lets this ring's thread go first on its processor.
+    pub fn precedence(&mut self) -> io::Result<Precedence> {
+        if self.seat.is_none() {
+            // SAFETY: the ring is open for as long as `self` is borrowed.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
+            self.seat = Some(Seat::new(rustix::io::fcntl_dupfd_cloexec(ring, 0)?));
+        }
+        Ok(self.seat.as_ref().expect("it was made just now").precedence())
     }
 
     /// What wakes this ring's thread from others.
@@ -255,19 +294,27 @@ impl Ring {
 
     /// Submits what was pushed, without waiting for anything.
     pub fn submit(&mut self) -> io::Result<()> {
-        self.enter(0, None)
+        self.enter(0, Rest::NONE, None)
     }
 
     /// Submits what was pushed and waits for a completion, a [`Waker::wake`] or the timeout.
     ///
     /// It may also return with neither, for instance after a signal.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Wait> {
+        let waited = self.poll_and_sleep(timeout);
+        if let Some(seat) = &self.seat {
+            seat.awakes();
+        }
+        waited
+    }
+
+    fn poll_and_sleep(&mut self, timeout: Option<Duration>) -> io::Result<Wait> {
         if self.config.io_poll || (self.config.spin.is_zero() && timeout != Some(Duration::ZERO)) {
             self.reap();
             if self.ready.is_empty() && !self.waker.is_pending() {
                 self.sleep(timeout)?;
             } else {
-                self.enter(0, None)?;
+                self.enter(0, Rest::NONE, None)?;
             }
             return Ok(self.outcome());
         }
@@ -279,7 +326,7 @@ impl Ring {
         loop {
             let entered = self.wants_enter();
             if entered {
-                self.enter(0, None)?;
+                self.enter(0, Rest::NONE, None)?;
             }
             self.reap();
             if !self.ready.is_empty() || self.waker.is_pending() {
@@ -374,7 +421,7 @@ impl Ring {
     /// Sleeps until something happens, unless it already has.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.config.io_poll {
-            return self.enter(1, timeout);
+            return self.enter(1, Rest::NONE, timeout);
         }
         if !self.listening {
             let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
@@ -383,23 +430,40 @@ impl Ring {
             self.enqueue(entry.user_data(key.to_bits()));
         }
         if !self.waker.fall_asleep() {
-            return self.enter(0, None);
+            return self.enter(0, Rest::NONE, None);
         }
         self.stats.sleeps += 1;
-        let entered = self.enter(1, timeout);
+        let rest = self.rest(timeout);
+        if let Some(seat) = &self.seat {
+            seat.falls_asleep(rest.0);
+        }
+        let want = if rest == Rest::NONE { 1 } else { REST_COMPLETIONS };
+        let entered = self.enter(want, rest, timeout);
         self.waker.wake_up();
         entered
     }
 
+    /// How long to sleep whatever comes.
+    fn rest(&mut self, timeout: Option<Duration>) -> Rest {
+        if !self.gives_way || self.config.sq_poll.is_some() {
+            return Rest::NONE;
+        }
+        // Most of the work is the kernel's, for the operations that it is given with the very call that waits.
+        let used = processor_time();
+        let Some(before) = self.used_before.replace(used) else { return Rest::NONE };
+        let rest = used.saturating_sub(before).min(REST_MAX).min(timeout.unwrap_or(REST_MAX));
+        if rest < REST_MIN || !self.uring.params().is_feature_min_timeout() { Rest::NONE } else { Rest(rest) }
+    }
+
     /// Hands everything pushed to the kernel, runs deferred work and waits for `want` completions.
-    fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+    fn enter(&mut self, want: usize, rest: Rest, timeout: Option<Duration>) -> io::Result<()> {
         loop {
             self.reap();
             self.fill();
             // What is already reaped, or does not fit yet, must not wait for what comes.
             let want = if self.ready.is_empty() && self.backlog.is_empty() { want } else { 0 };
             self.stats.enters += 1;
-            let entered = enter(&self.uring, want, timeout);
+            let entered = enter(&self.uring, want, rest, timeout);
             self.reap();
             match entered {
                 Ok(()) => {}
@@ -434,7 +498,7 @@ impl Ring {
         while self.slots.len() > 0 && Instant::now() < deadline {
             let step = if cancelled { Duration::from_millis(20) } else { Duration::ZERO };
             let want = usize::from(cancelled);
-            if self.enter(want, Some(step)).is_err() {
+            if self.enter(want, Rest::NONE, Some(step)).is_err() {
                 return false;
             }
             while self.next_completion().is_some() {}
@@ -449,6 +513,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        self.seat = None;
         let quiet = self.quiesce();
         // SAFETY: dropped once, here, and not used again. The io_uring goes first: it refers to the rest.
         unsafe { ManuallyDrop::drop(&mut self.uring) };
@@ -487,7 +552,7 @@ fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
     })
 }
 
-fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), Errno> {
+fn enter(uring: &IoUring, want: usize, rest: Rest, timeout: Option<Duration>) -> Result<(), Errno> {
     let submitter = uring.submitter();
     let entered = if uring.params().is_setup_sqpoll() {
         match timeout.filter(|_| want > 0) {
@@ -500,6 +565,8 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
         let queued = unsafe { uring.submission_shared() }.len() as u32;
         // Without GETEVENTS the kernel does not run deferred work.
         let flags = EnterFlags::GETEVENTS;
+        // A rest ends by itself, but the kernel takes it only together with a timeout.
+        let timeout = timeout.or((rest != Rest::NONE).then_some(REST_TIMEOUT));
         match timeout.filter(|_| want > 0) {
             None => {
                 // SAFETY: no argument is passed; the count is that of the entries in the queue.
@@ -507,7 +574,7 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
             }
             Some(timeout) => {
                 let timespec = timespec(timeout);
-                let args = SubmitArgs::new().timespec(&timespec);
+                let args = SubmitArgs::new().min_wait_usec(rest.0.as_micros() as u32).timespec(&timespec);
                 let flags = flags | EnterFlags::EXT_ARG;
                 // SAFETY: EXT_ARG goes with `SubmitArgs`, which lives through the call.
                 unsafe { submitter.enter(queued, want as u32, flags.bits(), Some(&args)) }
@@ -515,6 +582,12 @@ fn enter(uring: &IoUring, want: usize, timeout: Option<Duration>) -> Result<(), 
         }
     };
     entered.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// What the calling thread has used of processors so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 fn timespec(timeout: Duration) -> Timespec {
