@@ -48,6 +48,10 @@ pub struct Call<'a> {
 pub trait Turns: std::fmt::Debug + Send + Sync {
     /// Runs `work` once, when it is its turn.
     fn take(&self, work: &mut dyn FnMut());
+
+    /// Called by `work` some thousand times a second while the function runs: what waits may go first. It returns when it
+    /// is the caller's turn again.
+    fn pause(&self) {}
 }
 
 impl<'a> Call<'a> {
@@ -159,11 +163,16 @@ pub struct CallLimits {
 impl Call<'_> {
     /// Runs `work` when it is its turn.
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Some(turns) = &self.turns else { return work() };
-        let (mut work, mut result) = (Some(work), None);
-        turns.take(&mut || result = work.take().map(|work| work()));
-        result.expect("a turn runs its work once")
+        in_turn(self.turns.as_deref(), work)
     }
+}
+
+/// Runs `work` when it is its turn, if anybody gives turns.
+pub(crate) fn in_turn<T>(turns: Option<&dyn Turns>, work: impl FnOnce() -> T) -> T {
+    let Some(turns) = turns else { return work() };
+    let (mut work, mut result) = (Some(work), None);
+    turns.take(&mut || result = work.take().map(|work| work()));
+    result.expect("a turn runs its work once")
 }
 
 impl Default for CallLimits {

@@ -4,6 +4,8 @@ use diskside_sbpf::machine::Environment;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::call::Turns;
+
 /// Log lines kept of one call; more are counted.
 const LOG_LINES_MAX: usize = 16;
 /// Bytes kept of one line.
@@ -43,11 +45,12 @@ impl Log {
 pub(crate) struct CallEnvironment {
     log: Log,
     started: Instant,
+    turns: Option<Arc<dyn Turns>>,
 }
 
 impl CallEnvironment {
-    pub(crate) fn new(log: Log) -> Self {
-        Self { log, started: Instant::now() }
+    pub(crate) fn new(log: Log, turns: Option<Arc<dyn Turns>>) -> Self {
+        Self { log, started: Instant::now(), turns }
     }
 }
 
@@ -58,5 +61,11 @@ impl Environment for CallEnvironment {
 
     fn now_ns(&mut self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&mut self) {
+        if let Some(turns) = &self.turns {
+            turns.pause();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Standard executions: one run of a program over memory ranges, as NVMe's Execute Program asks for.
 
-use crate::call::{CallError, CallLimits, Place};
+use crate::call::{CallError, CallLimits, Place, Turns, in_turn};
 use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
@@ -11,6 +11,7 @@ use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Ranges};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::region::RegionId;
+use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
@@ -34,13 +35,15 @@ pub struct Execution<'a> {
     pub tier: TierChoice,
     /// When to stop it.
     pub limits: CallLimits,
+    /// Who says when it may compute.
+    pub turns: Option<Arc<dyn Turns>>,
 }
 
 /// Most memory ranges of an execution: the data takes one window, too.
 pub const EXECUTION_RANGES_MAX: usize = Ranges::MAX - 1;
 
 pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64, CallError> {
-    let Execution { function, ranges, data, cparam1, cparam2, tier, limits } = execution;
+    let Execution { function, ranges, data, cparam1, cparam2, tier, limits, turns } = execution;
     let name = || function.main().entry().section.clone();
     let bad = |what: &'static str| CallError::BadRanges { function: name(), given: ranges.len(), what };
     if ranges.len() > EXECUTION_RANGES_MAX {
@@ -62,7 +65,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     let started = Instant::now();
     let options = ActivationOptions {
         heap_quota_bytes: limits.heap_quota_bytes,
-        environment: Box::new(CallEnvironment::new(Log::default())),
+        environment: Box::new(CallEnvironment::new(Log::default(), turns.clone())),
     };
     let mut activation = Activation::new(function.main(), code.get(function.main(), tier)?, options);
     let bytes = ranges.iter().map(|(_, range)| range.len() as u64).sum();
@@ -70,6 +73,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     machine_limits.budget = limits.budget.unwrap_or(machine_limits.budget);
     machine_limits.deadline = limits.until(started);
     machine_limits.cancel.clone_from(&limits.cancel);
+    let turns = turns.as_deref();
     let returned = if exec {
         let context = exec_context(&ranges, data.len(), cparam1, cparam2);
         let mut data = Buffer::copy_of(data);
@@ -79,7 +83,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
             mapped.push(range);
         }
         let mappings = Mappings::new().read_only(RegionId::CONTEXT, &context).ranges(&mut mapped);
-        activation.call(&mappings, function.main().entry_registers(&[]), &machine_limits)
+        in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[]), &machine_limits))
     } else {
         let mut ranges = ranges.into_iter().map(|(_, range)| range);
         let (input, output) = (ranges.next().unwrap_or_default(), ranges.next().unwrap_or_default());
@@ -97,7 +101,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
             .writable(RegionId::OUTPUT, output)
             .read_only(RegionId::ARGS, data)
             .read_only(RegionId::CONTEXT, context.as_bytes());
-        activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits)
+        in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits))
     };
     let place = Place { source: "its memory ranges".into(), range: 0..bytes };
     returned.map(|returned| returned.value).map_err(|stopped| trapped(function.main(), place, stopped.trap))

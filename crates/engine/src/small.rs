@@ -62,7 +62,7 @@ impl SmallCall {
     ) -> Result<Self, CallError> {
         let activate = |program: &Arc<Program>| {
             let options = ActivationOptions {
-                environment: Box::new(CallEnvironment::new(Log::default())),
+                environment: Box::new(CallEnvironment::new(Log::default(), None)),
                 ..ActivationOptions::default()
             };
             Ok::<_, CallError>(Activation::new(program, engine.code().get(program, tier)?, options))

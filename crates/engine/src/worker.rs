@@ -273,7 +273,7 @@ impl Output {
 fn activate(code: &CodeCache, call: &Call<'_>, program: &Arc<Program>, log: &Log) -> Result<Activation, CallError> {
     let options = ActivationOptions {
         heap_quota_bytes: call.limits.heap_quota_bytes,
-        environment: Box::new(CallEnvironment::new(log.clone())),
+        environment: Box::new(CallEnvironment::new(log.clone(), call.turns.clone())),
     };
     Ok(Activation::new(program, code.get(program, call.tier)?, options))
 }

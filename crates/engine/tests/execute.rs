@@ -28,7 +28,7 @@ fn run(
 ) -> Result<u64, CallError> {
     let ranges = ranges.iter_mut().map(|buffer| (9, &mut buffer[..])).collect();
     let limits = CallLimits::default();
-    engine.execute(Execution { function, ranges, data, cparam1: 0x1122, cparam2: 3, tier, limits })
+    engine.execute(Execution { function, ranges, data, cparam1: 0x1122, cparam2: 3, tier, limits, turns: None })
 }
 
 #[test]

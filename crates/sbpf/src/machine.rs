@@ -49,6 +49,9 @@ pub trait Environment {
     fn log(&mut self, message: &[u8]);
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&mut self) -> u64;
+    /// Called a while before deadline and cancellation are looked at, thousands of times a second: a good moment to let
+    /// others have the thread's processor.
+    fn pause(&mut self) {}
 }
 
 /// An environment that drops logs and has a stopped clock.
@@ -226,6 +229,7 @@ impl Machine {
     /// it is 0 or more.
     pub fn refill(&mut self) -> Status {
         debug_assert_eq!(self.slice, -1, "a slice ends when one edge is not yet paid");
+        self.environment.pause();
         if let Some(kind) = self.interruption() {
             return self.stop(kind);
         }
@@ -251,6 +255,7 @@ impl Machine {
             return Ok(());
         }
         let left = self.edges_left();
+        self.environment.pause();
         if let Some(kind) = self.interruption() {
             self.stop(kind);
             return Err(Fault::Trapped);

@@ -119,7 +119,7 @@ impl Reactor {
         let now = Instant::now();
         let core = Core {
             index,
-            mailbox: Arc::new(Mailbox::new(ring.waker())),
+            mailbox: Arc::new(Mailbox::new(&mut ring)?),
             ring,
             group,
             memory: Memory::new(bound),

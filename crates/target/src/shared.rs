@@ -1,6 +1,7 @@
 //! What all reactors of a target share: read seldom, changed more seldom, never on the path of a command.
 
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -98,11 +99,17 @@ pub(crate) struct Mailbox {
     /// `None` once the reactor has ended.
     messages: Mutex<Option<Vec<Message>>>,
     waker: ring::Waker,
+    precedence: ring::Precedence,
 }
 
 impl Mailbox {
-    pub(crate) fn new(waker: ring::Waker) -> Self {
-        Self { messages: Mutex::new(Some(Vec::new())), waker }
+    pub(crate) fn new(ring: &mut ring::Ring) -> io::Result<Self> {
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), waker: ring.waker(), precedence: ring.precedence()? })
+    }
+
+    /// What lets the reactor go first on its processor.
+    pub(crate) fn precedence(&self) -> &ring::Precedence {
+        &self.precedence
     }
 
     /// Leaves a message. A reactor that has ended drops it, and with it the connection that it may carry.
@@ -168,8 +175,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_nobody_will_serve_is_closed_at_once() {
-        let ring = Ring::new(&RingConfig::default()).unwrap();
-        let mailbox = Mailbox::new(ring.waker());
+        let mut ring = Ring::new(&RingConfig::default()).unwrap();
+        let mailbox = Mailbox::new(&mut ring).unwrap();
         let (before, target) = loop_pair();
         mailbox.send(Message::Loop(target));
         assert_eq!(before.read(), LoopRead::Empty);

@@ -1,29 +1,52 @@
 //! Who may compute now: as many runs of functions at a time as there are engines, shared fairly among hosts.
 //!
 //! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
-//! permit goes to the waiting host that has used the least time; background calls get one when nobody else wants it.
+//! permit goes to the waiting host that has used the least time; background calls get one when nobody else wants it. A
+//! function that runs for long passes its permit on when its turn is over, and goes on when it has one again.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use diskside_engine::Turns;
 use diskside_nvme::wire::function::Class;
+
+use super::Compute;
+use super::way::Way;
+
+/// How long a function computes before others that wait are asked whether it is their turn.
+const TURN: Duration = Duration::from_millis(2);
+/// Hosts whose time is remembered while nobody computes.
+const HOSTS_KEPT: usize = 1024;
 
 /// Permits to compute.
 #[derive(Debug)]
 pub(crate) struct Gate {
     permits: usize,
     state: Mutex<State>,
+    /// Those in [`State::waiting`], to be looked at without the lock.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    busy: usize,
+    held: HashMap<ThreadId, Held>,
     waiting: Vec<Arc<Waiting>>,
+    /// Permits that were given to somebody who has not yet taken theirs.
+    given: usize,
     /// Time that hosts have used, as far as somebody of them computes or waits. A newcomer begins with the least.
     used: HashMap<u64, Share>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    host: u64,
+    class: Class,
+    /// When the turn began that is not yet counted.
+    since: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,49 +66,82 @@ struct Waiting {
 
 impl Gate {
     pub(crate) fn new(permits: usize) -> Self {
-        Self { permits: permits.max(1), state: Mutex::default() }
+        Self { permits: permits.max(1), state: Mutex::default(), waiting: AtomicUsize::new(0) }
     }
 
     /// Threads that compute now.
     pub(crate) fn busy(&self) -> usize {
-        self.lock().busy
+        self.lock().busy()
     }
 
     /// Threads that wait for a permit.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().waiting.len()
+        self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a permit and keeps it until the guard is dropped.
+    /// Waits for a permit and keeps it until the guard is dropped, on this thread.
     pub(crate) fn enter(&self, host: u64, class: Class) -> Permit<'_> {
         let waiting = {
             let mut state = self.lock();
             state.arrive(host);
-            if state.busy < self.permits && state.waiting.is_empty() {
-                state.busy += 1;
-                return Permit { gate: self, host, began: Instant::now() };
+            if state.busy() < self.permits && state.waiting.is_empty() {
+                state.hold(host, class);
+                return Permit { gate: self, this_thread: PhantomData };
             }
-            let waiting = Waiting { host, class, granted: Mutex::new(false), woken: Condvar::new() };
-            let waiting = Arc::new(waiting);
-            state.waiting.push(Arc::clone(&waiting));
-            waiting
+            self.queue(&mut state, host, class)
         };
-        let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(waiting.woken.wait_while(granted, |granted| !*granted).unwrap_or_else(PoisonError::into_inner));
-        Permit { gate: self, host, began: Instant::now() }
+        self.wait(&waiting);
+        Permit { gate: self, this_thread: PhantomData }
     }
 
-    fn leave(&self, host: u64, ran: Duration) {
-        let mut state = self.lock();
-        state.busy -= 1;
-        state.depart(host, ran);
-        while state.busy < self.permits
-            && let Some(next) = state.next()
-        {
-            state.busy += 1;
-            *next.granted.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            next.woken.notify_one();
+    /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
+    /// says whether it did. Without a permit it does nothing.
+    pub(crate) fn pass_on(&self) -> bool {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return false;
         }
+        let waiting = {
+            let mut state = self.lock();
+            let Some(held) = state.count_turn() else { return false };
+            let Some(next) = state.next(Some(held)) else { return false };
+            state.held.remove(&std::thread::current().id());
+            self.grant(&mut state, &next);
+            self.queue(&mut state, held.host, held.class)
+        };
+        self.wait(&waiting);
+        true
+    }
+
+    fn leave(&self) {
+        let mut state = self.lock();
+        state.depart();
+        while state.busy() < self.permits
+            && let Some(next) = state.next(None)
+        {
+            self.grant(&mut state, &next);
+        }
+    }
+
+    fn queue(&self, state: &mut State, host: u64, class: Class) -> Arc<Waiting> {
+        let waiting = Arc::new(Waiting { host, class, granted: Mutex::new(false), woken: Condvar::new() });
+        state.waiting.push(Arc::clone(&waiting));
+        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+        waiting
+    }
+
+    fn grant(&self, state: &mut State, next: &Waiting) {
+        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+        state.given += 1;
+        *next.granted.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        next.woken.notify_one();
+    }
+
+    fn wait(&self, waiting: &Waiting) {
+        let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waiting.woken.wait_while(granted, |granted| !*granted).unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.lock();
+        state.given -= 1;
+        state.hold(waiting.host, waiting.class);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,15 +150,42 @@ impl Gate {
 }
 
 impl State {
+    fn busy(&self) -> usize {
+        self.held.len() + self.given
+    }
+
     fn arrive(&mut self, host: u64) {
         let least = self.used.values().map(|share| share.used).min().unwrap_or_default();
         let share = self.used.entry(host).or_insert(Share { used: least, present: 0 });
         share.present += 1;
     }
 
-    fn depart(&mut self, host: u64, ran: Duration) {
-        let Some(share) = self.used.get_mut(&host) else { return };
-        share.used += ran;
+    fn hold(&mut self, host: u64, class: Class) {
+        let held = Held { host, class, since: Instant::now() };
+        let before = self.held.insert(std::thread::current().id(), held);
+        debug_assert!(before.is_none(), "a thread holds one permit at a time");
+    }
+
+    /// Counts the turn of the calling thread, if it has a permit and its turn is over.
+    fn count_turn(&mut self) -> Option<Held> {
+        let held = self.held.get_mut(&std::thread::current().id())?;
+        let ran = held.since.elapsed();
+        if ran < TURN {
+            return None;
+        }
+        held.since += ran;
+        let held = *held;
+        if let Some(share) = self.used.get_mut(&held.host) {
+            share.used += ran;
+        }
+        Some(held)
+    }
+
+    /// The calling thread needs its permit no more.
+    fn depart(&mut self) {
+        let Some(held) = self.held.remove(&std::thread::current().id()) else { return };
+        let Some(share) = self.used.get_mut(&held.host) else { return };
+        share.used += held.since.elapsed();
         share.present -= 1;
         // Kept while others are there: who leaves for a moment, to read on, must not begin anew.
         if self.used.values().all(|share| share.present == 0) && self.used.len() == 1 {
@@ -112,51 +195,65 @@ impl State {
         }
     }
 
-    /// Takes out who is next: normal before background, then the host that used least, then who came first.
-    fn next(&mut self) -> Option<Arc<Waiting>> {
-        let key = |waiting: &Waiting| {
-            let used = self.used.get(&waiting.host).map_or(Duration::ZERO, |share| share.used);
-            (waiting.class == Class::Background, used)
-        };
-        let (at, _) = self.waiting.iter().enumerate().min_by_key(|(at, waiting)| (key(waiting), *at))?;
-        Some(self.waiting.remove(at))
+    /// Takes out who is next: normal before background, then the host that used least, then who came first. One who has a
+    /// permit keeps it if it would be next among them; but calls of one host take turns.
+    fn next(&mut self, holder: Option<Held>) -> Option<Arc<Waiting>> {
+        let key = |host, class| (class == Class::Background, self.used.get(&host).map_or(Duration::ZERO, |it| it.used));
+        let places = self.waiting.iter().enumerate();
+        let (at, next) = places.min_by_key(|(at, waiting)| (key(waiting.host, waiting.class), *at))?;
+        let stays = holder.is_some_and(|holder| key(holder.host, holder.class) < key(next.host, next.class));
+        (!stays).then(|| self.waiting.remove(at))
     }
 }
 
-/// Leave to compute.
+/// Leave to compute, of the thread that entered.
 #[derive(Debug)]
 pub(crate) struct Permit<'a> {
     gate: &'a Gate,
-    host: u64,
-    began: Instant,
+    this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.gate.leave(self.host, self.began.elapsed());
+        self.gate.leave();
     }
 }
-
-/// Hosts whose time is remembered while nobody computes.
-const HOSTS_KEPT: usize = 1024;
 
 /// The turns of one host's call.
 #[derive(Debug)]
 pub(crate) struct HostTurns {
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) host: u64,
-    pub(crate) class: Class,
-    /// How long its threads waited for their turns.
-    pub(crate) waited_ns: Arc<AtomicU64>,
+    gate: Arc<Gate>,
+    way: Arc<Way>,
+    host: u64,
+    class: Class,
+    /// How long its threads waited for their turns, and for reactors.
+    waited_ns: Arc<AtomicU64>,
+}
+
+impl HostTurns {
+    pub(crate) fn of(compute: &Compute, host: u64, class: Class, waited_ns: &Arc<AtomicU64>) -> Arc<dyn Turns> {
+        let (gate, way) = (Arc::clone(&compute.gate), Arc::clone(&compute.way));
+        Arc::new(Self { gate, way, host, class, waited_ns: Arc::clone(waited_ns) })
+    }
+
+    fn waited(&self, since: Instant) {
+        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
 }
 
 impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
         let asked = Instant::now();
-        let permit = self.gate.enter(self.host, self.class);
-        let waited = permit.began.saturating_duration_since(asked);
-        self.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        let _permit = self.gate.enter(self.host, self.class);
+        self.waited(asked);
         work();
+    }
+
+    fn pause(&self) {
+        let asked = Instant::now();
+        if self.way.give(asked) | self.gate.pass_on() {
+            self.waited(asked);
+        }
     }
 }
 
@@ -199,9 +296,45 @@ mod tests {
         assert_eq!(gate.busy(), 0);
     }
 
+    /// A program without an end held its permit for an hour: all that others asked for waited as long.
+    #[test]
+    fn a_turn_ends_for_another_host_and_for_another_call_of_the_same() {
+        for other in [1, 2] {
+            let (gate, ended) = (Gate::new(1), std::sync::atomic::AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                let permit = gate.enter(1, Class::Normal);
+                scope.spawn(|| {
+                    drop(gate.enter(other, Class::Normal));
+                    ended.store(true, Ordering::SeqCst);
+                });
+                while !ended.load(Ordering::SeqCst) {
+                    gate.pass_on();
+                    assert!(gate.busy() <= 1);
+                }
+                drop(permit);
+            });
+            assert_eq!(gate.busy(), 0);
+        }
+    }
+
+    #[test]
+    fn background_does_not_end_a_turn() {
+        let gate = Gate::new(1);
+        std::thread::scope(|scope| {
+            let permit = gate.enter(1, Class::Normal);
+            let other = scope.spawn(|| drop(gate.enter(2, Class::Background)));
+            while gate.lock().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(TURN);
+            gate.pass_on();
+            assert!(!other.is_finished() && gate.lock().waiting.len() == 1);
+            drop(permit);
+        });
+    }
+
     #[test]
     fn no_more_than_the_permits_compute_at_once() {
-        use std::sync::atomic::AtomicUsize;
         let (gate, inside) = (Gate::new(2), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for host in 0..6 {
@@ -211,6 +344,7 @@ mod tests {
                         let permit = gate.enter(host % 3, Class::Normal);
                         assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
                         inside.fetch_sub(1, Ordering::SeqCst);
+                        gate.pass_on();
                         drop(permit);
                     }
                 });
@@ -218,5 +352,6 @@ mod tests {
         });
         assert_eq!(gate.busy(), 0);
         assert!(gate.lock().waiting.is_empty());
+        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0);
     }
 }

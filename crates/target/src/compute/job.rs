@@ -33,6 +33,7 @@ use super::sink::{FileOut, Sink, Sinks, VolumeSink, Written};
 use super::standard::endpoint::{MemoryReader, MemorySink};
 use super::trailer;
 use super::usage::{InUse, Usage};
+use super::way::InPieces;
 use crate::export::{FileError, FileSession, FileSink, SinkMode};
 use crate::volume::Volume;
 
@@ -439,9 +440,7 @@ impl Job {
             heap_quota_bytes: limits.heap_bytes,
         };
         let compute = &self.association.compute;
-        let (gate, host) = (Arc::clone(&compute.gate), self.association.host.id);
-        let waited_ns = Arc::clone(waited_ns);
-        call.turns = Some(Arc::new(HostTurns { gate, host, class: request.class, waited_ns }));
+        call.turns = Some(HostTurns::of(compute, self.association.host.id, request.class, waited_ns));
         call
     }
 
@@ -503,6 +502,12 @@ impl Job {
                     Source::Stream { name: "the host's stream".into(), stream }
                 }
             });
+        }
+        for source in &mut sources {
+            if let Source::Reader { reader, .. } = source {
+                let way = Arc::clone(&self.association.compute.way);
+                *reader = Arc::new(InPieces { inner: Arc::clone(reader), way });
+            }
         }
         Ok((sources, opened))
     }

@@ -48,6 +48,7 @@ mod tags;
 mod trailer;
 pub(crate) mod traverse;
 mod usage;
+mod way;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -69,6 +70,7 @@ use self::pool::{Pool, PoolLimits};
 use self::programs::{ProgramLimits, Programs};
 use self::standard::Standard;
 use self::statistics::Statistics;
+use self::way::Way;
 use crate::config::ComputeConfig;
 use crate::export::Exports;
 use crate::shared::{Mailbox, Message};
@@ -99,6 +101,7 @@ pub(crate) struct Compute {
     pub(crate) engine: Engine,
     pub(crate) programs: Programs,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) way: Arc<Way>,
     pub(crate) pool: Pool,
     clock: Clock,
     pub(crate) cache: Arc<BlockCache>,
@@ -148,6 +151,7 @@ impl Compute {
             engine,
             programs,
             gate,
+            way: Arc::new(Way::new(Arc::clone(&mailboxes))),
             pool,
             clock,
             cache,

@@ -9,7 +9,7 @@ use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
     Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, RecordSplit, Trailer,
 };
-use diskside_target::Running;
+use diskside_target::{Running, TargetBuilder};
 
 const FREE: u16 = 100;
 const OUTPUT: u32 = 2;
@@ -37,7 +37,11 @@ const WAYS: [Way; 5] = [
 
 fn target() -> (Running, Client) {
     let volumes = ["data=mem:1MiB", "output=mem:1MiB"];
-    let running = start(volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap())));
+    hostile(volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap())))
+}
+
+fn hostile(builder: TargetBuilder) -> (Running, Client) {
+    let running = start(builder);
     let mut client = Client::connect(&running);
     let loaded = client.load(FREE, &compiled("hostile"));
     assert!(loaded.status.is_success(), "{:?}", client.errors());
@@ -184,4 +188,31 @@ fn ranges_may_overlap_touch_and_begin_anywhere() {
     client.send(tag, &behind).fails_with(Status::INVALID_FIELD);
     assert_eq!(client.errors()[0].location, Some(64 + 16));
     assert!(client.errors()[0].message.contains("ends behind 2^64"), "{:?}", client.errors()[0]);
+}
+
+/// A call held its engine until its function was done with a chunk: those of one host that never were had all engines for an
+/// hour, and nobody else's function ran.
+#[test]
+fn endless_functions_of_one_host_leave_engines_to_others() {
+    const ENGINES: usize = 2;
+    let builder = builder().volume("data=mem:1MiB".parse().unwrap());
+    let (running, mut greedy) = hostile(builder.compute(|compute| compute.engines = ENGINES));
+    let endless = FunctionRequest { budget: u64::MAX, ..request(3) };
+    let tags: Vec<u64> = (0..2 * ENGINES).map(|_| greedy.tag()).collect();
+    for &tag in &tags {
+        greedy.send(tag, &endless).ok();
+    }
+
+    let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
+    let request_of_other = other.over("stats64", &[], 4096);
+    let (result, trailer) = other.run(&request_of_other);
+    assert_eq!(trailer.outcome, Outcome::Ok, "{}", trailer.message);
+    assert!(!result.is_empty());
+    // One more of the greedy host ends as well: its calls take turns.
+    let (_, trailer) = greedy.run(&request(0));
+    assert_eq!(trailer.outcome, Outcome::Ok, "{}", trailer.message);
+    for tag in tags {
+        greedy.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0).ok();
+        assert_eq!(greedy.finish(tag).1.outcome, Outcome::Cancelled);
+    }
 }

@@ -11,6 +11,7 @@ use diskside_nvme::wire::memory::MemoryRange;
 use super::super::Compute;
 use super::super::answer::{Answer, Problem};
 use super::super::association::Association;
+use super::super::gate::HostTurns;
 use super::super::programs::{ActiveProgram, LoadedProgram};
 use super::sets::parse_ranges;
 use super::{Standard, StandardCommand};
@@ -44,12 +45,10 @@ impl Standard {
         let deadline = Some(self.execution_max);
         let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
         let (cparam1, cparam2) = (command.cparam1, command.cparam2);
-        let execution =
-            Execution { function: &function, ranges, data, cparam1, cparam2, tier: TierChoice::Best, limits };
-        let permit = compute.gate.enter(association.host.id, Class::Normal);
-        let executed = compute.engine.execute(execution);
-        drop(permit);
-        match executed {
+        let turns = Some(HostTurns::of(compute, association.host.id, Class::Normal, &Arc::default()));
+        let tier = TierChoice::Best;
+        let execution = Execution { function: &function, ranges, data, cparam1, cparam2, tier, limits, turns };
+        match compute.engine.execute(execution) {
             Ok(returned) => Ok(Answer::success().with_result(returned)),
             Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),
             Err(error @ (CallError::BadRanges { .. } | CallError::BadArgs { .. })) => {
