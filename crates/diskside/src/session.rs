@@ -239,7 +239,9 @@ impl Session {
         let mut links = self.lock_links();
         let target = Url { nsid: None, ..url.clone() };
         let name = target.to_string();
-        if let Some(link) = links.get(&name).or_else(|| links.get(&target.host)) {
+        // One that was given up is made anew by whoever opens a file next.
+        let known = links.get(&name).filter(|link| !link.is_ended());
+        if let Some(link) = known.or_else(|| links.get(&target.host)) {
             return Ok(Arc::clone(link));
         }
         let link = Arc::new(Link::connect(&target, &self.inner.options.connect)?);

@@ -68,7 +68,7 @@ pub enum Reason {
     Told,
     /// The program has effects besides its result: it runs once, at the data.
     Effects,
-    /// The device cannot be reached, and the host has the data.
+    /// The device cannot be reached, and the host has the data, or another way to it.
     LinkLost,
     /// The device does not run this function.
     NoCompute,
@@ -124,7 +124,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Told => "the caller says so",
             Self::Effects => "the program has effects, so it runs once, at the data",
-            Self::LinkLost => "the device cannot be reached, and the host holds all of the data",
+            Self::LinkLost => "the device cannot be reached, and the host has the data without it",
             Self::NoCompute => "the device does not run this function",
             Self::InPlace => "the input is there, and the output stays there",
             Self::Unmeasured => "one side is not measured yet, and the data is here",

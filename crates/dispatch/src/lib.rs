@@ -90,6 +90,8 @@ impl Request {
 pub struct Conditions {
     /// Whether the device can be reached.
     pub link: Link,
+    /// Whether the host can read the data although the device cannot be reached.
+    pub host_reads: bool,
     /// An empty exchange with the device.
     pub round_trip_s: f64,
     /// Calls before this one for each engine of the device.
@@ -106,6 +108,7 @@ impl Default for Conditions {
     fn default() -> Self {
         Self {
             link: Link::Up,
+            host_reads: false,
             round_trip_s: 0.0,
             device_waiting: 0.0,
             host_waiting: 0.0,
@@ -281,7 +284,11 @@ fn forced(policy: Policy, request: &Request, conditions: &Conditions) -> Option<
     match conditions.link {
         Link::NoCompute => Some(Decision::new(Plan::Host, Reason::NoCompute)),
         // Waiting for the device is all that is left to do, unless the host has the data.
-        Link::Lost if request.effect_free && cached && !matches!(policy, Policy::Fixed(Side::Device)) => {
+        Link::Lost
+            if request.effect_free
+                && (cached || conditions.host_reads)
+                && !matches!(policy, Policy::Fixed(Side::Device)) =>
+        {
             Some(Decision::new(Plan::Host, Reason::LinkLost))
         }
         Link::Lost | Link::Up => match policy {

@@ -85,6 +85,10 @@ fn a_lost_link_leaves_the_host_what_it_holds() {
     assert_eq!(dispatcher.decide(PAIR, &cached, &lost).reason, Reason::LinkLost);
     let partly = Request { cached_bytes: MIB - 1, ..cached };
     assert_ne!(dispatcher.decide(PAIR, &partly, &lost).reason, Reason::LinkLost);
+    let reads = Conditions { host_reads: true, ..lost };
+    assert_eq!(dispatcher.decide(PAIR, &partly, &reads).plan, Plan::Host, "it has another way to the data");
+    let effects = Request { effect_free: false, ..partly };
+    assert_ne!(dispatcher.decide(PAIR, &effects, &reads).reason, Reason::LinkLost);
     let no_compute = Conditions { link: Link::NoCompute, ..Conditions::default() };
     assert_eq!(dispatcher.decide(PAIR, &partly, &no_compute).plan, Plan::Host);
 }

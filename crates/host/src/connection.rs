@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -54,7 +54,20 @@ pub(crate) struct Shared {
     controller: Mutex<Option<ControllerInfo>>,
     volumes: Mutex<Vec<Weak<VolumeState>>>,
     problem: Mutex<Option<String>>,
+    state: AtomicU8,
     ending: AtomicBool,
+}
+
+/// Where a [`Connection`] stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnectionState {
+    /// Commands pass.
+    Up = 0,
+    /// The association was lost and is being made anew; requests wait for that.
+    Lost = 1,
+    /// It was given up: every request fails, also later ones.
+    Ended = 2,
 }
 
 struct QueueHandle {
@@ -187,6 +200,15 @@ impl Connection {
     /// I/O queues in use.
     pub fn io_queues(&self) -> u16 {
         self.inner.shared.queue_count().unwrap_or(0)
+    }
+
+    /// Where it stands: whether its controller can be reached, as far as is known.
+    pub fn state(&self) -> ConnectionState {
+        match self.inner.shared.state.load(Ordering::Acquire) {
+            0 => ConnectionState::Up,
+            1 => ConnectionState::Lost,
+            _ => ConnectionState::Ended,
+        }
     }
 
     /// Why the last association ended, if one did.
@@ -344,6 +366,7 @@ impl Shared {
             controller: Mutex::new(None),
             volumes: Mutex::default(),
             problem: Mutex::new(None),
+            state: AtomicU8::new(ConnectionState::Lost as u8),
             ending: AtomicBool::new(false),
         })
     }
@@ -401,9 +424,14 @@ impl Shared {
 
     /// No association will follow: everything that waits fails.
     pub(crate) fn give_up(&self, why: &'static str) {
+        self.set_state(ConnectionState::Ended);
         for queue_id in 1..=self.queue_count().unwrap_or(0) {
             self.order(queue_id, QueueOrder::Refuse(why));
         }
+    }
+
+    pub(crate) fn set_state(&self, state: ConnectionState) {
+        self.state.store(state as u8, Ordering::Release);
     }
 
     pub(crate) fn set_controller(&self, info: &ControllerInfo) {

@@ -13,7 +13,7 @@ use diskside_nvme::host::{
 };
 use diskside_nvme::{Nqn, Status};
 
-use crate::connection::Shared;
+use crate::connection::{ConnectionState, Shared};
 use crate::error::HostError;
 use crate::job::{Command, CommandData, CommandFailure, CommandOutcome, Limits};
 use crate::link::{Link, NoMemory};
@@ -110,6 +110,7 @@ impl Control {
         let mut delay = options.reconnect_delay_min;
         let why = loop {
             let (was_up, error) = self.associate();
+            self.shared.set_state(ConnectionState::Lost);
             if let Some(announce) = self.announce.take() {
                 // The caller of `connect` sees the first failure and may try again.
                 let _ = announce.send(Err(error));
@@ -348,6 +349,7 @@ impl Control {
                 session.queues_up += 1;
                 if Some(session.queues_up) == self.shared.queue_count() && session.error.is_none() {
                     session.up = true;
+                    self.shared.set_state(ConnectionState::Up);
                     add(&self.shared.counters.associations, 1);
                     if let Some(announce) = self.announce.take() {
                         // The caller waits for it; it cannot be gone.

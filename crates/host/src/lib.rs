@@ -46,7 +46,7 @@ mod task;
 mod url;
 mod volume;
 
-pub use connection::Connection;
+pub use connection::{Connection, ConnectionState};
 pub use discovery::discover;
 pub use error::HostError;
 pub use inline::InlineVolume;

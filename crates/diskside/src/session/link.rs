@@ -4,7 +4,7 @@ use super::error::SessionError;
 use super::function::SessionFunction;
 use diskside_dispatch::Waits;
 use diskside_host::function::{Compute, Files, FunctionError};
-use diskside_host::{ConnectOptions, Connection, Url, discover};
+use diskside_host::{ConnectOptions, Connection, ConnectionState, Url, discover};
 use diskside_nvme::Nqn;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -71,6 +71,16 @@ impl Link {
             crowds: AtomicU64::new(0),
             waits: Mutex::default(),
         })
+    }
+
+    /// Whether the target cannot be reached now, as far as is known.
+    pub(super) fn is_lost(&self) -> bool {
+        self.connection.state() != ConnectionState::Up
+    }
+
+    /// Whether nobody tries to reach the target any more.
+    pub(super) fn is_ended(&self) -> bool {
+        self.connection.state() == ConnectionState::Ended
     }
 
     pub(super) fn compute(&self) -> Result<&Compute, SessionError> {

@@ -43,6 +43,8 @@ pub(super) struct Remote {
     path: Vec<u8>,
     flags: FileFlags,
     open: Mutex<RemoteFile>,
+    /// As the target said last.
+    seen: Mutex<Option<Now>>,
 }
 
 /// What is known of a file now.
@@ -140,6 +142,16 @@ impl Place {
         }
     }
 
+    /// Of a file whose target cannot be reached: what it was when that was asked last.
+    pub(super) fn seen_before_loss(&self) -> Option<Now> {
+        match self {
+            Self::Export(remote) if remote.link.is_lost() => {
+                *remote.seen.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+            _ => None,
+        }
+    }
+
     /// As a source or sink of a function at the target.
     pub(super) fn endpoint(&self, offset: u64, len: u64) -> Option<Endpoint> {
         match self {
@@ -161,7 +173,7 @@ impl Remote {
             if mode == OpenMode::Create { files.create(&path, 0o666, flags) } else { files.open(&path, flags) };
         let open = opened.map_err(|error| SessionError::device(&url.to_string(), error))?;
         link.note_round_trip(started.elapsed());
-        Ok(Self { link, path, flags, open: Mutex::new(open) })
+        Ok(Self { link, path, flags, open: Mutex::new(open), seen: Mutex::default() })
     }
 
     pub(super) fn file(&self) -> RemoteFile {
@@ -185,7 +197,9 @@ impl Remote {
             other => other?,
         };
         self.link.note_round_trip(started.elapsed());
-        Ok(Now { len_bytes: info.len_bytes, version: Some(info.version), keep: !info.recent })
+        let now = Now { len_bytes: info.len_bytes, version: Some(info.version), keep: !info.recent };
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        Ok(now)
     }
 
     /// A version of the file, through the cache.

@@ -51,6 +51,8 @@ struct Job<'a> {
     mounted: Option<&'a Mounted>,
     /// Its index at the device, if that has it.
     program: Option<u16>,
+    /// The device cannot be reached, and this session holds what it needs of the file.
+    held: bool,
 }
 
 /// What became of a part.
@@ -150,6 +152,19 @@ fn mounted<'f>(
 const NO_DEVICE: &str = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or \
     host, or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
 
+/// The file as it was when its target could be reached, if that is all that is needed: this session holds the whole range,
+/// and the function may run here.
+fn held_since_loss(input: &Input, function: &SessionFunction, options: &RunOptions) -> Option<Now> {
+    let inner = &input.file.inner;
+    let seen = inner.place.seen_before_loss().filter(|seen| seen.keep)?;
+    let range = input.start..input.end.unwrap_or(seen.len_bytes);
+    if options.place != Where::Auto || !function.is_pure() || range.end > seen.len_bytes || range.is_empty() {
+        return None;
+    }
+    let held = inner.session.cache().ranges(inner.id, seen.version?, &range);
+    (held == [range]).then_some(seen)
+}
+
 fn read_once(
     input: &Input,
     function: &SessionFunction,
@@ -158,14 +173,18 @@ fn read_once(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let file = &input.file;
-    let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
+    let held = held_since_loss(input, function, options);
+    let now = match held {
+        Some(now) => now,
+        None => file.inner.place.now(&file.inner.session, &file.inner.name)?,
+    };
     let range = input.start..input.end.unwrap_or(now.len_bytes).max(input.start);
     if range.end > now.len_bytes {
         let (name, len) = (file.inner.name.clone(), now.len_bytes);
         return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
     }
     let (mounted, refused) = mounted(file, function, options)?;
-    let mut job = Job { file, now, function, args, options, mounted, program: None };
+    let mut job = Job { file, now, function, args, options, mounted, program: None, held: held.is_some() };
     if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         let written = out.is_some();
         let done = Done { refused, ..host::run(&job, &range, out)? };
@@ -227,7 +246,9 @@ impl Job<'_> {
     fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
         // Who needs nothing of the device does not wait until it has the function.
         let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
-        let decision = needs_none.then(|| self.ask(request, LinkState::Up));
+        let is_lost = request.told.is_none() && self.host_reads() && self.link().is_some_and(|link| link.is_lost());
+        let state = if is_lost { Some(LinkState::Lost) } else { needs_none.then_some(LinkState::Up) };
+        let decision = state.map(|state| self.ask(request, state));
         let is_here = |decision: &Decision| decision.plan == Plan::Host && !decision.probe.is_some_and(|p| p.instead);
         if let Some(decision) = decision.filter(is_here) {
             return Ok(decision);
@@ -243,6 +264,11 @@ impl Job<'_> {
         }
     }
 
+    /// Whether the host can do without the device: the kernel has a way of its own to a mounted volume.
+    fn host_reads(&self) -> bool {
+        self.held || self.mounted.is_some()
+    }
+
     /// Makes sure that the device has the function.
     fn load(&mut self) -> Result<(), SessionError> {
         let link = self.link().expect("a file that is only here has no device");
@@ -255,6 +281,7 @@ impl Job<'_> {
         let link = self.link().expect("a file that is only here has no choice");
         let conditions = Conditions {
             link: state,
+            host_reads: self.host_reads(),
             round_trip_s: link.round_trip_s(),
             device_waiting: link.waiting(),
             host_waiting: inner.session.host_waiting(),

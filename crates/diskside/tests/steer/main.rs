@@ -2,5 +2,6 @@
 //! going on when a target is gone, preparing what runs often.
 
 mod cancel;
+mod loss;
 mod queue;
 mod world;

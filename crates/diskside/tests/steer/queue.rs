@@ -13,7 +13,7 @@ struct Load {
 
 impl Load {
     fn new(world: &World) -> Self {
-        // Each session is a host of its own.
+        // Each session has connections of its own, as another host has.
         let session = session();
         let (spin, file) = (world.function(&session, "load", SPIN), world.open(&session));
         Self { session, spin, file }

@@ -76,7 +76,7 @@ impl Session {
         if files.iter().all(is_here) {
             let Some(first) = files.first() else { return Ok(Ran::default()) };
             let now = Now { len_bytes: 0, version: None, keep: false };
-            let job = Job { file: first, now, function, args, options, mounted: None, program: None };
+            let job = Job { file: first, now, function, args, options, mounted: None, program: None, held: false };
             let written = out.is_some();
             let done = run_over_files(&job, files, out)?;
             let mut ran = job.gather(vec![done], None, written)?;

@@ -170,7 +170,7 @@ impl Session {
         };
         let program = Some(mounted.link.program(function)?);
         let now = Now { len_bytes: 0, version: None, keep: false };
-        let job = Job { file: &file, now, function, args, options, mounted: Some(mounted), program };
+        let job = Job { file: &file, now, function, args, options, mounted: Some(mounted), program, held: false };
         let done = match transform_mounted(&job, mounted, sources, pooled.len_bytes()) {
             Ok(done) => done,
             Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => return Err(refusal.into()),

@@ -68,7 +68,7 @@ fn transform(
     let Some(link) = output.inner.place.link() else { unreachable!("the output is a file of an export") };
     let program = Some(link.program(function)?);
     let now = Now { len_bytes: 0, version: None, keep: false };
-    let job = Job { file: output, now, function, args, options, mounted: None, program };
+    let job = Job { file: output, now, function, args, options, mounted: None, program, held: false };
     let done = device::transform(&job, files)?;
     let decision = Decision::made(Plan::Device, Reason::InPlace);
     let written_bytes = done.part.output_bytes;

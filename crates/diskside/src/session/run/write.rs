@@ -26,7 +26,7 @@ pub(in super::super) fn write(
     options.check_cancelled(file)?;
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
     let (mounted, refused) = mounted(file, function, options)?;
-    let mut job = Job { file, now, function, args, options, mounted, program: None };
+    let mut job = Job { file, now, function, args, options, mounted, program: None, held: false };
     let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         None
     } else {
