@@ -58,8 +58,7 @@ same "result and trailer are there" 160 "$(result)"
 same "the result" "$stats" "$(head -c 32 /tmp/back | hex)"
 same "the trailer: version 1, 128 bytes, it ended well" "$({ le 2 1; le 2 128; le 4 0; } | hex)" \
     "$(tail -c +33 /tmp/back | head -c 8 | hex)"
-same "the length of the result, and what was read" "$({ le 8 32; le 8 512; } | hex)" \
-    "$(tail -c +49 /tmp/back | head -c 16 | hex)"
+same "the length of the result" "$(le 8 32 | hex)" "$(tail -c +49 /tmp/back | head -c 8 | hex)"
 same "the rest of the buffer is as it was" "$(head -c 3936 /dev/zero | tr '\0' '\245' | md5sum)" \
     "$(tail -c +161 /tmp/back | md5sum)"
 
@@ -87,7 +86,7 @@ refuse "a Call of what was given up" '0x4705' $function -o 0x86 --cdw2="$handle"
 
 refuse "a Receive of what was never sent" '0x.*701' $function -o 0x82 --cdw2=99 --cdw10=128 --cdw14=100 -r -l 128
 request "$(numbered stats64)" 77 0 512 >/tmp/request
-refuse "a namespace that is not there" 'status' \
+refuse "a namespace that is not there" '0x.*188' \
     $function -o 0x81 --cdw2=5 --cdw10=96 --cdw11=$((first_and_last | 1 << 8)) -w -l 96 -i /tmp/request
 expect "cancel what has ended" $function -o 0x84 --cdw2=1 --cdw14=100
 expect "the target answers" nvme id-ctrl "$CTRL"
