@@ -328,6 +328,7 @@ impl Reactor {
         self.core.mailbox.take(&mut messages);
         for message in messages.drain(..) {
             match message {
+                Message::Listen(_) if self.core.is_stopping() => {}
                 Message::Listen(sockets) => {
                     for socket in sockets {
                         self.listeners.push(Listening { socket, accept: None });

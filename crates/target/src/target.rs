@@ -167,8 +167,10 @@ impl Target {
                 }
             }
         }
-        mailboxes[0].send(Message::Listen(self.listeners));
+        let first = Arc::clone(&mailboxes[0]);
         self.handle.set_mailboxes(mailboxes);
+        // Only now: connections wait already, and the reactor that lets them in hands them on to the others.
+        first.send(Message::Listen(self.listeners));
         Ok(Running { handle: self.handle, reactors })
     }
 }

@@ -260,3 +260,18 @@ fn a_connection_too_many_is_closed_and_room_comes_back() {
     eventually("they are gone", || connections(&running) == 0);
     check_others(&running);
 }
+
+/// Hosts connect as soon as an address is bound. Those that the first reactor handed on to others, before it knew them,
+/// were closed.
+#[test]
+fn hosts_that_wait_when_the_target_starts_are_let_in_by_all_reactors() {
+    for _ in 0..20 {
+        let target = builder().reactors(3).build().unwrap();
+        let address = target.handle().local_addresses()[0];
+        let waiting: Vec<TcpStream> = (0..12).map(|_| tcp(address)).collect();
+        let _running = target.start().unwrap();
+        for stream in waiting {
+            Queue::negotiate(Box::new(stream)).unwrap();
+        }
+    }
+}
