@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from groups import grouped  # noqa: E402
 from namespaces import HOST, TARGET, Namespaces  # noqa: E402
 from relay import Relay  # noqa: E402
 
@@ -73,6 +74,16 @@ class Link:
             stack.pop_all()
         return self
 
+    def why_not(self):
+        """Why this machine has no such link, if it has none."""
+        if os.geteuid() != 0:
+            return "network namespaces need root"
+        try:
+            with self:
+                return None
+        except (OSError, subprocess.SubprocessError) as error:
+            return str(error)
+
     def shape(self, name, device):
         if self.rate != "unlimited":
             # A burst that a fast timer fills: a smaller one cannot reach 10 Gb/s.
@@ -105,50 +116,6 @@ class Link:
         text = subprocess.run(read, check=True, capture_output=True, text=True).stdout
         fields = re.search(self.spaces.devices[HOST] + r":(.*)", text).group(1).split()
         return int(fields[0]) + int(fields[8])
-
-
-class Group:
-    """A control group below our own, or None where this machine gives none to us."""
-
-    @classmethod
-    @contextlib.contextmanager
-    def of(cls, controller, **settings):
-        path = cls.own(controller)
-        path = path and os.path.join(path, f"ds-bench-{controller}-{os.getpid()}")
-        try:
-            if path:
-                os.mkdir(path)
-                for name, value in settings.items():
-                    with open(os.path.join(path, f"{controller}.{name}"), "w", encoding="ascii") as file:
-                        file.write(str(value))
-        except OSError as error:
-            note(f"no control group: {error}\n")
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-            path = None
-        try:
-            yield path
-        finally:
-            if path:
-                os.rmdir(path)
-
-    @staticmethod
-    def own(controller):
-        """Where our own group of this controller is, in a hierarchy of version 1."""
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            for line in file.read().splitlines():
-                _, controllers, path = line.split(":", 2)
-                if controller in controllers.split(","):
-                    found = os.path.join("/sys/fs/cgroup", controller, path.lstrip("/"))
-                    return found if os.access(found, os.W_OK) else None
-        return None
-
-
-def grouped(group, command):
-    """The command, run in a control group."""
-    if not group:
-        return command
-    return ["sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"', "sh", group, *command]
 
 
 class Server:
@@ -212,8 +179,8 @@ def end(process):
 class Load:
     """A process that warms its cache, or runs a round, when it is told to."""
 
-    def __init__(self, link, command, group=None):
-        self.link, self.command = link, grouped(group, link.inside(HOST, command))
+    def __init__(self, link, command, group=None, stays_warm=False):
+        self.link, self.command, self.stays_warm = link, grouped(group, link.inside(HOST, command)), stays_warm
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

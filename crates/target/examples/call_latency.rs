@@ -1,8 +1,11 @@
-//! What an empty prepared Call costs beside a 4-KiB read on the same connection: medians, in alternation.
+//! What an empty prepared Call costs beside a 4-KiB read on the same connection, one at a time, in alternation: the
+//! figure `calls` of `bench/pushdown`.
 //!
 //! ```text
-//! cargo run --release -p diskside-target --example call_latency
+//! cargo run --release -p diskside-target --example call_latency -- [PAIRS [ROUNDS]]
 //! ```
+//!
+//! A line a round, as JSON: medians, in seconds.
 
 #[allow(dead_code, unreachable_pub, reason = "the tests' host; only a part of it is used here")]
 #[path = "../tests/compute/client.rs"]
@@ -14,27 +17,30 @@ use client::{COMPUTE, Client, VOLUME, target};
 use diskside_nvme::wire::Sqe;
 use std::time::{Duration, Instant};
 
-const ROUNDS: usize = 20_000;
-
-fn main() {
+fn main() -> Result<(), std::num::ParseIntError> {
+    let mut arguments = std::env::args().skip(1);
+    let pairs: usize = arguments.next().map_or(Ok(20_000), |number| number.parse())?;
+    let rounds: usize = arguments.next().map_or(Ok(1), |number| number.parse())?;
     let running = target(1);
     let mut client = Client::connect(&running);
     let request = client.over("stats64", &[], 0);
     let handle = client.prepare(&request);
     let len = client.result(&request).len();
-    let (mut calls, mut reads) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        client.queue.command(Sqe::function_call(COMPUTE, handle, &[], len as u32, 0), None, len).ok();
-        calls.push(began.elapsed());
-        let began = Instant::now();
-        client.queue.command(Sqe::read(VOLUME, 0, 1), None, 4096).ok();
-        reads.push(began.elapsed());
+    for _ in 0..rounds {
+        let (mut calls, mut reads) = (Vec::new(), Vec::new());
+        for _ in 0..pairs.max(1) {
+            let began = Instant::now();
+            client.queue.command(Sqe::function_call(COMPUTE, handle, &[], len as u32, 0), None, len).ok();
+            calls.push(began.elapsed());
+            let began = Instant::now();
+            client.queue.command(Sqe::read(VOLUME, 0, 1), None, 4096).ok();
+            reads.push(began.elapsed());
+        }
+        let median = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            times[times.len() / 2].as_secs_f64()
+        };
+        println!("{{\"call\": {:.9}, \"read\": {:.9}}}", median(&mut calls), median(&mut reads));
     }
-    let median = |times: &mut Vec<Duration>| {
-        times.sort_unstable();
-        times[times.len() / 2]
-    };
-    let (call, read) = (median(&mut calls), median(&mut reads));
-    println!("Call {call:?}, read {read:?}: {:.2} times as long", call.as_secs_f64() / read.as_secs_f64());
+    Ok(())
 }
