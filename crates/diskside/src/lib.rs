@@ -50,6 +50,11 @@ pub use diskside_target as target;
 pub use library::{ResolveError, resolve};
 pub use location::{ExportUrl, Location, LocationError};
 
+/// The page for users, whose examples are compiled with these.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/pushdown.md")]
+struct Page;
+
 /// The helpers that every host offers.
 #[must_use]
 pub fn helpers() -> sandbox::helpers::HelperSet {

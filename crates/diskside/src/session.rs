@@ -36,7 +36,7 @@ pub use error::{FailureKind, SessionError};
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
-pub use run::{Ran, RanPart, RunOptions, Where};
+pub use run::{Prepared, Ran, RanPart, RunOptions, Where};
 pub use writer::FileWriter;
 
 use crate::library::ResolveError;

@@ -140,16 +140,7 @@ impl File {
         args: &[u8],
         options: &RunOptions,
     ) -> Pending<Ran> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(end) => Some(end.saturating_add(1)),
-            Bound::Excluded(end) => Some(*end),
-            Bound::Unbounded => None,
-        };
+        let (start, end) = range_of(range);
         let input = Input { file: self.clone(), start, end };
         let (function, args) = (function.clone(), args.to_vec());
         Pending::run(options, move |options| run::read(&input, &function, &args, options, None))
@@ -181,6 +172,21 @@ impl File {
         (function.hash(), function.name()).hash(&mut hasher);
         PairId { file: self.inner.id, function: hasher.finish() }
     }
+}
+
+/// Where a range begins and ends; `None` at the end of the file.
+pub(super) fn range_of(range: impl RangeBounds<u64>) -> (u64, Option<u64>) {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => Some(end.saturating_add(1)),
+        Bound::Excluded(end) => Some(*end),
+        Bound::Unbounded => None,
+    };
+    (start, end)
 }
 
 impl FileInner {

@@ -5,11 +5,13 @@ mod host;
 mod many;
 mod measuring;
 mod output;
+mod prepared;
 mod ran;
 mod transform;
 mod write;
 
 use measuring::Measuring;
+pub use prepared::Prepared;
 pub use ran::{Ran, RanPart, RunOptions, Where};
 pub(super) use write::write;
 

@@ -3,5 +3,6 @@
 
 mod cancel;
 mod loss;
+mod prepared;
 mod queue;
 mod world;

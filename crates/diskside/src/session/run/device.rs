@@ -246,7 +246,7 @@ pub(super) fn output_len_max(function: &SessionFunction, options: &RunOptions, i
 /// Targets may cut shorter chunks than they are asked for.
 const CHUNK_LEN_SHORTEST: u64 = 64 << 10;
 
-fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
+pub(super) fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
     let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
     let mut request = request(job, FunctionKind::Read);
     request.sources = vec![endpoint.expect("a file at a target is an endpoint")];
