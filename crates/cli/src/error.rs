@@ -57,7 +57,9 @@ impl From<CallError> for Failure {
     fn from(e: CallError) -> Self {
         let message = e.to_string();
         match e {
-            CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) => Self::Environment(message),
+            CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
+                Self::Environment(message)
+            }
             CallError::Tier(_) => Self::Load(message),
             CallError::BadArgs { .. } | CallError::BadRecordLen(_) => Self::Usage(message),
             _ => Self::Function(message),

@@ -156,6 +156,8 @@ pub struct CallLimits {
     pub cancel: Option<CancelToken>,
     /// Most bytes of result kept in memory.
     pub result_len_max: usize,
+    /// Most bytes of output of one run, whatever the function's object asks for.
+    pub output_len_max: u64,
     /// Most bytes that `ds_alloc` gives out at one time, per thread.
     pub heap_quota_bytes: u64,
 }
@@ -177,7 +179,14 @@ pub(crate) fn in_turn<T>(turns: Option<&dyn Turns>, work: impl FnOnce() -> T) ->
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { budget: None, deadline: None, cancel: None, result_len_max: 64 << 20, heap_quota_bytes: 64 << 20 }
+        Self {
+            budget: None,
+            deadline: None,
+            cancel: None,
+            result_len_max: 64 << 20,
+            output_len_max: 4 << 30,
+            heap_quota_bytes: 64 << 20,
+        }
     }
 }
 
@@ -226,6 +235,8 @@ pub struct CallStats {
 pub struct Place {
     /// Name of the source.
     pub source: String,
+    /// Which of the call's sources, from 0.
+    pub source_index: u32,
     /// Which bytes the function was given.
     pub range: Range<u64>,
 }
@@ -283,6 +294,31 @@ pub enum CallError {
         returned: u64,
         /// What there was.
         cap: u64,
+    },
+    /// The function's object asks for more room for its output than a run is given.
+    #[error(
+        "{place}: {function} asks for room for {asked} bytes of output, but a run is given {max} at most; ask for less with \
+         DS_OUTPUT in its source, or for shorter chunks"
+    )]
+    OutputTooLarge {
+        /// Which program.
+        function: String,
+        /// Where in the source.
+        place: Place,
+        /// What it asks for, for the bytes there.
+        asked: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// There is no memory for the function's output.
+    #[error("{function}: no memory for {len} bytes of output: {source}")]
+    NoMemory {
+        /// Which program.
+        function: String,
+        /// Bytes that were asked for.
+        len: u64,
+        /// What the system said.
+        source: std::io::Error,
     },
     /// A record does not fit a chunk, however large.
     #[error("{place}: no end of the record within {max} bytes; is the split right?")]

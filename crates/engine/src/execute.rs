@@ -103,7 +103,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
             .read_only(RegionId::CONTEXT, context.as_bytes());
         in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits))
     };
-    let place = Place { source: "its memory ranges".into(), range: 0..bytes };
+    let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes };
     returned.map(|returned| returned.value).map_err(|stopped| trapped(function.main(), place, stopped.trap))
 }
 

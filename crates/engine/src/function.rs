@@ -1,10 +1,16 @@
 //! A function: a verified program, and the `combine` that folds its results.
 
+use crate::call::Call;
 use diskside_sbpf::activation::Program;
 use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::{ArgSchema, Image, ImageError, Kind, Note};
 use diskside_sbpf::verify::Diagnostic;
 use std::sync::Arc;
+
+/// Output of a chunk that is made before any of it is written: as much as usually comes in.
+const OUTPUT_CHUNK_LEN: u64 = Call::CHUNK_LEN as u64;
+/// Shorter chunks cost more than what they save.
+const INPUT_CHUNK_LEN_MIN: u64 = 64 << 10;
 
 /// A function that may run.
 #[derive(Clone, Debug)]
@@ -165,6 +171,26 @@ impl Function {
         let note = self.note();
         let scaled = u128::from(input_len) * u128::from(note.out_ratio.0) / u128::from(note.out_ratio.1.max(1));
         u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(note.out_constant)
+    }
+
+    /// Bytes of a chunk when about `wanted` are asked for: fewer of a function that expands them, so that it computes while
+    /// its output is written, in memory that is used again. The nearest power of two then, because functions may ask for
+    /// whole groups of elements, as bitmaps do.
+    #[must_use]
+    pub fn chunk_len(&self, wanted: usize) -> usize {
+        let cap = self.output_cap(wanted as u64);
+        if cap <= OUTPUT_CHUNK_LEN.max(wanted as u64) {
+            return wanted;
+        }
+        let fits = wanted as u128 * u128::from(OUTPUT_CHUNK_LEN) / u128::from(cap);
+        let fits = (fits as u64).max(INPUT_CHUNK_LEN_MIN);
+        wanted.min(1 << (fits + fits / 2).ilog2())
+    }
+
+    /// Whether it, or its `combine`, calls `ds_alloc`.
+    #[must_use]
+    pub fn uses_heap(&self) -> bool {
+        self.main.image().imports.iter().any(|import| import.name.starts_with("ds_alloc"))
     }
 
     /// True when results do not depend on how often, where or in what order chunks run.

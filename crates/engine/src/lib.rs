@@ -39,8 +39,9 @@ pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
+pub use run::CHUNKS_OUT_MAX;
 pub use small::{SmallCall, SmallInput};
-pub use state::State;
+pub use state::{State, TooManyClears};
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
 
 use diskside_sbpf::helpers::HelperSet;

@@ -27,7 +27,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }
     let split = call.split.unwrap_or(call.function.note().split);
-    let len = chunk_len(split, input_len(call)).map_err(CallError::BadRecordLen)?;
+    let len = chunk_len(split, call.function.chunk_len(call.chunk_len)).map_err(CallError::BadRecordLen)?;
     let threads = if call.function.is_pure() { call.threads.max(1) } else { 1 };
     let log = Log::default();
     let mut results = Results { folder: Folder::new(code, call, &log, until)?, kept: Vec::new(), call, sink };
@@ -50,24 +50,6 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         total: started.elapsed(),
     };
     Ok(Outcome { result, stats, log: log.take() })
-}
-
-/// Output of a chunk that is made before any of it is written: as much as usually comes in.
-const OUTPUT_CHUNK_LEN: u64 = Call::CHUNK_LEN as u64;
-/// Shorter chunks cost more than what they save.
-const INPUT_CHUNK_LEN_MIN: u64 = 64 << 10;
-
-/// Bytes of a chunk: fewer of a function that expands them, so that it computes while its output is written, in memory
-/// that is used again. The nearest power of two then, because functions may ask for whole groups of elements, as bitmaps do.
-fn input_len(call: &Call<'_>) -> usize {
-    let wanted = call.chunk_len as u64;
-    let cap = call.function.output_cap(wanted);
-    if cap <= OUTPUT_CHUNK_LEN.max(wanted) {
-        return call.chunk_len;
-    }
-    let fits = u128::from(wanted) * u128::from(OUTPUT_CHUNK_LEN) / u128::from(cap);
-    let fits = (fits as u64).max(INPUT_CHUNK_LEN_MIN);
-    wanted.min(1 << (fits + fits / 2).ilog2()) as usize
 }
 
 type Ran = (Tally, Tier, std::time::Duration);
@@ -119,7 +101,7 @@ fn run_on_threads(
             workers.push(spawned.map_err(CallError::Thread)?);
         }
         drop((jobs, send_done));
-        let fed = feed(&mut chunks, send_job, &done, call, results);
+        let fed = feed(&mut chunks, send_job, &done, call, threads, results);
         let mut tally = Tally::default();
         let mut tier = Tier::Interpreter;
         for worker in workers {
@@ -151,16 +133,22 @@ fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, d
     }
 }
 
+/// Chunks, for each thread, that are handed out before the first of them has come back: the results of later ones wait
+/// for it in memory.
+pub const CHUNKS_OUT_MAX: usize = 2;
+
 /// Hands out the chunks and takes the results in the order of the chunks.
 fn feed(
     chunks: &mut Chunks<'_>,
     jobs: SyncSender<Job>,
     done: &Receiver<Done>,
     call: &Call<'_>,
+    threads: usize,
     results: &mut Results<'_, '_, '_>,
 ) -> Result<(), CallError> {
     let mut early = BTreeMap::new();
     let mut next = 0;
+    // Gives how many results were added in all.
     let mut take = |message: Done, results: &mut Results<'_, '_, '_>| {
         let (number, output, info) = message?;
         early.insert(number, (output, info));
@@ -168,29 +156,35 @@ fn feed(
             results.add(&output, &info)?;
             next += 1;
         }
-        Ok::<(), CallError>(())
+        Ok::<u64, CallError>(next)
     };
+    let (most_out, mut added) = ((threads * CHUNKS_OUT_MAX) as u64, 0);
     for (number, chunk) in (0..).zip(chunks.by_ref()) {
         let (input, info) = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
                 // A worker that failed has closed the stream: then its error is the call's.
-                done.try_iter().try_for_each(|message| take(message, results))?;
+                done.try_iter().try_for_each(|message| take(message, results).map(drop))?;
                 return Err(error);
             }
         };
         let len = input.bytes().len();
+        while number - added >= most_out
+            && let Ok(message) = done.recv()
+        {
+            added = take(message, results)?;
+        }
         if jobs.send((number, input, info)).is_err() {
             // Every worker stopped; the first of their errors is the call's.
             break;
         }
         advance(call, len);
         while let Ok(message) = done.try_recv() {
-            take(message, results)?;
+            added = take(message, results)?;
         }
     }
     drop(jobs);
-    done.iter().try_for_each(|message| take(message, results))
+    done.iter().try_for_each(|message| take(message, results).map(drop))
 }
 
 fn advance(call: &Call<'_>, bytes: usize) {

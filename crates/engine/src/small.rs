@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::split::{Split, record_index};
-use crate::worker::{ChunkInfo, Output, output_len, trapped, value_of};
+use crate::worker::{ChunkInfo, Output, no_memory, output_len, trapped, value_of};
 use diskside_io::buffer::Hugepages;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program};
 use diskside_sbpf::region::RegionId;
@@ -100,7 +100,11 @@ impl SmallCall {
             return Err(CallError::BadArgs { given: args.len(), wants: schema.len_bytes, name: schema.name.clone() });
         }
         let input_len = input.bytes.len();
-        let place = || Place { source: input.source.to_string(), range: input.offset..input.offset + input_len as u64 };
+        let place = || Place {
+            source: input.source.to_string(),
+            source_index: 0,
+            range: input.offset..input.offset + input_len as u64,
+        };
         let info = ChunkInfo {
             source: Arc::clone(input.source),
             source_index: 0,
@@ -112,12 +116,13 @@ impl SmallCall {
             last: true,
         };
         let cap = function.output_cap(input_len as u64);
-        let Ok(cap_len) = usize::try_from(cap) else { return Err(CallError::ResultTooLarge { max: usize::MAX }) };
+        let output = self.output.zeroed(cap, Hugepages::No);
+        let output = output.map_err(|source| no_memory(function.main(), cap, source))?;
         let limits = Limits { budget, deadline, cancel: None };
         let context = Context::new(function.kind(), input_len as u64, args.len() as u64, cap, info.about());
         let mappings = Mappings::new()
             .read_only(RegionId::INPUT, input.bytes)
-            .writable(RegionId::OUTPUT, self.output.zeroed(cap_len, Hugepages::No))
+            .writable(RegionId::OUTPUT, output)
             .read_only(RegionId::ARGS, args)
             .read_only(RegionId::CONTEXT, context.as_bytes());
         let registers = function.main().entry_registers(&[input_len as u64]);

@@ -4,13 +4,14 @@ use crate::call::{Call, CallError, Place};
 use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
-use crate::state::State;
 use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::machine::CancelToken;
-use diskside_sbpf::region::RegionId;
+use diskside_sbpf::region::{REGION_LEN_MAX, RegionId};
+use diskside_sbpf::trap::{Trap, TrapKind};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -30,7 +31,8 @@ pub(crate) struct ChunkInfo {
 
 impl ChunkInfo {
     fn place(&self, len: usize) -> Place {
-        Place { source: self.source.to_string(), range: self.offset..self.offset + len as u64 }
+        let range = self.offset..self.offset + len as u64;
+        Place { source: self.source.to_string(), source_index: self.source_index, range }
     }
 
     /// The place of the chunk, as programs are told it.
@@ -108,14 +110,21 @@ impl<'c> Worker<'c> {
             return Err(CallError::Cancelled { place: info.place(input.len()) });
         }
         let cap = function.output_cap(input.len() as u64);
-        let cap_len = usize::try_from(cap).map_err(|_| too_large(self.call))?;
+        let max = self.call.limits.output_len_max.min(REGION_LEN_MAX);
+        if cap > max {
+            let (function, place) = (function.main().entry().section.clone(), info.place(input.len()));
+            return Err(CallError::OutputTooLarge { function, place, asked: cap, max });
+        }
         let limits = limits(self.call, input.len() as u64 + cap, self.until);
         // What a function expands it writes: large pages spare most of the faults. Who has room to spare touches little.
         let expands = cap >= HUGEPAGES_RATIO * (input.len() as u64).max(1);
-        let output = self.output.zeroed(cap_len, if expands { Hugepages::Ask } else { Hugepages::No });
+        let hugepages = if expands { Hugepages::Ask } else { Hugepages::No };
+        let output = self.output.zeroed(cap, hugepages).map_err(|source| no_memory(function.main(), cap, source))?;
         let args_len = self.call.args.len() as u64;
         let context = Context::new(function.kind(), input.len() as u64, args_len, cap, info.about());
-        let mut state = self.call.state.as_ref().map(State::lock);
+        let state = self.call.state.as_ref().map(|state| state.lock(limits.deadline, limits.cancel.as_ref()));
+        let too_late = |kind| trapped(function.main(), info.place(input.len()), trap_before(function.main(), kind));
+        let mut state = state.transpose().map_err(too_late)?;
         let mut mappings = Mappings::new()
             .read_only(RegionId::INPUT, input)
             .writable(RegionId::OUTPUT, output)
@@ -128,11 +137,16 @@ impl<'c> Worker<'c> {
         let activation = &mut self.activation;
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
-            (activation.call(&mappings, args, &limits), started.elapsed())
+            // It may have waited long for its turn, and short programs do not look themselves.
+            let result = match over(&limits, started) {
+                Some(kind) => Err(trap_before(function.main(), kind)),
+                None => activation.call(&mappings, args, &limits).map_err(|stopped| stopped.trap),
+            };
+            (result, started.elapsed())
         });
         self.tally.run += ran;
         let place = || info.place(input.len());
-        let returned = result.map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
+        let returned = result.map_err(|trap| trapped(function.main(), place(), trap))?;
         let value = value_of(function.kind(), returned.value);
         let len = output_len(function.main(), value, cap, place)?;
         self.tally.chunks += 1;
@@ -240,15 +254,16 @@ impl Output {
     /// Up to this, zeroing is cheaper than fresh pages.
     const SMALL_LEN_MAX: usize = 64 << 10;
 
-    pub(crate) fn zeroed(&mut self, len: usize, hugepages: Hugepages) -> &mut [u8] {
+    pub(crate) fn zeroed(&mut self, len: u64, hugepages: Hugepages) -> io::Result<&mut [u8]> {
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         if len <= Self::SMALL_LEN_MAX {
             self.large = None;
             self.small.clear();
             self.small.resize(len.div_ceil(8), 0);
-            return &mut self.small.as_mut_bytes()[..len];
+            return Ok(&mut self.small.as_mut_bytes()[..len]);
         }
         // Fresh pages cost only where they are touched.
-        &mut self.large.insert(Buffer::with_hugepages(len, hugepages))[..len]
+        Ok(&mut self.large.insert(Buffer::try_with_hugepages(len, hugepages)?)[..len])
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -288,13 +303,31 @@ fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
     limits
 }
 
-pub(crate) fn trapped(program: &Program, place: Place, trap: diskside_sbpf::trap::Trap) -> CallError {
+pub(crate) fn trapped(program: &Program, place: Place, trap: Trap) -> CallError {
     let source_line = source_line(program, &trap);
     CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
 }
 
+pub(crate) fn no_memory(program: &Program, len: u64, source: io::Error) -> CallError {
+    CallError::NoMemory { function: program.entry().section.clone(), len, source }
+}
+
+/// Why a run is not to begin any more.
+fn over(limits: &Limits, now: Instant) -> Option<TrapKind> {
+    if limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+        return Some(TrapKind::Cancelled);
+    }
+    limits.deadline.is_some_and(|deadline| now >= deadline).then_some(TrapKind::Deadline)
+}
+
+/// The trap of a run that was stopped before its first instruction.
+fn trap_before(program: &Program, kind: TrapKind) -> Trap {
+    let insn = program.image().functions[program.entry().function].start as u32;
+    Trap { kind, insn, region: None, offset: 0, len: 0, bound: 0, write: false, helper: None }
+}
+
 /// ` (file:line: text)` of a trap, or nothing.
-pub(crate) fn source_line(program: &Program, trap: &diskside_sbpf::trap::Trap) -> String {
+pub(crate) fn source_line(program: &Program, trap: &Trap) -> String {
     program.image().line_of(trap.insn as usize).map_or_else(String::new, |l| {
         let text = if l.text.is_empty() { String::new() } else { format!(": {}", l.text) };
         format!(" ({}:{}{text})", l.file, l.line)

@@ -289,7 +289,7 @@ fn state_is_shared_by_calls_and_makes_them_impure() {
         assert_eq!(outcome.result, expected.to_le_bytes());
         assert_eq!(outcome.stats.threads, 1, "a program with effects runs on one thread");
     }
-    state.clear(0, usize::MAX);
+    state.clear(0, usize::MAX).unwrap();
     assert_eq!(state.snapshot(), [0; 8]);
     let call = Call::new(&f, bytes(b"x"), Vec::new());
     let error = engine.run(&call, &mut Sink::Memory).expect_err("no state is mapped").to_string();
@@ -309,4 +309,61 @@ fn a_call_whose_workers_have_all_stopped_ends() {
         let error = engine.run(&call, &mut Sink::Memory).expect_err("it refuses every chunk");
         assert!(matches!(error, CallError::Errno { code: -22, .. }), "{error}");
     }
+}
+
+/// A function's object once said how much memory it got.
+#[test]
+fn room_for_output_is_bounded_by_the_caller_and_by_the_machine() {
+    let engine = engine();
+    let image = assemble(COPY).expect("it assembles").into_image(Kind::Read, engine.helpers());
+    let mut image = image.expect("it links");
+    image.note.out_constant = 1 << 39;
+    let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
+    let mut call = Call::new(&function, bytes(b"1234"), Vec::new());
+    let error = engine.run(&call, &mut Sink::Memory).expect_err("too much").to_string();
+    assert_eq!(
+        error,
+        "memory, bytes 0..4: read/read asks for room for 549755813892 bytes of output, but a run is given 4294967296 at \
+         most; ask for less with DS_OUTPUT in its source, or for shorter chunks"
+    );
+    call.limits.output_len_max = u64::MAX;
+    let outcome = engine.run(&call, &mut Sink::Memory);
+    // Memory that nobody touches is there, or it is not: either is fine, and nothing is torn down.
+    match outcome {
+        Ok(outcome) => assert_eq!(outcome.result, b"1234"),
+        Err(error) => assert!(error.to_string().contains("no memory for 549755813892 bytes of output"), "{error}"),
+    }
+}
+
+/// While one thread was at its chunk, the others went on and on: all of their results waited in memory for the first.
+#[test]
+fn results_that_wait_for_an_earlier_one_are_few() {
+    #[derive(Debug, Default)]
+    struct FirstIsSlow {
+        begun: std::sync::atomic::AtomicUsize,
+        most: std::sync::atomic::AtomicUsize,
+    }
+    impl diskside_engine::Turns for FirstIsSlow {
+        fn take(&self, work: &mut dyn FnMut()) {
+            if self.begun.fetch_add(1, Ordering::SeqCst) == 0 {
+                // As long as the others go on, and a while more.
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(300) && self.begun.load(Ordering::SeqCst) < 30 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                self.most.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
+            }
+            work();
+        }
+    }
+    let engine = engine();
+    let copy = function(&engine, COPY);
+    let input: Vec<u8> = (0..64_u32 << 10).map(|n| (n >> 4) as u8).collect();
+    let turns = Arc::new(FirstIsSlow::default());
+    let mut call = Call::new(&copy, bytes(&input), Vec::new());
+    (call.threads, call.chunk_len) = (3, 1024);
+    call.turns = Some(turns.clone());
+    assert!(engine.run(&call, &mut Sink::Memory).expect("it runs").result == input);
+    let most = turns.most.load(Ordering::SeqCst);
+    assert!(most <= 3 * diskside_engine::CHUNKS_OUT_MAX, "{most} of 64 chunks were begun behind the first");
 }

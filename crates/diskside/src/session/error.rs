@@ -166,7 +166,9 @@ impl SessionError {
 fn kind_of_call(error: &CallError) -> FailureKind {
     match error {
         CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. }) => FailureKind::Changed,
-        CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) => FailureKind::Environment,
+        CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
+            FailureKind::Environment
+        }
         CallError::Trapped { trap, .. } => match trap.kind {
             TrapKind::Budget => FailureKind::Budget,
             TrapKind::Deadline => FailureKind::Deadline,
@@ -176,7 +178,7 @@ fn kind_of_call(error: &CallError) -> FailureKind {
         CallError::Cancelled { .. } => FailureKind::Cancelled,
         CallError::Errno { .. } => FailureKind::Returned,
         CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } => FailureKind::OutputFull,
-        CallError::Tier(_) => FailureKind::Refused,
+        CallError::Tier(_) | CallError::OutputTooLarge { .. } => FailureKind::Refused,
         _ => FailureKind::Usage,
     }
 }

@@ -268,7 +268,7 @@ impl Current {
             let mut bytes = std::mem::take(&mut self.carry);
             bytes.extend_from_slice(&chunk[start..]);
             if whole < chunk.len() || (whole == start && !bytes.is_empty()) {
-                finish_record(&name, &origin, from, split, &mut bytes)?;
+                finish_record((&name, self.index), &origin, from, split, &mut bytes)?;
             }
             let offset = self.offset;
             return Ok(Some(Some((Input::Joined(bytes), self.info(split, offset, true)))));
@@ -302,7 +302,7 @@ impl Current {
 
     fn carry_over(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         if self.carry.len() + bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(&self.name, self.offset, (self.carry.len() + bytes.len()) as u64));
+            return Err(too_long((&self.name, self.index), self.offset, (self.carry.len() + bytes.len()) as u64));
         }
         self.carry.extend_from_slice(bytes);
         Ok(())
@@ -325,7 +325,13 @@ impl Current {
 }
 
 /// Reads on after a range until the record that began in it ends.
-fn finish_record(name: &str, origin: &Origin, from: u64, split: Split, bytes: &mut Vec<u8>) -> Result<(), CallError> {
+fn finish_record(
+    source: (&str, u32),
+    origin: &Origin,
+    from: u64,
+    split: Split,
+    bytes: &mut Vec<u8>,
+) -> Result<(), CallError> {
     let Split::Delimiter(delimiter) = split else {
         return Ok(());
     };
@@ -341,15 +347,14 @@ fn finish_record(name: &str, origin: &Origin, from: u64, split: Split, bytes: &m
             break;
         }
         if bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(name, from, bytes.len() as u64));
+            return Err(too_long(source, from, bytes.len() as u64));
         }
     }
     Ok(())
 }
 
-fn too_long(source: &str, offset: u64, len: u64) -> CallError {
-    CallError::RecordTooLong {
-        place: Place { source: source.to_owned(), range: offset..offset + len },
-        max: RECORD_LEN_MAX,
-    }
+/// `source`: its name and which one it is.
+fn too_long((source, source_index): (&str, u32), offset: u64, len: u64) -> CallError {
+    let place = Place { source: source.to_owned(), source_index, range: offset..offset + len };
+    CallError::RecordTooLong { place, max: RECORD_LEN_MAX }
 }

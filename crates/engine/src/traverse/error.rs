@@ -114,4 +114,7 @@ pub enum TraverseFault {
     /// Its time is over.
     #[error("the deadline passed")]
     Deadline,
+    /// Somebody stopped it.
+    #[error("the traversal was cancelled")]
+    Cancelled,
 }

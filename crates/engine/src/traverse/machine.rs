@@ -7,6 +7,7 @@ use crate::worker::source_line;
 use diskside_abi::context::{BpfXrp, DsTraverse, NEXT_MAX};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Mappings, Program};
 use diskside_sbpf::image::Kind;
+use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::region::RegionId;
 use diskside_sbpf::trap::TrapKind;
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ pub struct Traversal {
     read_bytes: u64,
     edges_left: u64,
     deadline: Option<Instant>,
+    cancel: Option<CancelToken>,
     result_len: usize,
 }
 
@@ -69,8 +71,14 @@ impl Traversal {
             read_bytes: 0,
             edges_left: 0,
             deadline: None,
+            cancel: None,
             result_len: 0,
         }
+    }
+
+    /// Lets somebody stop it, now and when it begins anew.
+    pub fn stop_with(&mut self, cancel: CancelToken) {
+        self.cancel = Some(cancel);
     }
 
     /// Begins anew; what was before is forgotten.
@@ -132,11 +140,14 @@ impl Traversal {
         }
     }
 
-    /// Whether its time is over; drivers ask before they wait.
+    /// Whether its time is over, or it was cancelled; drivers ask before they wait.
     ///
     /// # Errors
-    /// [`Fault::Deadline`], with the hop.
+    /// [`Fault::Deadline`] or [`Fault::Cancelled`], with the hop.
     pub fn check_deadline(&self, now: Instant) -> Result<(), TraverseError> {
+        if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(self.error(self.hop, Fault::Cancelled));
+        }
         match self.deadline {
             Some(deadline) if now >= deadline => Err(self.error(self.hop, Fault::Deadline)),
             _ => Ok(()),
@@ -213,8 +224,8 @@ impl Traversal {
     /// Calls the program; true when it is done.
     fn call(&mut self, hop: u32, given: Option<(TraverseRead, &[u8])>) -> Result<bool, Fault> {
         let (read, data) = given.unwrap_or((TraverseRead { file: 0, offset: 0, len: 0, cookie: 0 }, &[]));
-        let limits =
-            Limits { budget: self.limits.step_edges_max.min(self.edges_left), deadline: self.deadline, cancel: None };
+        let budget = self.limits.step_edges_max.min(self.edges_left);
+        let limits = Limits { budget, deadline: self.deadline, cancel: self.cancel.clone() };
         let context = self.context.fill(&read, hop);
         let mappings = Mappings::new()
             .writable(RegionId::CONTEXT, context)
@@ -223,6 +234,7 @@ impl Traversal {
         let returned = match self.activation.call(&mappings, self.registers, &limits) {
             Ok(returned) => returned,
             Err(stopped) if stopped.trap.kind == TrapKind::Deadline => return Err(Fault::Deadline),
+            Err(stopped) if stopped.trap.kind == TrapKind::Cancelled => return Err(Fault::Cancelled),
             Err(stopped) => {
                 let source_line = source_line(self.program(), &stopped.trap);
                 return Err(Fault::Trapped { trap: Box::new(stopped.trap), source_line });

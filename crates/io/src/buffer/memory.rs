@@ -1,6 +1,7 @@
 //! A block of initialised bytes that knows how to free itself.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -45,7 +46,15 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Ends the process where there is no memory, as allocating does everywhere else.
     pub(crate) fn zeroed(len: usize, hugepages: Hugepages) -> Self {
+        Self::try_zeroed(len, hugepages).unwrap_or_else(|_| {
+            let layout = Layout::from_size_align(len, ALIGNMENT_BYTES);
+            handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
+        })
+    }
+
+    pub(crate) fn try_zeroed(len: usize, hugepages: Hugepages) -> io::Result<Self> {
         if len >= MAP_THRESHOLD_BYTES { Self::map(len, hugepages) } else { Self::allocate(len) }
     }
 
@@ -96,19 +105,19 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    fn allocate(len: usize) -> Self {
+    fn allocate(len: usize) -> io::Result<Self> {
         let rounded = len.max(1).next_multiple_of(ALIGNMENT_BYTES);
         let layout = Layout::from_size_align(rounded, ALIGNMENT_BYTES).expect("below the mapping threshold");
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, len: rounded, origin: Origin::Heap(layout) }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len: rounded, origin: Origin::Heap(layout) })
     }
 
-    fn map(len: usize, hugepages: Hugepages) -> Self {
-        let rounded = len.next_multiple_of(ALIGNMENT_BYTES);
+    fn map(len: usize, hugepages: Hugepages) -> io::Result<Self> {
         let slack = if hugepages == Hugepages::Ask { HUGEPAGE_BYTES } else { 0 };
-        let mapped_bytes = rounded + slack;
+        let rounded = len.checked_next_multiple_of(ALIGNMENT_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped_bytes = rounded.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses touches nothing else.
         let mapped = unsafe {
             mmap_anonymous(
@@ -118,10 +127,7 @@ impl Memory {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
-        let layout = Layout::from_size_align(rounded, ALIGNMENT_BYTES);
-        let Some(base) = mapped.ok().and_then(|at| NonNull::new(at.cast::<u8>())) else {
-            handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
-        };
+        let base = NonNull::new(mapped?.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let skip = if slack > 0 { base.as_ptr().align_offset(HUGEPAGE_BYTES) } else { 0 };
         // SAFETY: `skip` is below HUGEPAGE_BYTES = `slack`, so `rounded` bytes remain behind it.
         let start = unsafe { base.add(skip) };
@@ -130,7 +136,7 @@ impl Memory {
             // An error (a kernel without huge pages) leaves ordinary pages: slower, not wrong.
             let _ = unsafe { madvise(start.as_ptr().cast(), rounded, Advice::LinuxHugepage) };
         }
-        Self { start, len: rounded, origin: Origin::Mapping { base, mapped_bytes } }
+        Ok(Self { start, len: rounded, origin: Origin::Mapping { base, mapped_bytes } })
     }
 }
 

@@ -11,6 +11,7 @@ mod ranges;
 mod shared;
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -43,6 +44,14 @@ impl Buffer {
     /// Like [`zeroed`](Self::zeroed), and asks the kernel for huge pages where `hugepages` says so.
     pub fn with_hugepages(len: usize, hugepages: Hugepages) -> Self {
         Self { memory: Some(Memory::zeroed(len, hugepages)), len, home: None }
+    }
+
+    /// Like [`with_hugepages`](Self::with_hugepages), for a length that somebody else chose: too much is an error.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub fn try_with_hugepages(len: usize, hugepages: Hugepages) -> io::Result<Self> {
+        Ok(Self { memory: Some(Memory::try_zeroed(len, hugepages)?), len, home: None })
     }
 
     /// A new aligned buffer that holds a copy of `bytes`.

@@ -266,6 +266,12 @@ static EXPLANATIONS: &[Explanation] = &[
          the denominator cannot be 0.",
     ),
     entry("V0706", "bad default split", "`DS_SPLIT_RECORDS(n)` gives the record length in bytes, which cannot be 0."),
+    entry(
+        "V0707",
+        "output too large",
+        "The constant of `DS_OUTPUT(num, den, constant)` is output that every run may write, in bytes. No region can be \
+         so long; what a host gives a call is far less.",
+    ),
     entry("V0801", "code too long", "An image holds at most 1,048,576 instruction slots."),
     entry("V0802", "too many basic blocks", "A program may have 65,536 basic blocks."),
     entry(

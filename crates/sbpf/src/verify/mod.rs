@@ -11,7 +11,7 @@
 //! # Image (V07, V08)
 //! - The program exists, and the functions lie in the code.
 //! - The note asks for this version of the program ABI, a frame that is a multiple of 64 bytes up to
-//!   1 MiB, an output ratio with a denominator, and records that are not empty.
+//!   1 MiB, an output ratio with a denominator and a constant that a region can have, and records that are not empty.
 //! - An image has at most [`CODE_SLOTS_MAX`] slots, a program at most [`BLOCKS_MAX`] blocks, and the
 //!   data flow takes a bounded number of steps.
 //!
@@ -89,7 +89,7 @@ pub use explain::{Explanation, explain, explanations};
 
 use crate::helpers::HelperSet;
 use crate::image::{Image, Note};
-use crate::region::RegionId;
+use crate::region::{REGION_LEN_MAX, RegionId};
 use std::sync::Arc;
 
 /// Deepest chain of bpf-to-bpf calls, the entry point included.
@@ -311,6 +311,14 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
             "V0705",
             Class::Unsafe,
             format!("the output ratio {}/0 divides by zero", note.out_ratio.0),
+            "correct `DS_OUTPUT(num, den, constant)`",
+        );
+    }
+    if note.out_constant > REGION_LEN_MAX {
+        refuse(
+            "V0707",
+            Class::Unsafe,
+            format!("an output of {} bytes and more: a region has at most {REGION_LEN_MAX}", note.out_constant),
             "correct `DS_OUTPUT(num, den, constant)`",
         );
     }
