@@ -28,6 +28,8 @@ pub struct Volume {
     pub guards: RangeGuards,
     /// A flush failed: what was acknowledged may be lost, and a later flush that succeeds would hide it.
     failed: AtomicBool,
+    /// It was removed: nothing that still knows it reads or writes it any more.
+    removed: AtomicBool,
     /// No other volume of this process has it.
     serial: u64,
     /// What keeps blocks of it, once something did.
@@ -49,6 +51,7 @@ impl Volume {
             medium,
             guards: RangeGuards::new(),
             failed: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             kept_in: OnceLock::new(),
             functions: Arc::default(),
@@ -79,6 +82,11 @@ impl Volume {
     /// lost write once and then calls the page clean, so that only refusing keeps the promise of Flush.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was removed from its target. Its medium may be somebody else's by now.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::SeqCst)
     }
 
     /// Notes that a flush failed.
@@ -125,6 +133,7 @@ impl VolumeTable {
         let entry = volumes.iter_mut().find(|entry| entry.as_ref().is_some_and(|volume| volume.name == name))?;
         self.version.fetch_add(1, Ordering::Release);
         entry.take().inspect(|volume| {
+            volume.removed.store(true, Ordering::SeqCst);
             if let Some(cache) = volume.kept_in.get() {
                 cache.clear(Some(volume.serial));
             }

@@ -3,6 +3,7 @@
 //! It lives as long as a connection of the controller that has used it.
 
 mod calls;
+mod files;
 mod standard;
 mod traversals;
 
@@ -18,12 +19,13 @@ use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
     ClearSelect, ErrorRecord, FUNCTION_VERSION, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, Outcome,
-    REQUEST_LEN_MAX, Trailer, WAIT_MAX_MS, function_opcode, program_opcode,
+    Trailer, WAIT_MAX_MS, function_opcode, program_opcode,
 };
 
 use self::standard::Stops;
 use super::answer::{Answer, Piece, Problem};
 use super::clock::Timed;
+use super::control::Control;
 use super::host::Host;
 use super::job::{Job, Plan};
 use super::pool::Work;
@@ -32,7 +34,7 @@ use super::programs::Unverified;
 use super::tags::{Effect, Start, Tags, Waiter};
 use super::traverse::{Lanes, Share, TraversePlan, WaitingCall};
 use super::{Compute, logs};
-use crate::export::{FileReply, FileSession};
+use crate::export::FileSession;
 
 /// A command's name: where its answer goes, and what the error records call it.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +124,23 @@ pub(crate) struct Association {
 #[derive(Debug)]
 struct Calls {
     tags: Tags<Name>,
-    /// Function Calls that an engine has, and until when they must be answered.
-    pending: Vec<(Instant, Name)>,
+    /// Function Calls that a thread has, or will.
+    pending: Vec<Pending>,
     /// When the clock will come.
     armed: Option<Instant>,
+}
+
+/// A Function Call that is not answered yet.
+#[derive(Debug)]
+struct Pending {
+    name: Name,
+    /// When the clock answers it; `None`: it is waited for.
+    until: Option<Instant>,
+    begun: bool,
+    writes: bool,
+    /// Bytes of its buffer.
+    len: u32,
+    control: Arc<Control>,
 }
 
 /// What a handle names.
@@ -197,12 +212,14 @@ impl Association {
     /// The host gave up on a command.
     pub(crate) fn abort(self: &Arc<Self>, name: Name, here: &mut Answers) {
         self.stops.stop(name);
+        self.abort_pending(name);
         self.with_tags(here, |tags| tags.abort(name));
     }
 
     /// A connection of the controller is gone, and with it all that the controller has under way.
     pub(crate) fn lost(self: &Arc<Self>, now: Instant, serial: u64) {
         self.stops.stop_all();
+        self.stop_pending(serial);
         self.with_tags(&mut Answers::default(), |tags| tags.lost(now, |name| name.serial == serial));
     }
 
@@ -225,7 +242,7 @@ impl Association {
     }
 
     fn arm(&self, calls: &mut Calls) {
-        let pending = calls.pending.iter().map(|(until, _)| *until).min();
+        let pending = calls.pending.iter().filter_map(|pending| pending.until).min();
         if let Some(at) = calls.tags.next_timeout().into_iter().chain(pending).min()
             && calls.armed.is_none_or(|armed| at < armed)
         {
@@ -284,8 +301,8 @@ impl Association {
         }
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request),
-            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request, share),
-            FunctionKind::File => return self.file_operation(tag, waiter, send_len, request.args),
+            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request, &control, share),
+            FunctionKind::File => return self.file_operation(tag, waiter, send_len, request, control),
             _ => {}
         }
         let planned = Plan::new(self, kind, request);
@@ -295,15 +312,19 @@ impl Association {
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         let (class, memory) = (plan.request.class, plan.memory());
-        let effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        if let Some(told) = plan.refusal() {
+            let trailer = super::trailer::simple(Outcome::Refused, &told);
+            effects.extend(self.effects_of(|tags| tags.ended(Instant::now(), tag, trailer)));
+            return effects;
+        }
         let (association, queued) = (Arc::clone(self), Instant::now());
         let job = Job { tag, plan, association, control, input, queued, in_use };
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            // A bug of ours must not leave a host waiting for ever.
             if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
-                me.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, "the engine failed: a bug"));
+                me.ended(Instant::now(), tag, super::trailer::bug());
             }
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
@@ -325,21 +346,28 @@ impl Association {
             Ok(plan) => plan,
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
+        if let Some(told) = plan.refusal() {
+            let problem = Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told);
+            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+        }
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let made = Prepared::new(&me.compute, plan);
-            me.with_tags(&mut Answers::default(), |tags| {
-                match made.map(|prepared| me.keep(Kept::Call(Arc::new(prepared)))) {
-                    Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
-                    Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
-                    Err(error) => {
-                        let problem = Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string());
-                        tags.refused(tag, waiter, problem);
-                    }
-                }
+            let made = guarded(|| match Prepared::new(&me.compute, plan) {
+                Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
+                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
             });
+            me.prepared(tag, waiter, made.flatten());
         });
         self.submit_or_refuse(tag, waiter, run)
+    }
+
+    /// Ends a prepare: with the handle, without room for one, or with what is wrong.
+    fn prepared(self: &Arc<Self>, tag: u64, waiter: Waiter<Name>, made: Result<Option<u32>, Problem>) {
+        self.with_tags(&mut Answers::default(), |tags| match made {
+            Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
+            Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
+            Err(problem) => tags.refused(tag, waiter, problem),
+        });
     }
 
     fn submit_or_refuse(&self, tag: u64, waiter: Waiter<Name>, run: Box<dyn FnOnce() + Send>) -> Vec<Effect<Name>> {
@@ -363,41 +391,6 @@ impl Association {
                 return Some(handle);
             }
         }
-    }
-
-    fn file_operation(
-        self: &Arc<Self>,
-        tag: u64,
-        waiter: Waiter<Name>,
-        send_len: u32,
-        args: Vec<u8>,
-    ) -> Vec<Effect<Name>> {
-        self.compute.statistics.received.fetch_add(args.len() as u64, Ordering::Relaxed);
-        let me = Arc::clone(self);
-        let submitted = self.files.submit(args, REQUEST_LEN_MAX, move |reply: FileReply| me.file_done(tag, reply));
-        self.effects_of(|tags| match submitted {
-            Ok(()) => tags.accepted(tag, waiter, send_len),
-            Err(malformed) => {
-                let told = malformed.to_string();
-                tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
-            }
-        })
-    }
-
-    fn file_done(self: &Arc<Self>, tag: u64, reply: FileReply) {
-        let mut trailer = match &reply.returned {
-            Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
-            Err(error) => super::trailer::of_file(error),
-        };
-        trailer.result_len = reply.result.len() as u64;
-        trailer.generation = reply.version;
-        trailer.durable = reply.durable_bytes;
-        self.with_tags(&mut Answers::default(), |tags| {
-            if !reply.result.is_empty() {
-                tags.produced(tag, Piece::of(reply.result));
-            }
-            tags.ended(Instant::now(), tag, trailer);
-        });
     }
 
     fn effects_of(&self, act: impl FnOnce(&mut Tags<Name>)) -> Vec<Effect<Name>> {
@@ -479,8 +472,9 @@ impl Association {
         let until = Instant::now() + Duration::from_millis(wait_ms.into());
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let over = me.host.layouts.revoke(request.id, request.generation, until);
-            me.answer(name, Answer::success().with_result(u64::from(!over)), &mut Answers::default());
+            let over = guarded(|| me.host.layouts.revoke(request.id, request.generation, until));
+            let answer = over.map(|over| Answer::success().with_result(u64::from(!over)));
+            me.answer(name, answer.unwrap_or_else(Into::into), &mut Answers::default());
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory: 0, run }) {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
@@ -544,16 +538,16 @@ impl Association {
     }
 }
 
+/// What `work` gives. A bug of ours in it is an answer, too: it must not leave a host waiting for ever.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Problem> {
+    let bug = |_| Problem::new(Status::INTERNAL_ERROR, "the target failed: a bug; see its log");
+    catch_unwind(AssertUnwindSafe(work)).map_err(bug)
+}
+
 impl Timed for Association {
     fn timed_out(self: Arc<Self>, now: Instant) {
-        let expired: Vec<_> = {
-            let mut calls = self.lock();
-            calls.armed = None;
-            calls.pending.extract_if(.., |(until, _)| *until <= now).collect()
-        };
-        for (_, name) in expired {
-            self.answer(name, Status::FUNCTION_BUSY.into(), &mut Answers::default());
-        }
+        self.lock().armed = None;
+        self.end_pending(now);
         self.with_tags(&mut Answers::default(), |tags| {
             if tags.next_timeout().is_some_and(|at| at <= now) {
                 tags.handle_timeout(now);

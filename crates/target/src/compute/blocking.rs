@@ -96,6 +96,9 @@ impl ReadAt for VolumeReader {
             let len = (buffer.len() - at).min(HOLD_BYTES);
             let from = offset + at as u64;
             let _hold = Hold::of(&self.volume, from..from + len as u64, Mode::Shared);
+            if self.volume.is_removed() {
+                return Err(std::io::Error::from(Errno::NODEV).into());
+            }
             read_held(&self.volume, from, &mut buffer[at..at + len]).map_err(std::io::Error::from)?;
             at += len;
         }

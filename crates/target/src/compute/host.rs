@@ -55,13 +55,13 @@ impl Host {
         Ok(state)
     }
 
-    /// Zeroes a range of the state whose name has this hash.
+    /// Zeroes a range of the state whose name has this hash. Never waits: a run that uses it now is before that.
     pub(crate) fn clear_state(&self, id: u64, offset: u64, len: u64) -> Result<(), Problem> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let known = states.get(&id).ok_or_else(|| Problem::in_command(8, "there is no state with this hash"))?;
         let bound = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-        known.state.clear(bound(offset), bound(len));
-        Ok(())
+        let cleared = known.state.clear(bound(offset), bound(len));
+        cleared.map_err(|error| Problem::new(Status::FUNCTION_BUSY, error.to_string()))
     }
 }
 

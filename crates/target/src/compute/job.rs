@@ -1,6 +1,8 @@
 //! A call from its request to its trailer: what it reads and writes is found when the request comes, the rest happens on
 //! a thread of the pool.
 
+mod limits;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,8 @@ use diskside_nvme::wire::function::{
 };
 use diskside_sbpf::activation::Tier;
 
+pub(crate) use self::limits::{CHUNK_LEN, CHUNK_LEN_MAX, FOLDED_LEN_MAX};
+use self::limits::{PlanLimits, sink_bytes};
 use super::answer::Problem;
 use super::association::Association;
 use super::blocking::{Counted, Reads};
@@ -34,7 +38,7 @@ use super::standard::endpoint::{MemoryReader, MemorySink};
 use super::trailer;
 use super::usage::{InUse, Usage};
 use super::way::InPieces;
-use crate::export::{FileError, FileSession, FileSink, SinkMode};
+use crate::export::{FileError, FileSession, SinkMode};
 use crate::volume::Volume;
 
 /// What a request comes to: everything in it was looked up.
@@ -48,17 +52,6 @@ pub(crate) struct Plan {
     pub(crate) sinks: Vec<PlannedSink>,
     pub(crate) state: Option<State>,
     pub(crate) limits: PlanLimits,
-}
-
-/// How much a call may use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlanLimits {
-    pub(crate) chunk_len: usize,
-    pub(crate) threads: usize,
-    pub(crate) folded_len_max: usize,
-    pub(crate) result_len_max: u64,
-    pub(crate) deadline: Duration,
-    pub(crate) heap_bytes: u64,
 }
 
 /// Where input comes from.
@@ -96,14 +89,6 @@ pub(crate) struct Job {
     pub(crate) in_use: InUse,
 }
 
-/// The longest chunk, and the usual one.
-pub(crate) const CHUNK_LEN_MAX: usize = 64 << 20;
-pub(crate) const CHUNK_LEN: usize = 2 << 20;
-/// The most bytes of a folded result, and the usual bound.
-pub(crate) const FOLDED_LEN_MAX: usize = 64 << 20;
-const FOLDED_LEN: usize = 16 << 20;
-const DEADLINE: Duration = Duration::from_secs(3600);
-const HEAP_BYTES: u64 = 16 << 20;
 /// What messages call the memory namespace.
 const MEMORY_NAME: &str = "memory";
 /// Named state of one call, at most.
@@ -153,42 +138,47 @@ impl Plan {
             }
             Some(state) => Some(association.host.state(&state.name, state.len_bytes as usize)?),
         };
-        let limits = PlanLimits::of(&request, &function, compute.config.engines, input_len(&sources));
+        let limits = PlanLimits::of(&request, &function, &compute.config, input_len(&sources), sink_bytes(&sinks));
         Ok(Self { function, usage, request, sources, sinks, state, limits })
     }
 
     /// Bytes that the call may use.
     pub(crate) fn memory(&self) -> u64 {
-        let PlanLimits { chunk_len, threads, folded_len_max, heap_bytes, .. } = self.limits;
-        let chunk_len = chunk_len as u64;
-        let output = self.function.output_cap(chunk_len).min(1 << 32);
-        let fold = if self.function.combine().is_some() { folded_len_max as u64 } else { 0 };
-        let files = self.sinks.iter().filter(|sink| matches!(sink, PlannedSink::File(..))).count() as u64;
-        let sinks = files * FileSink::MEMORY_BYTES;
-        (threads as u64 + 4) * chunk_len + threads as u64 * (output + heap_bytes) + fold + sinks
+        self.limits.memory_bytes.min(self.limits.memory_bytes_max)
     }
-}
 
-impl PlanLimits {
-    fn of(request: &FunctionRequest, function: &Function, engines: usize, input_len: u64) -> Self {
-        let chunk_len = match request.chunk_len as usize {
-            0 => CHUNK_LEN,
-            asked => asked.min(CHUNK_LEN_MAX),
-        };
-        // A thread more is worth its start only where it gets several chunks.
-        let useful = usize::try_from(input_len / (4 * chunk_len as u64)).unwrap_or(usize::MAX).max(1);
-        let asked = if request.threads_max == 0 { engines } else { request.threads_max.into() };
-        let threads = if function.is_pure() { asked.min(engines).min(useful) } else { 1 };
-        let folded_len_max = match request.result_len_max {
-            0 => FOLDED_LEN,
-            asked => usize::try_from(asked).unwrap_or(usize::MAX).min(FOLDED_LEN_MAX),
-        };
-        let result_len_max = if request.result_len_max == 0 { u64::MAX } else { request.result_len_max };
-        let deadline = match request.deadline_ms {
-            0 => DEADLINE,
-            asked => Duration::from_millis(asked.into()),
-        };
-        Self { chunk_len, threads, folded_len_max, result_len_max, deadline, heap_bytes: HEAP_BYTES }
+    /// Whether the volumes that were looked up are still there.
+    ///
+    /// # Errors
+    /// One went away.
+    pub(crate) fn check(&self) -> Result<(), Problem> {
+        let sources = self.sources.iter().filter_map(|source| match source {
+            PlannedSource::Volume(volume, _) => Some(volume),
+            _ => None,
+        });
+        let sinks = self.sinks.iter().filter_map(|sink| match sink {
+            PlannedSink::Volume(volume, ..) => Some(volume),
+            _ => None,
+        });
+        match sources.chain(sinks).find(|volume| volume.is_removed()) {
+            None => Ok(()),
+            Some(volume) => {
+                let told = format!("volume {} went away since the request was prepared", volume.name);
+                Err(Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told))
+            }
+        }
+    }
+
+    /// Why it cannot be begun, ever.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let PlanLimits { memory_bytes, memory_bytes_max, .. } = self.limits;
+        (memory_bytes > memory_bytes_max).then(|| {
+            format!(
+                "{} may need {memory_bytes} bytes of memory in a call like this, but all calls of a host together have \
+                 {memory_bytes_max}; ask for less with DS_OUTPUT in its source, or for a shorter result",
+                self.function.name()
+            )
+        })
     }
 }
 
@@ -299,13 +289,15 @@ pub(crate) fn run_prepared(
     association: &Arc<Association>,
     prepared: &Plan,
     command: &CallCommand,
+    control: &Arc<Control>,
     queued: Instant,
     in_use: InUse,
 ) -> (Vec<u8>, Trailer) {
     let mut plan = prepared.clone();
     plan.request.args = command.args(&plan.request.args);
     plan.limits.deadline = plan.limits.deadline.min(command.timeout);
-    let (association, control, input) = (Arc::clone(association), Arc::default(), Arc::new(InputQueue::new()));
+    let (association, control) = (Arc::clone(association), Arc::clone(control));
+    let input = Arc::new(InputQueue::new());
     let job = Job { tag: 0, plan, association, control, input, queued, in_use };
     let (mut report, mut result) = (Report::default(), Vec::new());
     let trailer = job.execute(&mut report, Some(&mut result));
@@ -434,9 +426,10 @@ impl Job {
         call.state.clone_from(&self.plan.state);
         call.limits = CallLimits {
             budget: (request.budget != 0).then_some(request.budget),
-            deadline: Some(limits.deadline),
+            deadline: Some(limits.deadline.saturating_sub(self.queued.elapsed())),
             cancel: Some(self.control.cancel.clone()),
             result_len_max: limits.folded_len_max,
+            output_len_max: limits.output_len_max,
             heap_quota_bytes: limits.heap_bytes,
         };
         let compute = &self.association.compute;
@@ -557,18 +550,8 @@ impl Job {
                 trailer.log = ran.log.0;
                 trailer
             }
-            Err(error) => trailer::of_call(&error, &self.source_names()),
+            Err(error) => trailer::of_call(&error),
         }
-    }
-
-    fn source_names(&self) -> Vec<String> {
-        let name = |source: &PlannedSource| match source {
-            PlannedSource::Volume(volume, _) => volume.name.clone(),
-            PlannedSource::Layout(id, _) => format!("layout {id}"),
-            PlannedSource::Memory(_) => MEMORY_NAME.to_owned(),
-            PlannedSource::File(..) | PlannedSource::HostStream => String::new(),
-        };
-        self.plan.sources.iter().map(name).collect()
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct LayoutSink {
     /// Where in the file the first byte of `pending` goes.
     at: u64,
     durable_to: u64,
+    flush_failed: bool,
     pending: Vec<u8>,
 }
 
@@ -49,7 +50,8 @@ impl LayoutSink {
         }
         let range = layout.range(endpoint);
         let (start, end, durable) = (range.start, range.end, endpoint.durable);
-        Ok(Self { layout, control, until, start, end, durable, at: start, durable_to: start, pending: Vec::new() })
+        let (at, durable_to, flush_failed, pending) = (start, start, false, Vec::new());
+        Ok(Self { layout, control, until, start, end, durable, at, durable_to, flush_failed, pending })
     }
 
     pub(crate) fn room(&self) -> u64 {
@@ -78,7 +80,7 @@ impl LayoutSink {
     }
 
     /// Writes the whole blocks that are pending; with `all` also the rest of the last one.
-    fn write_pending(&mut self, all: bool) -> Result<(), SinkError> {
+    pub(crate) fn write_pending(&mut self, all: bool) -> Result<(), SinkError> {
         let block = u64::from(self.layout.volume().block_bytes);
         let mut done = 0;
         while done < self.pending.len() {
@@ -122,7 +124,13 @@ impl LayoutSink {
             if !self.durable {
                 return Ok(());
             }
+            // As for a volume: one that failed is not asked again.
+            if self.flush_failed {
+                return Ok(());
+            }
+            self.flush_failed = true;
             flush(self.layout.volume()).map_err(|errno| self.failed(errno))?;
+            self.flush_failed = false;
         }
         self.durable_to = self.at;
         Ok(())

@@ -148,7 +148,7 @@ impl Prepared {
                 small.too_big.store(true, Ordering::Relaxed);
                 None
             }
-            Err(error) => Some(answer(&[], trailer::of_call(&error, &[small.name.to_string()]), command.len)),
+            Err(error) => Some(answer(&[], trailer::of_call(&error), command.len)),
         };
         small.give_back(bench);
         if answer.is_some() {

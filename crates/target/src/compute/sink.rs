@@ -24,6 +24,8 @@ pub(super) const HOLD_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Sinks {
     sinks: Vec<Sink>,
+    /// Bytes of the output that each was given.
+    taken: Vec<u64>,
     /// The one being filled.
     current: usize,
     failure: Option<SinkError>,
@@ -79,6 +81,7 @@ pub(crate) struct VolumeSink {
     at: u64,
     /// What was written up to here is on stable media.
     durable_to: u64,
+    flush_failed: bool,
     pending: Vec<u8>,
 }
 
@@ -94,7 +97,7 @@ pub(crate) struct FileOut {
 
 impl Sinks {
     pub(crate) fn new(sinks: Vec<Sink>) -> Self {
-        Self { sinks, current: 0, failure: None, waited: Duration::ZERO }
+        Self { taken: vec![0; sinks.len()], sinks, current: 0, failure: None, waited: Duration::ZERO }
     }
 
     /// How long the function and its end waited for the sinks.
@@ -107,10 +110,12 @@ impl Sinks {
         self.failure.take()
     }
 
-    /// The output is complete: writes what is left, and makes it durable where that was asked for.
+    /// The output is complete: writes what is left, makes it durable where that was asked for, and shows new files to
+    /// others once all of it is.
     pub(crate) fn finish(&mut self) -> Result<(), SinkError> {
         let began = Instant::now();
-        let finished = self.sinks.iter_mut().try_for_each(Sink::finish);
+        let completed = self.sinks.iter_mut().try_for_each(Sink::complete);
+        let finished = completed.and_then(|()| self.sinks.iter_mut().try_for_each(Sink::publish));
         self.waited += began.elapsed();
         finished
     }
@@ -124,12 +129,14 @@ impl Sinks {
     pub(crate) fn written(&self) -> Written {
         let mut all = Written::default();
         let mut unbroken = true;
-        for written in self.sinks.iter().map(Sink::written) {
+        for (sink, taken) in self.sinks.iter().zip(&self.taken) {
+            let written = sink.written();
             all.written += written.written;
             if unbroken {
                 all.durable += written.durable;
             }
-            unbroken &= written.durable == written.written;
+            // Not what it wrote: it may have lost, or never written, a part of what it was given.
+            unbroken &= written.durable == *taken;
         }
         all
     }
@@ -137,7 +144,7 @@ impl Sinks {
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
         while !bytes.is_empty() {
             let Some(sink) = self.sinks.get_mut(self.current) else {
-                return Err(SinkError::Full(self.sinks.iter().map(|sink| sink.written().written).sum()));
+                return Err(SinkError::Full(self.taken.iter().sum()));
             };
             let room = sink.room();
             if room == 0 {
@@ -145,7 +152,11 @@ impl Sinks {
                 continue;
             }
             let (now, later) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
+            self.taken[self.current] += now.len() as u64;
             sink.put(now)?;
+            if sink.room() == 0 {
+                sink.filled()?;
+            }
             bytes = later;
         }
         Ok(())
@@ -190,15 +201,24 @@ impl Sink {
             }
             Sink::File(out) => {
                 out.taken += bytes.len() as u64;
-                let Some(sink) = &mut out.sink else { return Ok(()) };
-                let put = sink.append(bytes);
-                out.result.written = sink.written_bytes();
-                put.map_err(SinkError::File)
+                out.act(|sink| sink.append(bytes))
             }
         }
     }
 
-    fn finish(&mut self) -> Result<(), SinkError> {
+    /// It has all that it takes: writes it, so that what is written stays a prefix of the output, and no memory is held
+    /// for it while the next sinks are filled.
+    fn filled(&mut self) -> Result<(), SinkError> {
+        match self {
+            Sink::Volume(sink) => sink.write_pending(true),
+            Sink::Layout(sink) => sink.write_pending(true),
+            Sink::Memory(_) => Ok(()),
+            Sink::File(out) => out.act(FileSink::settle),
+        }
+    }
+
+    /// Writes what is left and makes it durable where that was asked for; what can be taken back still can.
+    fn complete(&mut self) -> Result<(), SinkError> {
         match self {
             Sink::Volume(sink) => {
                 sink.write_pending(true)?;
@@ -206,11 +226,18 @@ impl Sink {
             }
             Sink::Layout(sink) => sink.finish(),
             Sink::Memory(_) => Ok(()),
+            Sink::File(out) => out.act(FileSink::complete),
+        }
+    }
+
+    /// All sinks are complete.
+    fn publish(&mut self) -> Result<(), SinkError> {
+        match self {
+            Sink::Volume(_) | Sink::Layout(_) | Sink::Memory(_) => Ok(()),
             Sink::File(out) => {
-                let Some(mut sink) = out.sink.take() else { return Ok(()) };
-                let finished = sink.finish();
-                out.result = Written { written: sink.written_bytes(), durable: sink.durable_bytes() };
-                finished.map(drop).map_err(SinkError::File)
+                let published = out.act(|sink| sink.publish().map(drop));
+                out.sink = None;
+                published
             }
         }
     }
@@ -245,10 +272,20 @@ impl Sink {
     }
 }
 
+impl FileOut {
+    fn act(&mut self, act: impl FnOnce(&mut FileSink) -> Result<(), FileError>) -> Result<(), SinkError> {
+        let Some(sink) = &mut self.sink else { return Ok(()) };
+        let acted = act(sink);
+        self.result = Written { written: sink.written_bytes(), durable: sink.durable_bytes() };
+        acted.map_err(SinkError::File)
+    }
+}
+
 impl VolumeSink {
     /// A sink of the range. With `durable` the output is on stable media when it is finished.
     pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool) -> Self {
-        Self { volume, start, end, durable, at: start, durable_to: start, pending: Vec::new() }
+        let (at, durable_to, flush_failed, pending) = (start, start, false, Vec::new());
+        Self { volume, start, end, durable, at, durable_to, flush_failed, pending }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
@@ -281,7 +318,13 @@ impl VolumeSink {
             if !self.durable {
                 return Ok(());
             }
+            // A medium that could not do it may say at the next one that all is well, having dropped what it had.
+            if self.flush_failed {
+                return Ok(());
+            }
+            self.flush_failed = true;
             flush(&self.volume).map_err(|errno| self.failed(errno))?;
+            self.flush_failed = false;
         }
         self.durable_to = self.at;
         Ok(())
@@ -300,6 +343,9 @@ pub(crate) fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(),
     let mut blocks = Buffer::zeroed((last - first) as usize);
     let began = Instant::now();
     let _hold = Hold::of(volume, first..last, Mode::Exclusive);
+    if volume.is_removed() {
+        return Err(Errno::NODEV);
+    }
     if first < offset {
         read_held(volume, first, &mut blocks[..block as usize])?;
     }
@@ -313,4 +359,53 @@ pub(crate) fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(),
     volume.functions.took(began.elapsed());
     volume.functions.wrote(if written.is_ok() { bytes.len() as u64 } else { 0 }, written.is_err());
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ExportSpec;
+    use crate::export::{Exports, FileSession, SinkMode};
+    use diskside_nvme::wire::file::{FileFlags, FileRequest, OpenedFile};
+    use zerocopy::FromBytes;
+
+    fn replaced(session: &FileSession, path: &str) -> Sink {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let open = FileRequest::Lookup { dir: None, path: path.as_bytes(), flags: FileFlags::READ_WRITE };
+        session.submit(open.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();
+        let opened = receiver.recv().unwrap().result;
+        let handle = OpenedFile::read_from_bytes(&opened).unwrap().handle();
+        let sink = Some(session.sink(handle, SinkMode::Replace).unwrap());
+        Sink::File(Box::new(FileOut { sink, len: 4, taken: 0, result: Written::default() }))
+    }
+
+    /// Of two files that were to be replaced, the first was, and then the second could not be.
+    #[test]
+    fn either_all_files_are_replaced_or_none_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let session = Exports::open(&[ExportSpec::new("data", dir.path())]).unwrap().session();
+        for fails in [true, false] {
+            std::fs::write(at("one"), "old1").unwrap();
+            std::fs::write(at("two"), "old2").unwrap();
+            let mut sinks = Sinks::new(vec![replaced(&session, "data/one"), replaced(&session, "data/two")]);
+            sinks.write_all(b"new1new2").unwrap();
+            if fails {
+                // The name means another file by now.
+                std::fs::remove_file(at("two")).unwrap();
+                std::fs::write(at("two"), "else").unwrap();
+                let error = sinks.finish().unwrap_err().to_string();
+                assert!(error.contains("that name means another file by now"), "{error}");
+                sinks.abort();
+                assert_eq!(sinks.written().durable, 0);
+                assert_eq!(std::fs::read(at("one")).unwrap(), b"old1");
+                assert_eq!(std::fs::read(at("two")).unwrap(), b"else");
+            } else {
+                sinks.finish().unwrap();
+                assert_eq!(sinks.written(), Written { written: 8, durable: 8 });
+                assert_eq!(std::fs::read(at("one")).unwrap(), b"new1");
+                assert_eq!(std::fs::read(at("two")).unwrap(), b"new2");
+            }
+        }
+    }
 }

@@ -15,12 +15,16 @@ pub(crate) fn simple(outcome: Outcome, message: &str) -> Trailer {
     Trailer { message: message.to_owned(), ..Trailer::new(outcome) }
 }
 
-/// Of a call that the engine did not bring to its end. `names`: what the call's sources are called.
-pub(crate) fn of_call(error: &CallError, names: &[String]) -> Trailer {
+/// Of a call that fell over something of ours: that must not leave a host waiting for ever.
+pub(crate) fn bug() -> Trailer {
+    simple(Outcome::Refused, "the engine failed: a bug")
+}
+
+/// Of a call that the engine did not bring to its end.
+pub(crate) fn of_call(error: &CallError) -> Trailer {
     let place_of = |place: &Place| {
-        let source_index = names.iter().position(|name| *name == place.source).unwrap_or(0) as u32;
         let (offset, len) = (place.range.start, place.range.end - place.range.start);
-        Some(PlaceInSource { source_index, offset, len })
+        Some(PlaceInSource { source_index: place.source_index, offset, len })
     };
     let mut trailer = simple(Outcome::Refused, &error.to_string());
     match error {
@@ -53,7 +57,9 @@ pub(crate) fn of_call(error: &CallError, names: &[String]) -> Trailer {
             trailer.outcome = Outcome::Media;
             trailer.returned = -i64::from(error.raw_os_error().unwrap_or(5));
         }
-        CallError::RecordTooLong { place, .. } => trailer.place = place_of(place),
+        CallError::RecordTooLong { place, .. } | CallError::OutputTooLarge { place, .. } => {
+            trailer.place = place_of(place);
+        }
         // What could not be begun.
         _ => {}
     }

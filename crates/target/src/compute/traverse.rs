@@ -34,6 +34,7 @@ use super::Compute;
 use super::answer::Problem;
 use super::association::Association;
 use super::cache::volume_reader;
+use super::control::Control;
 use super::job::{PlannedSource, plan_source, tier_of};
 use super::metered::Metered;
 use super::programs::ActiveProgram;
@@ -161,8 +162,18 @@ impl TraversePlan {
     }
 
     /// Runs it on a thread that may wait.
-    pub(crate) fn run_waiting(&self, association: &Association, args: &[u8], deadline: Instant) -> (Vec<u8>, Trailer) {
+    pub(crate) fn run_waiting(
+        &self,
+        association: &Association,
+        args: &[u8],
+        control: &Control,
+        deadline: Instant,
+    ) -> (Vec<u8>, Trailer) {
         let compute = &association.compute;
+        if control.cancel.is_cancelled() {
+            let told = "the call was cancelled before it began";
+            return (Vec::new(), trailer::simple(Outcome::Cancelled, told));
+        }
         let mut readers: Vec<(Arc<dyn ReadAt>, u64)> = Vec::with_capacity(self.sources.len());
         let mut lens = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
@@ -210,6 +221,7 @@ impl TraversePlan {
             ..TraverseLimits::default()
         };
         let mut traversal = Traversal::new(&self.function, code, limits);
+        traversal.stop_with(control.cancel.clone());
         let mut source = Waiting { readers, buffer: Vec::new() };
         match traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec) {
             Ok(result) => (result, trailer_of(&traversal)),
@@ -302,6 +314,7 @@ pub(crate) fn of_traverse(error: &TraverseError) -> Trailer {
         TraverseFault::ResultTooLong { .. } => trailer.outcome = Outcome::OutputFull,
         TraverseFault::Read { .. } => trailer.outcome = Outcome::Media,
         TraverseFault::Deadline => trailer.outcome = Outcome::Deadline,
+        TraverseFault::Cancelled => trailer.outcome = Outcome::Cancelled,
         TraverseFault::TooManyHops(_) | TraverseFault::TooManyBytes(_) | TraverseFault::TooManyReads(_) => {
             trailer.outcome = Outcome::Budget;
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use diskside_nvme::wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
+use diskside_sbpf::machine::CancelToken;
 use rustix::io::Errno;
 use slab::Slab;
 
@@ -79,6 +80,20 @@ impl FileSession {
         result_len_max: usize,
         reply: impl FnOnce(FileReply) + Send + 'static,
     ) -> Result<(), MalformedRequest> {
+        self.submit_unless(&CancelToken::new(), request, result_len_max, reply)
+    }
+
+    /// The same; what is cancelled before it begins is not done.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_unless(
+        &self,
+        cancel: &CancelToken,
+        request: impl AsRef<[u8]> + Send + 'static,
+        result_len_max: usize,
+        reply: impl FnOnce(FileReply) + Send + 'static,
+    ) -> Result<(), MalformedRequest> {
         let parsed = FileRequest::parse(request.as_ref())?;
         let export = match self.export_of(&parsed) {
             Ok(Some(export)) => export,
@@ -92,9 +107,12 @@ impl FileSession {
             }
         };
         let mut guard = ReplyGuard(Some(reply));
-        let session = self.clone();
+        let (session, cancel) = (self.clone(), cancel.clone());
         let counted = Arc::clone(&export);
         export.workers.submit(move || {
+            if cancel.is_cancelled() {
+                return guard.send(FileError::because(Errno::CANCELED, "cancelled before it began").into());
+            }
             let done = match FileRequest::parse(request.as_ref()) {
                 Ok(request) => {
                     let began = Instant::now();

@@ -104,13 +104,22 @@ impl FileSink {
         let put = self.lane.put(data);
         if put.is_err() || matches!(self.way, Way::Append(_)) {
             // Who appends hears at once of others who do.
-            return self.settle();
+            return self.drain();
         }
         put
     }
 
-    /// Waits until everything is in the file.
-    fn settle(&mut self) -> Result<(), FileError> {
+    /// Waits until everything is in the file, and gives up the memory that it waited in.
+    ///
+    /// # Errors
+    /// Not all of it is.
+    pub fn settle(&mut self) -> Result<(), FileError> {
+        let drained = self.drain();
+        self.lane.shrink();
+        drained
+    }
+
+    fn drain(&mut self) -> Result<(), FileError> {
         let (written, result) = self.lane.drain();
         if result.is_err() {
             self.written = Some(written);
@@ -123,19 +132,44 @@ impl FileSink {
     /// # Errors
     /// Nothing is published, and what can be taken back is.
     pub fn finish(&mut self) -> Result<u64, FileError> {
+        self.complete()?;
+        self.publish()
+    }
+
+    /// Makes everything durable. What can be taken back still can: by [`abort`](Self::abort).
+    ///
+    /// # Errors
+    /// What can be taken back is.
+    pub fn complete(&mut self) -> Result<(), FileError> {
         if let Err(error) = self.settle() {
             self.undo();
             return Err(error);
         }
-        self.finished = true;
         let file = Arc::clone(&self.file);
-        match &self.way {
-            Way::InPlace | Way::Append(_) => on_worker(&self.file, move || sync(&file, true))?,
+        let synced = match &self.way {
+            Way::InPlace | Way::Append(_) => on_worker(&self.file, move || sync(&file, true)),
             Way::Replace(replacement) => {
-                let (replacement, new) = (Arc::clone(replacement), Arc::clone(&file));
-                let handle_file = on_worker(&self.file, move || replacement.publish(&new))?;
-                self.session.replace(self.handle, handle_file);
+                let replacement = Arc::clone(replacement);
+                on_worker(&self.file, move || sync(&file, false).and_then(|()| replacement.check()))
             }
+        };
+        if synced.is_err() {
+            // Asked again it may say that all is well, having dropped what it could not write.
+            if matches!(self.way, Way::InPlace) { self.finished = true } else { self.undo() }
+        }
+        synced
+    }
+
+    /// Shows a replacement to others. Gives the bytes that are durable. After [`complete`](Self::complete).
+    ///
+    /// # Errors
+    /// Nothing is published.
+    pub fn publish(&mut self) -> Result<u64, FileError> {
+        self.finished = true;
+        if let Way::Replace(replacement) = &self.way {
+            let (replacement, new) = (Arc::clone(replacement), Arc::clone(&self.file));
+            let handle_file = on_worker(&self.file, move || replacement.publish(&new))?;
+            self.session.replace(self.handle, handle_file);
         }
         self.durable = self.written_bytes();
         Ok(self.durable)

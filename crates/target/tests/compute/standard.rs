@@ -71,6 +71,10 @@ pub(crate) fn range(start: u64, len: u32) -> MemoryRange {
 
 /// An object from a source beside this file.
 pub(crate) fn compiled(name: &str) -> Vec<u8> {
+    compiled_with(name, &[])
+}
+
+pub(crate) fn compiled_with(name: &str, options: &[&str]) -> Vec<u8> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let clang = std::env::var("DISKSIDE_CLANG").unwrap_or_else(|_| "clang".into());
     let dir = tempfile::tempdir().unwrap();
@@ -79,6 +83,7 @@ pub(crate) fn compiled(name: &str) -> Vec<u8> {
         .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-c", "-I"])
         .arg(format!("{root}/crates/abi/include"))
         .arg(format!("{root}/crates/target/tests/compute/{name}.bpf.c"))
+        .args(options)
         .arg("-o")
         .arg(&object)
         .status();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 
-use super::{Answers, Association, Command, Name};
+use super::{Answers, Association, Command, Name, guarded};
 use crate::compute::pool::Work;
 use crate::compute::standard::{Standard, StandardCommand};
 
@@ -48,7 +48,7 @@ impl Association {
         let command = StandardCommand::new(sqe, admin, data, cancel);
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let answer = Standard::run(&me, &command);
+            let answer = guarded(|| Standard::run(&me, &command)).unwrap_or_else(Into::into);
             me.stops.end(name);
             me.answer(name, answer, &mut Answers::default());
         });

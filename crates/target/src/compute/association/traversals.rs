@@ -1,5 +1,6 @@
 //! Traversals of one controller: where each of them runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -7,14 +8,15 @@ use std::time::Instant;
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
 
-use super::{Answers, Association, Kept, Name};
-use crate::compute::Compute;
+use super::{Answers, Association, Kept, Name, guarded};
 use crate::compute::answer::{Answer, Piece, Problem};
+use crate::compute::control::Control;
 use crate::compute::pool::Work;
 use crate::compute::prepared::{self, CallCommand};
 use crate::compute::tags::{Effect, Tags, Waiter};
 use crate::compute::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
 use crate::compute::usage::InUse;
+use crate::compute::{Compute, trailer};
 
 impl Association {
     /// Starts a traversal: here, if all of it is in memory.
@@ -24,6 +26,7 @@ impl Association {
         waiter: Waiter<Name>,
         send_len: u32,
         request: FunctionRequest,
+        control: &Arc<Control>,
         share: &mut Share,
     ) -> Vec<Effect<Name>> {
         let planned = TraversePlan::new(self, request);
@@ -39,15 +42,17 @@ impl Association {
             effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, result, trailer)));
             return effects;
         }
-        let me = Arc::clone(self);
+        let (me, control) = (Arc::clone(self), Arc::clone(control));
         let run = Box::new(move || {
-            let (result, trailer) = plan.run_waiting(&me, &plan.request.args, started + plan.deadline());
+            let run = || plan.run_waiting(&me, &plan.request.args, &control, started + plan.deadline());
+            let (result, trailer) =
+                catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| (Vec::new(), trailer::bug()));
             drop(in_use);
             me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
             let told = "this host has too many calls waiting for an engine";
-            self.ended(Instant::now(), tag, crate::compute::trailer::simple(Outcome::Refused, told));
+            self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
         }
         effects
     }
@@ -64,15 +69,11 @@ impl Association {
         };
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let made = plan.compile(&me.compute);
-            let kept = made.map(|()| me.keep(Kept::Traverse(Arc::new(plan))));
-            me.with_tags(&mut Answers::default(), |tags| match kept {
-                Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
-                Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
-                Err(error) => {
-                    tags.refused(tag, waiter, Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string()));
-                }
+            let made = guarded(|| match plan.compile(&me.compute) {
+                Ok(()) => Ok(me.keep(Kept::Traverse(Arc::new(plan)))),
+                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
             });
+            me.prepared(tag, waiter, made.flatten());
         });
         self.submit_or_refuse(tag, waiter, run)
     }
@@ -158,13 +159,13 @@ impl Association {
         here: &mut Answers,
     ) {
         let (class, memory) = (plan.request.class, plan.memory());
-        let work = move |me: &Arc<Self>, queued: Instant| {
+        let work = move |me: &Arc<Self>, control: &Arc<Control>, queued: Instant| {
             let deadline = queued + command.timeout.min(plan.deadline());
-            let ran = plan.run_waiting(me, &command.args(&plan.request.args), deadline);
+            let ran = plan.run_waiting(me, &command.args(&plan.request.args), control, deadline);
             drop(in_use);
             ran
         };
-        self.call_on_thread(name, &command, class, memory, work, here);
+        self.call_on_thread(name, &command, (class, memory, false), work, here);
     }
 }
 

@@ -111,6 +111,11 @@ impl Lane {
         (written, failure.map_or(sent, Err))
     }
 
+    /// Gives up the memory of pieces that are written.
+    pub(super) fn shrink(&mut self) {
+        self.shared.lock().spare.clear();
+    }
+
     /// Forgets what is not written. Gives how many bytes are; none is being written any more.
     pub(super) fn discard(&mut self) -> u64 {
         (self.filling, self.filled) = (None, 0);

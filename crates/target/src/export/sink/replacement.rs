@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use crate::export::FileError;
 use crate::export::attributes::{status, status_at};
-use crate::export::operations::sync;
 use crate::export::root::{open_beneath, open_parent, same_file};
 use crate::export::session::{OpenFile, Start};
 
@@ -56,7 +55,12 @@ impl Replacement {
         Ok((replacement.open_file(fd), replacement))
     }
 
-    /// Gives the new file the name. The answer is what the handle stands for from now on.
+    /// Whether it can still take the name.
+    pub(super) fn check(&self) -> Result<(), FileError> {
+        own_name(&self.old).map(drop)
+    }
+
+    /// Gives the new file, all of which is on stable media, the name. The answer is what the handle stands for from now on.
     pub(super) fn publish(&self, new: &OpenFile) -> Result<OpenFile, FileError> {
         let published = self.try_publish(new);
         if published.is_err() {
@@ -67,7 +71,6 @@ impl Replacement {
 
     fn try_publish(&self, new: &OpenFile) -> Result<OpenFile, FileError> {
         let failed = |errno| FileError::new(errno, format!("replacing {}", self.old.name));
-        sync(new, false)?;
         own_name(&self.old)?;
         let fd = rustix::io::fcntl_dupfd_cloexec(&new.fd, 0).map_err(failed)?;
         if !self.named.load(Ordering::Relaxed) {

@@ -1,0 +1,79 @@
+//! File operations of one controller: requests of kind 6 (`docs/wire-files.md`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use diskside_nvme::wire::function::{FunctionRequest, Outcome, REQUEST_LEN_MAX, Trailer};
+
+use super::{Answers, Association, Name};
+use crate::compute::answer::{Piece, Problem};
+use crate::compute::control::Control;
+use crate::compute::tags::{Effect, Waiter};
+use crate::compute::trailer;
+use crate::export::FileReply;
+
+impl Association {
+    /// Hands an operation to the export that it is about.
+    pub(super) fn file_operation(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        send_len: u32,
+        request: FunctionRequest,
+        control: Arc<Control>,
+    ) -> Vec<Effect<Name>> {
+        if let Err(problem) = check(&request) {
+            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+        }
+        self.compute.statistics.received.fetch_add(request.args.len() as u64, Ordering::Relaxed);
+        let (me, cancel) = (Arc::clone(self), control.cancel.clone());
+        let reply = move |reply: FileReply| me.file_done(tag, &control, reply);
+        let submitted = self.files.submit_unless(&cancel, request.args, REQUEST_LEN_MAX, reply);
+        self.effects_of(|tags| match submitted {
+            Ok(()) => tags.accepted(tag, waiter, send_len),
+            Err(malformed) => {
+                let told = malformed.to_string();
+                tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
+            }
+        })
+    }
+
+    fn file_done(self: &Arc<Self>, tag: u64, control: &Control, reply: FileReply) {
+        let mut trailer = match &reply.returned {
+            Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
+            Err(error) => trailer::of_file(error),
+        };
+        // One that was done all the same is told as it ended: what it did is there.
+        if control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
+            trailer.outcome = Outcome::Cancelled;
+        }
+        trailer.result_len = reply.result.len() as u64;
+        trailer.generation = reply.version;
+        trailer.durable = reply.durable_bytes;
+        self.with_tags(&mut Answers::default(), |tags| {
+            if !reply.result.is_empty() {
+                tags.produced(tag, Piece::of(reply.result));
+            }
+            tags.ended(Instant::now(), tag, trailer);
+        });
+    }
+}
+
+/// An operation is in the arguments, and nowhere else.
+fn check(request: &FunctionRequest) -> Result<(), Problem> {
+    let (at, what) = if request.pind != 0 {
+        (8, "a file operation runs no program: PIND is 0")
+    } else if !request.sources.is_empty() {
+        (10, "a file operation has no sources")
+    } else if !request.sinks.is_empty() {
+        (12, "a file operation has no sinks")
+    } else if request.program_id != 0 {
+        (16, "a file operation runs no program, so none of this content hash")
+    } else if request.function.is_some() || request.state.is_some() {
+        (60, "a file operation runs no program: it has no function's name and no state")
+    } else {
+        return Ok(());
+    };
+    Err(Problem::in_data_at(at, what))
+}
