@@ -8,6 +8,7 @@ pub(crate) mod exports;
 pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod metrics;
 pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod serve;

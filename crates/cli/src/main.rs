@@ -70,6 +70,8 @@ enum Command {
     Rm(commands::exports::Rm),
     /// Show what a target does, live.
     Top(commands::top::Top),
+    /// Tell Prometheus what a target does.
+    Metrics(commands::metrics::Metrics),
     /// Show a volume as a block device of this machine (root).
     Attach(commands::attach::Attach),
     /// Take an attached block device away (root).
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         Command::Stat(c) => c.execute(),
         Command::Rm(c) => c.execute(),
         Command::Top(c) => c.execute(),
+        Command::Metrics(c) => c.execute(),
         Command::Attach(c) => c.execute(),
         Command::Detach(c) => c.execute(),
         Command::Ping(c) => c.execute(),

@@ -1,6 +1,6 @@
 //! Commands against a real server process: files of exports, and functions over them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -340,6 +340,53 @@ fn a_target_tells_its_functions_and_what_it_did() {
     assert!(good(&["top", server.target()]).contains("export, by functions"));
 }
 
+/// A scraper asks, also after others that are none, and hears whether the target is there.
+#[test]
+fn prometheus_is_told_what_a_target_did() {
+    let mut server = Server::start("");
+    server.file("n.u64", &numbers(1000));
+    good(&["run", "stats64", &server.at("n.u64"), "--where", "device"]);
+    let by_functions = r#"diskside_operations_read_bytes_total{kind="export, by functions",id="0",name="data"} 8000"#;
+    let once = good(&["metrics", server.target()]);
+    assert!(once.contains(by_functions) && once.contains("\ndiskside_calls_succeeded_total 1\n"), "{once}");
+
+    let mut exporter = Command::new(env!("CARGO_BIN_EXE_diskside"))
+        .args(["metrics", server.target(), "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(KillOnDrop)
+        .expect("diskside tells metrics");
+    let mut url = String::new();
+    BufReader::new(exporter.0.stdout.take().expect("piped")).read_line(&mut url).expect("it says where");
+    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).expect("a URL");
+    let ask = |request: &str| {
+        let mut connection = TcpStream::connect(address).expect("it listens");
+        connection.write_all(request.as_bytes()).expect("sent");
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply).expect("text");
+        reply
+    };
+    drop(TcpStream::connect(address).expect("it listens"));
+    assert!(ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let scrape = "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+    let reply = ask(scrape);
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.contains(by_functions), "{reply}");
+    assert!(reply.contains("\ndiskside_up 1"), "{reply}");
+    server.child.kill().expect("killed");
+    server.child.wait().expect("ended");
+    assert!(ask(scrape).contains("\ndiskside_up 0"));
+}
+
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_function_that_fails_at_the_device_names_its_source_line() {
     let server = Server::start("");
@@ -420,7 +467,7 @@ fn an_interrupted_run_stops_its_function_wherever_it_runs() {
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
         let mut said = String::new();
-        std::io::Read::read_to_string(&mut child.stderr.take().expect("piped"), &mut said).expect("text");
+        Read::read_to_string(&mut child.stderr.take().expect("piped"), &mut said).expect("text");
         let status = child.wait().expect("ended");
         assert_eq!(status.code(), Some(130), "{said}");
         assert!(said.contains("cancelled"), "{said}");

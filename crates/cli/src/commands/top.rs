@@ -117,7 +117,7 @@ impl Top {
     }
 }
 
-fn kind_name(kind: u8) -> &'static str {
+pub(super) fn kind_name(kind: u8) -> &'static str {
     match kind {
         statistics_kind::PROGRAM => "function",
         statistics_kind::VOLUME => "volume",
