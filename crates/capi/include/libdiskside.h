@@ -122,6 +122,9 @@ typedef struct ds_file ds_file;
 // A function, to be run here and at targets.
 typedef struct ds_function ds_function;
 
+// A function over a range of a file, ready to be called often.
+typedef struct ds_prepared ds_prepared;
+
 // A request under way.
 typedef struct ds_request ds_request;
 
@@ -378,13 +381,43 @@ int ds_cancel(const struct ds_request *request);
 // or written. If the request is NULL, this is the failure of the call that was to make it.
 ssize_t ds_wait(struct ds_request *request, void *result, size_t cap);
 
-// Waits, frees the request, and gives its result, however long, with how it came to be. If the request is NULL, this is
+// Waits, frees the request, and gives its result, however long, with how it came to be (of a prepared call, and of plain
+// reads and writes, nothing is told but the result). If the request is NULL, this is
 // the failure of the call that was to make it.
 struct ds_result *ds_wait_result(struct ds_request *request);
 
 // Gives a request up: its function is stopped as by ds_cancel, and nobody is told when. A plain write may still take
 // effect.
 void ds_request_free(struct ds_request *request);
+
+// Prepares a function to run often over len bytes at offset (UINT64_MAX: to the end). The target keeps the request, so that
+// each call is one command; its result may have 256 KiB. It runs at the device, unless options say DS_HOST or the file is
+// here. options may be NULL.
+struct ds_prepared *ds_prepare(const struct ds_file *file,
+                               uint64_t offset,
+                               uint64_t len,
+                               const struct ds_function *function,
+                               const void *args,
+                               size_t args_len,
+                               const struct ds_options *options);
+
+// DS_HOST or DS_DEVICE: where it runs.
+int ds_prepared_place(const struct ds_prepared *prepared);
+
+// Runs it and copies its result, of which there may be cap bytes; returns the result's length. args, up to 16 bytes, take
+// the place of the first of those that it was prepared with.
+ssize_t ds_prepared_call(const struct ds_prepared *prepared,
+                         const void *args,
+                         size_t args_len,
+                         void *result,
+                         size_t cap);
+
+// As ds_prepared_call, without waiting; several may be under way. At a target a call ends within ten seconds by itself:
+// ds_cancel does nothing there.
+struct ds_request *ds_submit_prepared_call(const struct ds_prepared *prepared, const void *args, size_t args_len);
+
+// Gives it up; calls that are under way go on.
+void ds_prepared_free(struct ds_prepared *prepared);
 
 // The result's bytes, valid until it is freed; none if the output was written to a file.
 const void *ds_result_bytes(const struct ds_result *result);

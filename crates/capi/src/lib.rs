@@ -17,6 +17,7 @@ pub mod function;
 pub mod lambda;
 mod memory;
 pub mod options;
+pub mod prepared;
 pub mod request;
 pub mod result;
 pub mod session;

@@ -20,6 +20,12 @@ enum Request {
     Write(Pending<u64>),
     ReadFn(Pending<Ran>),
     WriteFn(Pending<Ran>),
+    Call(Pending<Vec<u8>>),
+}
+
+/// A prepared call.
+pub(crate) fn of_call(pending: Pending<Vec<u8>>) -> ds_request {
+    ds_request(Request::Call(pending))
 }
 
 /// Reads as pread(2).
@@ -182,6 +188,7 @@ pub unsafe extern "C" fn ds_poll(request: *const ds_request) -> c_int {
             Request::Read(pending) => pending.is_done(),
             Request::Write(pending) => pending.is_done(),
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.is_done(),
+            Request::Call(pending) => pending.is_done(),
         }
         .into())
     }) as c_int
@@ -198,6 +205,7 @@ pub unsafe extern "C" fn ds_cancel(request: *const ds_request) -> c_int {
             Request::Read(pending) => pending.cancel(),
             Request::Write(pending) => pending.cancel(),
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.cancel(),
+            Request::Call(pending) => pending.cancel(),
         }
         Ok(0)
     }) as c_int
@@ -221,11 +229,14 @@ pub unsafe extern "C" fn ds_wait(request: *mut ds_request, result: *mut c_void, 
             // SAFETY: as above.
             Request::ReadFn(pending) => unsafe { memory::copy_out(&pending.wait()?.result, result, cap) },
             Request::WriteFn(pending) => written(pending.wait()?.written_bytes),
+            // SAFETY: as above.
+            Request::Call(pending) => unsafe { memory::copy_out(&pending.wait()?, result, cap) },
         }
     })
 }
 
-/// Waits, frees the request, and gives its result, however long, with how it came to be. If the request is NULL, this is
+/// Waits, frees the request, and gives its result, however long, with how it came to be (of a prepared call, and of plain
+/// reads and writes, nothing is told but the result). If the request is NULL, this is
 /// the failure of the call that was to make it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_result {
@@ -239,6 +250,7 @@ pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_res
             Request::Read(pending) => Ran { result: pending.wait()?.to_vec(), ..Ran::default() },
             Request::Write(pending) => Ran { written_bytes: pending.wait()?, ..Ran::default() },
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.wait()?,
+            Request::Call(pending) => Ran { result: pending.wait()?, ..Ran::default() },
         }))
     })
 }

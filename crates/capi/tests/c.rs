@@ -149,6 +149,8 @@ fn a_result_says_where_it_ran_why_and_what_it_took() {
     };
     function("talks", "ds_log(\"first\", 5);\nds_log(\"second\", 6);\n*out = in_len;");
     function("endless", "for (volatile __u64 i = 0; i < 1ull << 60; i++) *out = i;");
+    let add = "const __u64 *given = args;\n*out = given[0] + given[1];\nfor (__u64 i = 0; i < in_len / 8; i++) *out += in[i];";
+    function("adds", add);
     let program = compile(here.path(), &root().join("tests/results.c"));
     let servers = [&one, &two].map(|dir| serve(dir.path()));
     let urls = servers.each_ref().map(|target| format!("diskside://{}/data", target.handle().local_addresses()[0]));

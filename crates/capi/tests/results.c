@@ -199,6 +199,36 @@ static void cancels(ds_file *const *files, ds_function *endless, ds_function *st
     assert(ds_cancel(NULL) == -EINVAL);
 }
 
+/* Calls of their own arguments over one range, one command each at a server. */
+static void prepared(ds_file *const *files, ds_function *adds) {
+    for (int there = 0; there < 2; there++) {
+        uint64_t args[2] = { 0, 7 }, own = 40, sum = 0;
+        ds_prepared *call = ds_prepare(files[there], 80, 80, adds, args, sizeof args, NULL);
+        assert(call && ds_prepared_place(call) == (there ? DS_DEVICE : DS_HOST));
+        /* Ten numbers from the eleventh on, and both arguments. */
+        uint64_t numbers = (there ? 10000 : 0) + 145;
+        assert(ds_prepared_call(call, NULL, 0, &sum, sizeof sum) == sizeof sum && sum == numbers + 7);
+        assert(ds_prepared_call(call, &own, sizeof own, &sum, sizeof sum) == sizeof sum && sum == numbers + 47);
+        ds_request *requests[16];
+        for (uint64_t i = 0; i < 16; i++) requests[i] = ds_submit_prepared_call(call, &i, sizeof i);
+        for (uint64_t i = 0; i < 16; i++) {
+            assert(ds_wait(requests[i], &sum, sizeof sum) == sizeof sum && sum == numbers + 7 + i);
+        }
+        ds_result *result = ds_wait_result(ds_submit_prepared_call(call, NULL, 0));
+        assert(ds_result_len(result) == sizeof sum && ds_result_parts(result) == 0);
+        ds_result_free(result);
+        ds_request *last = ds_submit_prepared_call(call, NULL, 0);
+        uint64_t long_args[3] = { 0 };
+        assert(ds_prepared_call(call, long_args, sizeof long_args, &sum, sizeof sum) == -EINVAL);
+        assert(ds_prepared_call(call, NULL, 0, &sum, 4) == -ENOBUFS);
+        ds_prepared_free(call);
+        assert(ds_wait(last, &sum, sizeof sum) == sizeof sum && sum == numbers + 7);
+    }
+    assert(!ds_prepare(files[0], 0, UINT64_MAX - 1, adds, NULL, 0, NULL) && strstr(ds_error(), "are not in"));
+    assert(ds_prepared_call(NULL, NULL, 0, NULL, 0) == -EINVAL && ds_prepared_place(NULL) == -EINVAL);
+    ds_prepared_free(NULL);
+}
+
 /* Plain requests have results, too. */
 static void plain(ds_file *file) {
     ds_result *result = ds_wait_result(ds_submit_pread(file, 16, 8));
@@ -213,6 +243,7 @@ int main(int argc, char **argv) {
     ds_file *files[] = { open_in(argv[1], "n"), open_in(argv[2], "n"), open_in(argv[3], "n") };
     ds_function *stats64 = function("", "stats64");
     ds_function *talks = function(argv[1], "talks.bpf.c"), *endless = function(argv[1], "endless.bpf.c");
+    ds_function *adds = function(argv[1], "adds.bpf.c");
     places(files[1], stats64);
     several(files, argv[1], argv[3], stats64);
     limits(files[1], stats64);
@@ -220,10 +251,12 @@ int main(int argc, char **argv) {
     logs(files[1], talks);
     plain(files[1]);
     cancels(files, endless, stats64);
+    prepared(files, adds);
     for (size_t i = 0; i < 3; i++) ds_file_free(files[i]);
     ds_function_free(stats64);
     ds_function_free(talks);
     ds_function_free(endless);
+    ds_function_free(adds);
     ds_session_free(session);
     puts("good");
     return 0;
