@@ -28,7 +28,7 @@ use super::clock::Timed;
 use super::control::Control;
 use super::host::Host;
 use super::job::{Job, Plan};
-use super::pool::Work;
+use super::pool::{Work, WorkClass};
 use super::prepared::Prepared;
 use super::programs::Unverified;
 use super::tags::{Effect, Start, Tags, Waiter};
@@ -243,7 +243,8 @@ impl Association {
 
     fn arm(&self, calls: &mut Calls) {
         let pending = calls.pending.iter().filter_map(|pending| pending.until).min();
-        if let Some(at) = calls.tags.next_timeout().into_iter().chain(pending).min()
+        let queued = self.stops.next_timeout();
+        if let Some(at) = calls.tags.next_timeout().into_iter().chain(pending).chain(queued).min()
             && calls.armed.is_none_or(|armed| at < armed)
         {
             calls.armed = Some(at);
@@ -327,7 +328,7 @@ impl Association {
                 me.ended(Instant::now(), tag, super::trailer::bug());
             }
         });
-        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
+        if !self.compute.pool.submit(Work { host: self.host.id, class: class.into(), memory, run }) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, super::trailer::simple(Outcome::Refused, told));
         }
@@ -371,7 +372,7 @@ impl Association {
     }
 
     fn submit_or_refuse(&self, tag: u64, waiter: Waiter<Name>, run: Box<dyn FnOnce() + Send>) -> Vec<Effect<Name>> {
-        let work = Work { host: self.host.id, class: Default::default(), memory: 0, run };
+        let work = Work { host: self.host.id, class: WorkClass::Prompt, memory: 0, run };
         if self.compute.pool.submit(work) {
             return Vec::new();
         }
@@ -476,7 +477,7 @@ impl Association {
             let answer = over.map(|over| Answer::success().with_result(u64::from(!over)));
             me.answer(name, answer.unwrap_or_else(Into::into), &mut Answers::default());
         });
-        if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory: 0, run }) {
+        if !self.compute.pool.submit(Work { host: self.host.id, class: WorkClass::Prompt, memory: 0, run }) {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
@@ -521,7 +522,7 @@ impl Association {
             });
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
-        let work = Work { host: self.host.id, class: Default::default(), memory, run };
+        let work = Work { host: self.host.id, class: WorkClass::Prompt, memory, run };
         if !self.compute.pool.submit(work) {
             self.compute.programs.give_up(place);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
@@ -548,6 +549,11 @@ impl Timed for Association {
     fn timed_out(self: Arc<Self>, now: Instant) {
         self.lock().armed = None;
         self.end_pending(now);
+        for name in self.stops.expired(now) {
+            let told = "no thread was free for this command: all have calls of this host";
+            let problem = Problem::new(Status::COMMAND_INTERRUPTED, told);
+            self.answer(name, problem.into(), &mut Answers::default());
+        }
         self.with_tags(&mut Answers::default(), |tags| {
             if tags.next_timeout().is_some_and(|at| at <= now) {
                 tags.handle_timeout(now);

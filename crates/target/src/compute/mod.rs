@@ -92,6 +92,9 @@ pub(crate) const TAG_LIMITS: tags::Limits = tags::Limits { tags_max: 256, send_b
 pub(crate) const PROGRAM_LEN_MAX: usize = 4 << 20;
 /// Threads that run calls, most of them waiting for disks and hosts.
 const THREADS_MAX: usize = 64;
+/// Work of one host at a time that its calls must not hold up, and threads that are kept for it.
+const HOST_PROMPT_MAX: usize = 4;
+const PROMPT_THREADS: usize = 8;
 /// Calls of one host that wait for a thread.
 const HOST_QUEUE_MAX: usize = 1024;
 
@@ -141,6 +144,8 @@ impl Compute {
             host_calls_max: config.host_calls,
             host_memory_max: config.host_memory.bytes(),
             host_queue_max: HOST_QUEUE_MAX,
+            host_prompt_max: HOST_PROMPT_MAX,
+            prompt_threads: PROMPT_THREADS,
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));

@@ -20,8 +20,12 @@ pub(crate) struct PoolLimits {
     pub(crate) threads_max: usize,
     pub(crate) host_calls_max: usize,
     pub(crate) host_memory_max: u64,
-    /// Calls of one host that wait.
+    /// Calls of one host that wait, and as much work that is prompt.
     pub(crate) host_queue_max: usize,
+    /// Prompt work of one host at a time, beside its calls.
+    pub(crate) host_prompt_max: usize,
+    /// Threads that calls leave to prompt work.
+    pub(crate) prompt_threads: usize,
 }
 
 /// A thread pool with a fair queue.
@@ -49,10 +53,31 @@ struct State {
 /// Something to run on a thread of the pool.
 pub(crate) struct Work {
     pub(crate) host: u64,
-    pub(crate) class: Class,
-    /// Bytes that it uses.
+    pub(crate) class: WorkClass,
+    /// Bytes that it uses; of prompt work they are not counted.
     pub(crate) memory: u64,
     pub(crate) run: Box<dyn FnOnce() + Send>,
+}
+
+/// What work waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WorkClass {
+    /// For none of its host's calls: it takes milliseconds, or has a bound of its own.
+    Prompt,
+    /// For a place among its host's calls.
+    #[default]
+    Normal,
+    /// For such a place, and until no normal work waits.
+    Background,
+}
+
+impl From<Class> for WorkClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Normal => Self::Normal,
+            Class::Background => Self::Background,
+        }
+    }
 }
 
 impl Pool {
@@ -127,7 +152,7 @@ impl Inner {
         let mut state = self.lock();
         loop {
             if let Some(work) = state.queues.next(&self.limits) {
-                let (host, memory) = (work.host, work.memory);
+                let (host, class, memory) = (work.host, work.class, work.memory);
                 self.working.fetch_add(1, Ordering::Relaxed);
                 if state.queues.len() > 0 {
                     self.find_thread(&mut state);
@@ -140,7 +165,7 @@ impl Inner {
                 }
                 self.working.fetch_sub(1, Ordering::Relaxed);
                 state = self.lock();
-                state.queues.done(host, memory);
+                state.queues.done(host, class, memory);
                 // What it used may be what another host's call, or the next of this one, waits for.
                 self.changed.notify_one();
                 continue;
@@ -195,7 +220,14 @@ mod tests {
     use std::sync::mpsc;
 
     fn limits() -> PoolLimits {
-        PoolLimits { threads_max: 4, host_calls_max: 2, host_memory_max: 100, host_queue_max: 8 }
+        PoolLimits {
+            threads_max: 4,
+            host_calls_max: 2,
+            host_memory_max: 100,
+            host_queue_max: 8,
+            host_prompt_max: 1,
+            prompt_threads: 1,
+        }
     }
 
     #[test]
@@ -208,21 +240,21 @@ mod tests {
                 assert!(index != 3, "one call panics on purpose");
                 sender.send(index).unwrap();
             });
-            assert!(pool.submit(Work { host: index % 2, class: Class::Normal, memory: 1, run }));
+            assert!(pool.submit(Work { host: index % 2, class: WorkClass::Normal, memory: 1, run }));
         }
         drop(sender);
         let mut ran: Vec<u64> = receiver.iter().collect();
         ran.sort_unstable();
         assert_eq!(ran, [0, 1, 2, 4, 5]);
         pool.stop();
-        assert!(!pool.submit(Work { host: 0, class: Class::Normal, memory: 1, run: Box::new(|| {}) }));
+        assert!(!pool.submit(Work { host: 0, class: WorkClass::Normal, memory: 1, run: Box::new(|| {}) }));
     }
 
     /// Two calls came at once while one thread was idle: it was told of both, took one that did not end, and the
     /// other waited for it although there was room for more threads.
     #[test]
     fn work_that_comes_at_once_does_not_wait_for_one_thread() {
-        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: Class::Normal, memory: 1, run };
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
         for _ in 0..50 {
             let pool = Pool::new(limits());
             let idle = || pool.inner.lock().idle;
@@ -256,7 +288,7 @@ mod tests {
         };
         let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
         let run = Box::new(move || sender.send(own()).unwrap());
-        assert!(pool.submit(Work { host: 1, class: Class::Normal, memory: 1, run }));
+        assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, run }));
         let (policy, nice) = receiver.recv().unwrap();
         assert_eq!(policy, Some(Policy::Batch));
         assert_eq!(nice, before.1.max(NICE));
@@ -264,11 +296,37 @@ mod tests {
         assert_eq!(own(), before, "the thread that submits is no engine");
     }
 
+    /// Once a host's sixteen long calls kept its own Identify waiting for as long as they liked.
+    #[test]
+    fn prompt_work_waits_for_no_call() {
+        let pool = Pool::new(limits());
+        let (hold, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        // As many calls as threads, of several hosts.
+        for host in 0..4 {
+            let held = Arc::clone(&held);
+            let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
+            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, run }));
+        }
+        let (sender, receiver) = mpsc::channel();
+        for host in 0..4 {
+            let sender = sender.clone();
+            let run = Box::new(move || sender.send(host).unwrap());
+            assert!(pool.submit(Work { host, class: WorkClass::Prompt, memory: 1 << 40, run }));
+        }
+        drop(sender);
+        let mut ran: Vec<u64> = receiver.iter().collect();
+        ran.sort_unstable();
+        assert_eq!(ran, [0, 1, 2, 3]);
+        drop(hold);
+        pool.stop();
+    }
+
     #[test]
     fn a_host_cannot_queue_without_end() {
-        let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 1, ..limits() });
+        let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 2, ..limits() });
         let (hold, held) = mpsc::channel::<()>();
-        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: Class::Normal, memory: 1, run };
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
         assert!(pool.submit(work(Box::new(move || assert!(held.recv().is_err(), "held until the end")))));
         while pool.queued() > 0 {
             std::thread::yield_now();

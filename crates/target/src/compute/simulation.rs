@@ -34,7 +34,14 @@ const SEEDS: u64 = 1000;
 const STEPS: u64 = 250;
 /// Program indexes that hosts can load at.
 const FREE: usize = 4;
-const CALLS: PoolLimits = PoolLimits { threads_max: 3, host_calls_max: 2, host_memory_max: 100, host_queue_max: 4 };
+const CALLS: PoolLimits = PoolLimits {
+    threads_max: usize::MAX,
+    host_calls_max: 2,
+    host_memory_max: 100,
+    host_queue_max: 4,
+    host_prompt_max: 1,
+    prompt_threads: 0,
+};
 
 /// What all worlds share: verifying the shipped programs takes long.
 struct Shared {
@@ -387,7 +394,7 @@ impl<'a> World<'a> {
         let memory = *self.rng.pick(&[0, 10, 40, 60, 500]);
         let run = Box::new(move || *ran.lock().expect("no panics") = Some(number));
         let queued = self.waiting.values().filter(|call| call.host == id).count();
-        let taken = self.queues.push(Work { host: id, class, memory, run }, &CALLS);
+        let taken = self.queues.push(Work { host: id, class: class.into(), memory, run }, &CALLS);
         assert_eq!(taken, queued < CALLS.host_queue_max);
         if taken {
             let ActiveProgram { program, usage } = found;
@@ -407,7 +414,7 @@ impl<'a> World<'a> {
         let number = self.ran.lock().expect("no panics").take().expect("it ran");
         assert_eq!(Some(number), wanted);
         let call = self.waiting.remove(&number).expect("it waited");
-        assert_eq!((work.host, work.class, work.memory), (call.host, call.class, call.memory));
+        assert_eq!((work.host, work.class, work.memory), (call.host, call.class.into(), call.memory));
         self.last_host = call.host;
         self.running.insert(number, call);
     }
@@ -430,7 +437,7 @@ impl<'a> World<'a> {
         let Some(number) = self.pick_key(|world| world.running.keys().copied().collect()) else { return };
         let call = self.running.remove(&number).expect("it was picked");
         assert!(call.program.object[..] == self.shared.objects[call.object][..], "it ran what was there when it came");
-        self.queues.done(call.host, call.memory);
+        self.queues.done(call.host, call.class.into(), call.memory);
         self.model.end(call.loaded);
     }
 

@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use crate::client::{COMPUTE, Client, VOLUME, start};
 use crate::common::{Answer, builder};
+use crate::life::send_open;
 use crate::standard::{MEMORY, compiled, range};
 use diskside_nvme::Status;
-use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionRequest, Outcome, StatisticsPage, function_log};
-use diskside_nvme::wire::memory::{Execution, MemoryCopySource, MemoryRange};
+use diskside_nvme::wire::function::{
+    CSI_COMPUTE, Endpoint, EndpointKind, FunctionRequest, Outcome, StatisticsPage, function_log,
+};
+use diskside_nvme::wire::memory::{Execution, MemoryCopySource, MemoryRange, memory_log};
+use diskside_nvme::wire::{Sqe, cns};
 use diskside_target::Running;
 use diskside_target::config::ComputeConfig;
 use zerocopy::IntoBytes;
@@ -17,6 +20,8 @@ const WATCHER: &str = "nqn.2026-11.org.example:watcher";
 const ENDLESS: u16 = 100;
 /// What the endless program has for itself.
 const TAKEN_LEN: u32 = 32 << 20;
+/// What is said of a command that no thread began in time.
+const NO_THREAD: &str = "no thread was free for this command: all have calls of this host";
 /// Longer than any test.
 const HOUR_MS: u32 = 3_600_000;
 
@@ -53,6 +58,34 @@ impl Client {
             assert!(began.elapsed() < Duration::from_secs(20), "{page:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// An execution without an end that has begun, where the bound for that is short.
+    fn run_endless(&mut self) -> u16 {
+        for _ in 0..100 {
+            let failed = |client: &mut Self| client.errors().first().map_or(0, |record| record.count);
+            let before = failed(self);
+            let cid = self.post_endless();
+            while failed(self) == before {
+                if StatisticsPage::decode(&self.log(function_log::STATISTICS, 0)).unwrap().0.engines_busy.get() > 0 {
+                    return cid;
+                }
+            }
+            assert_eq!(self.queue.wait(cid).unwrap().status, Status::COMMAND_INTERRUPTED);
+        }
+        panic!("no thread ever began it");
+    }
+
+    /// A command, again and again as long as no thread begins it in time: where the bound for that is short, a busy machine
+    /// needs more.
+    fn until_begun(&mut self, mut command: impl FnMut(&mut Self) -> Answer) -> Answer {
+        for _ in 0..100 {
+            let answer = command(self);
+            if !answer.status.is(Status::COMMAND_INTERRUPTED) || self.errors()[0].message != NO_THREAD {
+                return answer;
+            }
+        }
+        panic!("no thread ever began it");
     }
 
     fn abort(&mut self, cid: u16) -> Answer {
@@ -158,14 +191,46 @@ fn an_execution_that_takes_too_long_fails_and_says_where_it_was() {
     client.queue.command(Sqe::memory_write(MEMORY, 0, 8), Some(&[1; 8]), 0).ok();
 }
 
+/// A host's long calls took all threads that it may have, and then its Identify, loads and prepares waited for them.
+#[test]
+fn long_calls_of_a_host_hold_up_nothing_that_is_quick() {
+    let running = target_with(|compute| (compute.host_calls, compute.memory_wait_ms) = (1, 50));
+    let mut client = Client::connect(&running);
+    // A call that waits for its host, and takes the one place.
+    let sources = vec![Endpoint::whole(EndpointKind::HostStream)];
+    let request = FunctionRequest { sources, ..client.over("stats64", &[], 0) };
+    let tag = client.tag();
+    send_open(&mut client, tag, &request);
+    let identify = Sqe::identify(cns::COMMAND_SET_NAMESPACE, COMPUTE, CSI_COMPUTE);
+    let list = Sqe::get_log_page(memory_log::PROGRAMS, 0, 4096, 0, false);
+    let create = Sqe::create_range_set(COMPUTE, 1);
+    let set = range(0, 64);
+    for (sqe, data, len) in [(identify, None, 4096), (list, None, 4096), (create, Some(set.as_bytes()), 0)] {
+        // On a busy machine a thread may take longer than the bound to begin.
+        client.until_begun(|client| client.controller.admin.command(sqe, data, len)).ok();
+    }
+    client.load_endless();
+    let prepared = client.over("stats64", &[], 4096);
+    let handle = client.prepare(&prepared);
+    client.call(handle, &[], 4096).ok();
+    // What has to wait for a thread is told so in time, and can come again.
+    let (write, (execute, taken)) = (Sqe::memory_write(MEMORY, 0, 8), execution());
+    for (sqe, data) in [(write, &[1; 8][..]), (execute, taken.as_bytes())] {
+        let refused = client.queue.command(sqe, Some(data), 0);
+        assert_eq!(refused.status, Status::COMMAND_INTERRUPTED);
+        assert_eq!(client.errors()[0].message, NO_THREAD);
+    }
+    client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0).ok();
+    client.until_begun(|client| client.queue.command(write, Some(&[1; 8]), 0)).ok();
+}
+
 /// Whoever needs memory that a program has for longer than the bound is told to come again, whatever it wanted to do.
 #[test]
 fn a_command_waits_for_memory_in_use_no_longer_than_its_bound() {
     let running = target_with(|compute| compute.memory_wait_ms = 50);
     let mut client = Client::connect(&running);
     client.load_endless();
-    let runs = client.post_endless();
-    client.await_busy(1);
+    let runs = client.run_endless();
     let (execute, taken) = execution();
     let of_volume = diskside_nvme::wire::CopySourceEntry::new(VOLUME, 0, 1);
     let of_memory = |start, len| MemoryCopySource::new(MEMORY, start, len);
@@ -185,7 +250,8 @@ fn a_command_waits_for_memory_in_use_no_longer_than_its_bound() {
         ("execute", execute, taken.as_bytes().to_vec(), 0),
     ];
     for (what, sqe, data, len) in commands {
-        let answer = client.queue.command(sqe, Some(&data[..]).filter(|data| !data.is_empty()), len);
+        let data = Some(&data[..]).filter(|data| !data.is_empty());
+        let answer = client.until_begun(|client| client.queue.command(sqe, data, len));
         assert_eq!(answer.status, Status::COMMAND_INTERRUPTED, "{what}: it may be sent again");
         assert_eq!(client.errors()[0].message, "a program, or another command, has this memory", "{what}");
     }
@@ -196,8 +262,10 @@ fn a_command_waits_for_memory_in_use_no_longer_than_its_bound() {
     assert_eq!(trailer.outcome, Outcome::Media, "{}", trailer.message);
     assert!(trailer.message.contains("a program, or another command, has this memory"), "{}", trailer.message);
     // What does not touch it does not wait.
-    client.queue.command(Sqe::memory_write(MEMORY, TAKEN_LEN.into(), 8), Some(&[1; 8]), 0).ok();
+    let mut write =
+        |at: u64| client.until_begun(|client| client.queue.command(Sqe::memory_write(MEMORY, at, 8), Some(&[1; 8]), 0));
+    write(TAKEN_LEN.into()).ok();
     client.abort(runs).ok();
     client.queue.wait(runs).unwrap();
-    client.queue.command(Sqe::memory_write(MEMORY, inside, 8), Some(&[1; 8]), 0).ok();
+    client.until_begun(|client| client.queue.command(Sqe::memory_fill(MEMORY, inside, 8), None, 0)).ok();
 }

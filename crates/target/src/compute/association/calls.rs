@@ -78,7 +78,7 @@ impl Association {
             calls.pending.push(pending);
             self.arm(&mut calls);
         }
-        let submitted = self.compute.pool.submit(Work { host: self.host.id, class, memory, run });
+        let submitted = self.compute.pool.submit(Work { host: self.host.id, class: class.into(), memory, run });
         if !submitted && self.take_pending(name).is_some() {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }

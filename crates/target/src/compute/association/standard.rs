@@ -1,58 +1,93 @@
 //! Standard computing commands of one controller: they may wait, so threads of the pool have them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 
 use super::{Answers, Association, Command, Name, guarded};
-use crate::compute::pool::Work;
+use crate::compute::pool::{Work, WorkClass};
 use crate::compute::standard::{Standard, StandardCommand};
 
-/// What stops the commands that are queued or run.
+/// The commands that are queued or run: what stops them.
 #[derive(Debug, Default)]
-pub(super) struct Stops(Mutex<Vec<(Name, CancelToken)>>);
+pub(super) struct Stops(Mutex<Vec<Stop>>);
+
+#[derive(Debug)]
+struct Stop {
+    name: Name,
+    token: CancelToken,
+    /// When it is answered if no thread has it by then; `None`: one has.
+    until: Option<Instant>,
+}
 
 impl Stops {
-    fn begin(&self, name: Name) -> CancelToken {
+    fn queued(&self, name: Name, until: Instant) -> CancelToken {
         let token = CancelToken::new();
-        self.lock().push((name, token.clone()));
+        self.lock().push(Stop { name, token: token.clone(), until: Some(until) });
         token
     }
 
+    /// A thread has the command. False: it was answered.
+    fn begin(&self, name: Name) -> bool {
+        let mut stops = self.lock();
+        let found = stops.iter_mut().find(|stop| stop.name == name);
+        found.map(|stop| stop.until = None).is_some()
+    }
+
     fn end(&self, name: Name) {
-        self.lock().retain(|(other, _)| *other != name);
+        self.lock().retain(|stop| stop.name != name);
     }
 
     /// Stops one command; one that is not there has ended.
     pub(super) fn stop(&self, name: Name) {
-        self.lock().iter().filter(|(other, _)| *other == name).for_each(|(_, token)| token.cancel());
+        self.lock().iter().filter(|stop| stop.name == name).for_each(|stop| stop.token.cancel());
     }
 
     /// Stops all of them.
     pub(super) fn stop_all(&self) {
-        self.lock().iter().for_each(|(_, token)| token.cancel());
+        self.lock().iter().for_each(|stop| stop.token.cancel());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Name, CancelToken)>> {
+    /// When the next one has waited for too long.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.lock().iter().filter_map(|stop| stop.until).min()
+    }
+
+    /// Those that have: they are not begun any more.
+    pub(super) fn expired(&self, now: Instant) -> Vec<Name> {
+        let is_late = |stop: &mut Stop| stop.until.is_some_and(|until| until <= now);
+        self.lock().extract_if(.., is_late).map(|stop| stop.name).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Stop>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Association {
-    /// A standard computing command.
+    /// A standard computing command. One that no thread has in time is answered without being begun, so that none stays open
+    /// for as long as its host's other calls like.
     pub(super) fn standard(self: &Arc<Self>, command: Command, here: &mut Answers) {
         let Command { name, sqe, admin, data, .. } = command;
         let memory = data.len() as u64 + u64::from(sqe.sgl().len());
-        let cancel = self.stops.begin(name);
+        // What an admin command asks takes milliseconds.
+        let class = if admin { WorkClass::Prompt } else { WorkClass::Normal };
+        let until = Instant::now() + Standard::wait_max(&self.compute);
+        let cancel = self.stops.queued(name, until);
+        self.arm(&mut self.lock());
         let command = StandardCommand::new(sqe, admin, data, cancel);
         let me = Arc::clone(self);
         let run = Box::new(move || {
+            if !me.stops.begin(name) {
+                return;
+            }
             let answer = guarded(|| Standard::run(&me, &command)).unwrap_or_else(Into::into);
             me.stops.end(name);
             me.answer(name, answer, &mut Answers::default());
         });
-        if !self.compute.pool.submit(Work { host: self.host.id, class: Default::default(), memory, run }) {
+        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
             self.stops.end(name);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }

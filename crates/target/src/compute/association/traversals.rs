@@ -50,7 +50,7 @@ impl Association {
             drop(in_use);
             me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
         });
-        if !self.compute.pool.submit(Work { host: self.host.id, class, memory, run }) {
+        if !self.compute.pool.submit(Work { host: self.host.id, class: class.into(), memory, run }) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
         }

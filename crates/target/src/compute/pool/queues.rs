@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use diskside_nvme::wire::function::Class;
-
-use super::{PoolLimits, Work};
+use super::{PoolLimits, Work, WorkClass};
 
 /// The queues of all hosts. No threads and no clock: work comes in, and goes out when it may run.
 #[derive(Default)]
@@ -12,75 +10,105 @@ pub(in crate::compute) struct Queues {
     hosts: BTreeMap<u64, HostQueue>,
     /// The host that was served last: the next one is next.
     last_host: u64,
+    /// Calls of all hosts that run.
+    running: usize,
 }
 
 #[derive(Default)]
 struct HostQueue {
+    /// Calls: normal before background.
     waiting: VecDeque<Work>,
     running: usize,
     memory: u64,
+    /// Prompt work, which has bounds of its own.
+    prompt: VecDeque<Work>,
+    prompt_running: usize,
 }
 
 impl Queues {
     /// Queues work: normal before background. False: its host has too much of it waiting.
     pub(in crate::compute) fn push(&mut self, work: Work, limits: &PoolLimits) -> bool {
-        let waiting = &mut self.hosts.entry(work.host).or_default().waiting;
-        if waiting.len() >= limits.host_queue_max {
+        let host = self.hosts.entry(work.host).or_default();
+        let queue = if work.class == WorkClass::Prompt { &mut host.prompt } else { &mut host.waiting };
+        if queue.len() >= limits.host_queue_max {
             return false;
         }
         let at = match work.class {
-            Class::Normal => waiting.partition_point(|other| other.class == Class::Normal),
-            Class::Background => waiting.len(),
+            WorkClass::Normal => queue.partition_point(|other| other.class == WorkClass::Normal),
+            WorkClass::Prompt | WorkClass::Background => queue.len(),
         };
-        waiting.insert(at, work);
+        queue.insert(at, work);
         true
     }
 
-    /// Takes the next work: normal before background, hosts in turn, each within its bounds.
+    /// Takes the next work: prompt before normal before background, hosts in turn, each within its bounds.
     pub(in crate::compute) fn next(&mut self, limits: &PoolLimits) -> Option<Work> {
-        let may = |host: &HostQueue, class: Class| {
-            let next = host.waiting.front().filter(|work| work.class == class)?;
-            let fits = host.running == 0 || host.memory + next.memory <= limits.host_memory_max;
-            (host.running < limits.host_calls_max && fits).then_some(())
+        let has_room = self.running < limits.threads_max - limits.prompt_threads;
+        let may = |host: &HostQueue, class: WorkClass| {
+            if class == WorkClass::Prompt {
+                return host.prompt_running < limits.host_prompt_max && !host.prompt.is_empty();
+            }
+            let fits = |next: &Work| host.running == 0 || host.memory + next.memory <= limits.host_memory_max;
+            let next = host.waiting.front().filter(|work| work.class == class);
+            has_room && host.running < limits.host_calls_max && next.is_some_and(fits)
         };
         let find = |class| {
             let after = self.hosts.range(self.last_host.wrapping_add(1)..);
             let mut turns = after.chain(self.hosts.range(..=self.last_host));
-            turns.find(|(_, host)| may(host, class).is_some()).map(|(id, _)| *id)
+            turns.find(|(_, host)| may(host, class)).map(|(id, _)| (*id, class))
         };
-        let id = find(Class::Normal).or_else(|| find(Class::Background))?;
-        self.last_host = id;
+        let classes = [WorkClass::Prompt, WorkClass::Normal, WorkClass::Background];
+        let (id, class) = classes.into_iter().find_map(find)?;
         let host = self.hosts.get_mut(&id)?;
+        if class == WorkClass::Prompt {
+            host.prompt_running += 1;
+            return host.prompt.pop_front();
+        }
+        // Whose turn it is among calls, what is prompt does not change.
+        self.last_host = id;
         let work = host.waiting.pop_front()?;
+        self.running += 1;
         host.running += 1;
         host.memory += work.memory;
         Some(work)
     }
 
     /// Work of this host that was taken has ended.
-    pub(in crate::compute) fn done(&mut self, host: u64, memory: u64) {
+    pub(in crate::compute) fn done(&mut self, host: u64, class: WorkClass, memory: u64) {
         let Some(queue) = self.hosts.get_mut(&host) else { return };
-        queue.running -= 1;
-        queue.memory -= memory;
-        if queue.running == 0 && queue.waiting.is_empty() {
+        if class == WorkClass::Prompt {
+            queue.prompt_running -= 1;
+        } else {
+            self.running -= 1;
+            queue.running -= 1;
+            queue.memory -= memory;
+        }
+        if queue.is_idle() {
             self.hosts.remove(&host);
         }
     }
 
     /// Work that waits.
     pub(in crate::compute) fn len(&self) -> usize {
-        self.hosts.values().map(|host| host.waiting.len()).sum()
+        self.hosts.values().map(|host| host.waiting.len() + host.prompt.len()).sum()
     }
 
     /// Whether nothing waits or runs.
     #[cfg(test)]
     pub(in crate::compute) fn is_idle(&self) -> bool {
-        self.hosts.is_empty()
+        self.hosts.is_empty() && self.running == 0
     }
 
     /// Takes out everything that waits.
     pub(in crate::compute) fn clear(&mut self) -> Vec<Work> {
-        self.hosts.values_mut().flat_map(|host| std::mem::take(&mut host.waiting)).collect()
+        let take = |host: &mut HostQueue| host.waiting.drain(..).chain(host.prompt.drain(..)).collect::<Vec<_>>();
+        self.hosts.values_mut().flat_map(take).collect()
+    }
+}
+
+impl HostQueue {
+    fn is_idle(&self) -> bool {
+        self.running + self.prompt_running == 0 && self.waiting.is_empty() && self.prompt.is_empty()
     }
 }
 
@@ -90,25 +118,32 @@ mod tests {
 
     #[test]
     fn hosts_take_turns_within_their_bounds() {
-        let limits = PoolLimits { threads_max: 4, host_calls_max: 2, host_memory_max: 100, host_queue_max: 8 };
+        let limits = PoolLimits {
+            threads_max: 5,
+            host_calls_max: 2,
+            host_memory_max: 100,
+            host_queue_max: 8,
+            host_prompt_max: 1,
+            prompt_threads: 1,
+        };
         let mut queues = Queues::default();
-        let mut queue = |host: u64, class: Class, memory: u64| {
+        let mut queue = |host: u64, class: WorkClass, memory: u64| {
             assert!(queues.push(Work { host, class, memory, run: Box::new(|| {}) }, &limits));
         };
         for _ in 0..4 {
-            queue(1, Class::Normal, 10);
+            queue(1, WorkClass::Normal, 10);
         }
-        queue(2, Class::Normal, 60);
-        queue(2, Class::Normal, 60);
-        queue(3, Class::Background, 500);
+        queue(2, WorkClass::Normal, 60);
+        queue(2, WorkClass::Normal, 60);
+        queue(3, WorkClass::Background, 500);
         let mut taken = Vec::new();
         while let Some(work) = queues.next(&limits) {
             taken.push(work.host);
         }
         assert_eq!(taken, [1, 2, 1, 3], "two calls at most, memory for one of host 2, and one call always fits");
-        queues.done(2, 60);
+        queues.done(2, WorkClass::Normal, 60);
         assert_eq!(queues.next(&limits).map(|work| work.host), Some(2));
-        queues.done(1, 10);
+        queues.done(1, WorkClass::Normal, 10);
         assert_eq!(queues.next(&limits).map(|work| work.host), Some(1));
     }
 }

@@ -28,6 +28,7 @@ use diskside_sbpf::machine::CancelToken;
 
 use self::execute::Functions;
 use self::sets::RangeSets;
+use super::Compute;
 use super::answer::{Answer, Problem};
 use super::association::Association;
 use crate::config::ComputeConfig;
@@ -113,6 +114,11 @@ impl Standard {
             (false, EXECUTE_PROGRAM | nvm_opcode::COPY) => true,
             (false, _) => sqe.nsid() == self.nsid,
         }
+    }
+
+    /// How long a command waits, for a thread and for memory.
+    pub(crate) fn wait_max(compute: &Compute) -> Duration {
+        compute.standard.as_ref().map_or(Duration::ZERO, |standard| standard.wait_max)
     }
 
     /// Carries a command out.
