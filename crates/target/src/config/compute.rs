@@ -65,7 +65,7 @@ pub struct ComputeConfig {
     pub memory: Size,
     /// Its namespace ID.
     pub memory_nsid: u32,
-    /// How long a standard command waits for memory that others have, in milliseconds.
+    /// How long a standard command waits for memory that others have, and for a thread, in milliseconds.
     pub memory_wait_ms: u32,
     /// How long an Execute Program may run, in milliseconds. A Linux host resets the controller when a command takes longer
     /// than its `nvme_core.io_timeout`, 30 seconds unless it was changed.

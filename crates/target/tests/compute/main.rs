@@ -6,6 +6,7 @@ mod common;
 mod bad;
 mod cache;
 mod client;
+mod combine;
 mod executions;
 mod files;
 mod hostile;
