@@ -129,7 +129,7 @@ impl Function {
         self.main.entry().kind
     }
 
-    /// Whether a [`Call`](crate::Call) can run it.
+    /// Whether a [`crate::Call`] can run it.
     #[must_use]
     pub fn runs_over_bytes(&self) -> bool {
         matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo)

@@ -37,6 +37,7 @@ mod op;
 mod polling;
 mod precedence;
 mod provided;
+mod rest;
 mod split;
 mod stable;
 mod waker;
@@ -70,26 +71,12 @@ use op::Held;
 use polling::Polling;
 use precedence::Seat;
 use provided::Group;
+use rest::Rests;
 
 /// How long a dropped ring waits for operations that cannot be cancelled, before it leaks their memory.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Bounds of the rest of a thread that [gives way](Ring::give_way): shorter ones are not worth a timer.
-const REST_MIN: Duration = Duration::from_micros(10);
-const REST_MAX: Duration = Duration::from_micros(100);
-/// As many completions end a rest.
-const REST_COMPLETIONS: usize = 64;
-/// No wait with a rest is longer, where nobody asks for less.
-const REST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Marks completions that nobody waits for.
 const NOBODY: u64 = u64::MAX;
-
-/// How long a thread sleeps although completions come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rest(Duration);
-
-impl Rest {
-    const NONE: Self = Self(Duration::ZERO);
-}
 
 /// What the ring keeps of an operation while it is in flight.
 struct InFlight {
@@ -164,8 +151,7 @@ pub struct Ring {
     answers_due: bool,
     /// Whether others have use for the processor, see [`give_way`](Ring::give_way).
     gives_way: bool,
-    /// Processor time of the thread when it fell asleep last, while others have use for the processor.
-    used_before: Option<Duration>,
+    rests: Rests,
     /// See [`precedence`](Ring::precedence).
     seat: Option<Seat>,
     stats: RingStats,
@@ -190,7 +176,7 @@ impl Ring {
             polling: Polling::new(config.spin),
             answers_due: false,
             gives_way: false,
-            used_before: None,
+            rests: Rests::default(),
             seat: None,
             stats: RingStats::default(),
             not_send: PhantomData,
@@ -231,7 +217,9 @@ impl Ring {
     /// little is as quick as ever.
     pub fn give_way(&mut self, gives_way: bool) {
         self.gives_way = gives_way;
-        self.used_before = self.used_before.filter(|_| gives_way);
+        if !gives_way {
+            self.rests.forget();
+        }
     }
 
     /// What lets this ring's thread go first on its processor.
@@ -294,7 +282,7 @@ impl Ring {
 
     /// Submits what was pushed, without waiting for anything.
     pub fn submit(&mut self) -> io::Result<()> {
-        self.enter(0, Rest::NONE, None)
+        self.enter(0, Duration::ZERO, None)
     }
 
     /// Submits what was pushed and waits for a completion, a [`Waker::wake`] or the timeout.
@@ -314,7 +302,7 @@ impl Ring {
             if self.ready.is_empty() && !self.waker.is_pending() {
                 self.sleep(timeout)?;
             } else {
-                self.enter(0, Rest::NONE, None)?;
+                self.enter(0, Duration::ZERO, None)?;
             }
             return Ok(self.outcome());
         }
@@ -326,7 +314,7 @@ impl Ring {
         loop {
             let entered = self.wants_enter();
             if entered {
-                self.enter(0, Rest::NONE, None)?;
+                self.enter(0, Duration::ZERO, None)?;
             }
             self.reap();
             if !self.ready.is_empty() || self.waker.is_pending() {
@@ -421,7 +409,7 @@ impl Ring {
     /// Sleeps until something happens, unless it already has.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.config.io_poll {
-            return self.enter(1, Rest::NONE, timeout);
+            return self.enter(1, Duration::ZERO, timeout);
         }
         if !self.listening {
             let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
@@ -430,33 +418,29 @@ impl Ring {
             self.enqueue(entry.user_data(key.to_bits()));
         }
         if !self.waker.fall_asleep() {
-            return self.enter(0, Rest::NONE, None);
+            return self.enter(0, Duration::ZERO, None);
         }
         self.stats.sleeps += 1;
         let rest = self.rest(timeout);
         if let Some(seat) = &self.seat {
-            seat.falls_asleep(rest.0);
+            seat.falls_asleep(rest);
         }
-        let want = if rest == Rest::NONE { 1 } else { REST_COMPLETIONS };
+        let want = if rest.is_zero() { 1 } else { rest::COMPLETIONS };
         let entered = self.enter(want, rest, timeout);
         self.waker.wake_up();
         entered
     }
 
     /// How long to sleep whatever comes.
-    fn rest(&mut self, timeout: Option<Duration>) -> Rest {
-        if !self.gives_way || self.config.sq_poll.is_some() {
-            return Rest::NONE;
+    fn rest(&mut self, timeout: Option<Duration>) -> Duration {
+        if !self.gives_way || self.config.sq_poll.is_some() || !self.uring.params().is_feature_min_timeout() {
+            return Duration::ZERO;
         }
-        // Most of the work is the kernel's, for the operations that it is given with the very call that waits.
-        let used = processor_time();
-        let Some(before) = self.used_before.replace(used) else { return Rest::NONE };
-        let rest = used.saturating_sub(before).min(REST_MAX).min(timeout.unwrap_or(REST_MAX));
-        if rest < REST_MIN || !self.uring.params().is_feature_min_timeout() { Rest::NONE } else { Rest(rest) }
+        self.rests.next(processor_time(), timeout)
     }
 
     /// Hands everything pushed to the kernel, runs deferred work and waits for `want` completions.
-    fn enter(&mut self, want: usize, rest: Rest, timeout: Option<Duration>) -> io::Result<()> {
+    fn enter(&mut self, want: usize, rest: Duration, timeout: Option<Duration>) -> io::Result<()> {
         loop {
             self.reap();
             self.fill();
@@ -498,7 +482,7 @@ impl Ring {
         while self.slots.len() > 0 && Instant::now() < deadline {
             let step = if cancelled { Duration::from_millis(20) } else { Duration::ZERO };
             let want = usize::from(cancelled);
-            if self.enter(want, Rest::NONE, Some(step)).is_err() {
+            if self.enter(want, Duration::ZERO, Some(step)).is_err() {
                 return false;
             }
             while self.next_completion().is_some() {}
@@ -552,7 +536,7 @@ fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
     })
 }
 
-fn enter(uring: &IoUring, want: usize, rest: Rest, timeout: Option<Duration>) -> Result<(), Errno> {
+fn enter(uring: &IoUring, want: usize, rest: Duration, timeout: Option<Duration>) -> Result<(), Errno> {
     let submitter = uring.submitter();
     let entered = if uring.params().is_setup_sqpoll() {
         match timeout.filter(|_| want > 0) {
@@ -565,8 +549,7 @@ fn enter(uring: &IoUring, want: usize, rest: Rest, timeout: Option<Duration>) ->
         let queued = unsafe { uring.submission_shared() }.len() as u32;
         // Without GETEVENTS the kernel does not run deferred work.
         let flags = EnterFlags::GETEVENTS;
-        // A rest ends by itself, but the kernel takes it only together with a timeout.
-        let timeout = timeout.or((rest != Rest::NONE).then_some(REST_TIMEOUT));
+        let timeout = timeout.or((!rest.is_zero()).then_some(rest::TIMEOUT));
         match timeout.filter(|_| want > 0) {
             None => {
                 // SAFETY: no argument is passed; the count is that of the entries in the queue.
@@ -574,7 +557,7 @@ fn enter(uring: &IoUring, want: usize, rest: Rest, timeout: Option<Duration>) ->
             }
             Some(timeout) => {
                 let timespec = timespec(timeout);
-                let args = SubmitArgs::new().min_wait_usec(rest.0.as_micros() as u32).timespec(&timespec);
+                let args = SubmitArgs::new().min_wait_usec(rest.as_micros() as u32).timespec(&timespec);
                 let flags = flags | EnterFlags::EXT_ARG;
                 // SAFETY: EXT_ARG goes with `SubmitArgs`, which lives through the call.
                 unsafe { submitter.enter(queued, want as u32, flags.bits(), Some(&args)) }

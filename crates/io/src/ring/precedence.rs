@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::buffer::Buffer;
-    use crate::ring::{Op, REST_MAX, Rest, Ring, RingConfig};
+    use crate::ring::{Op, Ring, RingConfig};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -208,15 +208,11 @@ mod tests {
         let mut ring = ring();
         ring.give_way(true);
         let (waker, precedence) = (ring.waker(), ring.precedence().unwrap());
-        assert_eq!(ring.rest(None), Rest::NONE, "the count begins");
+        ring.rest(None);
         let worked = Instant::now();
         while worked.elapsed() < Duration::from_millis(20) {
             std::hint::spin_loop();
         }
-        let able = ring.uring.params().is_feature_min_timeout();
-        let before = ring.used_before;
-        assert_eq!(ring.rest(None), if able { Rest(REST_MAX) } else { Rest::NONE });
-        ring.used_before = before;
         let waking = std::thread::spawn(move || {
             while precedence.shared.awake.load(Ordering::SeqCst) {
                 std::thread::yield_now();
@@ -229,7 +225,5 @@ mod tests {
         let woken_ns = ring.seat.as_ref().unwrap().shared.now_ns();
         let (_, rests_until_ns) = waking.join().unwrap();
         assert!(woken_ns >= rests_until_ns, "{woken_ns} {rests_until_ns}");
-        ring.give_way(false);
-        assert_eq!(ring.rest(None), Rest::NONE);
     }
 }
