@@ -7,6 +7,7 @@ use diskside_engine::{Engine, LoadError, TierChoice, Traversal, TraverseLimits};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
+use diskside_sbpf::machine::CancelToken;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -333,6 +334,30 @@ fn time_runs_out_between_steps_and_within_them() {
             let error = t.run(&request, &mut MemoryList(&[&file])).expect_err("it never ends");
             assert!(matches!(error.fault, TraverseFault::Deadline), "{error}");
         }
+    }
+}
+
+/// A traversal could not be cancelled.
+#[test]
+fn a_traversal_is_cancelled_between_steps() {
+    struct Cancels(CancelToken, u32);
+    impl TraverseSource for Cancels {
+        fn read(&mut self, _: &TraverseRead) -> std::io::Result<&[u8]> {
+            self.1 += 1;
+            if self.1 == 3 {
+                self.0.cancel();
+            }
+            Ok(&[0; 8])
+        }
+    }
+    for mut t in traversals(Kind::Traverse, &ask(0, 8, 0), TraverseLimits::default()) {
+        let cancel = CancelToken::new();
+        t.stop_with(cancel.clone());
+        let deadline = Some(Instant::now() + Duration::from_secs(3600));
+        let request = TraverseRequest { first: &[read(0, 8)], files: &[64], input: &[], scratch_cap: 8, deadline };
+        let error = t.run(&request, &mut Cancels(cancel, 0)).expect_err("it is cancelled");
+        assert!(matches!(error.fault, TraverseFault::Cancelled), "{error}");
+        assert_eq!(error.hop, 3, "behind the third step");
     }
 }
 

@@ -9,7 +9,8 @@
 //!
 //! Besides, a part is sent again after a status that promises that it helps (Command Interrupted,
 //! Transient Transport Error, Namespace Not Ready, path errors; never with Do Not Retry) and after
-//! data that arrived damaged. `retries_max` bounds how often.
+//! data that arrived damaged; a command that must not be executed twice only after one that says that it was not begun.
+//! `retries_max` bounds how often.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -371,7 +372,9 @@ impl Job {
             // Counted once for all parts: in `note_loss`.
             CommandError::ConnectionLost if repeatable => return Some(Next::Again),
             CommandError::DataDigest if repeatable => Next::Again,
-            CommandError::Status { status, .. } if is_transient(*status) => Next::AgainLater,
+            CommandError::Status { status, .. } if is_transient(*status) && (repeatable || was_not_begun(*status)) => {
+                Next::AgainLater
+            }
             _ => return None,
         };
         self.retries += 1;
@@ -529,6 +532,13 @@ pub(crate) fn classify(status: Status) -> IoStatus {
         _ if broken.iter().any(|&one| status.is(one)) => IoStatus::IoError(cause),
         _ => IoStatus::Other(cause),
     }
+}
+
+/// Whether nothing of a command was executed that ended so.
+fn was_not_begun(status: Status) -> bool {
+    let before =
+        [Status::COMMAND_INTERRUPTED, Status::NAMESPACE_NOT_READY, Status::FUNCTION_BUSY, Status::TAG_LIMIT_EXCEEDED];
+    before.iter().any(|&one| status.is(one))
 }
 
 /// Whether the same command may well succeed a little later.

@@ -34,20 +34,18 @@ fn a_call_that_the_target_gave_up_is_an_error() {
         let sqe = Sqe::function_receive(compute.nsid(), stream.tag(), offset, 256 << 10, 5_000).with_fill();
         let data = CommandData::Receive(Buffer::zeroed(256 << 10));
         let command = Command { sqe, data, timeout: None, repeatable: false };
-        let answer = block_on(volume.connection().command(command)).result.unwrap().result;
+        let answer = block_on(volume.command(command)).result.unwrap().result;
         let answer = ReceiveAnswer::from_result(answer).unwrap();
         offset += u64::from(answer.result_len);
         if answer.end {
             break;
         }
     }
-    let error = loop {
-        match block_on(stream.next()) {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("there was no trailer"),
-            Err(error) => break error,
-        }
-    };
+    let ended = diskside_host::drive(async move {
+        while stream.next().await?.is_some() {}
+        Ok::<_, FunctionError>(())
+    });
+    let error = block_on(ended).expect_err("there was no trailer");
     assert!(matches!(error, FunctionError::Untold), "{error}");
 }
 
@@ -64,7 +62,7 @@ fn hosts_that_load_at_the_same_time_both_succeed() {
                 for index in 0..6 {
                     // Longer, so that no two are the same, and that they come in parts.
                     let mut object = compute.object(index).unwrap();
-                    object.extend_from_slice(&[host; 8]);
+                    object.extend_from_slice(&[host, index as u8]);
                     object.extend_from_slice(&[0; 100_000]);
                     let program = compute.load(&object, hash(&object)).unwrap();
                     assert!(program.active && program.hash == hash(&object), "{program:?}");

@@ -49,7 +49,7 @@ impl Traversal {
         let looks = if source.may_wait() { 1 } else { HOPS_BETWEEN_LOOKS };
         let mut step = self.start(request)?;
         while step == Step::Read {
-            if request.deadline.is_some() && self.hops().is_multiple_of(looks) {
+            if self.hops().is_multiple_of(looks) && self.may_be_stopped() {
                 self.check_deadline(Instant::now())?;
             }
             // One at a time: whatever is outstanding is fed in the order in which it was asked for.

@@ -154,6 +154,11 @@ impl Traversal {
         }
     }
 
+    /// Whether there is anything for [`check_deadline`](Self::check_deadline) to look at.
+    pub(super) fn may_be_stopped(&self) -> bool {
+        self.deadline.is_some() || self.cancel.is_some()
+    }
+
     /// When it is stopped.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

@@ -1,5 +1,6 @@
 //! A controller's compute namespace: what it can do, its programs, its calls.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ use diskside_nvme::wire::function::{
     ProgramImageHeader, StatisticsEntry, StatisticsPage, function_log, program_state,
 };
 use diskside_nvme::wire::{Sqe, cns};
+
+use zerocopy::FromBytes as _;
 
 use super::call::RemoteCall;
 use super::error::FunctionError;
@@ -33,6 +36,14 @@ const LOAD_PART_LEN: u32 = 128 << 10;
 const RESULT_LEN_MAX: u64 = 256 << 20;
 /// Records of the error log that are searched for a refused command.
 const ERROR_RECORDS: u32 = 8;
+
+/// Bytes of a log page that are read at once, before its length is known.
+const LOG_FIRST_LEN: usize = 4096;
+/// How often the list of programs is read anew that changed meanwhile.
+const DIRECTORY_TRIES: usize = 100;
+/// What a load is answered whose index somebody else was faster to take.
+const COLLISIONS: [Status; 3] =
+    [Status::PROGRAM_IN_USE, Status::PROGRAM_INDEX_NOT_DOWNLOADABLE, Status::INVALID_PROGRAM_INDEX];
 
 /// The compute namespace of a connected controller. Clones refer to the same one.
 #[derive(Clone, Debug)]
@@ -160,10 +171,26 @@ impl Compute {
 
     /// The programs that are loaded.
     pub fn programs(&self) -> Result<Vec<Program>, FunctionError> {
-        let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len)?;
-        let (_, entries) =
-            ProgramDirectory::decode(&page).map_err(|e| FunctionError::malformed("list of programs", e))?;
-        Ok(entries.iter().map(Program::new).collect())
+        for _ in 0..DIRECTORY_TRIES {
+            let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len)?;
+            let (directory, entries) =
+                ProgramDirectory::decode(&page).map_err(|e| FunctionError::malformed("list of programs", e))?;
+            // A long one comes in parts, and others load and unload programs between them.
+            if page.len() <= LOG_FIRST_LEN || self.directory_generation()? == directory.generation.get() {
+                return Ok(entries.iter().map(Program::new).collect());
+            }
+        }
+        let problem = "it changes faster than it can be read".into();
+        Err(FunctionError::Malformed { what: "list of programs", problem })
+    }
+
+    fn directory_generation(&self) -> Result<u64, FunctionError> {
+        let page = self.log(function_log::PROGRAMS, 0, |_| Some(size_of::<ProgramDirectory>()))?;
+        let directory = ProgramDirectory::read_from_bytes(&page).ok();
+        let problem = || "it has no header".into();
+        directory
+            .map(|directory| directory.generation.get())
+            .ok_or_else(|| FunctionError::Malformed { what: "list of programs", problem: problem() })
     }
 
     /// The object of a program.
@@ -187,26 +214,21 @@ impl Compute {
     /// Makes sure that the target has an object with this content hash, active, and returns its program. One that
     /// is there already, whoever loaded it, is not loaded again.
     pub fn load(&self, object: &[u8], hash: u64) -> Result<Program, FunctionError> {
-        let mut programs = self.programs()?;
-        if let Some(program) = programs.iter().find(|program| program.hash == hash && program.active) {
-            return Ok(program.clone());
-        }
-        let count = self.capabilities().programs.get();
+        let count = self.capabilities().programs.get().min(u32::from(u16::MAX) + 1);
+        // With those that somebody loads at this moment, which are in no list.
+        let mut taken = BTreeSet::new();
         loop {
-            let free = (0..count.min(u32::from(u16::MAX) + 1))
-                .map(|index| index as u16)
-                .find(|index| programs.iter().all(|program| program.index != *index));
-            let index = free.ok_or(FunctionError::NoIndex { programs: count })?;
+            let programs = self.programs()?;
+            if let Some(program) = programs.iter().find(|program| program.hash == hash && program.active) {
+                return Ok(program.clone());
+            }
+            taken.extend(programs.iter().map(|program| program.index));
+            let index = (0..count).map(|index| index as u16).find(|index| !taken.contains(index));
+            let index = index.ok_or(FunctionError::NoIndex { programs: count })?;
             match block_on(drive(load_at(self.clone(), index, object.to_vec()))) {
                 Ok(()) => break,
-                // Another host was faster.
-                Err(error) if error.is_status(Status::INVALID_PROGRAM_INDEX) => {
-                    let before = programs.len();
-                    programs = self.programs()?;
-                    if programs.len() == before {
-                        return Err(error);
-                    }
-                }
+                // Somebody else loads, or has loaded, another program there.
+                Err(error) if COLLISIONS.iter().any(|&status| error.is_status(status)) => drop(taken.insert(index)),
                 Err(error) => return Err(error),
             }
         }
@@ -338,7 +360,7 @@ async fn read_log(
     len: fn(&[u8]) -> Option<usize>,
 ) -> Result<Vec<u8>, FunctionError> {
     let mut page = Vec::new();
-    let mut wanted = 4096;
+    let mut wanted = LOG_FIRST_LEN;
     while page.len() < wanted {
         let part = (wanted - page.len()).next_multiple_of(4).min(LOG_PART_LEN as usize);
         let sqe = Sqe::get_log_page(lid, page.len() as u64, part as u32, CSI_COMPUTE, true)

@@ -35,6 +35,9 @@ pub enum FunctionError {
         /// What is wrong, and where.
         problem: String,
     },
+    /// The call has ended, and the target does not say how.
+    #[error("the target ended the call without telling how: it gives calls up whose result nobody takes for a minute")]
+    Untold,
     /// The controller has no compute namespace.
     #[error("{subsystem} runs no functions: it has no compute namespace (I/O command set 4)")]
     NoCompute {

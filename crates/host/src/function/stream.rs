@@ -55,6 +55,17 @@ pub struct ResultStream {
     sent_bytes: u64,
     received_bytes: u64,
     trailer: Option<Trailer>,
+    /// The target said that the call has ended, without its trailer.
+    ended: Ended,
+}
+
+/// What came of an end without a trailer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    NotYet,
+    Told,
+    /// The trailer was asked for once more: there is none.
+    AskedAgain,
 }
 
 #[derive(Debug)]
@@ -88,6 +99,7 @@ impl ResultStream {
             sent_bytes: 0,
             received_bytes: 0,
             trailer: None,
+            ended: Ended::NotYet,
             compute,
         };
         this.send_all(kind, request, input);
@@ -153,7 +165,12 @@ impl ResultStream {
     pub async fn next(&mut self) -> Result<Option<Buffer>, FunctionError> {
         while self.trailer.is_none() {
             let Some(Posted { offset, len, future }) = self.posted.pop_front() else {
-                // Its end came without its trailer, which had no room: it is still to be had.
+                // Its end came without its trailer, which may have had no room.
+                match self.ended {
+                    Ended::NotYet => self.credit = self.credit.max(1),
+                    Ended::Told => self.ended = Ended::AskedAgain,
+                    Ended::AskedAgain => return Err(FunctionError::Untold),
+                }
                 self.post();
                 continue;
             };
@@ -180,6 +197,9 @@ impl ResultStream {
                 self.next_offset = offset + got as u64;
                 self.next_len = FIRST_LEN_BYTES;
                 self.credit = 1;
+                if self.ended == Ended::NotYet {
+                    self.ended = Ended::Told;
+                }
             } else if got < len as usize {
                 let rest = self.receive(offset + got as u64, len - got as u32);
                 self.posted.push_front(rest);

@@ -7,7 +7,7 @@ use diskside_nvme::host::{Answer, CommandError, Data, NamespaceInfo};
 use diskside_nvme::wire::nvm_opcode;
 use proptest::prelude::*;
 
-use super::{Job, Limits, Next, Staged};
+use super::{Command, CommandData, Job, Limits, Next, Staged};
 use crate::volume::VolumeState;
 
 const BLOCK: u64 = 512;
@@ -222,5 +222,26 @@ fn statuses_fall_into_the_classes_of_local_errors() {
     ] {
         let text = super::classify(status.dnr()).to_string();
         assert!(text.starts_with(&format!("{class}: {} (status", status.name().unwrap())), "{text}");
+    }
+}
+
+/// A call with effects was sent again after a status of the path, behind which it may have been executed.
+#[test]
+fn a_command_that_must_not_be_executed_twice_is_sent_again_only_if_it_was_not_begun() {
+    let limits = limits(1, 3);
+    let next = |status: Status, repeatable| {
+        let command =
+            Command { sqe: diskside_nvme::wire::Sqe::flush(1), data: CommandData::None, timeout: None, repeatable };
+        let (promise, _future) = promise();
+        let mut job = Job::new(Staged::Command { command, promise }, &limits);
+        send_all(&mut job, &limits);
+        job.complete(0, Err(CommandError::Status { status, result: 0 }), &limits)
+    };
+    for status in [Status::FUNCTION_BUSY, Status::TAG_LIMIT_EXCEEDED, Status::NAMESPACE_NOT_READY] {
+        assert_eq!((next(status, false), next(status, true)), (Next::AgainLater, Next::AgainLater), "{status}");
+        assert_eq!(next(status.dnr(), true), Next::Finish);
+    }
+    for status in [Status::INTERNAL_PATH_ERROR, Status::TRANSIENT_TRANSPORT_ERROR, Status::HOST_PATHING_ERROR] {
+        assert_eq!((next(status, false), next(status, true)), (Next::Finish, Next::AgainLater), "{status}");
     }
 }

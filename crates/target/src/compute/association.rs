@@ -506,7 +506,7 @@ impl Association {
         if sqe.opcode() == program_opcode::ACTIVATION {
             return programs.activation(host, sqe).map(|()| None);
         }
-        programs.load(host, sqe, data)
+        programs.load(host, self.id, sqe, data)
     }
 
     /// Verifies a program on a thread of the pool.

@@ -221,6 +221,7 @@ impl Compute {
 
     /// A controller is gone.
     fn forget(&self, id: u64, nqn: &str) {
+        self.programs.forget_controller(id);
         let mut peers = self.peers();
         // Nobody of this host comes in between.
         if peers.leave(id, nqn) {

@@ -143,9 +143,10 @@ struct Table {
 enum Slot {
     #[default]
     Empty,
-    /// Parts are arriving.
+    /// Parts are arriving, all of them on one controller of the host.
     Loading {
         owner: String,
+        controller: u64,
         puid: Option<u64>,
         len: usize,
         bytes: Vec<u8>,
@@ -244,7 +245,13 @@ impl Programs {
 
     /// A Load Program of `host` with its data. With its last part the program is to be [verified](Self::verify), on a
     /// thread that may take its time.
-    pub(crate) fn load(&self, host: &str, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
+    pub(crate) fn load(
+        &self,
+        host: &str,
+        controller: u64,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<Option<Unverified>, Problem> {
         if sqe.unloads_program() {
             return self.unload(host, sqe.program_index()).map(|()| None);
         }
@@ -260,7 +267,10 @@ impl Programs {
         match slot {
             Slot::Loaded(Entry { owner: None, .. }) => return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr().into()),
             Slot::Loaded(_) | Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
-            Slot::Loading { .. } if !mine => return Err(Status::PROGRAM_IN_USE.dnr().into()),
+            // Another process of the same host may load another program.
+            Slot::Loading { controller: other, .. } if !mine || *other != controller => {
+                return Err(Status::PROGRAM_IN_USE.dnr().into());
+            }
             // Offset 0 begins anew: the host may have given up on what it began.
             Slot::Loading { len, .. } if offset == 0 => {
                 used -= *len;
@@ -287,7 +297,7 @@ impl Programs {
             }
             let puid = (id_type as u8 == 1).then(|| sqe.program_puid());
             let owner = host.to_owned();
-            *slot = Slot::Loading { owner, puid, len, bytes: Vec::new() };
+            *slot = Slot::Loading { owner, controller, puid, len, bytes: Vec::new() };
         }
         let Slot::Loading { len, bytes, puid, .. } = slot else {
             return Err(invalid("a load begins with its first byte"));
@@ -406,6 +416,15 @@ impl Programs {
             }
         }
         table.generation += 1;
+    }
+
+    /// A controller is gone, and what it had begun to load.
+    pub(crate) fn forget_controller(&self, gone: u64) {
+        for slot in &mut self.lock().slots {
+            if matches!(slot, Slot::Loading { controller, .. } if *controller == gone) {
+                *slot = Slot::Empty;
+            }
+        }
     }
 
     /// What is loaded, for the directory, and the generation of that.

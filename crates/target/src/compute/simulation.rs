@@ -161,7 +161,7 @@ impl Shared {
         let load = |object: &Vec<u8>| {
             let (first, len) = (first as u16, object.len() as u32);
             let sqe = Sqe::load_program(1, first, len, 0, len);
-            let unverified = programs.load("keeper", &sqe, object).expect("it fits").expect("all of it is there");
+            let unverified = programs.load("keeper", 0, &sqe, object).expect("it fits").expect("all of it is there");
             programs.verify(&engine, unverified).expect("it is good");
             let program = programs.get(first).expect("it is there");
             programs.forget_host("keeper");
@@ -306,7 +306,7 @@ impl<'a> World<'a> {
         let len = if self.rng.chance(50) { left } else { left.min(2000) };
         let data = &bytes[offset.min(bytes.len())..][..len];
         let sqe = Sqe::load_program(1, self.index(slot), bytes.len() as u32, offset as u32, len as u32);
-        let done = self.shared.programs.load(NQNS[host], &sqe, data);
+        let done = self.shared.programs.load(NQNS[host], host as u64, &sqe, data);
         let wanted = self.model.load(host, slot, object, bytes.len(), offset, len);
         match (done, wanted) {
             (Ok(None), Ok(None)) => {}
@@ -364,7 +364,8 @@ impl<'a> World<'a> {
             assert_eq!(done, self.model.activate(host, slot, false));
         }
         let sqe = Sqe::unload_program(1, self.index(slot));
-        let done = self.shared.programs.load(NQNS[host], &sqe, &[]).map(drop).map_err(|problem| problem.status);
+        let done =
+            self.shared.programs.load(NQNS[host], host as u64, &sqe, &[]).map(drop).map_err(|problem| problem.status);
         let wanted = self.model.unload(host, slot);
         assert_eq!(done, wanted);
         self.summary.kept_in_use += u64::from(wanted == Err(Status::PROGRAM_IN_USE));

@@ -41,6 +41,7 @@ use super::programs::ActiveProgram;
 use super::standard::endpoint::MemoryReader;
 use super::trailer;
 use super::usage::Usage;
+use crate::export::FileSource;
 
 /// Length of scratch when the request does not say: that of XRP.
 const SCRATCH_LEN: usize = 4096;
@@ -176,6 +177,7 @@ impl TraversePlan {
         }
         let mut readers: Vec<(Arc<dyn ReadAt>, u64)> = Vec::with_capacity(self.sources.len());
         let mut lens = Vec::with_capacity(self.sources.len());
+        let mut files = Vec::new();
         for source in &self.sources {
             match source {
                 PlannedSource::Volume(volume, range) => {
@@ -187,6 +189,7 @@ impl TraversePlan {
                     Ok(file) => {
                         let end = endpoint.offset.saturating_add(endpoint.len).min(file.len_bytes());
                         lens.push(end.saturating_sub(endpoint.offset));
+                        files.push(file.clone());
                         let counters = file.counters();
                         readers.push((Arc::new(Metered { inner: file, counters }), endpoint.offset));
                     }
@@ -223,9 +226,15 @@ impl TraversePlan {
         let mut traversal = Traversal::new(&self.function, code, limits);
         traversal.stop_with(control.cancel.clone());
         let mut source = Waiting { readers, buffer: Vec::new() };
-        match traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec) {
-            Ok(result) => (result, trailer_of(&traversal)),
-            Err(error) => (Vec::new(), of_traverse(&error)),
+        let ran = traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec);
+        // Bytes of two versions of a file make no result, and no error either.
+        if let Some(error) = files.iter().find_map(|file| file.unchanged().err()) {
+            return (Vec::new(), trailer::of_file(&error));
+        }
+        let generation = files.first().map_or(0, FileSource::version);
+        match ran {
+            Ok(result) => (result, Trailer { generation, ..trailer_of(&traversal) }),
+            Err(error) => (Vec::new(), Trailer { generation, ..of_traverse(&error) }),
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use diskside_io::readahead::{ReadAt, ReadAtError};
 use diskside_nvme::wire::file::{FileHandle, FileOp};
-use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::attributes::{settled_version, status, version};
+use super::attributes::{is_recent, settled_version, status, version};
 use super::operations::opened_for;
 use super::session::OpenFile;
 use super::{FileError, FileSession};
@@ -26,6 +26,7 @@ pub struct FileSource {
 #[derive(Debug)]
 pub(crate) struct CachedFile {
     file: Arc<OpenFile>,
+    version: u64,
     len_bytes: u64,
 }
 
@@ -33,13 +34,11 @@ impl FileSession {
     /// The file of a handle, if it can be told at once that it may be read, and how long it is.
     pub(crate) fn cached(&self, handle: FileHandle) -> Option<CachedFile> {
         let file = opened_for(self, FileOp::Read, handle).ok()?;
-        // As this machine knows it: another one is not asked.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let wanted = StatxFlags::TYPE | StatxFlags::SIZE;
-        let known = statx(&file.fd, "", flags, wanted).ok()?;
-        let is_known = StatxFlags::from_bits_retain(known.stx_mask).contains(wanted);
+        let known = status_now(&file)?;
         let is_file = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
-        (is_known && is_file).then_some(CachedFile { file, len_bytes: known.stx_size })
+        // One that changed in this clock tick may change again and look the same.
+        let settled = is_file && !is_recent(&known);
+        settled.then(|| CachedFile { file, version: version(&known), len_bytes: known.stx_size })
     }
 
     /// The file of a handle, to read from. Waits up to 50 ms if the file changed just now, and for the disk: not for
@@ -94,6 +93,16 @@ impl CachedFile {
         self.len_bytes
     }
 
+    /// Its version from before the first read.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether everything read so far is known to belong to [`version`](Self::version). Asked after the last read.
+    pub(crate) fn unchanged(&self) -> bool {
+        status_now(&self.file).is_some_and(|now| version(&now) == self.version)
+    }
+
     /// Fills `into` with the bytes at `offset`, if the page cache has all of them; else it holds anything.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
@@ -101,6 +110,14 @@ impl CachedFile {
         let mut parts = [std::io::IoSliceMut::new(into)];
         preadv2(&self.file.fd, &mut parts, offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
+}
+
+/// The status as this machine knows it: another one is not asked.
+fn status_now(file: &OpenFile) -> Option<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = statx(&file.fd, "", flags, StatxFlags::BASIC_STATS).ok()?;
+    let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::CTIME;
+    StatxFlags::from_bits_retain(known.stx_mask).contains(wanted).then_some(known)
 }
 
 impl ReadAt for FileSource {

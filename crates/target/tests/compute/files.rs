@@ -23,7 +23,7 @@ fn target(dir: &Path) -> Running {
 }
 
 impl Client {
-    fn file(&mut self, request: FileRequest<'_>) -> (Vec<u8>, Trailer) {
+    pub(crate) fn file(&mut self, request: FileRequest<'_>) -> (Vec<u8>, Trailer) {
         let args = request.to_bytes();
         self.run(&FunctionRequest { args, ..FunctionRequest::new(FunctionKind::File, 0) })
     }
@@ -138,6 +138,35 @@ fn functions_over_a_file_see_one_version_of_it_or_say_so() {
     let (_, trailer) = client.run(&request);
     assert_eq!(trailer.outcome, Outcome::Errno);
     assert!(trailer.message.contains("look the file up again"), "{}", trailer.message);
+}
+
+/// A file operation took sources, sinks and a program, and did nothing with them.
+#[test]
+fn a_file_operation_has_nothing_but_its_arguments() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = target(dir.path());
+    let mut client = Client::connect(&running);
+    let args = FileRequest::ListExports { cursor: 0, len_max: 4096 }.to_bytes();
+    let plain = FunctionRequest { args, ..FunctionRequest::new(FunctionKind::File, 0) };
+    let volume = vec![Endpoint::whole(EndpointKind::Volume(1))];
+    let cases = [
+        (FunctionRequest { pind: 1, ..plain.clone() }, 8, "a file operation runs no program: PIND is 0"),
+        (FunctionRequest { sources: volume.clone(), ..plain.clone() }, 10, "a file operation has no sources"),
+        (FunctionRequest { sinks: volume, ..plain.clone() }, 12, "a file operation has no sinks"),
+        (FunctionRequest { program_id: 1, ..plain.clone() }, 16, "runs no program, so none of this content hash"),
+        (
+            FunctionRequest { function: Some("wc".into()), ..plain.clone() },
+            60,
+            "it has no function's name and no state",
+        ),
+    ];
+    for (request, at, told) in cases {
+        let tag = client.tag();
+        client.send(tag, &request).fails_with(Status::INVALID_FIELD.dnr());
+        let record = &client.errors()[0];
+        assert!(record.location == Some(at) && record.message.contains(told), "{record:?}");
+    }
+    assert_eq!(client.run(&plain).1.outcome, Outcome::Ok);
 }
 
 #[test]

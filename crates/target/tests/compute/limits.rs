@@ -1,10 +1,11 @@
 //! Bounds: what programs and hosts ask for, and what they get instead of more.
 
-use crate::client::{Client, VOLUME, start};
+use crate::client::{COMPUTE, Client, VOLUME, start};
 use crate::common::builder;
 use crate::standard::compiled_with;
 use diskside_nvme::Status;
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::function::{ClearSelect, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 use diskside_target::config::Size;
 
 const FREE: u16 = 100;
@@ -61,6 +62,38 @@ fn refuses(message: &str) {
     let end = "bytes of memory in a call like this, but all calls of a host together have 268435456; ask for less with \
                DS_OUTPUT in its source, or for a shorter result";
     assert!(message.ends_with(end), "{message}");
+}
+
+#[test]
+fn a_controller_prepares_so_many_requests_and_no_more() {
+    let running = crate::client::target(1);
+    let mut client = Client::connect(&running);
+    let request = client.over("stats64", &[], 64);
+    let handles: Vec<u32> = (0..1024).map(|_| client.prepare(&request)).collect();
+    let tag = client.tag();
+    client.send_as(tag, FunctionKind::Prepare, &request).fails_with(Status::FUNCTION_BUSY);
+    let clear = Sqe::function_clear(COMPUTE, ClearSelect::Prepared, handles[7].into(), 0..0);
+    client.queue.command(clear, None, 0).ok();
+    let again = client.prepare(&request);
+    assert!(!handles.contains(&again), "a handle is not used twice");
+    client.call(again, &[], 64).ok();
+}
+
+#[test]
+fn a_controller_has_so_many_tags_open_and_no_more() {
+    let running = crate::client::target(1);
+    let mut client = Client::connect(&running);
+    let source = vec![Endpoint::whole(EndpointKind::HostStream)];
+    let bytes = FunctionRequest { sources: source, ..client.over("stats64", &[], 0) }.encode();
+    let open = |tag: u64| Sqe::function_send(COMPUTE, FunctionKind::Read, tag, 0, bytes.len() as u32).with_first();
+    for tag in 0..256 {
+        client.queue.command(open(tag), Some(&bytes), 0).ok();
+    }
+    let answer = client.queue.command(open(256), Some(&bytes), 0);
+    assert_eq!(answer.status, Status::TAG_LIMIT_EXCEEDED, "it may be sent again");
+    client.queue.command(Sqe::function_cancel(COMPUTE, 3, true, 10_000), None, 0).ok();
+    client.finish(3);
+    client.queue.command(open(256), Some(&bytes), 0).ok();
 }
 
 /// Long chunks on many threads took more than a host may have.

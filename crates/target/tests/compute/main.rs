@@ -17,6 +17,7 @@ mod limits;
 mod memory;
 mod programs;
 mod reads;
+mod removed;
 mod standard;
 mod state;
 mod traversals;

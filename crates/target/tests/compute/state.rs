@@ -18,19 +18,20 @@ const COUNT_ID: u64 = 0xb1e5_e28e_4479_a274;
 
 impl Client {
     /// Loads a program that counts its runs in the state; or, with an argument other than 0, for ever.
-    fn load_counter(&mut self) {
-        self.load(FREE, &compiled("state")).ok();
-        self.activate(FREE, true).ok();
+    pub(crate) fn load_counter(&mut self, pind: u16) {
+        self.load(pind, &compiled("state")).ok();
+        self.activate(pind, true).ok();
     }
 
-    fn counts(&mut self, for_ever: bool) -> FunctionRequest {
+    pub(crate) fn counts(&mut self, for_ever: bool) -> FunctionRequest {
         let sources = self.over("wc", &[], 8).sources;
+        let pind = self.pind("state");
         FunctionRequest {
             args: u64::from(for_ever).to_le_bytes().to_vec(),
             sources,
             budget: u64::MAX,
             state: Some(StateName { name: COUNT.into(), len_bytes: 64 }),
-            ..FunctionRequest::new(FunctionKind::Read, FREE)
+            ..FunctionRequest::new(FunctionKind::Read, pind)
         }
     }
 
@@ -40,7 +41,7 @@ impl Client {
     }
 
     /// Starts a run that does not end by itself, and waits until it computes. Gives its tag.
-    fn count_for_ever(&mut self) -> u64 {
+    pub(crate) fn count_for_ever(&mut self) -> u64 {
         let (request, tag) = (self.counts(true), self.tag());
         self.send(tag, &request).ok();
         let began = Instant::now();
@@ -51,7 +52,7 @@ impl Client {
         tag
     }
 
-    fn cancel(&mut self, tag: u64) {
+    pub(crate) fn cancel(&mut self, tag: u64) {
         let answer = self.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0);
         assert_eq!((answer.status, answer.result), (Status::SUCCESS, 0));
     }
@@ -66,7 +67,7 @@ impl Client {
 fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
     let running = target(1);
     let mut client = Client::connect(&running);
-    client.load_counter();
+    client.load_counter(FREE);
     assert_eq!((client.count(), client.count()), (1, 2));
     client.clear_state(COUNT_ID).ok();
     assert_eq!(client.count(), 1, "it began anew");
@@ -87,7 +88,7 @@ fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
 fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
     let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).compute(|compute| compute.engines = 4));
     let mut client = Client::connect(&running);
-    client.load_counter();
+    client.load_counter(FREE);
     let first = client.count_for_ever();
     let late = FunctionRequest { deadline_ms: 100, ..client.counts(false) };
     let (_, trailer) = client.run(&late);
@@ -105,7 +106,7 @@ fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
 fn a_call_that_may_be_sent_again_has_done_nothing() {
     let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).compute(|compute| compute.host_calls = 1));
     let mut client = Client::connect(&running);
-    client.load_counter();
+    client.load_counter(FREE);
     let counts = client.counts(true);
     let handle = client.prepare(&counts);
     // The only call that this host may run, for most of the time of the next.

@@ -7,7 +7,7 @@ use crate::client::{COMPUTE, Client, VOLUME, start};
 use crate::common::builder;
 use crate::standard::compiled;
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::file::FileFlags;
+use diskside_nvme::wire::file::{FileFlags, FileRequest};
 use diskside_nvme::wire::function::{
     Endpoint, EndpointKind, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, LayoutRun, Outcome,
     statistics_kind,
@@ -161,6 +161,63 @@ fn a_file_of_an_export_is_followed_on_the_reactor() {
     writer.set_len(LEN - 8).unwrap();
     let (_, trailer) = client.run(&FunctionRequest { args: input(1, LEN - 8), ..request("walk", source) });
     assert!(trailer.message.contains("which is 262136 bytes long"), "{}", trailer.message);
+}
+
+/// A traversal over a file that somebody changed mixed what was before with what came after, and said nothing.
+#[test]
+fn a_file_that_changes_under_a_traversal_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, words()).unwrap();
+    let running = start(builder().reactors(1).export(ExportSpec::new("data", dir.path())));
+    let mut client = Client::connect(&running);
+    client.load_walks();
+    let file = client.open("data/file", FileFlags::READ);
+    let source = Endpoint { generation: file.generation, ..Endpoint::whole(EndpointKind::File(file.id)) };
+    let (_, stat) = client.file(FileRequest::Stat { base: Some(file), path: b"", flags: FileFlags::NONE });
+    let request = request("walk", source);
+    for steps in [7, 1500] {
+        let (_, trailer) = client.run(&FunctionRequest { args: input(steps, 8), ..request.clone() });
+        assert_eq!((trailer.outcome, trailer.generation), (Outcome::Ok, stat.generation), "{trailer:?}");
+    }
+    let stop = AtomicBool::new(false);
+    let changed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                // What is there already: only the times of the file tell.
+                file.write_all_at(&next_of(8).to_le_bytes(), 8).unwrap();
+            }
+        });
+        // On a busy machine the writer may not come in between.
+        let walk = FunctionRequest { args: input(4000, 8), ..request };
+        let changed = (0..2000).map(|_| client.run(&walk).1).find(|trailer| trailer.outcome != Outcome::Ok);
+        stop.store(true, Ordering::Relaxed);
+        changed
+    });
+    let changed = changed.expect("no walk heard of a change");
+    assert_eq!(changed.outcome, Outcome::Stale, "{changed:?}");
+    assert_eq!(changed.message, "data/file changed while it was read; read it again");
+}
+
+/// A cancel did nothing to a traversal: it ran, and ended well.
+#[test]
+fn a_traversal_that_waits_for_a_thread_is_cancelled() {
+    let running =
+        start(builder().compute(|compute| compute.host_calls = 1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let mut client = Client::connect(&running);
+    client.load_walks();
+    client.load_counter(FREE + 1);
+    let first = client.count_for_ever();
+    // Over memory, which a reactor does not follow.
+    let memory = Endpoint::new(EndpointKind::Memory(1023), 0, 4096);
+    let (request, tag) = (FunctionRequest { args: input(3, 0), ..request("walk", memory) }, client.tag());
+    client.send(tag, &request).ok();
+    client.queue.command(Sqe::function_cancel(COMPUTE, tag, false, 0), None, 0).ok();
+    client.cancel(first);
+    let (result, trailer) = client.finish(tag);
+    assert_eq!((trailer.outcome, result.len()), (Outcome::Cancelled, 0), "{trailer:?}");
+    assert_eq!(client.run(&request).1.outcome, Outcome::Ok);
 }
 
 fn is_read_at_once(path: &std::path::Path) -> bool {

@@ -207,6 +207,11 @@ impl Running {
 
     fn follow(&mut self, step: Result<Step, TraverseError>) -> Progress {
         let Bench { traversal, reads, opened, .. } = &mut *self.bench;
+        // Who mixes two versions of a file may end in any way: a thread sees what is the matter.
+        let ends = !matches!(step, Ok(Step::Read));
+        if ends && !opened.iter().all(Opened::is_unchanged) {
+            return Progress::Elsewhere;
+        }
         let looked = match step {
             Ok(Step::Done) => return Progress::Done,
             Ok(Step::Read) if traversal.hops().is_multiple_of(HOPS_BETWEEN_LOOKS) => {
@@ -242,7 +247,8 @@ impl Running {
 
     /// The trailer, once it is done.
     pub(crate) fn trailer(&self) -> Trailer {
-        super::trailer_of(&self.bench.traversal)
+        let generation = self.bench.opened.iter().find_map(Opened::version).unwrap_or(0);
+        Trailer { generation, ..super::trailer_of(&self.bench.traversal) }
     }
 
     /// Keeps its memory for the next.

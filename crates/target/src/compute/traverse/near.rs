@@ -160,6 +160,24 @@ impl Near {
     }
 }
 
+impl Opened {
+    /// Of a file of an export: its version.
+    pub(super) fn version(&self) -> Option<u64> {
+        match self {
+            Self::File { file, .. } => Some(file.version()),
+            Self::Volume | Self::Layout { .. } => None,
+        }
+    }
+
+    /// Whether what was read is known to belong together: a volume and a layout are their host's to keep still.
+    pub(super) fn is_unchanged(&self) -> bool {
+        match self {
+            Self::File { file, .. } => file.unchanged(),
+            Self::Volume | Self::Layout { .. } => true,
+        }
+    }
+}
+
 impl VolumeBytes {
     fn of(compute: &Compute, volume: &Arc<Volume>, len_bytes: u64) -> Option<Self> {
         let place = match volume.medium.memory() {

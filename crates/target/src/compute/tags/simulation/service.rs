@@ -105,7 +105,7 @@ impl Engines {
         let host = super::host::NQN;
         let done = match sqe.opcode() {
             program_opcode::ACTIVATION => self.programs.activation(host, sqe),
-            _ => match self.programs.load(host, sqe, data) {
+            _ => match self.programs.load(host, 0, sqe, data) {
                 Ok(None) => Ok(()),
                 Ok(Some(unverified)) => self.programs.verify(&self.engine, unverified),
                 Err(problem) => Err(problem),
