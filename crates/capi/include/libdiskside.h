@@ -134,6 +134,9 @@ typedef struct ds_result ds_result;
 // Connections to targets, what was read of their files, and what was measured of functions.
 typedef struct ds_session ds_session;
 
+// A function that follows pointers: of kind traverse or xrp.
+typedef struct ds_traversal ds_traversal;
+
 // Where a function was stopped. Set `size` before the call: later versions add fields at the end.
 typedef struct ds_trap {
     // sizeof(ds_trap).
@@ -202,6 +205,8 @@ typedef struct ds_stats {
     uint64_t run_ns;
     // From the request to the result.
     uint64_t total_ns;
+    // Steps of a function that follows pointers.
+    uint64_t hops;
     // Lines that the function logged beyond those that are kept.
     uint64_t log_dropped;
 } ds_stats;
@@ -418,6 +423,24 @@ struct ds_request *ds_submit_prepared_call(const struct ds_prepared *prepared, c
 
 // Gives it up; calls that are under way go on.
 void ds_prepared_free(struct ds_prepared *prepared);
+
+// Finds a function that follows pointers, as ds_function_find finds others.
+struct ds_traversal *ds_traversal_find(struct ds_session *session, const char *what);
+
+// Follows pointers over count files, which the function knows by their place in the array. Its scratch has scratch_len bytes
+// and begins with the input; its result is made there. It runs at the target that has all of the files, in one round trip;
+// here, read by read, if there is none or options say DS_HOST. options may be NULL.
+struct ds_request *ds_submit_traverse(struct ds_session *session,
+                                      const struct ds_file *const *files,
+                                      size_t count,
+                                      const struct ds_traversal *traversal,
+                                      const void *input,
+                                      size_t input_len,
+                                      uint32_t scratch_len,
+                                      const struct ds_options *options);
+
+// Frees a function.
+void ds_traversal_free(struct ds_traversal *traversal);
 
 // The result's bytes, valid until it is freed; none if the output was written to a file.
 const void *ds_result_bytes(const struct ds_result *result);

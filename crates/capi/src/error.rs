@@ -142,6 +142,7 @@ impl From<SessionError> for Failure {
             SessionError::Device { source, .. } => source.errno(),
             SessionError::File { source, .. } | SessionError::Open { source, .. } => source.raw_os_error(),
             SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
+            SessionError::Traversal { errno, .. } => *errno,
             _ => (error.kind() == FailureKind::Usage).then_some(EINVAL),
         };
         Self { errno: errno.unwrap_or(EIO), kind: error.kind(), text: error.to_string(), trap: trap_of(&error) }

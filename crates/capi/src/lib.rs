@@ -21,3 +21,4 @@ pub mod prepared;
 pub mod request;
 pub mod result;
 pub mod session;
+pub mod traversal;

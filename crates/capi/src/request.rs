@@ -9,7 +9,7 @@ use crate::result::ds_result;
 use crate::session::ds_session;
 use libc::ssize_t;
 use rust::io::buffer::Buffer;
-use rust::session::{Pending, Ran};
+use rust::session::{Followed, Pending, Ran};
 use std::ffi::{c_char, c_int, c_void};
 
 /// A request under way.
@@ -21,11 +21,17 @@ enum Request {
     ReadFn(Pending<Ran>),
     WriteFn(Pending<Ran>),
     Call(Pending<Vec<u8>>),
+    Traverse(Pending<Followed>),
 }
 
 /// A prepared call.
 pub(crate) fn of_call(pending: Pending<Vec<u8>>) -> ds_request {
     ds_request(Request::Call(pending))
+}
+
+/// A function that follows pointers.
+pub(crate) fn of_traversal(pending: Pending<Followed>) -> ds_request {
+    ds_request(Request::Traverse(pending))
 }
 
 /// Reads as pread(2).
@@ -189,6 +195,7 @@ pub unsafe extern "C" fn ds_poll(request: *const ds_request) -> c_int {
             Request::Write(pending) => pending.is_done(),
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.is_done(),
             Request::Call(pending) => pending.is_done(),
+            Request::Traverse(pending) => pending.is_done(),
         }
         .into())
     }) as c_int
@@ -206,6 +213,7 @@ pub unsafe extern "C" fn ds_cancel(request: *const ds_request) -> c_int {
             Request::Write(pending) => pending.cancel(),
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.cancel(),
             Request::Call(pending) => pending.cancel(),
+            Request::Traverse(pending) => pending.cancel(),
         }
         Ok(0)
     }) as c_int
@@ -231,6 +239,8 @@ pub unsafe extern "C" fn ds_wait(request: *mut ds_request, result: *mut c_void, 
             Request::WriteFn(pending) => written(pending.wait()?.written_bytes),
             // SAFETY: as above.
             Request::Call(pending) => unsafe { memory::copy_out(&pending.wait()?, result, cap) },
+            // SAFETY: as above.
+            Request::Traverse(pending) => unsafe { memory::copy_out(&pending.wait()?.result, result, cap) },
         }
     })
 }
@@ -246,12 +256,14 @@ pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_res
     guard(|| {
         // SAFETY: the caller keeps the crate's contract.
         let request = unsafe { memory::take(request)? };
-        Ok(ds_result::new(match request.0 {
+        let ran = match request.0 {
             Request::Read(pending) => Ran { result: pending.wait()?.to_vec(), ..Ran::default() },
             Request::Write(pending) => Ran { written_bytes: pending.wait()?, ..Ran::default() },
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.wait()?,
             Request::Call(pending) => Ran { result: pending.wait()?, ..Ran::default() },
-        }))
+            Request::Traverse(pending) => return Ok(ds_result::of_traversal(pending.wait()?)),
+        };
+        Ok(ds_result::new(ran))
     })
 }
 

@@ -4,23 +4,22 @@ use crate::error::{Failure, guard_int};
 use crate::memory::{self, Growing, object, sized_out};
 use crate::options::ds_place;
 use rust::sandbox::activation::Tier;
-use rust::session::{Ran, RanPart, Side};
+use rust::session::{Followed, Ran, RanPart, Side};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::time::Duration;
 
 /// A result, and how it came to be.
 pub struct ds_result {
-    ran: Ran,
-    parts: Vec<Told>,
+    bytes: Vec<u8>,
+    stats: ds_stats,
+    parts: Vec<Part>,
     log: Vec<CString>,
 }
 
-/// A part's words, as C reads them.
-struct Told {
-    name: CString,
-    reason: CString,
-    why: CString,
-    tier: CString,
+/// A part, and the words that it points to.
+struct Part {
+    part: ds_part,
+    _words: [CString; 4],
 }
 
 /// What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
@@ -50,6 +49,8 @@ pub struct ds_stats {
     pub run_ns: u64,
     /// From the request to the result.
     pub total_ns: u64,
+    /// Steps of a function that follows pointers.
+    pub hops: u64,
     /// Lines that the function logged beyond those that are kept.
     pub log_dropped: u64,
 }
@@ -104,14 +105,14 @@ unsafe impl Growing for ds_part {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_result_bytes(result: *const ds_result) -> *const c_void {
     // SAFETY: the caller keeps the crate's contract.
-    unsafe { result.as_ref() }.map_or(std::ptr::null(), |result| result.ran.result.as_ptr().cast())
+    unsafe { result.as_ref() }.map_or(std::ptr::null(), |result| result.bytes.as_ptr().cast())
 }
 
 /// How many bytes that are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_result_len(result: *const ds_result) -> usize {
     // SAFETY: the caller keeps the crate's contract.
-    unsafe { result.as_ref() }.map_or(0, |result| result.ran.result.len())
+    unsafe { result.as_ref() }.map_or(0, |result| result.bytes.len())
 }
 
 /// Fills in what the request took.
@@ -119,9 +120,9 @@ pub unsafe extern "C" fn ds_result_len(result: *const ds_result) -> usize {
 pub unsafe extern "C" fn ds_result_stats(result: *const ds_result, stats: *mut ds_stats) -> c_int {
     guard_int(|| {
         // SAFETY: the caller keeps the crate's contract.
-        let ran = unsafe { &object(result)?.ran };
+        let result = unsafe { object(result)? };
         // SAFETY: as above.
-        unsafe { sized_out(&ds_stats::of(ran), stats, "ds_stats")? };
+        unsafe { sized_out(&result.stats, stats, "ds_stats")? };
         Ok(0)
     }) as c_int
 }
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn ds_result_stats(result: *const ds_result, stats: *mut d
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_result_parts(result: *const ds_result) -> usize {
     // SAFETY: the caller keeps the crate's contract.
-    unsafe { result.as_ref() }.map_or(0, |result| result.ran.parts.len())
+    unsafe { result.as_ref() }.map_or(0, |result| result.parts.len())
 }
 
 /// Fills in where a part ran, why, and what it took. Parts are counted from 0, in the order of the input.
@@ -140,11 +141,10 @@ pub unsafe extern "C" fn ds_result_part(result: *const ds_result, index: usize, 
         // SAFETY: the caller keeps the crate's contract.
         let result = unsafe { object(result)? };
         let count = result.parts.len();
-        let (Some(ran), Some(told)) = (result.ran.parts.get(index), result.parts.get(index)) else {
-            return Err(Failure::invalid(format!("the result has {count} parts, so none at {index}")));
-        };
+        let none = || Failure::invalid(format!("the result has {count} parts, so none at {index}"));
+        let kept = result.parts.get(index).ok_or_else(none)?;
         // SAFETY: as above.
-        unsafe { sized_out(&ds_part::of(ran, told), part, "ds_part")? };
+        unsafe { sized_out(&kept.part, part, "ds_part")? };
         Ok(0)
     }) as c_int
 }
@@ -166,13 +166,28 @@ pub unsafe extern "C" fn ds_result_free(result: *mut ds_result) {
 
 impl ds_result {
     pub(crate) fn new(ran: Ran) -> Self {
-        let parts = ran.parts.iter().map(|part| Told::of(&ran, part)).collect();
+        let stats = ds_stats::of(&ran);
+        let parts = ran.parts.iter().map(|part| Part::of(&ran, part)).collect();
         let log = ran.log.0.iter().map(|line| text(line)).collect();
-        Self { ran, parts, log }
+        Self { bytes: ran.result, stats, parts, log }
+    }
+
+    /// What followed pointers is one part.
+    pub(crate) fn of_traversal(followed: Followed) -> Self {
+        let (hops, input_bytes, iterations) = (followed.hops.into(), followed.read_bytes, followed.back_edges);
+        let (output_bytes, total_ns) = (followed.result.len() as u64, ns(followed.total));
+        let (reason, why) = match followed.side {
+            Side::Host => ("here", "host: read by read"),
+            Side::Device => ("in_place", "device: it has all of the files"),
+        };
+        let known = ds_part { input_bytes, output_bytes, iterations, total_ns, ..ds_part::at(followed.side) };
+        let parts = vec![Part::told(known, ["", reason, why, ""].map(text))];
+        let stats = ds_stats { input_bytes, output_bytes, iterations, total_ns, hops, ..ds_stats::of(&Ran::default()) };
+        Self { bytes: followed.result, stats, parts, log: Vec::new() }
     }
 }
 
-impl Told {
+impl Part {
     fn of(ran: &Ran, part: &RanPart) -> Self {
         let refused = ran.refusals.iter().find(|(name, _)| *name == part.name);
         let decided = ran.decisions.iter().find(|(name, _)| *name == part.name);
@@ -181,8 +196,25 @@ impl Told {
             (None, Some((_, decision))) => (decision.reason.name(), decision.to_string()),
             (None, None) => ("here", "host: the data is here".to_owned()),
         };
-        let tier = part.tier.map_or("", Tier::name);
-        Self { name: text(&part.name), reason: text(reason), why: text(&why), tier: text(tier) }
+        let known = ds_part {
+            from: part.range.start,
+            to: part.range.end,
+            input_bytes: part.input_bytes,
+            output_bytes: part.output_bytes,
+            iterations: part.back_edges,
+            queue_ns: ns(part.queue),
+            wait_ns: ns(part.wait),
+            run_ns: ns(part.run),
+            total_ns: ns(part.total),
+            ..ds_part::at(part.side)
+        };
+        Self::told(known, [part.name.as_str(), reason, &why, part.tier.map_or("", Tier::name)].map(text))
+    }
+
+    /// Bytes of strings stay where they are when their owner moves.
+    fn told(part: ds_part, words: [CString; 4]) -> Self {
+        let [name, reason, why, tier] = words.each_ref().map(|word| word.as_ptr());
+        Self { part: ds_part { name, reason, why, tier, ..part }, _words: words }
     }
 }
 
@@ -201,34 +233,36 @@ impl ds_stats {
             wait_ns: sum(|part| ns(part.wait)),
             run_ns: sum(|part| ns(part.run)),
             total_ns: ns(ran.total),
+            hops: 0,
             log_dropped: ran.log.1,
         }
     }
 }
 
 impl ds_part {
-    fn of(part: &RanPart, told: &Told) -> Self {
-        let place = match part.side {
+    /// Nothing is known but where it ran.
+    fn at(side: Side) -> Self {
+        let place = match side {
             Side::Host => ds_place::DS_HOST,
             Side::Device => ds_place::DS_DEVICE,
         };
         Self {
             size: size_of::<Self>(),
-            name: told.name.as_ptr(),
-            from: part.range.start,
-            to: part.range.end,
-            reason: told.reason.as_ptr(),
-            why: told.why.as_ptr(),
-            tier: told.tier.as_ptr(),
+            name: std::ptr::null(),
+            from: 0,
+            to: 0,
+            reason: std::ptr::null(),
+            why: std::ptr::null(),
+            tier: std::ptr::null(),
             place: place as i32,
             reserved: 0,
-            input_bytes: part.input_bytes,
-            output_bytes: part.output_bytes,
-            iterations: part.back_edges,
-            queue_ns: ns(part.queue),
-            wait_ns: ns(part.wait),
-            run_ns: ns(part.run),
-            total_ns: ns(part.total),
+            input_bytes: 0,
+            output_bytes: 0,
+            iterations: 0,
+            queue_ns: 0,
+            wait_ns: 0,
+            run_ns: 0,
+            total_ns: 0,
         }
     }
 }

@@ -133,6 +133,26 @@ fn every_call_works_and_every_misuse_is_told() {
     assert_eq!(run(&program, &[&path]), "good\n");
 }
 
+/// Where it ended, and how many cells it read.
+const WALK: &str = "#include \"diskside.h\"
+SEC(\"traverse/walk\")
+__s64 walk(struct ds_traverse *t) {
+    __u64 *at = t->scratch, *steps = at + 1;
+    if (t->data_len) {
+        __u64 next = *(const __u64 *)t->data;
+        ++*steps;
+        if (!next) {
+            t->result_len = 16;
+            return 1;
+        }
+        *at = next;
+    }
+    t->next[0] = (struct ds_next){ .offset = *at, .len = 8 };
+    t->nnext = 1;
+    return 0;
+}
+";
+
 /// Options and results, over files of two servers and of this machine.
 #[test]
 fn a_result_says_where_it_ran_why_and_what_it_took() {
@@ -151,6 +171,12 @@ fn a_result_says_where_it_ran_why_and_what_it_took() {
     function("endless", "for (volatile __u64 i = 0; i < 1ull << 60; i++) *out = i;");
     let add = "const __u64 *given = args;\n*out = given[0] + given[1];\nfor (__u64 i = 0; i < in_len / 8; i++) *out += in[i];";
     function("adds", add);
+    // Cells of eight bytes, each with the place of the next one; 0 ends it.
+    let chain: Vec<u8> = [0_u64, 16, 24, 32, 0, 40, 4096].into_iter().flat_map(u64::to_le_bytes).collect();
+    for dir in [&here, &one] {
+        std::fs::write(dir.path().join("chain"), &chain).expect("written");
+    }
+    std::fs::write(here.path().join("walk.bpf.c"), WALK).expect("written");
     let program = compile(here.path(), &root().join("tests/results.c"));
     let servers = [&one, &two].map(|dir| serve(dir.path()));
     let urls = servers.each_ref().map(|target| format!("diskside://{}/data", target.handle().local_addresses()[0]));

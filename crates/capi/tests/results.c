@@ -229,6 +229,48 @@ static void prepared(ds_file *const *files, ds_function *adds) {
     ds_prepared_free(NULL);
 }
 
+/* Pointers are followed at the server, or read by read. */
+static void traversals(const char *here, const char *url) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/walk.bpf.c", here);
+    ds_traversal *walk = ds_traversal_find(session, path);
+    if (!walk) fprintf(stderr, "%s\n", ds_error());
+    assert(walk);
+    ds_file *there = open_in(url, "chain"), *local = open_in(here, "chain");
+    struct { ds_file *file; int place, runs; } cases[] = {
+        { there, DS_AUTO, DS_DEVICE }, { there, DS_DEVICE, DS_DEVICE }, { there, DS_HOST, DS_HOST }, { local, DS_AUTO, DS_HOST },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const ds_file *files[] = { cases[i].file };
+        ds_options options = { .size = sizeof options, .place = cases[i].place };
+        /* From byte 8 it is four cells to the end; those at 40 and 48 lead to themselves, and out of the file. */
+        uint64_t start = 8, found[2];
+        ds_result *result = ds_wait_result(ds_submit_traverse(session, files, 1, walk, &start, 8, 16, &options));
+        assert(result && ds_result_len(result) == sizeof found);
+        memcpy(found, ds_result_bytes(result), sizeof found);
+        assert(found[0] == 32 && found[1] == 4);
+        ds_stats stats = { .size = sizeof stats };
+        assert(ds_result_stats(result, &stats) == 0 && stats.input_bytes == 32 && stats.hops == 5);
+        assert(part_of(result, 0).place == cases[i].runs && *part_of(result, 0).why);
+        ds_result_free(result);
+        start = 40;
+        assert(ds_wait(ds_submit_traverse(session, files, 1, walk, &start, 8, 16, &options), found, 16) == -EIO);
+        assert(ds_error_kind() == DS_FAILED_BUDGET && strstr(ds_error(), "hop 4096"));
+        start = 48;
+        assert(ds_wait(ds_submit_traverse(session, files, 1, walk, &start, 8, 16, &options), found, 16) == -EINVAL);
+        assert(ds_error_kind() == DS_FAILED_RETURNED && strstr(ds_error(), "8 bytes at offset 4096 of file 0"));
+    }
+    const ds_file *files[] = { local };
+    ds_options device = { .size = sizeof device, .place = DS_DEVICE };
+    assert(ds_wait(ds_submit_traverse(session, files, 1, walk, NULL, 0, 16, &device), NULL, 0) == -EINVAL);
+    assert(strstr(ds_error(), "no device to follow pointers at"));
+    assert(ds_wait(ds_submit_traverse(session, NULL, 0, walk, NULL, 0, 16, NULL), NULL, 0) == -EINVAL);
+    assert(!ds_traversal_find(session, "stats64") && strstr(ds_error(), "stats64"));
+    ds_file_free(there);
+    ds_file_free(local);
+    ds_traversal_free(walk);
+}
+
 /* Plain requests have results, too. */
 static void plain(ds_file *file) {
     ds_result *result = ds_wait_result(ds_submit_pread(file, 16, 8));
@@ -252,6 +294,7 @@ int main(int argc, char **argv) {
     plain(files[1]);
     cancels(files, endless, stats64);
     prepared(files, adds);
+    traversals(argv[1], argv[2]);
     for (size_t i = 0; i < 3; i++) ds_file_free(files[i]);
     ds_function_free(stats64);
     ds_function_free(talks);

@@ -50,10 +50,11 @@ pub use diskside_target as target;
 pub use library::{ResolveError, resolve};
 pub use location::{ExportUrl, Location, LocationError};
 
-/// The page for users, whose examples are compiled with these.
+/// The pages for users, whose examples are compiled with these.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/pushdown.md")]
-struct Page;
+#[doc = include_str!("../../../docs/traversals.md")]
+struct Pages;
 
 /// The helpers that every host offers.
 #[must_use]

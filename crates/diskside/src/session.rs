@@ -29,6 +29,7 @@ mod pending;
 mod place;
 mod run;
 mod segments;
+mod traversal;
 mod writer;
 
 pub use diskside_dispatch::{Counts, Decision, Observation, Plan, Policy, Reason, Side};
@@ -37,6 +38,7 @@ pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
 pub use run::{Prepared, Ran, RanPart, RunOptions, Where};
+pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
 
 use crate::library::ResolveError;

@@ -83,6 +83,18 @@ pub enum SessionError {
     /// The file changed while it was read, and again when it was read once more.
     #[error("{0} changed while it was read: its result would mix two versions")]
     Changed(String),
+    /// A function that follows pointers did not end well.
+    #[error("{name}: {why}")]
+    Traversal {
+        /// Over which files.
+        name: String,
+        /// What kind of failure it was.
+        kind: FailureKind,
+        /// The errno that the function returned, positive, or that stands for what it asked for.
+        errno: Option<i32>,
+        /// The step, and what was wrong there.
+        why: String,
+    },
     /// The request was cancelled before the function ran, or between its runs.
     #[error("{0}: the call was cancelled")]
     Cancelled(String),
@@ -128,6 +140,7 @@ impl SessionError {
             }
             Self::Changed(_) => FailureKind::Changed,
             Self::Cancelled(_) => FailureKind::Cancelled,
+            Self::Traversal { kind, .. } => *kind,
             Self::Call(error) => kind_of_call(error),
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
                 Outcome::Trap => FailureKind::Trap,
@@ -199,7 +212,9 @@ impl From<SessionError> for io::Error {
             SessionError::Device { source, .. } => {
                 source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
             }
+            SessionError::Traversal { errno: Some(errno), .. } => Self::from_raw_os_error(*errno).kind(),
             SessionError::Target { .. }
+            | SessionError::Traversal { .. }
             | SessionError::Call(_)
             | SessionError::Changed(_)
             | SessionError::Cancelled(_)

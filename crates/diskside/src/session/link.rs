@@ -96,13 +96,18 @@ impl Link {
 
     /// The function's index at the target, where it is loaded if it was not.
     pub(super) fn program(&self, function: &SessionFunction) -> Result<u16, SessionError> {
+        self.program_of(function.hash(), function.object())
+    }
+
+    /// The index of the program with this object, whose content hash is `hash`.
+    pub(super) fn program_of(&self, hash: u64, object: &[u8]) -> Result<u16, SessionError> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = programs.get(&function.hash()) {
+        if let Some(index) = programs.get(&hash) {
             return Ok(*index);
         }
-        let program = self.compute()?.load(function.object(), function.hash());
+        let program = self.compute()?.load(object, hash);
         let program = program.map_err(|error| SessionError::device(&self.name, error))?;
-        programs.insert(function.hash(), program.index);
+        programs.insert(hash, program.index);
         Ok(program.index)
     }
 

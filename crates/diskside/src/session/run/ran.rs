@@ -78,7 +78,7 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(in crate::session) fn is_cancelled(&self) -> bool {
         self.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
@@ -88,7 +88,7 @@ impl RunOptions {
     }
 
     /// Stops a call at a target when this request is cancelled, as long as the watch is held.
-    pub(super) fn watch(&self, call: CallHandle) -> Option<CancelWatch> {
+    pub(in crate::session) fn watch(&self, call: CallHandle) -> Option<CancelWatch> {
         Some(self.limits.cancel.as_ref()?.when_cancelled(move || call.cancel()))
     }
 }
