@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Source compatibility with XRP (OSDI '22) and BPF-oF: programs that are given a block and name the
- * blocks to read next, `unsigned int f(struct bpf_xrp *context)`. Their section names are arbitrary:
- * load them with `--kind xrp`, or put them in SEC("xrp/NAME").
+ * blocks to read next, `unsigned int f(struct bpf_xrp *context)`. There, section names are arbitrary;
+ * here they say the kind: put such a program in SEC("xrp/NAME").
  *
  * Writable: done, next_addr, size, fd_arr. A next block of size 0 ends the list.
  */

@@ -177,6 +177,11 @@ impl Session {
         self.lock_dispatcher().counts().clone()
     }
 
+    /// Counts decisions from 0 on again.
+    pub fn clear_decisions(&self) {
+        self.lock_dispatcher().clear_counts();
+    }
+
     /// What was measured of a function over a file.
     #[must_use]
     pub fn measured(&self, file: &File, function: &SessionFunction) -> Option<PairView> {

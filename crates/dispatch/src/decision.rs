@@ -17,6 +17,9 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// All, in the order in which they are counted.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Device, Self::Split, Self::Both];
+
     /// `host`, `device`, `split` or `both`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -215,9 +218,34 @@ impl Counts {
         self.probes
     }
 
+    /// Plans with a decision, and how many each has.
+    pub fn plans(&self) -> impl Iterator<Item = (Plan, u64)> {
+        Plan::ALL.into_iter().map(|plan| (plan, self.planned(plan))).filter(|(_, count)| *count > 0)
+    }
+
+    /// Reasons with a decision, and how many each has.
+    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.into_iter().map(|reason| (reason, self.of(reason))).filter(|(_, count)| *count > 0)
+    }
+
     /// All decisions.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.reasons.iter().sum()
+    }
+}
+
+/// `12 decisions: host 3, device 9; faster 11, told 1; 2 with a probe`.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = |names: Vec<String>| names.join(", ");
+        write!(f, "{} decision{}", self.total(), if self.total() == 1 { "" } else { "s" })?;
+        if self.total() == 0 {
+            return Ok(());
+        }
+        let plans = self.plans().map(|(plan, count)| format!("{} {count}", plan.name())).collect();
+        let reasons = self.reasons().map(|(reason, count)| format!("{} {count}", reason.name())).collect();
+        write!(f, ": {}; {}", listed(plans), listed(reasons))?;
+        if self.probes > 0 { write!(f, "; {} with a probe", self.probes) } else { Ok(()) }
     }
 }

@@ -146,6 +146,46 @@ pub enum Policy {
     Adaptive,
 }
 
+/// Why a text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError(String);
+
+impl std::fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; policies are adaptive, and lambda-io or lambda-io:n=N,k=K", self.0)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// `adaptive`, `lambda-io`, or `lambda-io:n=200,k=5` with other numbers.
+impl std::str::FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let wrong = |what: String| Err(PolicyError(what));
+        let (name, numbers) = text.split_once(':').map_or((text, None), |(name, numbers)| (name, Some(numbers)));
+        match (name, numbers) {
+            ("adaptive", None) => return Ok(Self::Adaptive),
+            ("lambda-io", _) => {}
+            _ => return wrong(format!("`{text}` is no policy")),
+        }
+        let Self::Periodic { mut period, mut profiled } = Self::PAPER else { unreachable!("the paper's is periodic") };
+        for number in numbers.into_iter().flat_map(|numbers| numbers.split(',')) {
+            let parsed = number.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            match parsed {
+                Some(("n", n)) => period = n,
+                Some(("k", k)) => profiled = k,
+                _ => return wrong(format!("`{number}` is neither n=N nor k=K")),
+            }
+        }
+        if profiled == 0 || profiled > period {
+            return wrong(format!("k={profiled} of n={period} requests cannot be profiled: k is from 1 to n"));
+        }
+        Ok(Self::Periodic { period, profiled })
+    }
+}
+
 impl Policy {
     /// The paper's policy with the paper's numbers.
     pub const PAPER: Self = Self::Periodic { period: 200, profiled: 5 };
@@ -216,6 +256,11 @@ impl Dispatcher {
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Counts decisions from 0 on again; what was learnt stays.
+    pub fn clear_counts(&mut self) {
+        self.counts = Counts::default();
     }
 
     /// What is known of a pair.

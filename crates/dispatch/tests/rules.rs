@@ -208,6 +208,46 @@ fn the_paper_profiles_the_first_five_of_two_hundred() {
 }
 
 #[test]
+fn counts_are_told_in_words_and_begin_anew() {
+    let mut world = World::new(variables(5.0), 0.0);
+    let mut dispatcher = Dispatcher::new("lambda-io:k=2,n=10".parse().expect("a policy"));
+    assert_eq!(dispatcher.counts().to_string(), "0 decisions");
+    for _ in 0..10 {
+        world.step(&mut dispatcher, PAIR, &Request::read(8 * MIB), &mut Tally::default());
+    }
+    let told = Request { told: Some(Side::Host), ..Request::read(MIB) };
+    dispatcher.decide(PAIR, &told, &Conditions::default());
+    let words = "11 decisions: host 1, device 8, both 2; told 1, profiling 2, faster 8";
+    assert_eq!(dispatcher.counts().to_string(), words);
+    dispatcher.clear_counts();
+    assert_eq!((dispatcher.counts().total(), dispatcher.view(PAIR).map(|view| view.requests)), (0, Some(11)));
+    let mut adaptive = Dispatcher::new(Policy::Adaptive);
+    adaptive.decide(PAIR, &Request::read(MIB), &Conditions::default());
+    assert_eq!(adaptive.counts().to_string(), "1 decision: device 1; unmeasured 1; 1 with a probe");
+}
+
+#[test]
+fn policies_are_named_by_text() {
+    let periodic = |period, profiled| Ok(Policy::Periodic { period, profiled });
+    assert_eq!("adaptive".parse(), Ok(Policy::Adaptive));
+    assert_eq!("lambda-io".parse(), Ok(Policy::PAPER));
+    assert_eq!("lambda-io:n=50".parse::<Policy>(), periodic(50, 5));
+    assert_eq!("lambda-io:k=7,n=70".parse::<Policy>(), periodic(70, 7));
+    for (text, words) in [
+        ("", "`` is no policy"),
+        ("adaptive:n=1", "`adaptive:n=1` is no policy"),
+        ("lambda-io:", "`` is neither n=N nor k=K"),
+        ("lambda-io:n", "`n` is neither"),
+        ("lambda-io:n=-1", "`n=-1` is neither"),
+        ("lambda-io:k=0", "k=0 of n=200 requests cannot be profiled"),
+        ("lambda-io:n=4", "k=5 of n=4 requests cannot be profiled"),
+    ] {
+        let error = text.parse::<Policy>().expect_err(text).to_string();
+        assert!(error.contains(words) && error.ends_with("lambda-io or lambda-io:n=N,k=K"), "{error}");
+    }
+}
+
+#[test]
 fn a_decision_says_why_in_words() {
     let mut world = World::new(variables(5.0), 0.0);
     let mut dispatcher = Dispatcher::new(Policy::Adaptive);

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use diskside::host::Url;
 use diskside::host::mounted::Proof;
 use diskside::sandbox::activation::Tier;
-use diskside::session::{File, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
+use diskside::session::{File, Policy, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
 use diskside::{Location, TierChoice};
 use std::path::PathBuf;
@@ -41,6 +41,12 @@ pub(crate) struct Run {
     /// this machine it runs here; `device` is refused
     #[arg(long = "where", value_enum, default_value_t = Side::Auto)]
     place: Side,
+    /// How `auto` chooses: adaptive, or as lambda-IO does, measuring the first K of every N requests on both sides
+    #[arg(long, value_name = "adaptive|lambda-io[:n=N,k=K]", default_value = "adaptive")]
+    policy: Policy,
+    /// At a target, run only while nothing else is to do there
+    #[arg(long)]
+    background: bool,
     /// Say where it ran and why
     #[arg(long)]
     explain: bool,
@@ -115,6 +121,7 @@ impl Run {
         let learnt_directory = if self.stateless { None } else { state_directory() };
         let session = Session::new(SessionOptions {
             connect,
+            policy: self.policy,
             learnt_directory,
             mounted_volumes: self.volumes.clone(),
             mounted_proof: match self.proof {
@@ -139,6 +146,7 @@ impl Run {
             split: self.split,
             tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
             fold: !self.no_combine,
+            background: self.background,
             progress: Some(Arc::clone(progress.done())),
             ..RunOptions::default()
         };
@@ -153,7 +161,7 @@ impl Run {
         {
             eprintln!("diskside: what was measured is not kept: {error}");
         }
-        report::print(&self, &function, &ran, &session.engine().code().stats())?;
+        report::print(&self, &function, &ran, &session.engine().code().stats(), &session.decisions())?;
         Ok(())
     }
 

@@ -1,38 +1,45 @@
 //! A target that other hosts keep busy.
 
-use crate::world::{SPIN, World, at, endless, session, until};
-use diskside::session::{Decision, File, Pending, Plan, Ran, Reason, RunOptions, Session, SessionFunction, Where};
-use std::time::Duration;
+use crate::world::{SPIN, World, endless, session, until};
+use diskside::host::ConnectOptions;
+use diskside::session::{
+    Decision, File, Pending, Plan, Ran, Reason, RunOptions, Session, SessionFunction, SessionOptions, Where,
+};
 
-/// Another host, whose functions take all engines.
-struct Load {
-    session: Session,
-    spin: SessionFunction,
-    file: File,
+/// Other hosts, each with a function that never ends.
+const HOSTS: u8 = 8;
+/// Takes many turns of an engine.
+const WORK: &str = "for (volatile __u64 i = 0; i < 300000000; i++) *out = i;\nreturn 8;";
+
+fn load(world: &World) -> Vec<(Session, Pending<Ran>)> {
+    let begin = |host: u8| {
+        let mut connect = ConnectOptions::default();
+        connect.identity.id = [host + 1; 16];
+        connect.identity.nqn = format!("nqn.2026-11.org.example:host{host}").parse().expect("a name");
+        let session = Session::new(SessionOptions { connect, ..SessionOptions::default() });
+        let spin = world.function(&session, "load", SPIN);
+        let call = world.open(&session).fold_fn(&spin, &[], &endless(Where::Device));
+        (session, call)
+    };
+    (0..HOSTS).map(begin).collect()
 }
 
-impl Load {
-    fn new(world: &World) -> Self {
-        // Each session has connections of its own, as another host has.
-        let session = session();
-        let (spin, file) = (world.function(&session, "load", SPIN), world.open(&session));
-        Self { session, spin, file }
-    }
+/// So many calls run or wait for a turn.
+fn until_there_are(world: &World, session: &Session, calls: u32) {
+    let compute =
+        session.compute(&format!("nvme-tcp://{}", world.address()).parse().expect("a URL")).expect("functions");
+    until(&format!("{calls} calls are there"), || {
+        let page = compute.statistics().expect("statistics").0;
+        page.engines_busy.get() + page.queued.get() == calls
+    });
+}
 
-    fn begin(&self, world: &World) -> Vec<Pending<Ran>> {
-        let calls = (0..2).map(|_| self.file.fold_fn(&self.spin, &[], &endless(Where::Device))).collect();
-        world.until_busy(&self.session, 2);
-        calls
-    }
-
-    fn end(&self, world: &World, calls: Vec<Pending<Ran>>) {
-        drop(calls);
-        world.until_busy(&self.session, 0);
-    }
+fn run(file: &File, function: &SessionFunction, place: Where) -> Ran {
+    file.fold_fn(function, &[], &endless(place)).wait().expect("it runs")
 }
 
 fn decide(file: &File, function: &SessionFunction) -> Decision {
-    file.fold_fn(function, &[], &RunOptions::default()).wait().expect("it runs").decisions[0].1
+    run(file, function, RunOptions::default().place).decisions[0].1
 }
 
 /// How long the device is expected to take.
@@ -40,40 +47,32 @@ fn device_s(decision: &Decision) -> f64 {
     decision.estimate.expect("both sides are measured").device_s
 }
 
-/// The session's own calls never wait for each other here: only the target's answers can tell that others are there.
+/// The session's own calls never wait for each other here: only the target's answers can tell that others are there. Nine
+/// hosts share one engine, so a call waits about eight times as long as it runs; a part of that is enough to see it.
 #[test]
-fn requests_leave_a_device_that_another_host_keeps_busy_and_come_back() {
-    const WAIT: Duration = Duration::from_secs(2);
-    let world = World::new(1000);
-    let (session, load) = (session(), Load::new(&world));
-    let (file, stats) = (world.open(&session), session.function("stats64").expect("shipped"));
-    for _ in 0..4 {
-        for place in [Where::Device, Where::Host] {
-            file.fold_fn(&stats, &[], &at(place)).wait().expect("it runs");
-        }
+fn requests_leave_a_device_that_other_hosts_keep_busy_and_come_back() {
+    let world = World::with_engines(1000, 1);
+    let session = session();
+    let (file, work) = (world.open(&session), world.function(&session, "work", WORK));
+    for place in [Where::Device, Where::Host].repeat(4) {
+        run(&file, &work, place);
     }
-    let before = decide(&file, &stats);
-    assert!(device_s(&before) < WAIT.as_secs_f64() / 2.0, "{before}");
+    let before = device_s(&decide(&file, &work));
+    let others = load(&world);
+    until_there_are(&world, &session, HOSTS.into());
     for _ in 0..2 {
-        let calls = load.begin(&world);
-        let waiting = file.fold_fn(&stats, &[], &at(Where::Device));
-        until("the call waits for an engine", || {
-            let url = format!("nvme-tcp://{}", world.address()).parse().expect("a URL");
-            session.compute(&url).expect("functions").statistics().expect("statistics").0.queued.get() == 1
-        });
-        std::thread::sleep(WAIT);
-        load.end(&world, calls);
-        let ran = waiting.wait().expect("it runs");
-        assert!(ran.parts[0].queue >= WAIT, "{:?}", ran.parts[0]);
+        let part = run(&file, &work, Where::Device).parts.remove(0);
+        assert!(part.queue > part.run, "its waits are no part of its run: {part:?}");
     }
-    let calls = load.begin(&world);
+    let mut expected = 0.0;
     for _ in 0..5 {
-        // At the device, or for a probe there, they would wait without end.
-        let busy = decide(&file, &stats);
-        assert!(device_s(&busy) >= WAIT.as_secs_f64(), "{busy}");
+        let busy = decide(&file, &work);
+        assert!(device_s(&busy) > 1.5 * before, "{before} s before, {busy}");
         assert_eq!((busy.plan, busy.reason), (Plan::Host, Reason::Faster), "{busy}");
+        expected = device_s(&busy);
     }
-    load.end(&world, calls);
+    drop(others);
+    until_there_are(&world, &session, 0);
     // Nothing of this session runs there, so it asks whether engines are free.
-    until("the device is as fast as before", || device_s(&decide(&file, &stats)) < WAIT.as_secs_f64() / 2.0);
+    until("the device is not waited for any more", || device_s(&decide(&file, &work)) < expected / 2.0);
 }

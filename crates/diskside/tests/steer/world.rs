@@ -21,9 +21,13 @@ pub(crate) struct World {
 impl World {
     /// With two engines, and a file `n` of as many numbers.
     pub(crate) fn new(count: u64) -> Self {
+        Self::with_engines(count, 2)
+    }
+
+    pub(crate) fn with_engines(count: u64, engines: usize) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("n"), numbers(count)).expect("written");
-        Self { running: serve(dir.path(), "127.0.0.1:0"), dir }
+        Self { running: serve_with(dir.path(), "127.0.0.1:0", engines), dir }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -62,8 +66,12 @@ impl World {
 }
 
 pub(crate) fn serve(dir: &Path, listen: &str) -> Running {
+    serve_with(dir, listen, 2)
+}
+
+fn serve_with(dir: &Path, listen: &str, engines: usize) -> Running {
     let builder = Target::builder().nqn(NQN).listen([listen.parse().expect("an address")]);
-    let builder = builder.export(ExportSpec::new("data", dir)).compute(|compute| compute.engines = 2);
+    let builder = builder.export(ExportSpec::new("data", dir)).compute(|compute| compute.engines = engines);
     builder.build().expect("a target").start().expect("started")
 }
 

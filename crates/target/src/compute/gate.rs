@@ -226,33 +226,51 @@ pub(crate) struct HostTurns {
     way: Arc<Way>,
     host: u64,
     class: Class,
-    /// How long its threads waited for their turns, and for reactors.
-    waited_ns: Arc<AtomicU64>,
+    waited: Arc<Waited>,
+}
+
+/// How long the threads of a call waited for their turns, and for reactors.
+#[derive(Debug, Default)]
+pub(crate) struct Waited {
+    before_ns: AtomicU64,
+    within_ns: AtomicU64,
+}
+
+impl Waited {
+    /// In all.
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_nanos(self.before_ns.load(Ordering::Relaxed)) + self.within()
+    }
+
+    /// While the function was in the middle of a chunk.
+    pub(crate) fn within(&self) -> Duration {
+        Duration::from_nanos(self.within_ns.load(Ordering::Relaxed))
+    }
 }
 
 impl HostTurns {
-    pub(crate) fn of(compute: &Compute, host: u64, class: Class, waited_ns: &Arc<AtomicU64>) -> Arc<dyn Turns> {
+    pub(crate) fn of(compute: &Compute, host: u64, class: Class, waited: &Arc<Waited>) -> Arc<dyn Turns> {
         let (gate, way) = (Arc::clone(&compute.gate), Arc::clone(&compute.way));
-        Arc::new(Self { gate, way, host, class, waited_ns: Arc::clone(waited_ns) })
+        Arc::new(Self { gate, way, host, class, waited: Arc::clone(waited) })
     }
+}
 
-    fn waited(&self, since: Instant) {
-        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    }
+fn add_since(waited_ns: &AtomicU64, since: Instant) {
+    waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
 impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
         let asked = Instant::now();
         let _permit = self.gate.enter(self.host, self.class);
-        self.waited(asked);
+        add_since(&self.waited.before_ns, asked);
         work();
     }
 
     fn pause(&self) {
         let asked = Instant::now();
         if self.way.give(asked) | self.gate.pass_on() {
-            self.waited(asked);
+            add_since(&self.waited.within_ns, asked);
         }
     }
 }

@@ -5,7 +5,7 @@ mod limits;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use diskside_engine::split::Split;
@@ -26,7 +26,7 @@ use super::association::Association;
 use super::blocking::{Counted, Reads};
 use super::cache::volume_reader;
 use super::control::Control;
-use super::gate::HostTurns;
+use super::gate::{HostTurns, Waited};
 use super::input::InputQueue;
 use super::layout_sink::LayoutSink;
 use super::metered::Metered;
@@ -352,8 +352,8 @@ impl Job {
             Ok(sinks) => sinks,
             Err(error) => return trailer::of_file(&error),
         };
-        let waited_ns = Arc::new(AtomicU64::new(0));
-        let call = self.call(sources, &waited_ns);
+        let waited = Arc::new(Waited::default());
+        let call = self.call(sources, &waited);
         let mut trailer = match memory {
             _ if !self.plan.sinks.is_empty() => self.run_into_sinks(&call, &mut sinks),
             Some(memory) => match self.engine().run(&call, &mut EngineSink::Memory) {
@@ -387,7 +387,8 @@ impl Job {
             sinks.abort();
         }
         // For a thread, and then for each of its turns.
-        report.queued += Duration::from_nanos(waited_ns.load(Ordering::Relaxed));
+        report.queued += waited.total();
+        trailer.times.run_us = trailer.times.run_us.saturating_sub(micros(waited.within()));
         (report.written, report.writing) = (sinks.written(), sinks.waited());
         trailer
     }
@@ -415,7 +416,7 @@ impl Job {
         &self.association.compute.engine
     }
 
-    fn call(&self, sources: Vec<Source>, waited_ns: &Arc<AtomicU64>) -> Call<'_> {
+    fn call(&self, sources: Vec<Source>, waited: &Arc<Waited>) -> Call<'_> {
         let (request, limits) = (&self.plan.request, self.plan.limits);
         let mut call = Call::new(&self.plan.function, sources, request.args.clone());
         call.chunk_len = limits.chunk_len;
@@ -433,7 +434,7 @@ impl Job {
             heap_quota_bytes: limits.heap_bytes,
         };
         let compute = &self.association.compute;
-        call.turns = Some(HostTurns::of(compute, self.association.host.id, request.class, waited_ns));
+        call.turns = Some(HostTurns::of(compute, self.association.host.id, request.class, waited));
         call
     }
 

@@ -4,11 +4,19 @@ use super::Run;
 use crate::output::{self, Table, bytes, rate};
 use diskside::CodeStats;
 use diskside::result::{Value, columns, rows};
-use diskside::session::{Ran, RanPart, SessionFunction as Function};
+use diskside::session::{Counts, Ran, RanPart, SessionFunction as Function};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 
-pub(super) fn print(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> std::io::Result<()> {
+type Map = serde_json::Map<String, serde_json::Value>;
+
+pub(super) fn print(
+    run: &Run,
+    function: &Function,
+    ran: &Ran,
+    code: &CodeStats,
+    counts: &Counts,
+) -> std::io::Result<()> {
     let (lines, dropped) = &ran.log;
     for line in lines {
         eprintln!("{}: {line}", function.name());
@@ -17,10 +25,10 @@ pub(super) fn print(run: &Run, function: &Function, ran: &Ran, code: &CodeStats)
         eprintln!("{}: {dropped} more lines were dropped", function.name());
     }
     if run.explain {
-        explain(ran);
+        explain(ran, counts);
     }
     if run.json {
-        return output::print_json(document(run, function, ran, code));
+        return output::print_json(document(run, function, ran, code, counts));
     }
     if run.out.is_none() {
         print_result(function, &ran.result)?;
@@ -32,7 +40,7 @@ pub(super) fn print(run: &Run, function: &Function, ran: &Ran, code: &CodeStats)
 }
 
 /// Where it ran and why, and what moved.
-fn explain(ran: &Ran) {
+fn explain(ran: &Ran, counts: &Counts) {
     for (name, decision) in &ran.decisions {
         eprintln!("{name}: {decision}");
     }
@@ -43,6 +51,9 @@ fn explain(ran: &Ran) {
     let here = ran.parts.iter().filter(|part| !is_refused(part));
     let here = here.filter(|part| ran.decisions.iter().all(|(name, _)| *name != part.name));
     here.for_each(|part| eprintln!("{}: host: the data is here", part.name));
+    if ran.decisions.len() > 1 {
+        eprintln!("{counts}");
+    }
     if !ran.decisions.is_empty() {
         let (sent, received) = (bytes(ran.sent_bytes), bytes(ran.received_bytes));
         eprintln!("{} of data: {sent} sent, {received} received", bytes(ran.input_bytes));
@@ -85,7 +96,7 @@ fn hex_dump(out: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serde_json::Value {
+fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts: &Counts) -> serde_json::Value {
     let sum = |of: fn(&RanPart) -> std::time::Duration| ran.parts.iter().map(of).sum::<std::time::Duration>();
     let ns = |d: std::time::Duration| d.as_nanos() as u64;
     let decision = |(name, d): &(String, diskside::session::Decision)| {
@@ -99,7 +110,8 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
         json!({
             "file": p.name, "from": p.range.start, "to": p.range.end, "side": p.side.name(),
             "input_bytes": p.input_bytes, "output_bytes": p.output_bytes,
-            "queue_ns": ns(p.queue), "wait_ns": ns(p.wait), "run_ns": ns(p.run), "total_ns": ns(p.total),
+            "queue_ns": ns(p.queue), "wait_ns": ns(p.wait), "run_ns": ns(p.run), "write_ns": ns(p.write),
+            "send_ns": ns(p.send), "total_ns": ns(p.total),
         })
     };
     let mut document = json!({
@@ -113,8 +125,11 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
             "output_bytes": ran.parts.iter().map(|p| p.output_bytes).sum::<u64>(),
             "chunks": ran.parts.iter().map(|p| p.chunks).sum::<Option<u64>>(),
             "retreating_edges": ran.parts.iter().map(|p| p.back_edges).sum::<u64>(),
+            "queue_ns": ns(sum(|p| p.queue)),
             "run_ns": ns(sum(|p| p.run)),
             "wait_ns": ns(sum(|p| p.wait)),
+            "write_ns": ns(sum(|p| p.write)),
+            "send_ns": ns(sum(|p| p.send)),
             "total_ns": ns(ran.total),
             "sent_bytes": ran.sent_bytes,
             "received_bytes": ran.received_bytes,
@@ -128,6 +143,12 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
         },
         "refusals": ran.refusals.iter().map(|(file, why)| json!({ "file": file, "why": why })).collect::<Vec<_>>(),
         "decisions": ran.decisions.iter().map(decision).collect::<Vec<_>>(),
+        "decision_counts": {
+            "total": counts.total(),
+            "plans": counts.plans().map(|(plan, n)| (plan.name().to_owned(), json!(n))).collect::<Map>(),
+            "reasons": counts.reasons().map(|(reason, n)| (reason.name().to_owned(), json!(n))).collect::<Map>(),
+            "probes": counts.probes(),
+        },
         "parts": ran.parts.iter().map(part).collect::<Vec<_>>(),
         "log": ran.log.0,
         "log_dropped": ran.log.1,
@@ -138,9 +159,8 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats) -> serd
     }
     let described = function.main().entry().result.as_ref().and_then(|s| Some((s, rows(s, &ran.result)?)));
     if let Some((schema, rows)) = described {
-        let object = |row: &Vec<Value>| {
-            columns(schema).zip(row).map(|(f, v)| (f.name.clone(), value(v))).collect::<serde_json::Map<_, _>>()
-        };
+        let object =
+            |row: &Vec<Value>| columns(schema).zip(row).map(|(f, v)| (f.name.clone(), value(v))).collect::<Map>();
         document["rows"] = rows.iter().map(object).map(serde_json::Value::Object).collect();
     } else if let Some(text) = std::str::from_utf8(&ran.result).ok().filter(|t| is_text(t.as_bytes())) {
         document["text"] = json!(text);
@@ -182,7 +202,9 @@ fn code_line(code: &CodeStats) -> String {
 
 fn stats_table(ran: &Ran) -> Table {
     let ms = |d: std::time::Duration| format!("{:.1} ms", d.as_secs_f64() * 1e3);
-    let mut table = Table::new(&["side", "tier", ">chunks", ">input", ">output", ">run", ">wait", ">total", ">rate"]);
+    let mut table = Table::new(&[
+        "side", "tier", ">chunks", ">input", ">output", ">queue", ">wait", ">run", ">write", ">send", ">total", ">rate",
+    ]);
     for p in &ran.parts {
         table.row(vec![
             p.side.name().into(),
@@ -190,8 +212,11 @@ fn stats_table(ran: &Ran) -> Table {
             p.chunks.map_or_else(|| "-".into(), |chunks| chunks.to_string()),
             bytes(p.input_bytes),
             bytes(p.output_bytes),
-            ms(p.run),
+            ms(p.queue),
             ms(p.wait),
+            ms(p.run),
+            ms(p.write),
+            ms(p.send),
             ms(p.total),
             rate(p.input_bytes, p.total),
         ]);

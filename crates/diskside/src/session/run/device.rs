@@ -277,7 +277,8 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         tier: match options.tier {
             TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,
             TierChoice::Only(Tier::Cranelift) => TierHint::Cranelift,
-            _ => TierHint::Best,
+            TierChoice::Only(Tier::Llvm) => TierHint::Llvm,
+            TierChoice::Best => TierHint::Best,
         },
         ..FunctionRequest::new(kind, job.program.unwrap_or_default())
     }
@@ -327,6 +328,8 @@ fn done(
         queue: us(times.queue_us),
         wait: us(times.read_us),
         run: us(times.run_us),
+        write: us(times.write_us),
+        send: us(times.send_us),
         total,
         observation,
     };

@@ -130,6 +130,8 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         queue: std::time::Duration::ZERO,
         wait: stats.wait,
         run: stats.run,
+        write: std::time::Duration::ZERO,
+        send: std::time::Duration::ZERO,
         total: stats.total,
         observation,
     };

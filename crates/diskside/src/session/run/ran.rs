@@ -143,6 +143,10 @@ pub struct RanPart {
     pub wait: Duration,
     /// In the function.
     pub run: Duration,
+    /// Waiting for output to be written to a file or a volume.
+    pub write: Duration,
+    /// Waiting for the host to take the result, at a device.
+    pub send: Duration,
     /// In all.
     pub total: Duration,
     /// What the dispatcher was told of it, if there was a choice.

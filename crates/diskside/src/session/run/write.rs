@@ -97,6 +97,7 @@ impl Job<'_> {
         done.observation.output_s = took.as_secs_f64();
         done.observation.total_s += took.as_secs_f64();
         done.part.total += took;
+        done.part.write += took;
         if self.link().is_some() {
             done.moved.0 += written;
             self.observe(&done);
