@@ -230,7 +230,7 @@ static void prepared(ds_file *const *files, ds_function *adds) {
 }
 
 /* Pointers are followed at the server, or read by read. */
-static void traversals(const char *here, const char *url) {
+static void traversals(const char *here, const char *url, const ds_file *elsewhere) {
     char path[4096];
     snprintf(path, sizeof path, "%s/walk.bpf.c", here);
     ds_traversal *walk = ds_traversal_find(session, path);
@@ -260,6 +260,12 @@ static void traversals(const char *here, const char *url) {
         assert(ds_wait(ds_submit_traverse(session, files, 1, walk, &start, 8, 16, &options), found, 16) == -EINVAL);
         assert(ds_error_kind() == DS_FAILED_RETURNED && strstr(ds_error(), "8 bytes at offset 4096 of file 0"));
     }
+    /* No one target has both files, so the steps run here, over both servers. */
+    const ds_file *apart[] = { there, elsewhere };
+    uint64_t first = 8;
+    ds_result *result = ds_wait_result(ds_submit_traverse(session, apart, 2, walk, &first, 8, 16, NULL));
+    assert(result && ds_result_len(result) == 16 && part_of(result, 0).place == DS_HOST);
+    ds_result_free(result);
     const ds_file *files[] = { local };
     ds_options device = { .size = sizeof device, .place = DS_DEVICE };
     assert(ds_wait(ds_submit_traverse(session, files, 1, walk, NULL, 0, 16, &device), NULL, 0) == -EINVAL);
@@ -294,7 +300,7 @@ int main(int argc, char **argv) {
     plain(files[1]);
     cancels(files, endless, stats64);
     prepared(files, adds);
-    traversals(argv[1], argv[2]);
+    traversals(argv[1], argv[2], files[2]);
     for (size_t i = 0; i < 3; i++) ds_file_free(files[i]);
     ds_function_free(stats64);
     ds_function_free(talks);
