@@ -20,6 +20,7 @@
 //! | [`result`] | reading a result by the structure that describes it |
 //! | [`args`] | arguments by name |
 //! | [`copy`] | copying between files and volumes |
+//! | [`embedded`] | a target in this process, without a socket |
 //! | [`host`] | connections, volumes and discovery over NVMe/TCP |
 //! | [`target`] | serving volumes over NVMe/TCP |
 //! | [`traverse`] | chains of dependent reads, step by step |
@@ -30,6 +31,7 @@
 
 pub mod compile;
 pub mod copy;
+pub mod embedded;
 pub mod library;
 mod location;
 pub mod result;

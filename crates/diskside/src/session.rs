@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// Gives the targets that URLs call `host` a connection that is there already, for instance to a target in
-    /// this process ([`Connection::embedded`]).
+    /// this process ([`embedded::connect`](crate::embedded::connect)).
     pub fn attach(&self, host: &str, connection: Connection) -> Result<(), SessionError> {
         let link = Arc::new(Link::over(host.to_owned(), connection)?);
         self.lock_links().insert(host.to_owned(), link);

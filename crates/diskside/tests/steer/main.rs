@@ -1,6 +1,7 @@
 //! What a session does besides running a function once: stopping it, choosing where it runs while others use the target,
 //! going on when a target is gone, preparing what runs often.
 
+mod attach;
 mod cancel;
 mod loss;
 mod prepared;
