@@ -245,6 +245,28 @@ fn a_target_that_comes_back_is_used_on() {
     assert_eq!((before.result, after.result), (80_000_u64.to_le_bytes().to_vec(), 80_000_u64.to_le_bytes().to_vec()));
 }
 
+/// A function that wrote into a file failed at a target that had been restarted, where one that read went on.
+#[test]
+fn a_file_at_a_target_that_comes_back_is_written_on() {
+    let served = Served::new();
+    served.file("bits", &[0; 4096]);
+    let address = served.address();
+    let session = session(Policy::Adaptive);
+    let location = served.url("bits").parse::<Location>().unwrap();
+    let file = session.open_as(&location, OpenMode::Write).unwrap();
+    let bitmap = session.function("bitmap").unwrap();
+    let write = |offset| file.pwrite_fn(offset, vec![3, 0xff, 5, 0x55], &bitmap, &[], &at(Where::Device)).wait();
+    let written = write(0).unwrap().written_bytes;
+    let expanded = std::fs::read(served.dir.path().join("bits")).unwrap()[..written as usize].to_vec();
+    assert!(expanded.iter().any(|byte| *byte != 0));
+    let Served { running, dir } = served;
+    running.handle().stop_now();
+    running.wait().unwrap();
+    let _again = serve(dir.path(), &address);
+    assert_eq!(write(1000).unwrap().written_bytes, written);
+    assert_eq!(std::fs::read(dir.path().join("bits")).unwrap()[1000..][..expanded.len()], expanded);
+}
+
 #[test]
 fn arguments_reach_the_device_and_errors_come_back_typed() {
     let served = Served::new();

@@ -97,9 +97,14 @@ pub(super) fn read(
 
 /// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
 fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
-    if is_change(error) {
+    if is_change(error) || has_anew(file, error)? {
         return Ok(true);
     }
+    Ok(function.is_pure() && error.function().is_some_and(|failure| failure.is_loss()))
+}
+
+/// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
+fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
     let (Some(failure), Some(link)) = (error.function(), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {
         link.forget_programs();
@@ -109,7 +114,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
         run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
         return Ok(true);
     }
-    Ok(failure.is_loss() && function.is_pure())
+    Ok(false)
 }
 
 /// Whether the file changed while it was read, as either side says it.

@@ -5,7 +5,7 @@ use super::super::file::File;
 use super::super::function::SessionFunction;
 use super::super::place::{Now, Place};
 use super::super::segments::probe_range;
-use super::{Done, Job, Ran, RunOptions, device, host, mounted};
+use super::{Done, Job, Ran, RunOptions, device, has_anew, host, mounted};
 use diskside_dispatch::{Direction, Request, Side};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo as _, Request as IoRequest, block_on};
@@ -24,6 +24,24 @@ pub(in super::super) fn write(
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
     options.check_cancelled(file)?;
+    let ran = match write_once(file, offset, input, function, args, options) {
+        Err(error) if has_anew(file, &error)? => {
+            options.check_cancelled(file)?;
+            write_once(file, offset, input, function, args, options)
+        }
+        ran => ran,
+    };
+    ran.map(|ran| Ran { total: started.elapsed(), ..ran })
+}
+
+fn write_once(
+    file: &File,
+    offset: u64,
+    input: &Buffer,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Ran, SessionError> {
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
     let (mounted, refused) = mounted(file, function, options)?;
     let mut job = Job { file, now, function, args, options, mounted, program: None, held: false };
@@ -58,7 +76,6 @@ pub(in super::super) fn write(
     let written_bytes = done.part.output_bytes;
     let mut ran = job.gather(vec![done], decision, true)?;
     ran.written_bytes = written_bytes;
-    ran.total = started.elapsed();
     Ok(ran)
 }
 
