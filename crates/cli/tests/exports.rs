@@ -571,3 +571,34 @@ fn a_tier_that_the_target_has_not_is_refused() {
     let (code, _, said) = diskside(&["run", "stats64", &server.at("n"), "--where", "device", "--tier", "llvm"]);
     assert!(code != 0 && said.to_lowercase().contains("llvm"), "{code}: {said}");
 }
+
+#[test]
+fn a_named_state_is_kept_from_run_to_run() {
+    let server = Server::start("");
+    server.file("in", &[1; 24]);
+    let source = "#include \"diskside.h\"\nSEC(\"read/count\")\n\
+        __s64 count(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        __u64 *runs = DS_STATE(__u64);\nout[0] = ++*runs;\nreturn 8;\n}\n";
+    let function = server.file("count.bpf.c", source.as_bytes()).display().to_string();
+    let out = server.file("out", b"").display().to_string();
+    let input = server.at("in");
+    // What another run keeps connected keeps its state: it goes with the host's last connection.
+    let both = [&input[..], &input[..], &input[..]];
+    let run =
+        [&["run", &function[..]], &both[..], &["--state", "runs=64", "--where", "device", "--out", &out]].concat();
+    good(&run);
+    let mut counts: Vec<u64> = std::fs::read(&out)
+        .expect("written")
+        .chunks(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("a word")))
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2, 3], "three calls of one run");
+    let (code, _, said) = diskside(&["run", &function, &input, "--where", "device"]);
+    assert_ne!(code, 0);
+    assert!(said.contains("count.bpf.c:5"), "{said}");
+    for (wrong, told) in [("runs", "a name and a size"), ("=8", "1 to 64 bytes"), ("runs=17MiB", "1 byte to 16MiB")] {
+        let (_, _, said) = diskside(&["run", &function, &input, "--state", wrong]);
+        assert!(said.contains(told), "{wrong}: {said}");
+    }
+}

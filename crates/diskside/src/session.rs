@@ -45,11 +45,12 @@ use crate::library::ResolveError;
 use crate::location::{ExportUrl, Location};
 use cache::BlockCache;
 use diskside_dispatch::{Dispatcher, PairView};
-use diskside_engine::Engine;
+use diskside_engine::{Engine, State};
 use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
 use diskside_host::mounted::{Counters, Proof};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
+use diskside_nvme::wire::function::StateName;
 use learnt::LearntFiles;
 use link::Link;
 use std::collections::HashMap;
@@ -107,6 +108,8 @@ struct Inner {
     mounted: Arc<Counters>,
     /// Threads of this session that run functions here.
     host_threads: AtomicUsize,
+    /// Named states of calls that run here, with their lengths.
+    states: Mutex<HashMap<String, (u32, State)>>,
 }
 
 impl Session {
@@ -119,6 +122,7 @@ impl Session {
             links: Mutex::default(),
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
+            states: Mutex::default(),
             learnt: options.learnt_directory.clone().map(LearntFiles::new),
             mounted: Arc::default(),
             host_threads: AtomicUsize::new(0),
@@ -131,6 +135,18 @@ impl Session {
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
+    }
+
+    /// The state of this name of calls that run here; it is made when it is first asked for.
+    fn state(&self, call: &str, state: &StateName) -> Result<State, SessionError> {
+        let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = states.entry(state.name.clone());
+        let (len_bytes, kept) = known.or_insert_with(|| (state.len_bytes, State::new(state.len_bytes as usize)));
+        if *len_bytes == state.len_bytes {
+            return Ok(kept.clone());
+        }
+        let why = "the named state has another size since it was first used";
+        Err(SessionError::Unsupported { name: call.to_owned(), why })
     }
 
     /// Finds a function: a shipped one by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.

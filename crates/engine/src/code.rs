@@ -68,6 +68,12 @@ impl CodeCache {
         Self { compiled: Mutex::default(), llvm: Some(Llvm::new(options)) }
     }
 
+    /// Whether it compiles with LLVM as well.
+    #[must_use]
+    pub fn has_llvm(&self) -> bool {
+        self.llvm.is_some()
+    }
+
     /// The code of a program in the wanted tier, compiled now if need be.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use diskside::host::mounted::Proof;
 use diskside::sandbox::activation::Tier;
 use diskside::session::{File, Policy, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
 use diskside::split::Split;
+use diskside::wire::function::StateName;
 use diskside::{Location, TierChoice};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,6 +74,9 @@ pub(crate) struct Run {
     /// code is ready]
     #[arg(long, value_parser = parse_tier)]
     tier: Option<Tier>,
+    /// The named state that the function works with (DS_STATE), kept from call to call by the target, or for this run
+    #[arg(long, value_name = "NAME=SIZE", value_parser = parse_state)]
+    state: Option<StateName>,
     /// Do not fold the results of the chunks
     #[arg(long)]
     no_combine: bool,
@@ -147,6 +151,7 @@ impl Run {
             tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
             fold: !self.no_combine,
             background: self.background,
+            state: self.state.clone(),
             progress: Some(Arc::clone(progress.done())),
             ..RunOptions::default()
         };
@@ -208,6 +213,17 @@ fn state_directory() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("diskside/learnt"))
+}
+
+fn parse_state(text: &str) -> Result<StateName, String> {
+    let (name, len) = text.split_once('=').ok_or("a name and a size: counters=4KiB")?;
+    if name.is_empty() || name.len() > 64 {
+        return Err("the name of a state has 1 to 64 bytes".into());
+    }
+    let len = parse_bytes(len).map_err(|error| error.to_string())?;
+    let len_bytes = u32::try_from(len).ok().filter(|len| (1..=16 << 20).contains(len));
+    let len_bytes = len_bytes.ok_or("a state has 1 byte to 16MiB")?;
+    Ok(StateName { name: name.to_owned(), len_bytes })
 }
 
 fn parse_split(text: &str) -> Result<Split, String> {

@@ -11,8 +11,8 @@ use diskside_io::request::block_on;
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::function::{
-    CSI_COMPUTE, CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionRequest, ProgramDirectory, ProgramEntry,
-    ProgramImageHeader, StatisticsEntry, StatisticsPage, function_log, program_state,
+    CSI_COMPUTE, CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionRequest, ProgramDirectory,
+    ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage, function_log, program_state,
 };
 use diskside_nvme::wire::{Sqe, cns};
 
@@ -246,6 +246,33 @@ impl Compute {
         let unload = Sqe::unload_program(self.nsid(), index);
         block_on(drive(admin(self.connection().clone(), "unloading a program", unload, CommandData::None)))?;
         Ok(())
+    }
+
+    /// Has the target drop what it kept in memory of a volume for later calls; `None`: of all volumes.
+    pub fn clear_cache(&self, nsid: Option<u32>) -> Result<(), FunctionError> {
+        self.clear("dropping what is kept", ClearSelect::Cache, nsid.unwrap_or(0).into(), 0..0)
+    }
+
+    /// Zeroes a range of a named state of this host. While a call uses the state, this comes behind it and before the next.
+    pub fn clear_state(&self, name: &str, range: std::ops::Range<u64>) -> Result<(), FunctionError> {
+        self.clear("clearing a state", ClearSelect::State, StateName::id_of(name), range)
+    }
+
+    fn clear(
+        &self,
+        what: &'static str,
+        select: ClearSelect,
+        id: u64,
+        range: std::ops::Range<u64>,
+    ) -> Result<(), FunctionError> {
+        let command = self.command(Sqe::function_clear(self.nsid(), select, id, range), CommandData::None);
+        let cleared = block_on(self.connection().command_on(self.connection().lane(), command)).result;
+        let Err(failure) = cleared else { return Ok(()) };
+        let error = FunctionError::command(what, failure);
+        Err(block_on(drive({
+            let this = self.clone();
+            async move { this.explain(error, id).await }
+        })))
     }
 
     pub(super) fn next_tag(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use diskside_engine::State;
 use diskside_nvme::Status;
+use diskside_nvme::wire::function::StateName;
 
 use super::answer::Problem;
 use super::layouts::Layouts;
@@ -37,7 +38,7 @@ impl Host {
     /// The state of this name; it is made when it is first asked for.
     pub(crate) fn state(&self, name: &str, len_bytes: usize) -> Result<State, Problem> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = fnv1a(name);
+        let id = StateName::id_of(name);
         if let Some(known) = states.get(&id) {
             if known.name == name && known.len_bytes == len_bytes {
                 return Ok(known.state.clone());
@@ -65,12 +66,6 @@ impl Host {
     }
 }
 
-/// FNV-1a, 64 bits: short names from one host, who harms only itself with a collision.
-fn fnv1a(name: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,8 +77,8 @@ mod tests {
         assert_eq!(state.snapshot(), vec![0; 64]);
         assert_eq!(host.state("counters", 64).unwrap().snapshot().len(), 64);
         assert!(host.state("counters", 128).unwrap_err().record.unwrap().message.contains("has 64 bytes"));
-        assert_eq!(fnv1a("a"), 0xaf63_dc4c_8601_ec8c, "as in the test vectors of FNV");
-        host.clear_state(fnv1a("counters"), 8, u64::MAX).unwrap();
+        assert_eq!(StateName::id_of("a"), 0xaf63_dc4c_8601_ec8c, "as in the test vectors of FNV");
+        host.clear_state(StateName::id_of("counters"), 8, u64::MAX).unwrap();
         assert!(host.clear_state(1, 0, 8).is_err());
         assert!(host.state("large", STATE_BYTES_MAX).is_err());
     }

@@ -72,7 +72,9 @@ fn capabilities(compute: &Compute) -> Vec<u8> {
     page.kinds.set(kinds);
     page.source_kinds.set(endpoints | 1 << 4 | 1 << 5);
     page.sink_kinds.set(endpoints);
-    page.tiers.set(1 << TierHint::Best as u32 | 1 << TierHint::Interpreter as u32 | 1 << TierHint::Cranelift as u32);
+    let mut tiers = vec![TierHint::Best, TierHint::Interpreter, TierHint::Cranelift];
+    tiers.extend(compute.engine.code().has_llvm().then_some(TierHint::Llvm));
+    page.tiers.set(tiers.into_iter().map(|tier| 1 << tier as u32).sum());
     page.request_len_max.set(REQUEST_LEN_MAX as u32);
     page.chunk_len_max.set(CHUNK_LEN_MAX as u32);
     page.chunk_len_default.set(CHUNK_LEN as u32);

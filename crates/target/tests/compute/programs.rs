@@ -4,11 +4,12 @@ use crate::client::{COMPUTE, Client, VOLUME, locally, object, start, target};
 use crate::common::{builder, pattern};
 use crate::life::send_open;
 use crate::standard::compiled;
+use diskside_engine::Engine;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
     CapabilityPage, Endpoint, EndpointKind, FunctionKind, FunctionRequest, ProgramImageHeader, StatisticsPage,
-    function_log, function_opcode, opcode_bit, program_state,
+    TierHint, function_log, function_opcode, opcode_bit, program_state,
 };
 
 const FREE: u16 = 100;
@@ -260,6 +261,10 @@ fn capabilities_and_statistics_tell_what_there_is_and_was() {
     assert_eq!(page.kinds.get() & 1 << FunctionKind::File as u32, 0, "nothing is exported");
     assert_eq!(page.sink_kinds.get(), 1 << 1 | 1 << 3, "volumes and memory");
     assert!(helpers.iter().any(|name| name == "ds_find"), "{helpers:?}");
+    let here = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
+    let llvm = if here.code().has_llvm() { 1 << TierHint::Llvm as u32 } else { 0 };
+    let always = [TierHint::Best, TierHint::Interpreter, TierHint::Cranelift].map(|tier| 1 << tier as u32);
+    assert_eq!(page.tiers.get(), always.iter().sum::<u32>() | llvm);
 
     let request = client.over("stats64", &[], 64 << 10);
     client.result(&request);

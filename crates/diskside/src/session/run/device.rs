@@ -273,6 +273,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
             Some(Split::Delimiter(byte)) => RecordSplit::Delimiter(byte),
         },
         args: job.args.to_vec(),
+        state: options.state.clone(),
         function: Some(job.function.name().to_owned()),
         tier: match options.tier {
             TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,

@@ -93,6 +93,9 @@ pub(super) fn run_over_bytes(job: &Job<'_>, input: &Buffer) -> Result<Done, Sess
 fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Send)>) -> Result<Outcome, SessionError> {
     let mut sink = out.map_or(Sink::Memory, Sink::Writer);
     let mut call = job.call(sources);
+    if let Some(state) = &job.options.state {
+        call.state = Some(job.file.inner.session.state(job.name(), state)?);
+    }
     if let (Place::Local { .. }, None) = (&job.file.inner.place, job.mounted) {
         call.progress.clone_from(&job.options.progress);
     }

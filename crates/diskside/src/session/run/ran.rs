@@ -6,6 +6,7 @@ use diskside_dispatch::{Decision, Observation, Reason, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{Call, CallLimits, TierChoice};
 use diskside_host::function::CallHandle;
+use diskside_nvme::wire::function::StateName;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
 use std::ops::Range;
@@ -56,6 +57,9 @@ pub struct RunOptions {
     pub background: bool,
     /// Whether what is written is on stable media before the call ends.
     pub durable: bool,
+    /// The named state that the function works with: `DS_STATE` in its source. At a target all calls of this
+    /// host that name it share it, here those of the session.
+    pub state: Option<StateName>,
     /// Counts the input bytes that are done.
     pub progress: Option<Arc<AtomicU64>>,
 }
@@ -72,6 +76,7 @@ impl Default for RunOptions {
             limits: CallLimits::default(),
             background: false,
             durable: false,
+            state: None,
             progress: None,
         }
     }

@@ -1,0 +1,75 @@
+//! Named state: what a function keeps from call to call, at a target and here, as a user of a session gets it.
+
+#[path = "steer/world.rs"]
+#[expect(dead_code, reason = "each test uses its part")]
+mod world;
+
+use diskside::host::function::Compute;
+use diskside::host::{ConnectOptions, Connection};
+use diskside::session::{RunOptions, Session, SessionError, SessionFunction, Where};
+use diskside::wire::function::StateName;
+use diskside_nvme::Status;
+use world::{NQN, World, at, session};
+
+/// Counts its runs, and the bytes that it was given.
+const COUNT: &str = "__u64 *counts = DS_STATE(__u64);\ncounts[0]++;\ncounts[1] += in_len;\nout[0] = counts[0];\n\
+                     out[1] = counts[1];\nreturn 16;";
+
+fn with_state(place: Where, name: &str, len_bytes: u32) -> RunOptions {
+    RunOptions { state: Some(StateName { name: name.into(), len_bytes }), ..at(place) }
+}
+
+fn counts(world: &World, session: &Session, count: &SessionFunction, options: &RunOptions) -> [u64; 2] {
+    let ran = world.open(session).fold_fn(count, &[], options).wait().expect("it counts");
+    let word = |at: usize| u64::from_le_bytes(ran.result[at * 8..][..8].try_into().expect("a word"));
+    [word(0), word(1)]
+}
+
+#[test]
+fn a_state_is_kept_from_call_to_call_and_cleared() {
+    let world = World::new(8);
+    let session = session();
+    let count = world.function(&session, "count", COUNT);
+    for place in [Where::Device, Where::Host] {
+        let options = with_state(place, "counters", 64);
+        for calls in 1..=3 {
+            assert_eq!(counts(&world, &session, &count, &options), [calls, calls * 64], "{place:?}");
+        }
+        let others = with_state(place, "others", 64);
+        assert_eq!(counts(&world, &session, &count, &others), [1, 64], "another name, another state");
+        let larger = with_state(place, "counters", 128);
+        let error = world.open(&session).fold_fn(&count, &[], &larger).wait().unwrap_err();
+        assert!(error.to_string().contains("state"), "{place:?}: {error}");
+    }
+    // Where nobody says, it runs where its state is: with the data.
+    assert_eq!(counts(&world, &session, &count, &with_state(Where::Auto, "counters", 64)), [4, 256]);
+
+    // Other programs of this host share it, and clear it.
+    let url = format!("nvme-tcp://{}/{NQN}", world.address());
+    let connection = Connection::connect(&url.parse().expect("a URL"), &ConnectOptions::default()).expect("connected");
+    let compute = Compute::new(&connection).expect("functions");
+    compute.clear_state("counters", 0..8).expect("cleared");
+    let device = with_state(Where::Device, "counters", 64);
+    assert_eq!(counts(&world, &session, &count, &device), [1, 320], "its second word stays");
+    compute.clear_state("counters", 0..u64::MAX).expect("cleared");
+    assert_eq!(counts(&world, &session, &count, &device), [1, 64]);
+    let error = compute.clear_state("nothing", 0..8).unwrap_err();
+    assert!(error.is_status(Status::INVALID_FIELD), "{error}");
+    assert!(error.to_string().contains("there is no state with this hash"), "{error}");
+    compute.clear_cache(None).expect("dropped");
+    let error = compute.clear_cache(Some(77)).unwrap_err();
+    assert!(error.is_status(Status::NAMESPACE_NOT_REACHABLE), "{error}");
+    assert!(error.to_string().contains("there is no volume with namespace ID 77"), "{error}");
+}
+
+#[test]
+fn a_function_without_the_state_that_it_uses_says_where() {
+    let world = World::new(8);
+    let session = session();
+    let count = world.function(&session, "count", COUNT);
+    for place in [Where::Device, Where::Host] {
+        let error: SessionError = world.open(&session).fold_fn(&count, &[], &at(place)).wait().unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("count.bpf.c:6") && told.contains("state"), "{place:?}: {told}");
+    }
+}
