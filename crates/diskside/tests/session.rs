@@ -245,6 +245,43 @@ fn a_target_that_comes_back_is_used_on() {
     assert_eq!((before.result, after.result), (80_000_u64.to_le_bytes().to_vec(), 80_000_u64.to_le_bytes().to_vec()));
 }
 
+/// What was written and not flushed may be gone with a target that was restarted. A read had the file opened anew, and the
+/// flush after it said that all was well.
+#[test]
+fn a_flush_after_a_restart_says_that_writes_before_may_be_lost() {
+    let served = Served::new();
+    served.file("bits", &[0; 4096]);
+    let address = served.address();
+    let session = session(Policy::Adaptive);
+    let location = served.url("bits").parse::<Location>().unwrap();
+    let file = session.open_as(&location, OpenMode::Write).unwrap();
+    let bitmap = session.function("bitmap").unwrap();
+    let input = || vec![3, 0xff, 5, 0x55];
+    let Served { mut running, dir } = served;
+    let writes: [&dyn Fn(); 3] = [
+        &|| assert_eq!(file.pwrite(0, vec![7; 16], false).wait().unwrap(), 16),
+        &|| drop(file.pwrite_fn(0, input(), &bitmap, &[], &at(Where::Device)).wait().unwrap()),
+        &|| {
+            file.pwrite(0, vec![7; 16], false).wait().unwrap();
+            file.sync().wait().unwrap();
+            file.pwrite(0, vec![8; 16], true).wait().unwrap();
+        },
+    ];
+    for (write, at_risk) in writes.into_iter().zip([true, true, false]) {
+        write();
+        running.handle().stop_now();
+        running.wait().unwrap();
+        running = serve(dir.path(), &address);
+        file.pread(0, 16).wait().unwrap();
+        let flushed = file.sync().wait();
+        assert_eq!(flushed.is_err(), at_risk, "{flushed:?}");
+        if let Err(error) = flushed {
+            assert!(error.to_string().contains("may be lost, write it again"), "{error}");
+            file.sync().wait().unwrap();
+        }
+    }
+}
+
 /// A function that wrote into a file failed at a target that had been restarted, where one that read went on.
 #[test]
 fn a_file_at_a_target_that_comes_back_is_written_on() {

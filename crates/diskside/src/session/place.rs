@@ -182,7 +182,9 @@ impl Remote {
 
     /// Opens it again, after the target has forgotten its handle.
     pub(super) async fn reopen(&self) -> Result<(), FunctionError> {
-        let file = self.file().files().lookup(&self.path, self.flags).await?;
+        let before = self.file();
+        let file = before.files().lookup(&self.path, self.flags).await?;
+        file.succeeds(&before);
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
     }

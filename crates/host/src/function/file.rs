@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use diskside_io::Errno;
@@ -27,6 +28,9 @@ const READ_LEN_BYTES: usize = 1 << 20;
 const WRITE_LEN_BYTES: usize = 192 << 10;
 /// Parts of one request that are in flight at once.
 const PARTS: usize = 8;
+/// What a flush says once.
+const AT_RISK: &str = "the target has forgotten the file since it was written, as after a restart: what was not flushed before \
+                       may be lost, write it again";
 /// Room for a trailer with its message, so that one Receive brings it with the result.
 const TRAILER_ROOM_BYTES: u64 = TRAILER_LEN as u64 + 1024;
 
@@ -161,7 +165,9 @@ impl Files {
         drive(async move {
             let opened = OpenedFile::read_from_bytes(&answer.await?.result).map_err(|_| short("opened file"))?;
             let info = Mutex::new(FileInfo::new(&opened.attributes));
-            Ok(RemoteFile { inner: Arc::new(Opened { files, handle: opened.handle(), path, info }) })
+            let (unsynced, at_risk) = Default::default();
+            let opened = Opened { files, handle: opened.handle(), path, info, unsynced, at_risk };
+            Ok(RemoteFile { inner: Arc::new(opened) })
         })
     }
 
@@ -221,6 +227,10 @@ struct Opened {
     handle: FileHandle,
     path: Vec<u8>,
     info: Mutex<FileInfo>,
+    /// Whether something was written that no flush has made durable.
+    unsynced: AtomicBool,
+    /// Whether something was written so through a handle that the target has forgotten since.
+    at_risk: AtomicBool,
 }
 
 impl RemoteFile {
@@ -234,6 +244,18 @@ impl RemoteFile {
     #[must_use]
     pub fn info(&self) -> FileInfo {
         *self.inner.info.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place of a handle that the target has forgotten. What was written through that and not flushed may be
+    /// gone, and a flush through this one cannot tell: so its next one fails.
+    pub fn succeeds(&self, before: &Self) {
+        let [unsynced, at_risk] = [&before.inner.unsynced, &before.inner.at_risk].map(|it| it.load(Ordering::SeqCst));
+        self.inner.at_risk.store(unsynced || at_risk, Ordering::SeqCst);
+    }
+
+    /// A function wrote into the file at the target, and that is not durable yet.
+    pub fn note_unsynced(&self) {
+        self.inner.unsynced.store(true, Ordering::SeqCst);
     }
 
     /// Asks for its attributes again.
@@ -324,6 +346,19 @@ impl RemoteFile {
     }
 
     async fn write(self, offset: u64, buffer: Buffer, durable: bool) -> Outcome {
+        // Before, because also a write that fails may leave some; and after, because a flush in between knows nothing of it.
+        let note = || {
+            if !durable {
+                self.note_unsynced();
+            }
+        };
+        note();
+        let outcome = self.write_parts(offset, buffer, durable).await;
+        note();
+        outcome
+    }
+
+    async fn write_parts(&self, offset: u64, buffer: Buffer, durable: bool) -> Outcome {
         let flags = if durable { FileFlags::DURABLE } else { FileFlags::NONE };
         let mut parts = VecDeque::new();
         let mut asked = 0;
@@ -351,10 +386,17 @@ impl RemoteFile {
     }
 
     async fn flush(self) -> Outcome {
+        if self.inner.at_risk.swap(false, Ordering::SeqCst) {
+            return Outcome::failed(Status::lost(AT_RISK), None);
+        }
+        let unsynced = self.inner.unsynced.swap(false, Ordering::SeqCst);
         let request = FileRequest::Sync { file: self.inner.handle, flags: FileFlags::DATA_ONLY };
         match self.inner.files.request(&request, 0).await {
             Ok(_) => Outcome { status: Status::Success, transferred_bytes: 0, buffer: None },
-            Err(error) => failed(&error, 0, None),
+            Err(error) => {
+                self.inner.unsynced.fetch_or(unsynced, Ordering::SeqCst);
+                failed(&error, 0, None)
+            }
         }
     }
 }

@@ -70,7 +70,12 @@ fn write_once(
     let mut done = match (side, mounted) {
         (Side::Host, _) => job.write_from_host(offset, input)?,
         (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
-        (Side::Device, None) => device::write(&job, offset, input)?,
+        (Side::Device, None) => {
+            if let (Place::Export(remote), false) = (&file.inner.place, options.durable) {
+                remote.file().note_unsynced();
+            }
+            device::write(&job, offset, input)?
+        }
     };
     done.refused = done.refused.or(refused);
     let written_bytes = done.part.output_bytes;
