@@ -159,7 +159,8 @@ fn trap_of(error: &SessionError) -> Option<ds_trap> {
             trap(stopped.kind as i32, stopped.insn, place.range.clone(), 0)
         }
         SessionError::Call(CallError::Errno { place, code, .. }) => trap(0, 0, place.range.clone(), (*code).into()),
-        SessionError::Device { source, .. } => {
+        // Where a source could not be read, no function was stopped.
+        SessionError::Device { source, .. } if error.kind() != FailureKind::Environment => {
             let trailer = source.trailer()?;
             let place = trailer.place?;
             let range = place.offset..place.offset.saturating_add(place.len);

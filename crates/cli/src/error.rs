@@ -57,7 +57,7 @@ impl From<CallError> for Failure {
     fn from(e: CallError) -> Self {
         let message = e.to_string();
         match e {
-            CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
+            CallError::Read { .. } | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
                 Self::Environment(message)
             }
             CallError::Tier(_) => Self::Load(message),

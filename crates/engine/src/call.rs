@@ -251,8 +251,13 @@ impl std::fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// A source could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
+    #[error("{error}")]
+    Read {
+        /// Which of the call's sources, from 0.
+        source_index: u32,
+        /// Which bytes, and why.
+        error: ReadError,
+    },
     /// The function was stopped.
     #[error("{place}: {function} was stopped at instruction {insn}{source_line}: {trap}", insn = .trap.insn)]
     Trapped {

@@ -69,6 +69,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     };
     let mut activation = Activation::new(function.main(), code.get(function.main(), tier)?, options);
     let bytes = ranges.iter().map(|(_, range)| range.len() as u64).sum();
+    let output_cap = ranges.get(1).map_or(0, |(_, output)| output.len() as u64);
     let mut machine_limits = Limits::for_bytes(bytes, data.len() as u64);
     machine_limits.budget = limits.budget.unwrap_or(machine_limits.budget);
     machine_limits.deadline = limits.until(started);
@@ -104,7 +105,14 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
         in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits))
     };
     let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes };
-    returned.map(|returned| returned.value).map_err(|stopped| trapped(function.main(), place, stopped.trap))
+    match returned {
+        // Of a function over bytes it is how many it wrote, or negative.
+        Ok(returned) if !exec && returned.value > output_cap && returned.value.cast_signed() >= 0 => {
+            Err(CallError::OutputFull { function: name(), place, returned: returned.value, cap: output_cap })
+        }
+        Ok(returned) => Ok(returned.value),
+        Err(stopped) => Err(trapped(function.main(), place, stopped.trap)),
+    }
 }
 
 /// `struct ds_exec` with its ranges, the first of which is the data.

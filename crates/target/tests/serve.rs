@@ -47,8 +47,8 @@ fn check_commands(controller: &Controller) {
     assert_eq!(queue.read(1, 300, 64).ok(), expected[..64 * BLOCK]);
     assert_eq!(queue.read(1, 364, 1).ok(), small);
 
-    queue.read(1, u64::MAX - 5, 1).fails_with(Status::LBA_OUT_OF_RANGE);
-    queue.read(9, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    queue.read(1, u64::MAX - 5, 1).fails_with(Status::LBA_OUT_OF_RANGE.dnr());
+    queue.read(9, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn a_read_only_volume_refuses_writes_only() {
     let running = start(builder().volume(spec));
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
-    queue.write(1, 0, &pattern(BLOCK, 1)).fails_with(Status::NAMESPACE_WRITE_PROTECTED);
-    queue.command(Sqe::write_zeroes(1, 0, 1, false), None, 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED);
+    queue.write(1, 0, &pattern(BLOCK, 1)).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    queue.command(Sqe::write_zeroes(1, 0, 1, false), None, 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
     assert_eq!(queue.read(1, 0, 1).ok(), vec![0; BLOCK]);
 }
 
@@ -223,7 +223,7 @@ fn volumes_come_and_go_while_hosts_are_connected() {
     let handle = running.handle();
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
-    queue.read(2, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    queue.read(2, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     let volume = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB")).unwrap();
     assert_eq!(volume.nsid, 2);
     queue.write(2, 1, &pattern(BLOCK, 3)).ok();
@@ -231,7 +231,7 @@ fn volumes_come_and_go_while_hosts_are_connected() {
     let error = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB")).unwrap_err().to_string();
     assert_eq!(error, "there is a volume `more` already");
     handle.remove_volume("more").unwrap();
-    queue.read(2, 1, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    queue.read(2, 1, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     assert_eq!(handle.remove_volume("more").unwrap_err().to_string(), "there is no volume `more`");
     assert_eq!(handle.volumes().len(), 1);
     assert_eq!(queue.read(1, 0, 1).ok(), vec![0; BLOCK]);

@@ -178,8 +178,8 @@ impl SessionError {
 
 fn kind_of_call(error: &CallError) -> FailureKind {
     match error {
-        CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. }) => FailureKind::Changed,
-        CallError::Read(_) | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
+        CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => FailureKind::Changed,
+        CallError::Read { .. } | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
             FailureKind::Environment
         }
         CallError::Trapped { trap, .. } => match trap.kind {

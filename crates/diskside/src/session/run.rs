@@ -121,7 +121,7 @@ fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
 fn is_change(error: &SessionError) -> bool {
     match error {
         SessionError::Changed(_) => true,
-        SessionError::Call(CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. })) => true,
+        SessionError::Call(CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. }) => true,
         SessionError::Device { source, .. } => {
             source.trailer().is_some_and(|trailer| trailer.outcome == DeviceOutcome::Stale)
         }

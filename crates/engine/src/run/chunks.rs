@@ -113,7 +113,7 @@ impl<'a> Chunks<'a> {
         self.waited
     }
 
-    fn open(&self, index: usize, source: &Source) -> Result<Current, CallError> {
+    fn open(&self, index: usize, source: &Source) -> Result<Current, ReadError> {
         let name: Arc<str> = source.name().into();
         let (reading, len, offset) = match source {
             Source::Bytes { bytes, .. } => {
@@ -142,7 +142,7 @@ impl<'a> Chunks<'a> {
     }
 
     /// The range of a source that is read ahead, the source's length, and where reading begins.
-    fn open_ahead(&self, origin: Origin, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), CallError> {
+    fn open_ahead(&self, origin: Origin, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), ReadError> {
         let how = self.how();
         let Some(range) = range else {
             let reader = match &origin {
@@ -180,7 +180,7 @@ impl Iterator for Chunks<'_> {
             };
             match self.open(index, source) {
                 Ok(current) => self.current = Some(current),
-                Err(e) => break Some(Err(e)),
+                Err(error) => break Some(Err(CallError::Read { source_index: index as u32, error })),
             }
         };
         self.waited += started.elapsed();
@@ -230,7 +230,9 @@ impl Current {
         let Reading::Ahead { reader, origin, skipping, extends_from, done } = &mut self.reading else {
             return Ok(Some(None));
         };
-        let Some(chunk) = reader.next().transpose()? else {
+        let source_index = self.index;
+        let read = reader.next().transpose().map_err(|error| CallError::Read { source_index, error });
+        let Some(chunk) = read? else {
             *done = true;
             if *skipping && self.chunk_index == 0 {
                 return Ok(Some(None));
@@ -339,8 +341,10 @@ fn finish_record(
         return Ok(());
     }
     let how = ReadAhead { chunk_bytes: 256 << 10, depth: 1, ..ReadAhead::default() };
-    for chunk in origin.open(from..origin.len()?, &how)? {
-        let chunk = chunk?;
+    let failed = |error| CallError::Read { source_index: source.1, error };
+    let rest = origin.len().and_then(|len| origin.open(from..len, &how)).map_err(failed)?;
+    for chunk in rest {
+        let chunk = chunk.map_err(failed)?;
         let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
         bytes.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
         if end.is_some() {

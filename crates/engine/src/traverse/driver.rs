@@ -56,7 +56,7 @@ impl Traversal {
             let read = self.take_read().expect("a traversal that is not done has reads to be made");
             step = match source.read(&read) {
                 Ok(data) => self.feed(data)?,
-                Err(error) => return Err(self.read_failed(error.to_string())),
+                Err(error) => return Err(self.read_failed(&error)),
             };
         }
         Ok(self.result())

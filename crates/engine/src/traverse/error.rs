@@ -110,6 +110,8 @@ pub enum TraverseFault {
         read: TraverseRead,
         /// Why it failed.
         reason: String,
+        /// The same as an errno, positive.
+        errno: i32,
     },
     /// Its time is over.
     #[error("the deadline passed")]

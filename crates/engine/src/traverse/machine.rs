@@ -11,6 +11,7 @@ use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::region::RegionId;
 use diskside_sbpf::trap::TrapKind;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::{FromZeros, IntoBytes};
@@ -133,9 +134,12 @@ impl Traversal {
 
     /// The error of a traversal whose oldest read that was taken cannot be answered.
     #[must_use]
-    pub fn read_failed(&self, reason: String) -> TraverseError {
+    pub fn read_failed(&self, why: &io::Error) -> TraverseError {
         match self.reads.front() {
-            Some(&(read, hop)) => self.error(hop, Fault::Read { read, reason }),
+            Some(&(read, hop)) => {
+                let errno = why.raw_os_error().unwrap_or(diskside_io::Errno::IO.raw_os_error());
+                self.error(hop, Fault::Read { read, reason: why.to_string(), errno })
+            }
             None => self.error(self.hop, Fault::Stalled),
         }
     }

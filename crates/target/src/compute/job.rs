@@ -352,6 +352,11 @@ impl Job {
             Ok(sinks) => sinks,
             Err(error) => return trailer::of_file(&error),
         };
+        match sinks.conflict(&opened) {
+            Ok(None) => {}
+            Ok(Some(told)) => return trailer::simple(Outcome::Refused, &told),
+            Err(error) => return trailer::of_file(&error),
+        }
         let waited = Arc::new(Waited::default());
         let call = self.call(sources, &waited);
         let mut trailer = match memory {

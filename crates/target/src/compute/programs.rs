@@ -105,9 +105,10 @@ impl LoadedProgram {
                 _ => Err(missing(format!("the program has several traversals: {}; name one", names()))),
             };
         };
-        self.traversals
-            .get(name)
-            .ok_or_else(|| missing(format!("the program has no traversal `{name}`; it has {}", names())))
+        self.traversals.get(name).ok_or_else(|| match self.traversals.is_empty() {
+            true => missing("the program has no traversal".to_owned()),
+            false => missing(format!("the program has no traversal `{name}`; it has {}", names())),
+        })
     }
 
     fn wrong_kind(&self, other: Option<(&String, &Kind)>) -> NoFunction {

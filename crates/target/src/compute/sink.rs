@@ -11,7 +11,7 @@ use diskside_nvme::wire::function::Outcome;
 use super::blocking::{Hold, flush, read_held, write_blocks};
 use super::layout_sink::LayoutSink;
 use super::standard::endpoint::MemorySink;
-use crate::export::{FileError, FileSink};
+use crate::export::{FileError, FileSink, FileSource, conflict};
 use crate::guard::Mode;
 use crate::volume::Volume;
 
@@ -98,6 +98,18 @@ pub(crate) struct FileOut {
 impl Sinks {
     pub(crate) fn new(sinks: Vec<Sink>) -> Self {
         Self { taken: vec![0; sinks.len()], sinks, current: 0, failure: None, waited: Duration::ZERO }
+    }
+
+    /// Why files that are read and written, or written twice, cannot be: nothing of them was touched yet.
+    ///
+    /// # Errors
+    /// A file could not be looked at.
+    pub(crate) fn conflict(&self, sources: &[FileSource]) -> Result<Option<String>, FileError> {
+        let files = self.sinks.iter().filter_map(|sink| match sink {
+            Sink::File(out) => out.sink.as_ref(),
+            _ => None,
+        });
+        conflict(sources, &files.collect::<Vec<_>>())
     }
 
     /// How long the function and its end waited for the sinks.

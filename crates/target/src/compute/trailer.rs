@@ -48,10 +48,15 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
             trailer.place = place_of(place);
         }
         CallError::ResultTooLarge { .. } => trailer.outcome = Outcome::OutputFull,
-        CallError::Read(ReadError::Changed { .. } | ReadError::Shrunk { .. }) => trailer.outcome = Outcome::Stale,
-        CallError::Read(error) => {
+        CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => {
+            trailer.outcome = Outcome::Stale;
+        }
+        CallError::Read { source_index, error } => {
             trailer.outcome = Outcome::Media;
             trailer.returned = errno_of(error);
+            if let ReadError::Read { offset, .. } = error {
+                trailer.place = Some(PlaceInSource { source_index: *source_index, offset: *offset, len: 0 });
+            }
         }
         CallError::Write(error) => {
             trailer.outcome = Outcome::Media;

@@ -24,7 +24,7 @@ use diskside_engine::code::TierError;
 use diskside_engine::traverse::{
     TraverseError, TraverseFault, TraverseFunction, TraverseLimits, TraverseRead, TraverseRequest, TraverseSource,
 };
-use diskside_engine::{ReadAt, Traversal};
+use diskside_engine::{ReadAt, ReadAtError, Traversal};
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
 
@@ -292,7 +292,10 @@ impl TraverseSource for Waiting {
         if self.buffer.len() < len {
             self.buffer.resize(len, 0);
         }
-        reader.read_exact_at(start + read.offset, &mut self.buffer[..len]).map_err(io::Error::other)?;
+        reader.read_exact_at(start + read.offset, &mut self.buffer[..len]).map_err(|error| match error {
+            ReadAtError::Io(error) => error,
+            changed @ ReadAtError::Changed(_) => io::Error::other(changed),
+        })?;
         Ok(&self.buffer[..len])
     }
 }
@@ -321,7 +324,10 @@ pub(crate) fn of_traverse(error: &TraverseError) -> Trailer {
             trailer.returned = (*code).into();
         }
         TraverseFault::ResultTooLong { .. } => trailer.outcome = Outcome::OutputFull,
-        TraverseFault::Read { .. } => trailer.outcome = Outcome::Media,
+        TraverseFault::Read { errno, .. } => {
+            trailer.outcome = Outcome::Media;
+            trailer.returned = -i64::from(*errno);
+        }
         TraverseFault::Deadline => trailer.outcome = Outcome::Deadline,
         TraverseFault::Cancelled => trailer.outcome = Outcome::Cancelled,
         TraverseFault::TooManyHops(_) | TraverseFault::TooManyBytes(_) | TraverseFault::TooManyReads(_) => {

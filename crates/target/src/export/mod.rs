@@ -21,6 +21,7 @@
 //! * **No reactor waits.** Requests are queued for the export's threads, which answer through a callback.
 
 mod attributes;
+mod conflict;
 mod credentials;
 mod operations;
 mod root;
@@ -37,6 +38,7 @@ use std::sync::atomic::AtomicUsize;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+pub(crate) use conflict::conflict;
 pub use session::{FileSession, HANDLES_MAX};
 pub use sink::{FileSink, SinkMode};
 pub(crate) use source::CachedFile;

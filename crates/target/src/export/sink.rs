@@ -94,6 +94,21 @@ impl FileSink {
         self.durable
     }
 
+    /// The file that the handle stands for: a replacement is to take its place.
+    pub(super) fn named(&self) -> &OpenFile {
+        if let Way::Replace(replacement) = &self.way { replacement.old() } else { &self.file }
+    }
+
+    /// Whether it is written where it is, and nowhere else.
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self.way, Way::InPlace)
+    }
+
+    /// Whether the file stays what it is until a new one takes its place.
+    pub(super) fn is_replaced(&self) -> bool {
+        matches!(self.way, Way::Replace(_))
+    }
+
     /// Why writing failed, if it did: [`Write`] can only say the kind.
     pub fn take_failure(&mut self) -> Option<FileError> {
         self.failure.take()

@@ -55,6 +55,11 @@ impl FileSession {
 }
 
 impl FileSource {
+    /// What is read.
+    pub(super) fn file(&self) -> &OpenFile {
+        &self.file
+    }
+
     /// How messages call it: the export and the path.
     pub fn name(&self) -> &str {
         &self.file.name

@@ -207,7 +207,8 @@ impl Connection {
                 let sources = sources
                     .into_iter()
                     .map(|source| {
-                        let volume = core.volumes.get(source.medium).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+                        let volume =
+                            core.volumes.get(source.medium).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
                         Ok(Source { volume: Rc::clone(volume), range: source.range })
                     })
                     .collect::<Result<_, Status>>()?;

@@ -68,9 +68,10 @@ impl Answer {
         self.data
     }
 
+    /// Type, code and whether it may be sent again: a host decides by these.
     #[track_caller]
     pub fn fails_with(self, status: Status) {
-        assert!(self.status.is(status), "{} instead of {status}", self.status);
+        assert_eq!(self.status, status);
     }
 }
 

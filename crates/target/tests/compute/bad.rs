@@ -18,16 +18,16 @@ const CHUNK: u32 = 4096;
 const BAD_CHUNK: u64 = 5;
 
 /// A way to go wrong.
-struct Way {
-    how: u64,
-    outcome: Outcome,
-    returned: i64,
+pub(crate) struct Way {
+    pub(crate) how: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) returned: i64,
     /// Kind of the trap; 0: none.
     trap: u16,
-    message: &'static str,
+    pub(crate) message: &'static str,
 }
 
-const WAYS: [Way; 5] = [
+pub(crate) const WAYS: [Way; 5] = [
     Way { how: 1, outcome: Outcome::Trap, returned: 0, trap: 1, message: "out[0] = in[in_len" },
     Way { how: 2, outcome: Outcome::Trap, returned: 0, trap: 1, message: "out-of-bounds write of 1 bytes" },
     Way { how: 3, outcome: Outcome::Budget, returned: 0, trap: 5, message: "hostile.bpf.c:2" },
@@ -108,7 +108,7 @@ fn a_prepared_call_that_goes_wrong_says_so_with_room_for_a_trailer_and_without()
             let received = Received::of(answer);
             assert!(received.bytes.is_empty() && received.answer.end);
             check(way, &received.trailer.unwrap(), step);
-            client.call(handle, &way.how.to_le_bytes(), 64).fails_with(Status::FUNCTION_FAILED);
+            client.call(handle, &way.how.to_le_bytes(), 64).fails_with(Status::FUNCTION_FAILED.dnr());
             let record = &client.errors()[0];
             assert!(record.message.contains(way.message), "{record:?}");
         }
@@ -179,13 +179,13 @@ fn ranges_may_overlap_touch_and_begin_anywhere() {
     for (offset, len) in [((1 << 20) - 8, 9), (1 << 20, 1), (u64::MAX, 0), (1, u64::MAX - 1)] {
         let request = FunctionRequest { sources: vec![source((offset, len))], ..request.clone() };
         let tag = client.tag();
-        client.send(tag, &request).fails_with(Status::LBA_OUT_OF_RANGE);
+        client.send(tag, &request).fails_with(Status::LBA_OUT_OF_RANGE.dnr());
         let told = format!("the range from byte {offset} on is not in volume data, which has 1048576");
         assert_eq!(client.errors()[0].message, told);
     }
     let behind = FunctionRequest { sources: vec![source((u64::MAX, 1))], ..request };
     let tag = client.tag();
-    client.send(tag, &behind).fails_with(Status::INVALID_FIELD);
+    client.send(tag, &behind).fails_with(Status::INVALID_FIELD.dnr());
     assert_eq!(client.errors()[0].location, Some(64 + 16));
     assert!(client.errors()[0].message.contains("ends behind 2^64"), "{:?}", client.errors()[0]);
 }

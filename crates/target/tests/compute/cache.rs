@@ -101,9 +101,9 @@ fn a_second_call_reads_nothing_from_the_disk() {
     assert!(page.cache_len.get() >= LEN as u64 && page.cache_len_max.get() == 256 << 20);
 
     // Clear drops it: of another volume not, of this one, of all.
-    clear(&mut client, 77).fails_with(Status::NAMESPACE_NOT_REACHABLE);
+    clear(&mut client, 77).fails_with(Status::NAMESPACE_NOT_REACHABLE.dnr());
     assert_eq!(client.errors()[0].message, "there is no volume with namespace ID 77");
-    clear(&mut client, 1 << 40).fails_with(Status::NAMESPACE_NOT_REACHABLE);
+    clear(&mut client, 1 << 40).fails_with(Status::NAMESPACE_NOT_REACHABLE.dnr());
     for nsid in [VOLUME.into(), 0] {
         assert_eq!(client.run(&request).1.media_read, 0);
         clear(&mut client, nsid).ok();

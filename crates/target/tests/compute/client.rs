@@ -2,6 +2,7 @@
 
 use crate::common::{Answer, Controller, HOST, Queue, builder};
 use diskside_engine::{Call, Engine, Function, Sink, Source};
+use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{
     Endpoint, EndpointKind, ErrorRecord, ErrorRecordsPage, FunctionKind, FunctionRequest, Outcome, ProgramDirectory,
@@ -14,6 +15,9 @@ use diskside_target::{Running, TargetBuilder};
 pub(crate) const COMPUTE: u32 = 1024;
 /// Namespace ID of the volume.
 pub(crate) const VOLUME: u32 = 1;
+
+/// Where the sources of programs are; messages name them so.
+pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compute/");
 
 /// A target with one volume of memory, namespace 1.
 pub(crate) fn target(mib: u64) -> Running {
@@ -76,6 +80,24 @@ impl Client {
 
     pub(crate) fn errors(&mut self) -> Vec<ErrorRecord> {
         ErrorRecordsPage::decode(&self.log(function_log::ERRORS, 0)).unwrap()
+    }
+
+    /// The newest error record: the byte of the data that it names, and its text without the directory of sources.
+    pub(crate) fn said(&mut self) -> (Option<u32>, String) {
+        let record = self.errors().swap_remove(0);
+        (record.location, record.message.replace(SOURCES, ""))
+    }
+
+    /// Sends a request, which is refused when it comes, with this status and this text.
+    #[track_caller]
+    pub(crate) fn is_refused(&mut self, kind: FunctionKind, request: &FunctionRequest, status: Status, told: &str) {
+        let tag = self.tag();
+        let answer = self.send_as(tag, kind, request);
+        assert_eq!(answer.status, status, "sent as {kind:?}: {request:?}");
+        let (location, said) = self.said();
+        assert_eq!(said, if told.is_empty() { status.to_string() } else { told.to_owned() }, "sent as {kind:?}");
+        let named = said.strip_prefix("byte ").and_then(|rest| rest.split_once(" of the data")).map(|(at, _)| at);
+        assert_eq!(location.map(|at| at.to_string()).as_deref(), named, "{said}");
     }
 
     pub(crate) fn log(&mut self, lid: u8, specific_id: u16) -> Vec<u8> {

@@ -41,7 +41,7 @@ fn a_cancel_is_a_fence_and_the_result_says_cancelled() {
     assert_eq!(trailer.outcome, Outcome::Cancelled, "{}", trailer.message);
     // Once more, and of a tag that never was.
     client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 0), None, 0).ok();
-    client.queue.command(Sqe::function_cancel(COMPUTE, 999, true, 0), None, 0).fails_with(Status::UNKNOWN_TAG);
+    client.queue.command(Sqe::function_cancel(COMPUTE, 999, true, 0), None, 0).fails_with(Status::UNKNOWN_TAG.dnr());
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn prepared_requests_run_with_the_arguments_of_each_call() {
     let received = Received::of(answer);
     assert_eq!((received.bytes, received.trailer.unwrap().outcome), (expected.clone(), Outcome::Ok));
     // Too short for the result, and for a trailer; then long enough to say why.
-    client.call(handle, &[], len - 1).fails_with(Status::FUNCTION_FAILED);
+    client.call(handle, &[], len - 1).fails_with(Status::FUNCTION_FAILED.dnr());
     assert!(client.errors()[0].message.contains("the buffer of the Call"), "{:?}", client.errors()[0]);
 
     // A long one, on an engine.
@@ -224,10 +224,10 @@ fn prepared_requests_run_with_the_arguments_of_each_call() {
     assert_eq!(client.call(long, &[], len).ok(), locally("stats64", &[], &input));
 
     client.queue.command(Sqe::function_clear(COMPUTE, ClearSelect::Prepared, handle.into(), 0..0), None, 0).ok();
-    client.call(handle, &[], len).fails_with(Status::UNKNOWN_HANDLE);
+    client.call(handle, &[], len).fails_with(Status::UNKNOWN_HANDLE.dnr());
     let again = Sqe::function_clear(COMPUTE, ClearSelect::Prepared, handle.into(), 0..0);
-    client.queue.command(again, None, 0).fails_with(Status::UNKNOWN_HANDLE);
+    client.queue.command(again, None, 0).fails_with(Status::UNKNOWN_HANDLE.dnr());
     let stream = endless(&mut client);
     let tag = client.tag();
-    client.send_as(tag, FunctionKind::Prepare, &stream).fails_with(Status::INVALID_FIELD);
+    client.send_as(tag, FunctionKind::Prepare, &stream).fails_with(Status::INVALID_FIELD.dnr());
 }

@@ -100,17 +100,17 @@ fn what_memory_cannot_be_is_refused() {
     for (endpoint, status, message) in cases {
         let tag = client.tag();
         let read = FunctionRequest { sources: vec![endpoint], ..client.over("stats64", &[], 0) };
-        client.send(tag, &read).fails_with(status);
+        client.send(tag, &read).fails_with(status.dnr());
         assert!(client.errors()[0].message.contains(message), "{:?}", client.errors()[0]);
         let write =
             FunctionRequest { kind: FunctionKind::Write, sinks: vec![endpoint], ..client.over("bitmap", &[], 64) };
         let tag = client.tag();
-        client.send(tag, &write).fails_with(status);
+        client.send(tag, &write).fails_with(status.dnr());
     }
     let durable = vec![Endpoint { durable: true, ..memory(0, 4096) }];
     let write = FunctionRequest { kind: FunctionKind::Write, sinks: durable, ..client.over("bitmap", &[], 64) };
     let tag = client.tag();
-    client.send(tag, &write).fails_with(Status::INVALID_FIELD);
+    client.send(tag, &write).fails_with(Status::INVALID_FIELD.dnr());
     let record = &client.errors()[0];
     assert!(record.message.contains("memory is no stable medium"), "{record:?}");
     assert_eq!(record.location, Some(64 + 32 + 1));
@@ -126,5 +126,5 @@ fn a_target_without_memory_says_so() {
     assert_eq!((page.source_kinds.get() & 1 << 3, page.sink_kinds.get() & 1 << 3), (0, 0));
     let request = FunctionRequest { sources: vec![memory(0, 8)], ..client.over("stats64", &[], 0) };
     let tag = client.tag();
-    client.send(tag, &request).fails_with(Status::NAMESPACE_NOT_REACHABLE);
+    client.send(tag, &request).fails_with(Status::NAMESPACE_NOT_REACHABLE.dnr());
 }

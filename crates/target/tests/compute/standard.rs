@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::{COMPUTE, Client, VOLUME, locally, object, start, target};
+use crate::client::{COMPUTE, Client, SOURCES, VOLUME, locally, object, start, target};
 use crate::common::{Answer, builder, pattern};
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{CSI_COMPUTE, CSI_SLM, StatisticsPage, function_log};
@@ -23,15 +23,15 @@ const MEMORY_LEN: u64 = 64 << 20;
 const FREE: u16 = 100;
 
 impl Client {
-    fn memory_write(&mut self, start: u64, bytes: &[u8]) -> Answer {
+    pub(crate) fn memory_write(&mut self, start: u64, bytes: &[u8]) -> Answer {
         self.queue.command(Sqe::memory_write(MEMORY, start, bytes.len() as u32), Some(bytes), 0)
     }
 
-    fn memory_read(&mut self, start: u64, len: u32) -> Vec<u8> {
+    pub(crate) fn memory_read(&mut self, start: u64, len: u32) -> Vec<u8> {
         self.queue.command(Sqe::memory_read(MEMORY, start, len), None, len as usize).ok()
     }
 
-    fn create_set(&mut self, ranges: &[MemoryRange]) -> Answer {
+    pub(crate) fn create_set(&mut self, ranges: &[MemoryRange]) -> Answer {
         let sqe = Sqe::create_range_set(COMPUTE, ranges.len() as u8);
         self.controller.admin.command(sqe, Some(ranges.as_bytes()), 0)
     }
@@ -40,7 +40,7 @@ impl Client {
         self.controller.admin.command(Sqe::delete_range_set(COMPUTE, rsid), None, 0)
     }
 
-    fn execute(&mut self, execution: Execution, data: &[u8]) -> Answer {
+    pub(crate) fn execute(&mut self, execution: Execution, data: &[u8]) -> Answer {
         self.queue.command(Sqe::execute_program(COMPUTE, &execution), Some(data).filter(|d| !d.is_empty()), 0)
     }
 
@@ -82,7 +82,7 @@ pub(crate) fn compiled_with(name: &str, options: &[&str]) -> Vec<u8> {
     let done = Command::new(clang)
         .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-builtin", "-c", "-I"])
         .arg(format!("{root}/crates/abi/include"))
-        .arg(format!("{root}/crates/target/tests/compute/{name}.bpf.c"))
+        .arg(format!("{SOURCES}{name}.bpf.c"))
         .args(options)
         .arg("-o")
         .arg(&object)
@@ -116,16 +116,16 @@ fn each_bad_memory_command_has_its_status() {
     let mut client = Client::connect(&running);
     let mut command = |sqe, data: Option<&[u8]>, len| client.queue.command(sqe, data, len);
     for (start, len) in [(2, 8), (8, 6), (MEMORY_LEN, 4), (MEMORY_LEN - 4, 8), (u64::MAX - 3, 8)] {
-        command(Sqe::memory_read(MEMORY, start, len), None, 8).fails_with(Status::INVALID_FIELD);
-        command(Sqe::memory_fill(MEMORY, start, len), None, 0).fails_with(Status::INVALID_FIELD);
+        command(Sqe::memory_read(MEMORY, start, len), None, 8).fails_with(Status::INVALID_FIELD.dnr());
+        command(Sqe::memory_fill(MEMORY, start, len), None, 0).fails_with(Status::INVALID_FIELD.dnr());
         command(Sqe::memory_write(MEMORY, start, len), Some(&vec![0; len as usize]), 0)
-            .fails_with(Status::INVALID_FIELD);
+            .fails_with(Status::INVALID_FIELD.dnr());
     }
-    command(Sqe::memory_read(MEMORY, 0, 16), None, 8).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    command(Sqe::memory_write(MEMORY, 0, 16), Some(&[0; 8]), 0).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    command(Sqe::memory_write(MEMORY, 0, 16), None, 0).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    command(Sqe::memory_read(COMPUTE, 0, 16), None, 16).fails_with(Status::INVALID_OPCODE);
-    command(Sqe::new(0x08, MEMORY), None, 0).fails_with(Status::INVALID_OPCODE);
+    command(Sqe::memory_read(MEMORY, 0, 16), None, 8).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    command(Sqe::memory_write(MEMORY, 0, 16), Some(&[0; 8]), 0).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    command(Sqe::memory_write(MEMORY, 0, 16), None, 0).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    command(Sqe::memory_read(COMPUTE, 0, 16), None, 16).fails_with(Status::INVALID_OPCODE.dnr());
+    command(Sqe::new(0x08, MEMORY), None, 0).fails_with(Status::INVALID_OPCODE.dnr());
 
     let own = |start, len| MemoryCopySource::new(MEMORY, start, len);
     let volume = |nsid, slba, blocks| CopySourceEntry::new(nsid, slba, blocks);
@@ -134,20 +134,21 @@ fn each_bad_memory_command_has_its_status() {
     };
     let of_memory = |source: MemoryCopySource| source.as_bytes().to_vec();
     let of_volume = |source: CopySourceEntry| source.as_bytes().to_vec();
-    copy(8, 1, 0, &of_memory(own(64, 8))).fails_with(Status::INVALID_FIELD);
-    copy(12, 1, 4, &of_memory(own(64, 8))).fails_with(Status::INVALID_FIELD);
-    copy(8, 2, 4, &of_memory(own(64, 8))).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    copy(6, 1, 4, &of_memory(own(64, 6))).fails_with(Status::INVALID_FIELD);
-    copy(8, 1, 4, &of_memory(own(4, 8))).fails_with(Status::OVERLAPPING_IO_RANGE);
-    copy(8, 1, 4, &of_memory(own(MEMORY_LEN, 8))).fails_with(Status::INVALID_FIELD);
-    copy(8, 1, 4, &of_memory(own(64, 8).with_fast_only())).fails_with(Status::FAST_COPY_NOT_POSSIBLE);
-    copy(8, 1, 4, &of_memory(MemoryCopySource::new(VOLUME, 64, 8))).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
-    copy(33 << 20, 1, 4, &of_memory(own(64, 8))).fails_with(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
-    copy(4096, 1, 2, &of_volume(volume(MEMORY, 0, 1))).fails_with(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT);
-    copy(4096, 1, 3, &of_volume(volume(77, 0, 1))).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
-    copy(4096, 1, 2, &of_volume(volume(VOLUME, 256, 1))).fails_with(Status::LBA_OUT_OF_RANGE);
-    copy(4096, 1, 2, &of_volume(volume(VOLUME, u64::MAX, 1))).fails_with(Status::LBA_OUT_OF_RANGE);
-    copy(4096, 1, 2, &of_volume(volume(VOLUME, 0, 2))).fails_with(Status::INVALID_FIELD);
+    copy(8, 1, 0, &of_memory(own(64, 8))).fails_with(Status::INVALID_FIELD.dnr());
+    copy(12, 1, 4, &of_memory(own(64, 8))).fails_with(Status::INVALID_FIELD.dnr());
+    copy(8, 2, 4, &of_memory(own(64, 8))).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    copy(6, 1, 4, &of_memory(own(64, 6))).fails_with(Status::INVALID_FIELD.dnr());
+    copy(8, 1, 4, &of_memory(own(4, 8))).fails_with(Status::OVERLAPPING_IO_RANGE.dnr());
+    copy(8, 1, 4, &of_memory(own(MEMORY_LEN, 8))).fails_with(Status::INVALID_FIELD.dnr());
+    copy(8, 1, 4, &of_memory(own(64, 8).with_fast_only())).fails_with(Status::FAST_COPY_NOT_POSSIBLE.dnr());
+    copy(8, 1, 4, &of_memory(MemoryCopySource::new(VOLUME, 64, 8)))
+        .fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    copy(33 << 20, 1, 4, &of_memory(own(64, 8))).fails_with(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr());
+    copy(4096, 1, 2, &of_volume(volume(MEMORY, 0, 1))).fails_with(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr());
+    copy(4096, 1, 3, &of_volume(volume(77, 0, 1))).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    copy(4096, 1, 2, &of_volume(volume(VOLUME, 256, 1))).fails_with(Status::LBA_OUT_OF_RANGE.dnr());
+    copy(4096, 1, 2, &of_volume(volume(VOLUME, u64::MAX, 1))).fails_with(Status::LBA_OUT_OF_RANGE.dnr());
+    copy(4096, 1, 2, &of_volume(volume(VOLUME, 0, 2))).fails_with(Status::INVALID_FIELD.dnr());
     assert!(client.errors()[0].message.contains("the command copies 4096 bytes and its sources have 8192"));
 }
 
@@ -178,16 +179,18 @@ fn bytes_go_from_a_volume_to_memory_and_back() {
         let mut copy = |slba, source: MemoryCopySource| {
             client.queue.command(Sqe::copy(VOLUME, slba, 1, 4), Some(source.as_bytes()), 0)
         };
-        copy(0, MemoryCopySource::new(MEMORY, 0, 100)).fails_with(Status::INVALID_FIELD);
-        copy(0, MemoryCopySource::new(VOLUME, 0, 4096)).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
-        copy((4 << 20) / block as u64 - 1, MemoryCopySource::new(MEMORY, 0, len)).fails_with(Status::LBA_OUT_OF_RANGE);
-        copy((4 << 20) / block as u64, MemoryCopySource::new(MEMORY, 0, len)).fails_with(Status::LBA_OUT_OF_RANGE);
+        copy(0, MemoryCopySource::new(MEMORY, 0, 100)).fails_with(Status::INVALID_FIELD.dnr());
+        copy(0, MemoryCopySource::new(VOLUME, 0, 4096)).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        copy((4 << 20) / block as u64 - 1, MemoryCopySource::new(MEMORY, 0, len))
+            .fails_with(Status::LBA_OUT_OF_RANGE.dnr());
+        copy((4 << 20) / block as u64, MemoryCopySource::new(MEMORY, 0, len))
+            .fails_with(Status::LBA_OUT_OF_RANGE.dnr());
     }
     let running = start(builder().volume("data=mem:1MiB,ro".parse().unwrap()));
     let mut client = Client::connect(&running);
     let source = MemoryCopySource::new(MEMORY, 0, 4096);
     let copy = Sqe::copy(VOLUME, 0, 1, 4);
-    client.queue.command(copy, Some(source.as_bytes()), 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED);
+    client.queue.command(copy, Some(source.as_bytes()), 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
 }
 
 #[test]
@@ -229,16 +232,16 @@ fn range_sets_are_made_listed_and_deleted() {
     assert_eq!(page[64..128], *[range(0, 64), range(128, 4096)].as_bytes());
 
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
-    other.delete_set(1).fails_with(Status::OPERATION_DENIED);
+    other.delete_set(1).fails_with(Status::OPERATION_DENIED.dnr());
     client.delete_set(1).ok();
-    client.delete_set(1).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER);
-    client.delete_set(0).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER);
+    client.delete_set(1).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
+    client.delete_set(0).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
 
-    client.create_set(&[]).fails_with(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED);
+    client.create_set(&[]).fails_with(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED.dnr());
     let most: Vec<MemoryRange> = (0..239).map(|n| range(n * 8, 8)).collect();
     client.create_set(&most).ok();
     let too_many: Vec<MemoryRange> = (0..240).map(|n| range(n * 8, 8)).collect();
-    client.create_set(&too_many).fails_with(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED);
+    client.create_set(&too_many).fails_with(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED.dnr());
     for (bad, status) in [
         (vec![range(4, 8)], Status::INVALID_MEMORY_RANGE_SET),
         (vec![range(8, 4)], Status::INVALID_MEMORY_RANGE_SET),
@@ -249,16 +252,16 @@ fn range_sets_are_made_listed_and_deleted() {
         (vec![MemoryRange::new(VOLUME, 0, 8)], Status::INVALID_MEMORY_NAMESPACE),
         (vec![MemoryRange::new(77, 0, 8)], Status::INVALID_MEMORY_NAMESPACE),
     ] {
-        client.create_set(&bad).fails_with(status);
+        client.create_set(&bad).fails_with(status.dnr());
     }
     assert!(client.errors()[0].message.contains("namespace 77 is no memory namespace"));
     let mut admin = |sqe, data| client.controller.admin.command(sqe, data, 0);
     let one = range(0, 8);
     let create = Sqe::create_range_set(COMPUTE, 1);
-    admin(create, Some(&one.as_bytes()[..31])).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    admin(create, None).fails_with(Status::DATA_SGL_LENGTH_INVALID);
-    admin(create.with_bits(10, 0, 4, 2), Some(one.as_bytes())).fails_with(Status::INVALID_FIELD);
-    admin(Sqe::create_range_set(MEMORY, 1), Some(one.as_bytes())).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    admin(create, Some(&one.as_bytes()[..31])).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    admin(create, None).fails_with(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    admin(create.with_bits(10, 0, 4, 2), Some(one.as_bytes())).fails_with(Status::INVALID_FIELD.dnr());
+    admin(Sqe::create_range_set(MEMORY, 1), Some(one.as_bytes())).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     let answers = (0..1024).map(|_| client.create_set(&[one])).collect::<Vec<_>>();
     let refused: Vec<_> = answers.iter().filter(|answer| !answer.status.is_success()).collect();
     assert_eq!(refused.len(), 2, "1,024 sets, two of which were there");
@@ -315,7 +318,7 @@ fn a_loaded_program_gets_ranges_data_and_parameters() {
     let mut client = Client::connect(&running);
     client.load(FREE, &compiled("exec")).ok();
     let run = Execution { pind: FREE, cparam1: 0x1122_3344_5566_7788, cparam2: 10, ..Execution::default() };
-    client.execute(run, &[]).fails_with(Status::PROGRAM_NOT_ACTIVATED);
+    client.execute(run, &[]).fails_with(Status::PROGRAM_NOT_ACTIVATED.dnr());
     client.activate(FREE, true).ok();
     let rsid = client.create_set(&[range(64, 64), range(8192, 8)]).result as u16;
     let answer = client.execute(Execution { rsid, ..run }, &5_u64.to_le_bytes());
@@ -362,7 +365,7 @@ fn each_bad_execution_has_its_status() {
         (range(MEMORY_LEN - 8, 64), Status::INVALID_MEMORY_RANGE_SET),
         (MemoryRange::new(VOLUME, 0, 64), Status::INVALID_MEMORY_NAMESPACE),
     ] {
-        client.execute(run, bad.as_bytes()).fails_with(status);
+        client.execute(run, bad.as_bytes()).fails_with(status.dnr());
     }
     client.load_exec(FREE + 3, "walk");
     let answer = client.execute(Execution { pind: FREE + 3, ..run }, data);
@@ -379,16 +382,16 @@ fn each_bad_execution_has_its_status() {
     let twice = [one, one];
     client
         .execute(Execution { ranges: 2, data_len: 64, ..run }, twice.as_bytes())
-        .fails_with(Status::OVERLAPPING_MEMORY_RANGES);
-    client.execute(Execution { pind: FREE + 1, ..run }, data).fails_with(Status::FUNCTION_FAILED);
+        .fails_with(Status::OVERLAPPING_MEMORY_RANGES.dnr());
+    client.execute(Execution { pind: FREE + 1, ..run }, data).fails_with(Status::FUNCTION_FAILED.dnr());
     let told = &client.errors()[0].message;
     assert!(told.contains("trap.bpf.c:7") && told.contains("out-of-bounds read of 1 bytes of range 1"), "{told}");
     let endless = Execution { cparam2: u64::MAX, ..run };
-    client.execute(endless, data).fails_with(Status::FUNCTION_FAILED);
+    client.execute(endless, data).fails_with(Status::FUNCTION_FAILED.dnr());
     assert!(client.errors()[0].message.contains("budget"), "{}", client.errors()[0].message);
     let elsewhere = Sqe::execute_program(COMPUTE, &run);
     let on = |nsid| Sqe::execute_program(nsid, &run);
-    client.queue.command(on(77), Some(data), 0).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    client.queue.command(on(77), Some(data), 0).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     client.queue.command(elsewhere.with_bits(2, 0, 16, FREE.into()), Some(data), 0).ok();
 }
 
@@ -467,8 +470,8 @@ fn a_target_can_do_without_memory() {
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let running = start(diskside_target::Target::builder().config(config));
     let mut client = Client::connect(&running);
-    client.queue.command(Sqe::memory_read(MEMORY, 0, 4), None, 4).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
-    client.execute(Execution::default(), &[]).fails_with(Status::INVALID_OPCODE);
+    client.queue.command(Sqe::memory_read(MEMORY, 0, 4), None, 4).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    client.execute(Execution::default(), &[]).fails_with(Status::INVALID_OPCODE.dnr());
     let descriptors = Sqe::identify(cns::NAMESPACE_DESCRIPTORS, MEMORY, 0);
-    client.controller.admin.command(descriptors, None, 4096).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT);
+    client.controller.admin.command(descriptors, None, 4096).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
 }

@@ -150,13 +150,13 @@ fn sinks_that_cannot_be_are_refused_with_their_status() {
     for (sink, status) in cases {
         let request = write_request(&mut client, 4096, sink);
         let tag = client.tag();
-        client.send(tag, &request).fails_with(status);
+        client.send(tag, &request).fails_with(status.dnr());
     }
     let none = FunctionRequest { sinks: Vec::new(), ..write_request(&mut client, 4096, cases[0].0) };
     let tag = client.tag();
-    client.send(tag, &none).fails_with(Status::INVALID_FIELD);
+    client.send(tag, &none).fails_with(Status::INVALID_FIELD.dnr());
     let read = FunctionRequest { kind: FunctionKind::Read, ..write_request(&mut client, 4096, cases[0].0) };
     let tag = client.tag();
-    client.send(tag, &read).fails_with(Status::INVALID_FIELD);
+    client.send(tag, &read).fails_with(Status::INVALID_FIELD.dnr());
     assert!(client.errors()[0].message.contains("has no sinks"), "{:?}", client.errors()[0]);
 }

@@ -112,6 +112,9 @@ impl Standard {
         for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
             let began = Instant::now();
             let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
+            if volume.is_removed() {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
+            }
             let written = write_blocks(&volume, at, part);
             volume.functions.took(began.elapsed());
             volume.functions.wrote(if written.is_ok() { part.len() as u64 } else { 0 }, written.is_err());
@@ -173,7 +176,7 @@ fn volume(association: &Association, nsid: u32) -> Option<Arc<Volume>> {
 
 fn write_problem(errno: Errno) -> Problem {
     let status = match errno {
-        Errno::NOSPC | Errno::DQUOT => Status::CAPACITY_EXCEEDED,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CAPACITY_EXCEEDED,
         _ => Status::WRITE_FAULT,
     };
     Problem::new(status, std::io::Error::from(errno).to_string())

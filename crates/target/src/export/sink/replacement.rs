@@ -55,6 +55,11 @@ impl Replacement {
         Ok((replacement.open_file(fd), replacement))
     }
 
+    /// Whose place it takes.
+    pub(super) fn old(&self) -> &OpenFile {
+        &self.old
+    }
+
     /// Whether it can still take the name.
     pub(super) fn check(&self) -> Result<(), FileError> {
         own_name(&self.old).map(drop)

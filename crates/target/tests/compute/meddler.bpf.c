@@ -1,0 +1,9 @@
+/* Changes what it is told about its ranges. */
+#include "diskside.h"
+
+SEC("exec/meddler")
+__s64 meddler(struct ds_exec *x)
+{
+    x->nranges = 9;
+    return 0;
+}
