@@ -132,6 +132,8 @@ struct Open<W> {
     /// Offset of the first byte in `result`, and behind the last.
     result_start: u64,
     result_end: u64,
+    /// Nobody takes the result: what is still made of it is not kept.
+    dropped: bool,
     /// The call has ended, and said this.
     trailer: Option<Box<Trailer>>,
     cancels: Vec<(Waiter<W>, Instant)>,
@@ -350,7 +352,7 @@ impl<W: Copy + PartialEq> Tags<W> {
 
     /// The call produced bytes of its result.
     pub(crate) fn produced(&mut self, tag: u64, piece: Piece) {
-        let Some(open) = self.open.get_mut(&tag).filter(|open| open.trailer.is_none()) else { return };
+        let Some(open) = self.open.get_mut(&tag).filter(|open| open.trailer.is_none() && !open.dropped) else { return };
         open.result_end += piece.len() as u64;
         open.result.push_back(piece);
         self.serve(tag);

@@ -184,7 +184,12 @@ impl Connection {
     /// takes nothing at all is given up.
     pub(super) fn check_stall(&mut self, core: &mut Core) {
         let starving = core.memory.is_starving();
-        let (look, give_up) = if starving { (LOOK_STARVING, SEND_TIMEOUT_STARVING) } else { (LOOK, SEND_TIMEOUT) };
+        let (look, give_up) = match self.machine.state() {
+            // It need not hear our last words, and its calls end with it.
+            State::Draining => (LINGER, LINGER),
+            _ if starving => (LOOK_STARVING, SEND_TIMEOUT_STARVING),
+            _ => (LOOK, SEND_TIMEOUT),
+        };
         let patience = if self.copy_reads { look } else { super::STALL };
         let Some(sending) = &mut self.sending else { return };
         if self.phase != Phase::Open || sending.asked || core.now < sending.begun + patience {
@@ -357,11 +362,13 @@ impl Connection {
 
     /// Goes along when the machine, or a stop of the target, ends the connection.
     fn follow_state(&mut self, core: &mut Core) {
-        if self.phase != Phase::Open || self.sending.is_some() {
+        if self.phase != Phase::Open {
             return;
         }
         match self.machine.state() {
+            // Whatever is still being sent: nobody waits for it, and a host that fell silent would never take it.
             State::Closed => self.close(core, "the controller closed the connection"),
+            _ if self.sending.is_some() => {}
             State::Draining if self.tasks == 0 => match &self.link {
                 Link::Socket { socket, .. } => {
                     // If it fails, the peer is gone, and the receive tells.

@@ -28,5 +28,6 @@ mod removed;
 mod standard;
 mod state;
 mod traversals;
+mod vanish;
 mod writes;
 mod wrong;

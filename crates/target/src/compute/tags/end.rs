@@ -50,12 +50,14 @@ impl<W: Copy + PartialEq> Tags<W> {
         }
     }
 
-    /// Stops a call whose result nobody will take. A job that runs keeps the tag until it has ended.
+    /// Stops a call whose result nobody will take. A job that runs keeps the tag until it has ended, and whoever asks for
+    /// more from where the result was left is told how.
     pub(super) fn drop_tag(&mut self, now: Instant, tag: u64) {
         self.stop(tag);
         let Some(open) = self.open.get_mut(&tag) else { return };
         open.result.clear();
-        open.result_start = open.result_end;
+        open.result_end = open.result_start;
+        open.dropped = true;
         open.touched = now;
         if open.phase != Phase::Running && open.phase != Phase::Starting {
             if let Some(open) = self.open.remove(&tag) {

@@ -42,6 +42,7 @@ impl<W: Copy + PartialEq> Tags<W> {
             result: VecDeque::new(),
             result_start: 0,
             result_end: 0,
+            dropped: false,
             trailer: None,
             cancels: Vec::new(),
             touched: now,

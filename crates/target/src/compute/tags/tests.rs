@@ -309,6 +309,25 @@ fn a_lost_connection_stops_every_call_and_is_not_answered() {
     assert!(came.received()[0].2.end, "another queue of the controller learns how it ended");
 }
 
+/// What nobody had asked for yet was dropped with the connection, and with it the place where the result goes on: whoever
+/// asked from there was told *Result Offset Passed*, and never how the call ended.
+#[test]
+fn another_queue_is_told_from_where_the_result_was_left() {
+    let mut table = Table::new();
+    let start = table.open();
+    table.produce(1000);
+    assert_eq!(table.receive_at(0, 300).received()[0].1, 300);
+    table.tags.lost(table.now, |_| false);
+    table.produce(1000);
+    assert_eq!(table.tags.unclaimed(TAG), 0, "nothing of it is kept");
+    assert!(start.control.cancel.is_cancelled());
+    assert!(table.receive_at(300, 300).answers.is_empty(), "it has not ended");
+    let came = table.end();
+    let told = came.received()[0];
+    assert_eq!((told.1, told.2.end, told.2.trailer_len > 0), (0, true, true));
+    assert_eq!(table.tags.len(), 0);
+}
+
 #[test]
 fn an_aborted_receive_ends_and_its_call_goes_on() {
     let mut table = Table::new();
