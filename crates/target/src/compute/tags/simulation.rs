@@ -1,14 +1,15 @@
 //! Hosts, connections and the tag table under a seeded scheduler: function commands byte by byte.
 //!
-//! Each seed is one world: a host that loads a program, activates it, prepares requests, makes calls and cancels them,
-//! over an admin and some I/O connections of one controller at a time; the same machines as everywhere on both ends. What
-//! the network does is the simulation's of `nvme`: bytes are split anywhere, delayed, damaged or lost where digests notice
-//! it, and connections die at any moment. Engines are part of the scheduler: a call makes a piece of its result, or reads
-//! a piece of its input, whenever chance says so.
+//! Each seed is one world: a host that loads a program, activates it, prepares requests, makes calls that read and that
+//! write, cancels and aborts them, over an admin and some I/O connections of one controller at a time; the same machines as
+//! everywhere on both ends. What the network does is the simulation's of `nvme`: bytes are split anywhere, delayed, damaged
+//! or lost where digests notice it, and connections die at any moment. Engines are part of the scheduler: a call makes a
+//! piece of its result, writes one, or reads a piece of its input, whenever chance says so.
 //!
-//! What must hold: every command ends exactly once; a command fails only for a reason; a result is what its function
-//! makes, or its call was cancelled; after a cancel that waited nothing of the call runs; and when a host is gone, in
-//! whatever moment, no tag, command, byte or call of it is left, and none of its programs.
+//! What must hold: every command ends exactly once; a command fails only for a reason; a result, and what was written, is
+//! what its function makes, or its call was cancelled and it is the start of that; after a cancel that waited nothing of
+//! the call runs or writes; and when a host is gone, in whatever moment, no tag, command, byte or call of it is left, and
+//! none of its programs.
 //!
 //! `DISKSIDE_SIM_SEED=n` runs one seed and prints what happens, `DISKSIDE_SIM_SEEDS=n` so many.
 
@@ -38,6 +39,8 @@ use self::support::pair::{SUBSYSTEM, Target, admin_config};
 use self::support::rng::Rng;
 
 const SEEDS: u64 = 100;
+/// Places at which a connection is lost in a world.
+const CUTS: u64 = 16;
 /// Namespace of the function commands.
 const NSID: u32 = 1024;
 /// A world that has not ended after so many steps is stuck.
@@ -48,7 +51,9 @@ const STEPS_MAX: u64 = 400_000;
 struct Summary {
     worlds: u64,
     calls: u64,
+    writes: u64,
     prepared_calls: u64,
+    aborted_calls: u64,
     cancelled: u64,
     refused: u64,
     pending: u64,
@@ -58,6 +63,7 @@ struct Summary {
     killed_in_calls: u64,
     disturbed: u64,
     associations: u64,
+    steps: u64,
 }
 
 /// One world.
@@ -76,6 +82,8 @@ struct World {
     host: HostSide,
     weather: Weather,
     kills: u64,
+    /// When a connection is cut in any case.
+    cut_at: Option<u64>,
     disturbed: bool,
     summary: Summary,
     steps: u64,
@@ -117,7 +125,27 @@ fn a_hundred_seeds() {
     assert!(total.calls > 10 * total.worlds && total.prepared_calls > 3 * total.worlds, "{total:?}");
     let happened = [total.cancelled, total.refused, total.pending, total.busy, total.early, total.killed_in_calls];
     assert!(happened.iter().all(|count| *count > total.worlds / 20), "everything was met: {total:?}");
-    assert!(total.disturbed > total.worlds / 50, "{total:?}");
+    assert!(total.disturbed > total.worlds / 50 && total.aborted_calls > total.worlds / 50, "{total:?}");
+    assert!(total.writes > 3 * total.worlds, "{total:?}");
+}
+
+/// Worlds in which all goes well, but for one connection that is lost: early, late, and everywhere between.
+#[test]
+fn a_connection_may_be_lost_at_any_step() {
+    let engines = Engines::new();
+    let calm = |seed| World { kills: 0, weather: Weather::default(), ..World::new(seed, false) };
+    for seed in [1, 2, 3] {
+        let steps = calm(seed).run(&engines).steps;
+        for part in 0..CUTS {
+            let cut_at = Some(steps * part / CUTS);
+            let world = std::panic::AssertUnwindSafe(|| World { cut_at, ..calm(seed) }.run(&engines));
+            let killed = std::panic::catch_unwind(world).unwrap_or_else(|panic| {
+                eprintln!("seed {seed} failed when a connection was lost at step {cut_at:?}");
+                std::panic::resume_unwind(panic);
+            });
+            assert!(part < 2 || killed.killed == 1, "{killed:?}");
+        }
+    }
 }
 
 #[test]
@@ -134,7 +162,9 @@ impl Summary {
         let pairs = [
             (&mut self.worlds, other.worlds),
             (&mut self.calls, other.calls),
+            (&mut self.writes, other.writes),
             (&mut self.prepared_calls, other.prepared_calls),
+            (&mut self.aborted_calls, other.aborted_calls),
             (&mut self.cancelled, other.cancelled),
             (&mut self.refused, other.refused),
             (&mut self.pending, other.pending),
@@ -144,6 +174,7 @@ impl Summary {
             (&mut self.killed_in_calls, other.killed_in_calls),
             (&mut self.disturbed, other.disturbed),
             (&mut self.associations, other.associations),
+            (&mut self.steps, other.steps),
         ];
         pairs.into_iter().for_each(|(mine, theirs)| *mine += theirs);
     }
@@ -201,6 +232,7 @@ impl World {
             host: HostSide::new(rng.between(10, 30)),
             weather,
             kills: *rng.pick(&[0, 0, 3, 12]),
+            cut_at: None,
             disturbed: false,
             summary: Summary { worlds: 1, ..Summary::default() },
             steps: 0,
@@ -236,6 +268,7 @@ impl World {
         assert_eq!(self.memory.in_use(), 0, "the host's buffers are all back");
         assert_eq!(self.target.memory.in_use(), 0, "the target's buffers are all back");
         assert!(self.target.subsystem.controllers().is_empty(), "no controller is left");
+        self.summary.steps = self.steps;
         self.summary
     }
 
@@ -250,7 +283,8 @@ impl World {
             let admin = Admin::new(self.config.clone(), self.now);
             self.add_link(HostEnd::Admin(Box::new(admin)));
         }
-        if self.kills > 0 && self.rng.below(8000) < self.kills && !self.links.is_empty() {
+        let is_cut = self.cut_at == Some(self.steps) || self.kills > 0 && self.rng.below(8000) < self.kills;
+        if is_cut && !self.links.is_empty() {
             let link = self.rng.below(self.links.len() as u64) as usize;
             self.summary.killed += 1;
             self.summary.killed_in_calls += u64::from(self.host.has_calls());
@@ -266,6 +300,10 @@ impl World {
             }
         }
         self.collect_events();
+        // Queues that were woken, to abort something, obey.
+        for index in 0..self.links.len() {
+            self.take_requests(index, engines);
+        }
         if self.links.is_empty() {
             // As when a host's last controller is gone.
             engines.programs.forget_host(host::NQN);

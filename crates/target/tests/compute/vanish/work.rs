@@ -286,15 +286,14 @@ impl Lab {
     fn content(&self, watcher: &mut Client, kind: SinkKind, len: usize) -> Vec<u8> {
         let parts = (0..len).step_by(SEEN_LEN);
         match kind {
-            SinkKind::Volume | SinkKind::Layout => parts
-                .flat_map(|at| watcher.queue.read(OUTPUT, at as u64 / 4096, (SEEN_LEN / 4096) as u32).ok())
-                .collect(),
-            SinkKind::Memory => parts
-                .flat_map(|at| {
-                    let sqe = Sqe::memory_read(MEMORY, at as u64, SEEN_LEN as u32);
-                    watcher.queue.command(sqe, None, SEEN_LEN).ok()
-                })
-                .collect(),
+            SinkKind::Volume | SinkKind::Layout => {
+                let part = |at| watcher.queue.read(OUTPUT, at as u64 / 4096, (SEEN_LEN / 4096) as u32).ok();
+                parts.map(part).collect::<Vec<_>>().concat()
+            }
+            SinkKind::Memory => {
+                let sqe = |at| Sqe::memory_read(MEMORY, at as u64, SEEN_LEN as u32);
+                parts.map(|at| watcher.queue.command(sqe(at), None, SEEN_LEN).ok()).collect::<Vec<_>>().concat()
+            }
             SinkKind::InPlace | SinkKind::Append | SinkKind::Replace => {
                 let mut bytes = std::fs::read(self.out()).unwrap();
                 bytes.truncate(len);

@@ -67,11 +67,15 @@ struct Op {
     command: Command,
     link: usize,
     command_id: u16,
+    /// The host gave it up.
+    aborted: bool,
 }
 
 /// A call, until its trailer has come and all of its commands have ended.
 #[derive(Debug)]
 struct Call {
+    /// Its output goes to a medium.
+    writes: bool,
     /// The request, then its input.
     bytes: Vec<u8>,
     /// Where the parts begin in which it is sent; one more at the end.
@@ -136,14 +140,20 @@ impl Call {
         whole
     }
 
-    /// Checks what came in the end.
-    fn check(&self) {
+    /// Checks what came in the end, and what was written.
+    fn check(&self, written: &[u8]) {
+        assert!(self.writes || written.is_empty());
+        assert!(self.expected.starts_with(written), "it wrote something else");
         let Some(trailer) = self.trailer.as_ref().filter(|_| !self.spoilt) else {
             return assert!(self.spoilt || self.bad || self.cancelling, "refused for no reason");
         };
         let whole = self.whole();
         assert!(!self.bad && self.expected.starts_with(&whole), "these are not its bytes");
         match trailer.outcome {
+            Outcome::Ok if self.writes => {
+                assert_eq!((whole.len(), written.len()), (0, self.expected.len()), "all of it was written");
+                assert_eq!(trailer.media_written, written.len() as u64);
+            }
             Outcome::Ok => assert_eq!(whole.len(), self.expected.len(), "all of the result came"),
             Outcome::Cancelled => assert!(self.cancelling, "cancelled for no reason"),
             other => panic!("{other:?}: {}", trailer.message),
@@ -214,7 +224,7 @@ impl World {
                 None => self.host.soon(Command::Prepare { result_len }),
                 Some(_) if self.rng.chance(20) => self.host.soon(Command::Clear),
                 Some(_) => {
-                    for _ in 0..self.rng.between(1, 3) {
+                    for _ in 0..self.rng.between(1, 5) {
                         let seed = self.rng.next();
                         self.host.soon(Command::Call { seed });
                     }
@@ -230,10 +240,13 @@ impl World {
         let (seed, bad) = (rng.next(), rng.chance(6));
         let input = pattern(seed ^ 1, input_len);
         let source = if input_len > 0 { EndpointKind::HostStream } else { EndpointKind::Volume(1) };
+        let writes = rng.chance(40);
+        let kind = if writes { FunctionKind::Write } else { FunctionKind::Read };
         let request = FunctionRequest {
             args: args(result_len, input_len, seed),
             sources: vec![Endpoint::whole(source)],
-            ..FunctionRequest::new(FunctionKind::Read, engines.free() + u16::from(bad))
+            sinks: if writes { vec![Endpoint::whole(EndpointKind::Volume(1))] } else { Vec::new() },
+            ..FunctionRequest::new(kind, engines.free() + u16::from(bad))
         };
         let mut bytes = request.encode();
         bytes.extend_from_slice(&input);
@@ -246,6 +259,7 @@ impl World {
         let sum = input.iter().map(|byte| u64::from(*byte)).sum();
         let parts = cuts.len() - 1;
         let call = Call {
+            writes,
             bytes,
             cuts,
             expected: result_of(result_len, seed, sum),
@@ -273,6 +287,7 @@ impl World {
             host.commands.push((Some(self.now + later), Command::Cancel { tag }));
         }
         self.summary.calls += 1;
+        self.summary.writes += u64::from(writes);
     }
 
     /// The program goes over the admin queue, part after part.
@@ -302,7 +317,8 @@ impl World {
                 let Some(call) = self.host.calls.get(&tag).filter(|call| !call.is_over()) else { return };
                 let part_range = call.cuts[part]..call.cuts[part + 1];
                 let (offset, len) = (part_range.start as u64, part_range.len() as u32);
-                let mut sqe = Sqe::function_send(NSID, FunctionKind::Read, tag, offset, len);
+                let kind = if call.writes { FunctionKind::Write } else { FunctionKind::Read };
+                let mut sqe = Sqe::function_send(NSID, kind, tag, offset, len);
                 if part == 0 {
                     sqe = sqe.with_first();
                 }
@@ -364,23 +380,23 @@ impl World {
         };
         let command_id = submitted.expect("there was room");
         self.say(|| format!("{user_data} on link {link}: {command:?}"));
-        self.host.ops.insert(user_data, Op { command, link, command_id });
+        self.host.ops.insert(user_data, Op { command, link, command_id, aborted: false });
     }
 
     fn abort_something(&mut self) {
-        let waiting: Vec<(usize, u16)> = self
-            .host
-            .ops
-            .values()
-            .filter(|op| tag_of(op.command).is_some())
-            .map(|op| (op.link, op.command_id))
-            .collect();
+        let is_call = |op: &Op| matches!(op.command, Command::Call { .. });
+        let calls = self.rng.chance(50) && self.host.ops.values().any(is_call);
+        let can_be = |op: &Op| if calls { is_call(op) } else { tag_of(op.command).is_some() };
+        let waiting = self.host.ops.iter().filter(|(_, op)| can_be(op)).map(|(number, _)| *number);
+        let waiting: Vec<u64> = waiting.collect();
         if waiting.is_empty() {
             return;
         }
-        let (link, command_id) = *self.rng.pick(&waiting);
+        let number = *self.rng.pick(&waiting);
+        let op = self.host.ops.get_mut(&number).expect("just seen");
+        op.aborted = true;
         if let HostEnd::Admin(admin) = &mut self.links[0].host {
-            admin.abort(self.now, link as u16, command_id);
+            admin.abort(self.now, op.link as u16, op.command_id);
         }
     }
 
@@ -439,6 +455,14 @@ impl World {
             call.outstanding -= 1;
         }
         match outcome {
+            Ok(answer) if op.aborted && answer.result != 0 && matches!(op.command, Command::Call { .. }) => {
+                self.stopped(&answer);
+            }
+            Err(CommandError::Status { status, .. }) if op.aborted && status.is(Status::FUNCTION_FAILED) => {
+                // There was no room for a trailer.
+                assert!(matches!(op.command, Command::Call { .. }));
+                self.summary.aborted_calls += 1;
+            }
             Ok(answer) => self.succeeded(op.command, answer),
             Err(error) => self.failed(op.command, &error),
         }
@@ -451,10 +475,20 @@ impl World {
             self.host.soon(Command::Receive { tag, offset, len });
         } else if call.is_over() && call.outstanding == 0 {
             let call = self.host.calls.remove(&tag).expect("just seen");
-            call.check();
+            let written = self.services.values().find_map(|service| service.written(tag)).unwrap_or_default();
+            call.check(written);
             self.summary.cancelled += u64::from(call.trailer.is_some_and(|t| t.outcome == Outcome::Cancelled));
             self.summary.refused += u64::from(call.refused);
         }
+    }
+
+    /// A Function Call that was given up has ended.
+    fn stopped(&mut self, answer: &Answer) {
+        let told = ReceiveAnswer::from_result(answer.result).expect("it fits");
+        assert!(told.end && told.result_len == 0, "{told:?}");
+        let trailer = Trailer::decode(&answer.bytes[..told.trailer_len.into()]).expect("a trailer");
+        assert_eq!(trailer.outcome, Outcome::Cancelled);
+        self.summary.aborted_calls += 1;
     }
 
     fn succeeded(&mut self, command: Command, answer: Answer) {
@@ -486,6 +520,9 @@ impl World {
                     return self.host.soon(command);
                 }
                 assert!(answer.result != 0 || !running, "a cancel is a fence");
+                if answer.result == 0 {
+                    self.services.values_mut().for_each(|service| service.fence(tag));
+                }
                 call.stopped = true;
             }
             Command::Receive { tag, offset, len } => self.received(tag, offset, len, &answer),

@@ -1,6 +1,6 @@
 //! The target of a world: programs, tags, and calls that engines work on when chance says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +18,7 @@ use super::{World, pattern, take};
 use crate::compute::answer::{Answer, Piece, Problem};
 use crate::compute::control::Control;
 use crate::compute::input::InputQueue;
+use crate::compute::prepared;
 use crate::compute::programs::{ProgramLimits, Programs};
 
 /// The most of a result that is made before it is asked for.
@@ -45,12 +46,27 @@ pub(super) struct Service {
     jobs: BTreeMap<u64, Job>,
     prepared: BTreeMap<u32, FunctionRequest>,
     last_handle: u32,
-    /// Function Calls that an engine has.
-    calls: Vec<(Name, Vec<u8>)>,
+    /// Function Calls that an engine has, and those that it has run.
+    calls: Vec<Call>,
+    ran: Vec<Call>,
+    /// What calls wrote, by tag.
+    media: BTreeMap<u64, Vec<u8>>,
+    /// Calls that were told to stop and of which nothing may be written any more: their host is gone, or knows.
+    fenced: BTreeSet<u64>,
 }
 
-/// A call at work: it reads all of its input, then makes its result.
+/// A Function Call.
+struct Call {
+    name: Name,
+    result: Vec<u8>,
+    /// Bytes of its buffer.
+    len: u32,
+    stopped: bool,
+}
+
+/// A call at work: it reads all of its input, then makes its result, or writes it.
 struct Job {
+    writes: bool,
     input: Arc<InputQueue>,
     control: Arc<Control>,
     input_len: u64,
@@ -124,6 +140,9 @@ impl Service {
             prepared: BTreeMap::new(),
             last_handle: 0,
             calls: Vec::new(),
+            ran: Vec::new(),
+            media: BTreeMap::new(),
+            fenced: BTreeSet::new(),
         }
     }
 
@@ -149,7 +168,24 @@ impl Service {
 
     pub(super) fn lost(&mut self, now: Instant, serial: u64) {
         self.tags.lost(now, |name| name.serial == serial);
-        self.calls.retain(|(name, _)| name.serial != serial);
+        self.calls.retain(|call| call.name.serial != serial);
+        self.fenced.extend(self.jobs.keys());
+    }
+
+    /// The host gave up on a command.
+    fn abort(&mut self, name: Name) {
+        self.tags.abort(name);
+        self.calls.iter_mut().filter(|call| call.name == name).for_each(|call| call.stopped = true);
+    }
+
+    /// A cancel said that nothing of a call is being written any more.
+    pub(super) fn fence(&mut self, tag: u64) {
+        self.fenced.insert(tag);
+    }
+
+    /// What a call wrote.
+    pub(super) fn written(&self, tag: u64) -> Option<&[u8]> {
+        self.media.get(&tag).map(Vec::as_slice)
     }
 
     /// Nothing of its host is left.
@@ -163,6 +199,10 @@ impl Service {
 
     /// An engine does a bit.
     pub(super) fn work(&mut self, now: Instant, rng: &mut Rng, engines: &Engines) {
+        if !self.calls.is_empty() && rng.chance(5) {
+            let call = self.calls.swap_remove(rng.below(self.calls.len() as u64) as usize);
+            return self.ran.push(call);
+        }
         let ready: Vec<u64> = self
             .jobs
             .iter()
@@ -189,7 +229,8 @@ impl Service {
         }
         let (result_len, input_len, seed) = parse(&request.args);
         let (consumed, sum, made, result) = Default::default();
-        let job = Job { input, control, input_len, consumed, sum, seed, result_len, result, made };
+        let writes = kind == FunctionKind::Write;
+        let job = Job { writes, input, control, input_len, consumed, sum, seed, result_len, result, made };
         self.tags.accepted(tag, waiter, send_len);
         assert!(self.jobs.insert(tag, job).is_none(), "tags are used once");
     }
@@ -212,14 +253,19 @@ impl Service {
         }
         let left = job.result.len() - job.made;
         if left == 0 {
-            let trailer = Trailer { result_len: job.result_len, ..Trailer::new(Outcome::Ok) };
+            let mut trailer = Trailer::new(Outcome::Ok);
+            *if job.writes { &mut trailer.media_written } else { &mut trailer.result_len } = job.result_len;
             self.jobs.remove(&tag);
             return self.tags.ended(now, tag, trailer);
         }
         let len = rng.between(1, left.min(5000) as u64) as usize;
-        let piece = Piece::of(job.result[job.made..job.made + len].to_vec());
+        let piece = &job.result[job.made..job.made + len];
         job.made += len;
-        self.tags.produced(tag, piece);
+        if job.writes {
+            assert!(!self.fenced.contains(&tag), "written behind a fence");
+            return self.media.entry(tag).or_default().extend_from_slice(piece);
+        }
+        self.tags.produced(tag, Piece::of(piece.to_vec()));
     }
 }
 
@@ -230,7 +276,7 @@ impl Job {
             || if self.consumed < self.input_len {
                 self.input.received_bytes() > self.consumed
             } else {
-                self.made as u64 == self.result_len || unclaimed < RESULT_AHEAD
+                self.writes || self.made as u64 == self.result_len || unclaimed < RESULT_AHEAD
             }
     }
 }
@@ -245,7 +291,7 @@ impl World {
             let name = Name { serial: self.serials[index], tag: request.tag };
             let service = self.services.entry(association).or_insert_with(Service::new);
             match request.operation {
-                Operation::Cancel => service.tags.abort(name),
+                Operation::Cancel => service.abort(name),
                 Operation::Other(OtherCommand { sqe, admin, data, .. }) => {
                     let range = |slice: BufferSlice| slice.offset as usize..(slice.offset + slice.len) as usize;
                     let data = data.map(|slice| take(&mut self.target.memory, slice.buffer, range(slice)));
@@ -280,9 +326,9 @@ impl World {
                 Effect::Start(start) => service.starting.push(*start),
             }
         }
-        if self.rng.chance(50) {
-            let ended = service.calls.drain(..).map(|(name, result)| (name, Answer::bytes(result)));
-            answers.extend(ended);
+        for Call { name, result, len, stopped } in service.ran.drain(..) {
+            let outcome = if stopped { Outcome::Cancelled } else { Outcome::Ok };
+            answers.push((name, prepared::answer(&result, Trailer::new(outcome), len)));
         }
         for (name, answer) in answers {
             self.answer(name, answer);
@@ -295,14 +341,18 @@ impl World {
         if link.dead {
             return;
         }
-        let len: usize = answer.pieces.iter().map(Piece::len).sum();
+        let mut pieces = answer.pieces;
+        if !answer.short.is_empty() {
+            pieces.push(Piece::of(answer.short));
+        }
+        let len: usize = pieces.iter().map(Piece::len).sum();
         let memory = &mut self.target.memory;
         if !answer.status.is_success() || len == 0 {
             let completion = Completion::from(answer.status).with_result(answer.result);
             return link.controller.complete(self.now, name.tag, completion, memory);
         }
-        let last = answer.pieces.len() - 1;
-        for (at, piece) in answer.pieces.iter().enumerate() {
+        let last = pieces.len() - 1;
+        for (at, piece) in pieces.iter().enumerate() {
             let buffer = memory.insert(piece.bytes().to_vec());
             let slice = BufferSlice::new(buffer, piece.len() as u32);
             if at < last {
@@ -329,7 +379,8 @@ impl Service {
                 let (result_len, _, _) = parse(&request.args);
                 let (args, _) = sqe.call_args();
                 let seed = u64::from_le_bytes(args[..8].try_into().expect("eight bytes"));
-                self.calls.push((waiter.name, result_of(result_len, seed, 0)));
+                let (name, len) = (waiter.name, sqe.sgl().len());
+                self.calls.push(Call { name, result: result_of(result_len, seed, 0), len, stopped: false });
             }
             function_opcode::CLEAR if sqe.clear_select() == ClearSelect::Prepared as u32 => {
                 let known = self.prepared.remove(&(sqe.function_tag() as u32));
