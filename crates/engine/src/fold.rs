@@ -7,19 +7,20 @@ use crate::worker::{ChunkInfo, Folder, too_large};
 use std::time::Instant;
 
 /// Folds with the function's `combine`, or puts one after another.
-pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[&[u8]]) -> Result<Vec<u8>, CallError> {
+pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
     let log = Log::default();
     let Some(mut folder) = Folder::new(code, call, &log, call.limits.until(Instant::now()))? else {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        return if len > call.limits.result_len_max { Err(too_large(call)) } else { Ok(parts.concat()) };
+        let len: usize = parts.iter().map(|(_, part)| part.len()).sum();
+        let whole = || parts.iter().map(|(_, part)| *part).collect::<Vec<_>>().concat();
+        return if len > call.limits.result_len_max { Err(too_large(call)) } else { Ok(whole()) };
     };
-    for (index, part) in parts.iter().enumerate() {
+    for (index, (name, part)) in parts.iter().enumerate() {
         // A part of no bytes comes from a range in which no record begins.
         if part.is_empty() {
             continue;
         }
         let info = ChunkInfo {
-            source: format!("result {} of {}", index + 1, parts.len()).into(),
+            source: format!("the result of {name}").into(),
             source_index: index as u32,
             source_len: part.len() as u64,
             chunk_index: 0,

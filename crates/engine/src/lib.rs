@@ -136,11 +136,12 @@ impl Engine {
     }
 
     /// Puts results of several calls of a function together, in this order: with its `combine` if it has one and
-    /// `call` says so, else one after another. The sources of `call` are not read.
+    /// `call` says so, else one after another. Each has a name, of what it is the result of. The sources of `call` are not
+    /// read.
     ///
     /// # Errors
-    /// Why `combine` did not end well, or that the result is too large.
-    pub fn fold(&self, call: &Call<'_>, parts: &[&[u8]]) -> Result<Vec<u8>, CallError> {
+    /// Why `combine` did not end well, and at which result, or that all of it is too large.
+    pub fn fold(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
         fold::fold(&self.code, call, parts)
     }
 }

@@ -253,7 +253,7 @@ impl Job<'_> {
     fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
         // Who needs nothing of the device does not wait until it has the function.
         let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
-        let is_lost = request.told.is_none() && self.host_reads() && self.link().is_some_and(|link| link.is_lost());
+        let is_lost = request.told.is_none() && self.is_cut_off();
         let state = if is_lost { Some(LinkState::Lost) } else { needs_none.then_some(LinkState::Up) };
         let decision = state.map(|state| self.ask(request, state));
         let is_here = |decision: &Decision| decision.plan == Plan::Host && !decision.probe.is_some_and(|p| p.instead);
@@ -269,6 +269,12 @@ impl Job<'_> {
             // The host can still run it.
             Err(_) => Ok(self.ask(request, LinkState::NoCompute)),
         }
+    }
+
+    /// Whether the host has what it needs without the device, which cannot be reached. What is held since then was not
+    /// compared with the file: that is said also if the device is back by now.
+    fn is_cut_off(&self) -> bool {
+        self.held || self.mounted.is_some_and(|mounted| mounted.link.is_lost())
     }
 
     /// Whether the host can do without the device: the kernel has a way of its own to a mounted volume.
@@ -388,10 +394,16 @@ impl Job<'_> {
     fn gather(&self, mut done: Vec<Done>, decision: Option<Decision>, written: bool) -> Result<Ran, SessionError> {
         let mut ran = Ran::default();
         if !written {
-            let results: Vec<&[u8]> = done.iter().map(|done| &done.result[..]).collect();
-            ran.result = match &results[..] {
-                [_] => std::mem::take(&mut done[0].result),
-                results => self.file.inner.session.engine().fold(&self.call(Vec::new()), results)?,
+            ran.result = match &mut done[..] {
+                [only] => std::mem::take(&mut only.result),
+                all => {
+                    let name =
+                        |part: &RanPart| format!("bytes {}..{} of {}", part.range.start, part.range.end, part.name);
+                    let names: Vec<String> = all.iter().map(|done| name(&done.part)).collect();
+                    let results = all.iter().map(|done| &done.result[..]);
+                    let named: Vec<_> = names.iter().map(String::as_str).zip(results).collect();
+                    self.file.inner.session.engine().fold(&self.call(Vec::new()), &named)?
+                }
             };
         }
         for done in done {

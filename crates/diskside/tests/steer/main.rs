@@ -6,4 +6,5 @@ mod cancel;
 mod loss;
 mod prepared;
 mod queue;
+mod several;
 mod world;

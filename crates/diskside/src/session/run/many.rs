@@ -4,12 +4,13 @@ use super::host::run_over_files;
 use super::{Input, Job, Ran, RunOptions, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
-use crate::session::error::SessionError;
+use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::pending::Pending;
 use crate::session::place::{Now, Place};
 use diskside_engine::{Call, CallError};
+use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -93,9 +94,10 @@ impl Session {
             }
         } else {
             let parts = at_once(files, function, args, options)?;
-            let results: Vec<&[u8]> = parts.iter().map(|part| &part.result[..]).collect();
+            let names = files.iter().map(|file| &file.inner.name[..]);
+            let results: Vec<(&str, &[u8])> = names.zip(parts.iter().map(|part| &part.result[..])).collect();
             let result = match &results[..] {
-                [only] => only.to_vec(),
+                [(_, only)] => only.to_vec(),
                 results => {
                     let mut call = Call::new(function, Vec::new(), args.to_vec());
                     call.fold = options.fold;
@@ -131,14 +133,18 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Runs over each file on one of a few threads; the first failure, in the order of the files, ends all.
+/// Runs over each file on one of a few threads. The first failure ends all: what runs for the others is stopped.
 fn at_once(
     files: &[File],
     function: &SessionFunction,
     args: &[u8],
     options: &RunOptions,
 ) -> Result<Vec<Ran>, SessionError> {
-    let next = AtomicUsize::new(0);
+    let (stop, mut options) = (CancelToken::new(), options.clone());
+    let outer = options.limits.cancel.replace(stop.clone());
+    let own = stop.clone();
+    let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
+    let (options, next) = (&options, AtomicUsize::new(0));
     let results: Mutex<Vec<Option<Result<Ran, SessionError>>>> = Mutex::new(files.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for _ in 0..files.len().min(AT_ONCE) {
@@ -148,14 +154,20 @@ fn at_once(
                     let ran = read(&input, function, args, options, None);
                     if ran.is_err() {
                         next.store(files.len(), Ordering::Relaxed);
+                        stop.cancel();
                     }
                     results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
                 }
             });
         }
     });
-    // Files are taken in order, so what was not begun after a failure lies behind it: collecting ends before.
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // What was stopped does not say why.
+    let is_cause = |ran: &Option<Result<Ran, SessionError>>| matches!(ran, Some(Err(error)) if error.kind() != FailureKind::Cancelled);
+    if let Some(at) = results.iter().position(is_cause) {
+        results.swap(0, at);
+    }
+    // Without a failure all were begun, and with one collecting ends at it.
     results.into_iter().flatten().collect()
 }
 

@@ -1,0 +1,119 @@
+//! One result of files at several targets, one of which goes wrong: it is named, and nothing passes for the result.
+
+use crate::world::{World, at, endless, numbers, until};
+use diskside::host::ConnectOptions;
+use diskside::session::{FailureKind, File, RunOptions, Session, SessionFunction, SessionOptions, Where};
+use std::time::{Duration, Instant};
+
+/// Gives a target up soon.
+fn session() -> Session {
+    let connect = ConnectOptions {
+        reconnect_delay_min: Duration::from_millis(10),
+        reconnect_delay_max: Duration::from_millis(50),
+        loss_timeout: Duration::from_millis(300),
+        ..ConnectOptions::default()
+    };
+    Session::new(SessionOptions { connect, ..SessionOptions::default() })
+}
+
+/// A function that gives the first number of its input, and a `combine` whose body is `combine`.
+fn first(world: &World, session: &Session, body: &str, combine: &str) -> SessionFunction {
+    let source = format!(
+        "#include \"diskside.h\"\nSEC(\"read/first\")\n\
+         __s64 first(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)\n\
+         {{\n{body}\n*out = *in;\nreturn 8;\n}}\n\
+         SEC(\"combine/first\")\n\
+         __s64 first_combine(__u64 *acc, __u64 acc_len, __u64 acc_cap, const __u64 *part, __u64 part_len)\n\
+         {{\n{combine}\n}}\n"
+    );
+    let path = world.dir.path().join("first.bpf.c");
+    std::fs::write(&path, source).expect("written");
+    session.function(&path.display().to_string()).expect("it compiles")
+}
+
+/// Two targets with a file each, in one chunk; the second one's begins with `begins`.
+fn two(session: &Session, begins: u64) -> ([World; 2], [File; 2]) {
+    let worlds = [World::new(8), World::new(8)];
+    let bytes = [&begins.to_le_bytes()[..], &numbers(7)].concat();
+    std::fs::write(worlds[1].dir.path().join("n"), bytes).expect("written");
+    let files = [worlds[0].open(session), worlds[1].open(session)];
+    (worlds, files)
+}
+
+/// The folds at the targets see one part each and go well; the one here, of both, does not.
+#[test]
+fn a_combine_that_is_stopped_names_the_result_that_it_was_stopped_at() {
+    let session = session();
+    let (worlds, files) = two(&session, 7);
+    let sums = "acc[0] = acc_len ? acc[0] + part[0] : part[0];\nreturn 8;";
+    let sum = first(&worlds[0], &session, "", sums);
+    let ran = session.run(&files, &sum, &[], &at(Where::Device), None).expect("it runs");
+    assert_eq!(ran.result, 7_u64.to_le_bytes(), "0 and 7");
+
+    let options = at(Where::Device);
+    let stray = first(&worlds[0], &session, "", "if (acc_len)\nreturn part[part_len / 8];\nacc[0] = 0;\nreturn 8;");
+    let mut out = Vec::new();
+    let error = session.run(&files, &stray, &[], &options, Some(&mut out)).expect_err("it reads what is not there");
+    let said = error.to_string();
+    assert_eq!(error.kind(), FailureKind::Trap, "{said}");
+    let place = format!("the result of {}, bytes 0..8: combine/first was stopped at instruction ", worlds[1].url("n"));
+    assert!(said.starts_with(&place), "{said}");
+    assert!(said.contains("first.bpf.c:13: return part[part_len / 8];"), "{said}");
+    assert!(said.contains("out-of-bounds read of 8 bytes"), "{said}");
+    assert_eq!(out, b"", "nothing passes for the result");
+}
+
+#[test]
+fn a_target_that_is_killed_in_the_middle_is_named_and_gives_no_result() {
+    let session = session();
+    let (worlds, files) = two(&session, 7);
+    // Only the second one's goes on for ever.
+    let body = "for (volatile __u64 i = 0; *in == 7 && i < 1ull << 62; i++)\n;";
+    let spin = first(&worlds[0], &session, body, "acc[0] = part[0];\nreturn 8;");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("out");
+    let [one, other] = worlds;
+    let address = other.address();
+    std::thread::scope(|scope| {
+        let failed = scope.spawn(|| session.run_into_path(&files, &spin, &[], &endless(Where::Device), &path));
+        other.until_busy(&session, 1);
+        until("the first one has ended", || one.engines_busy(&session) == 0);
+        other.running.handle().stop_now();
+        let error = failed.join().expect("no panic").expect_err("one of them is gone");
+        let said = error.to_string();
+        assert_eq!(error.kind(), FailureKind::Environment, "{said}");
+        assert!(said.contains(&address) && !said.contains(&one.address()), "{said}");
+    });
+    other.running.wait().expect("stopped");
+    let left = std::fs::read_dir(dir.path()).expect("it is there").count();
+    assert_eq!(left, 0, "neither a result nor a part of one");
+
+    // What does not need it goes on.
+    let stats = session.function("stats64").expect("shipped");
+    session.run(&files[..1], &stats, &[], &RunOptions::default(), None).expect("it is there");
+}
+
+/// Once the others went on for as long as they took, and their results were thrown away.
+#[test]
+fn what_others_do_is_stopped_when_one_fails() {
+    let session = session();
+    let (worlds, files) = two(&session, 7);
+    let body = "if (*in == 7)\nreturn -DS_EBADMSG;\nfor (volatile __u64 i = 0; i < 1ull << 62; i++)\n;";
+    let spin = first(&worlds[0], &session, body, "acc[0] = part[0];\nreturn 8;");
+    let began = Instant::now();
+    let error = session.run(&files, &spin, &[], &endless(Where::Device), None).expect_err("the second one fails");
+    let said = error.to_string();
+    assert!(said.starts_with(&worlds[1].url("n")) && said.contains("Bad message"), "{said}");
+    assert!(began.elapsed() < crate::world::PATIENCE, "{:?}", began.elapsed());
+    until("nothing runs any more", || worlds[0].engines_busy(&session) == 0);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_with_its_target() {
+    let session = session();
+    let world = World::new(8);
+    let url = world.url("missing");
+    let error = session.open(&url).expect_err("it is not there");
+    assert_eq!(error.to_string(), format!("{url}: lookup data/missing: No such file or directory (os error 2)"));
+    assert_eq!(error.kind(), FailureKind::Environment);
+}
