@@ -1,5 +1,5 @@
-//! A target that is killed, and a host that vanishes, in the middle of a function's write: real processes, and every way of
-//! writing a file. The function stops making output half-way, so that the middle is where it stays.
+//! A target that is killed, and a host that vanishes, in the middle of a function: real processes, and every way of writing
+//! a file. The function stops making output half-way, so that the middle is where it stays.
 
 use std::fs::{File, OpenOptions};
 use std::future::Future as _;
@@ -17,7 +17,7 @@ use diskside::host::function::{
     CallOutcome, Endpoint, EndpointKind, FunctionError, FunctionKind, FunctionRequest, RemoteCall, RemoteFile,
 };
 use diskside::io::buffer::Buffer;
-use diskside::session::{Session, SessionOptions};
+use diskside::session::{RunOptions, Session, SessionOptions, Where};
 use diskside::wire::file::FileFlags;
 use diskside::wire::function::Placement;
 
@@ -51,9 +51,15 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path) -> Self {
+        Self::start_at(dir, "127.0.0.1:0", &[])
+    }
+
+    /// With further arguments of the command.
+    fn start_at(dir: &Path, listen: &str, args: &[&str]) -> Self {
         let export = format!("data={}", dir.display());
         let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
+            .args(["serve", "--listen", listen, "--export", &export])
+            .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("diskside serves");
@@ -115,6 +121,18 @@ impl Write {
 
 /// Starts a write of the function's output into `out`.
 fn write(session: &Session, url: &str, source: &Path, placement: Placement, offset: u64, input: &[u8]) -> Write {
+    let sink = |file: &RemoteFile| Endpoint { placement, durable: true, ..file.endpoint(offset, Endpoint::TO_END) };
+    write_to(session, url, source, sink, input)
+}
+
+/// The same into a sink.
+fn write_to(
+    session: &Session,
+    url: &str,
+    source: &Path,
+    sink: impl FnOnce(&RemoteFile) -> Endpoint,
+    input: &[u8],
+) -> Write {
     let function = session.function(&source.display().to_string()).expect("it compiles");
     let url = format!("{url}/out").parse::<ExportUrl>().expect("a URL");
     let files = session.files(&url).expect("the target has exports");
@@ -126,7 +144,7 @@ fn write(session: &Session, url: &str, source: &Path, placement: Placement, offs
         // It is to stay where it is until somebody ends it.
         budget: 1 << 60,
         sources: vec![Endpoint::whole(EndpointKind::HostStream)],
-        sinks: vec![Endpoint { placement, durable: true, ..file.endpoint(offset, Endpoint::TO_END) }],
+        sinks: vec![sink(&file)],
         ..FunctionRequest::new(FunctionKind::Write, program.index)
     };
     let call = files.compute().call_with(&request, vec![Buffer::copy_of(input)]);
@@ -242,6 +260,83 @@ fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
         drop(server);
         assert!(place.sources.path().exists());
     }
+}
+
+/// A volume is written in place: it has the start of the output, and behind it what was there.
+#[test]
+fn a_target_that_is_killed_leaves_a_volume_with_the_start_of_the_output() {
+    const LEN: usize = 16 << 20;
+    const KEPT: usize = 1 << 20;
+    let place = Place::new();
+    let dir = place.dir.path();
+    let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
+    std::fs::write(image.path(), vec![0x55; LEN]).expect("written");
+    let volume = format!("out={}", image.path().display());
+    let serve = || Server::start_at(dir, "127.0.0.1:0", &["--volume", &volume]);
+    let sink = |offset| Endpoint { durable: true, ..Endpoint::new(EndpointKind::Volume(1), offset, Endpoint::TO_END) };
+    let content = || std::fs::read(image.path()).expect("it is there");
+
+    let (mut server, host, input) = (serve(), session(), words(MADE + (1 << 20)));
+    let first = write_to(&host, &server.url, &place.source, |_| sink(0), &input[..KEPT]).wait().expect("it ends");
+    assert_eq!((first.trailer.media_written, first.trailer.durable), (KEPT as u64, KEPT as u64));
+    let mut call = write_to(&host, &server.url, &place.source, |_| sink(KEPT as u64), &input);
+    until("some of the output is written", || {
+        assert_eq!(call.ended(), None, "the call has ended");
+        content()[KEPT..].starts_with(&input[..WRITTEN_MIN as usize])
+    });
+    server.kill();
+    let error = call.wait().expect_err("it cannot have ended");
+    assert!(error.is_loss(), "{error}");
+
+    let after = content();
+    assert_eq!(after.len(), LEN);
+    assert!(after[..KEPT] == input[..KEPT], "what was durable is there");
+    let written = after[KEPT..].iter().zip(&input).take_while(|(is, made)| is == made).count();
+    assert!((WRITTEN_MIN as usize..=MADE).contains(&written), "{written}");
+    assert!(after[KEPT + written..].iter().all(|byte| *byte == 0x55), "behind it is what was there");
+
+    let server = serve();
+    let again = write_to(&session(), &server.url, &place.source, |_| sink(0), &input[..MADE]).wait().expect("it ends");
+    assert_eq!(again.trailer.durable, MADE as u64);
+    assert!(content().starts_with(&input[..MADE]), "the same target, started again, writes it");
+}
+
+/// A function without effects that was under way when its target was killed runs again when that is back: over the file as
+/// it is then, and nothing of before is in its result.
+#[test]
+fn a_read_goes_on_at_a_target_that_was_killed_and_is_back() {
+    const BODY: &str = r#"
+#include "diskside.h"
+/* Gives the first number of the file, and never ends if that is 0. */
+SEC("read/first")
+__s64 first(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    while (*in == 0)
+        asm volatile("" ::: "memory");
+    *out = *in;
+    return 8;
+}
+"#;
+    let place = Place::new();
+    let (dir, source) = (place.dir.path(), place.sources.path().join("first.bpf.c"));
+    std::fs::write(&source, BODY).expect("written");
+    std::fs::write(dir.join("out"), 0_u64.to_le_bytes()).expect("written");
+    let mut server = Server::start(dir);
+    let address = server.url.split('/').nth(2).expect("an address").to_owned();
+    let connect = ConnectOptions { loss_timeout: Duration::from_secs(100), ..ConnectOptions::default() };
+    let host = Session::new(SessionOptions { connect, ..SessionOptions::default() });
+    let file = host.open(&format!("{}/out", server.url)).expect("it is there");
+    let function = host.function(&source.display().to_string()).expect("it compiles");
+    let mut options = RunOptions { place: Where::Device, ..RunOptions::default() };
+    options.limits.budget = Some(1 << 60);
+    let ran = file.fold_fn(&function, &[], &options);
+    let compute = host.compute(&server.url.parse::<ExportUrl>().expect("a URL").target()).expect("functions");
+    until("it runs", || compute.statistics().expect("statistics").0.engines_busy.get() > 0);
+    assert!(!ran.is_done());
+    server.kill();
+    std::fs::write(dir.join("out"), 7_u64.to_le_bytes()).expect("written");
+    let _server = Server::start_at(dir, &address, &[]);
+    assert_eq!(ran.wait().expect("the target is back").result, 7_u64.to_le_bytes());
 }
 
 /// Nobody is there to be told anything, and what can be taken back is.

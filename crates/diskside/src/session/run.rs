@@ -100,7 +100,12 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
     if is_change(error) || has_anew(file, error)? {
         return Ok(true);
     }
-    Ok(function.is_pure() && error.function().is_some_and(|failure| failure.is_loss()))
+    let is_loss = error.function().is_some_and(|failure| failure.is_loss());
+    if let (true, Some(link)) = (is_loss, file.inner.place.link_known()) {
+        // Should the target be another one by then, it has none of our programs; else they are found again.
+        link.forget_programs();
+    }
+    Ok(function.is_pure() && is_loss)
 }
 
 /// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
