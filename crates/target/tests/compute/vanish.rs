@@ -100,21 +100,29 @@ fn once(lab: &Lab, work: Work, way: Way) -> bool {
         assert!(is_idle(&page), "{page:?}");
         lab.check(&mut watcher, work);
     }
-    until("nothing of it runs", &mut watcher, |watcher| is_idle(&statistics(watcher)));
+    until("nothing of it is left", &mut watcher, |watcher| is_idle(&statistics(watcher)));
+    if let After::Stays { client: mut host, .. } = after {
+        if has_program(&mut host) {
+            host.activate(FREE, false).ok();
+            until("its program is used no more", &mut watcher, |_| {
+                let unload = Sqe::unload_program(COMPUTE, FREE);
+                let answer = host.controller.admin.command(unload, None, 0);
+                assert!(answer.status.is_success() || answer.status == Status::PROGRAM_IN_USE, "{}", answer.status);
+                answer.status.is_success()
+            });
+        }
+        let is_conclusive = !work.ends_by_itself() || began.elapsed() < CALL_MAX;
+        lab.check(&mut watcher, work);
+        serves(&mut watcher);
+        // It may have one call at a time: the old one is not counted any more.
+        serves(&mut host);
+        return is_conclusive;
+    }
+    // They go with the last thing that runs for it.
+    until("its programs are gone", &mut watcher, |watcher| !has_program(watcher));
     let is_conclusive = !work.ends_by_itself() || began.elapsed() < CALL_MAX;
     lab.check(&mut watcher, work);
     serves(&mut watcher);
-    if let After::Stays { client: mut host, .. } = after {
-        // It may have one call at a time: the old one is not counted any more.
-        serves(&mut host);
-        if host.programs().iter().any(|program| program.pind.get() == FREE) {
-            host.activate(FREE, false).ok();
-            host.controller.admin.command(Sqe::unload_program(COMPUTE, FREE), None, 0).ok();
-        }
-        return is_conclusive;
-    }
-    let has_program = |watcher: &mut Client| watcher.programs().iter().any(|program| program.pind.get() == FREE);
-    until("its programs are gone", &mut watcher, |watcher| !has_program(watcher));
     until("its files are closed", &mut watcher, |_| lab.open_files().is_empty());
     if work == Work::HalfLoad {
         let object = compiled_once("late");
@@ -151,14 +159,18 @@ fn end(mut client: Client, watcher: &mut Client, work: Work, begun: &Begun, way:
         Way::Closed => After::Gone,
         Way::QueueClosed => {
             // The new queue takes the place of the old one, whose connection is closed.
+            let before = ended(watcher);
             client.queue = client.controller.io_queue(2, 64);
+            until("its end", watcher, |watcher| !begun.is_counted() || ended(watcher) > before);
             is_told_that_it_was_cancelled(&mut client, begun, None);
             After::Stays { client, _broken: None }
         }
         Way::Broken => {
+            let before = ended(watcher);
             client.queue.wire.write_all(&[0xff; 64]).unwrap();
             let queue = client.controller.io_queue(2, 64);
             let broken = std::mem::replace(&mut client.queue, queue);
+            until("its end", watcher, |watcher| !begun.is_counted() || ended(watcher) > before);
             is_told_that_it_was_cancelled(&mut client, begun, None);
             After::Stays { client, _broken: Some(broken) }
         }
@@ -232,6 +244,15 @@ fn statistics(client: &mut Client) -> StatisticsPage {
     let len = 16 << 10;
     let sqe = Sqe::get_log_page(function_log::STATISTICS, 0, len, 0, false);
     StatisticsPage::decode(&client.controller.admin.command(sqe, None, len as usize).ok()).unwrap().0
+}
+
+/// Calls that did not end well.
+fn ended(client: &mut Client) -> u64 {
+    statistics(client).failed.get()
+}
+
+fn has_program(client: &mut Client) -> bool {
+    client.programs().iter().any(|program| program.pind.get() == FREE)
 }
 
 fn is_idle(page: &StatisticsPage) -> bool {

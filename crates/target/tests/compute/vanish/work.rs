@@ -101,6 +101,13 @@ pub(super) struct Begun {
     pub(super) is_half: bool,
 }
 
+impl Begun {
+    /// Whether its end is counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.tag.is_some() && !self.is_half
+    }
+}
+
 /// A target with a volume to read, one to write, memory, and an export with one file.
 pub(super) struct Lab {
     pub(super) running: Running,
