@@ -108,10 +108,10 @@ DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
 /* Room for the output: in_len * num / den + constant bytes. Without it: in_len + 4096. */
 #define DS_OUTPUT(num, den, constant)                                                      \
     DS_NOTE(out_ratio, 3, __u32 numerator; __u32 denominator; __u64 rest;, num, den, constant)
-/* How the input is split into chunks by default. Without one of these: anywhere. */
 /* The named state of the call, kept between calls: DS_STATE(struct counters)->calls++. A call that names none has
    none, and the access traps. */
 #define DS_STATE(type) ((type *)(11ull << 40))
+/* How the input is split into chunks by default. Without one of these: anywhere. */
 #define DS_SPLIT_RECORDS(bytes) DS_NOTE(split, 4, __u32 how; __u32 arg;, 1, bytes)
 #define DS_SPLIT_AFTER(delimiter) DS_NOTE(split, 4, __u32 how; __u32 arg;, 2, (__u8)(delimiter))
 #define DS_SPLIT_LINES DS_SPLIT_AFTER('\n')

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Source compatibility with XRP (OSDI '22) and BPF-oF: programs that are given a block and name the
- * blocks to read next, `unsigned int f(struct bpf_xrp *context)`. There, section names are arbitrary;
- * here they say the kind: put such a program in SEC("xrp/NAME").
+ * blocks to read next, `unsigned int f(struct bpf_xrp *context)`. A section is named SEC("xrp/NAME"),
+ * or anything that names no other kind: there, section names are arbitrary.
  *
  * Writable: done, next_addr, size, fd_arr. A next block of size 0 ends the list.
  */
@@ -10,6 +10,9 @@
 #define DISKSIDE_XRP_H
 
 #include "diskside.h"
+
+/* Programs whose section names no kind are of this one. */
+DS_NOTE(kind, 5, __u32 kind;, 1);
 
 struct bpf_xrp {
     char *data;

@@ -201,6 +201,9 @@ impl CallLimits {
 pub struct Outcome {
     /// The result: folded, or one after another. Empty when it was written out.
     pub result: Vec<u8>,
+    /// What a function that works [in place](Function::is_in_place) returned over its last chunk; of others the length of
+    /// the output says it.
+    pub returned: Option<u64>,
     /// What it took.
     pub stats: CallStats,
     /// Lines that the program logged, and how many more were dropped.
@@ -352,8 +355,8 @@ pub enum CallError {
         /// Its name.
         name: String,
     },
-    /// It does not run over bytes.
-    #[error("`{function}` is of kind `{kind}`, which does not run over the bytes of a file")]
+    /// It does not run so.
+    #[error("`{function}` is of kind `{kind}`, which is not run over bytes in this way")]
     WrongKind {
         /// Which function.
         function: String,

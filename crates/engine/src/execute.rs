@@ -5,7 +5,8 @@ use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
-use crate::worker::trapped;
+use crate::state::State;
+use crate::worker::{trap_before, trapped};
 use diskside_abi::context::{DsCall, DsExec, DsRange, FLAG_FIRST, FLAG_LAST, PERM_READ, PERM_WRITE, UNKNOWN};
 use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Ranges};
@@ -18,7 +19,8 @@ use zerocopy::IntoBytes;
 /// One execution.
 ///
 /// A program of kind `exec` sees all ranges and the data, which is range 0. A program that runs over bytes (`read`,
-/// `write`, `lambda`, `lambda_io`) gets range 1 as its input, range 2 as its output, and the data as its arguments.
+/// `write`, `lambda`, `lambda_io`) gets range 1 as its input, range 2 as its output, and the data as its arguments. One that
+/// works in place (`delilah`) gets the one range and the state.
 #[derive(Debug)]
 pub struct Execution<'a> {
     /// What runs.
@@ -31,6 +33,8 @@ pub struct Execution<'a> {
     pub cparam1: u64,
     /// Second parameter of the command.
     pub cparam2: u64,
+    /// What a program that works in place finds again.
+    pub state: Option<State>,
     /// Which tier runs it.
     pub tier: TierChoice,
     /// When to stop it.
@@ -43,18 +47,22 @@ pub struct Execution<'a> {
 pub const EXECUTION_RANGES_MAX: usize = Ranges::MAX - 1;
 
 pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64, CallError> {
-    let Execution { function, ranges, data, cparam1, cparam2, tier, limits, turns } = execution;
+    let Execution { function, ranges, data, cparam1, cparam2, state, tier, limits, turns } = execution;
     let name = || function.main().entry().section.clone();
     let bad = |what: &'static str| CallError::BadRanges { function: name(), given: ranges.len(), what };
     if ranges.len() > EXECUTION_RANGES_MAX {
         return Err(bad("at most 239 fit"));
     }
-    let exec = function.kind() == Kind::Exec;
     if !function.is_executable() {
         return Err(bad("its kind is not run by an execution"));
     }
-    if !exec && ranges.len() != 2 {
-        return Err(bad("it takes two: its input and its output"));
+    let (exec, in_place) = (function.kind() == Kind::Exec, function.is_in_place());
+    match ranges.len() {
+        _ if exec => {}
+        1 if in_place && data.is_empty() => {}
+        _ if in_place => return Err(bad("it takes one, and no data")),
+        2 => {}
+        _ => return Err(bad("it takes two: its input and its output")),
     }
     if let Some(schema) = function.args()
         && !exec
@@ -75,7 +83,23 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     machine_limits.deadline = limits.until(started);
     machine_limits.cancel.clone_from(&limits.cancel);
     let turns = turns.as_deref();
-    let returned = if exec {
+    let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes };
+    let returned = if in_place {
+        let state = state.as_ref().map(|state| state.lock(machine_limits.deadline, machine_limits.cancel.as_ref()));
+        let mut state = state
+            .transpose()
+            .map_err(|kind| trapped(function.main(), place.clone(), trap_before(function.main(), kind)))?;
+        let state_len = state.as_ref().map_or(0, |state| size_of_val(&**state));
+        let mut mappings = Mappings::new();
+        for (_, range) in ranges {
+            mappings = mappings.writable(RegionId::RANGE_FIRST, range);
+        }
+        if let Some(state) = &mut state {
+            mappings = mappings.writable(RegionId::STATE, state.as_mut_bytes());
+        }
+        let registers = function.main().entry_registers(&[bytes, state_len as u64]);
+        in_turn(turns, || activation.call(&mappings, registers, &machine_limits))
+    } else if exec {
         let context = exec_context(&ranges, data.len(), cparam1, cparam2);
         let mut data = Buffer::copy_of(data);
         let mut mapped = Ranges::new();
@@ -104,10 +128,9 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
             .read_only(RegionId::CONTEXT, context.as_bytes());
         in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits))
     };
-    let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes };
     match returned {
         // Of a function over bytes it is how many it wrote, or negative.
-        Ok(returned) if !exec && returned.value > output_cap && returned.value.cast_signed() >= 0 => {
+        Ok(returned) if !exec && !in_place && returned.value > output_cap && returned.value.cast_signed() >= 0 => {
             Err(CallError::OutputFull { function: name(), place, returned: returned.value, cap: output_cap })
         }
         Ok(returned) => Ok(returned.value),

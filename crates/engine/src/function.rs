@@ -50,14 +50,12 @@ pub enum LoadError {
         report: String,
     },
     /// Its kind does not run over files.
-    #[error(
-        "`{program}` is of kind `{kind}`, which does not run over the bytes of a file; kinds that do: read, write, lambda, lambda_io"
-    )]
+    #[error("`{program}` is of kind `{}`, which does not run over the bytes of a file: {}", .kind.name(), instead(*.kind))]
     WrongKind {
         /// Its section name.
         program: String,
         /// Its kind.
-        kind: &'static str,
+        kind: Kind,
     },
     /// Its kind does not traverse.
     #[error("`{program}` is of kind `{kind}`, which follows no pointers; kinds that do: traverse, xrp")]
@@ -100,7 +98,7 @@ impl Function {
         if function.runs_over_bytes() {
             return Ok(function);
         }
-        Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind().name() })
+        Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind() })
     }
 
     /// Takes a function of an image to look at it; of whatever kind it is.
@@ -132,7 +130,14 @@ impl Function {
     /// Whether a [`crate::Call`] can run it.
     #[must_use]
     pub fn runs_over_bytes(&self) -> bool {
-        matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo)
+        matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo | Kind::Delilah)
+    }
+
+    /// Whether it changes what it is given: its output is its input as it left it, and what it returns is for whoever called
+    /// it.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.kind() == Kind::Delilah
     }
 
     /// Whether an [`Execution`](crate::Execution) can run it.
@@ -168,6 +173,9 @@ impl Function {
     /// Bytes of output that it may write for this much input.
     #[must_use]
     pub fn output_cap(&self, input_len: u64) -> u64 {
+        if self.is_in_place() {
+            return input_len;
+        }
         let note = self.note();
         let scaled = u128::from(input_len) * u128::from(note.out_ratio.0) / u128::from(note.out_ratio.1.max(1));
         u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(note.out_constant)
@@ -223,6 +231,20 @@ pub(crate) fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSe
         report: findings.iter().map(|d| d.render(image)).collect::<Vec<_>>().join("\n"),
         findings,
     })
+}
+
+/// How a program of a kind that runs over no bytes is run.
+fn instead(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Exec => {
+            "it runs over memory ranges, by `diskside execute` here and by NVMe's Execute Program at a target (docs/standard.md)"
+        }
+        Kind::Traverse | Kind::Xrp => {
+            "it follows pointers, for Session::traverse in Rust and ds_traverse in C (docs/traversals.md)"
+        }
+        Kind::Kernel => "it is verified only, because nothing offers the files yet that such a program opens itself",
+        _ => "kinds that do are read, write, lambda, lambda_io and delilah",
+    }
 }
 
 fn list(names: &[String]) -> String {

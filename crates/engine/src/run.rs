@@ -38,6 +38,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         run_on_threads(code, call, &log, until, chunks, threads, &mut results)?
     };
     let result = results.finish()?;
+    let returned = tally.last.filter(|_| call.function.is_in_place()).map(|(_, value)| value);
     let stats = CallStats {
         tier,
         threads,
@@ -49,7 +50,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         wait,
         total: started.elapsed(),
     };
-    Ok(Outcome { result, stats, log: log.take() })
+    Ok(Outcome { result, returned, stats, log: log.take() })
 }
 
 type Ran = (Tally, Tier, std::time::Duration);

@@ -51,7 +51,7 @@ impl SmallCall {
     /// Activates a function. Its results are folded if `fold` says so, into at most `folded_len_max` bytes.
     ///
     /// # Errors
-    /// The tier cannot run it.
+    /// The tier cannot run it, or it works in place.
     pub fn new(
         engine: &Engine,
         function: &Function,
@@ -60,6 +60,10 @@ impl SmallCall {
         fold: bool,
         folded_len_max: usize,
     ) -> Result<Self, CallError> {
+        if !function.runs_over_bytes() || function.is_in_place() {
+            let (function, kind) = (function.name().to_owned(), function.kind().name());
+            return Err(CallError::WrongKind { function, kind });
+        }
         let activate = |program: &Arc<Program>| {
             let options = ActivationOptions {
                 environment: Box::new(CallEnvironment::new(Log::default(), None)),

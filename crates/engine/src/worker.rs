@@ -58,6 +58,8 @@ pub(crate) struct Tally {
     pub(crate) output_bytes: u64,
     pub(crate) edges: u64,
     pub(crate) run: Duration,
+    /// The last chunk, by source and number, and what the function returned over it.
+    pub(crate) last: Option<((u32, u32), u64)>,
 }
 
 impl Tally {
@@ -67,6 +69,7 @@ impl Tally {
         self.output_bytes += other.output_bytes;
         self.edges += other.edges;
         self.run += other.run;
+        self.last = self.last.max(other.last);
     }
 }
 
@@ -125,15 +128,21 @@ impl<'c> Worker<'c> {
         let state = self.call.state.as_ref().map(|state| state.lock(limits.deadline, limits.cancel.as_ref()));
         let too_late = |kind| trapped(function.main(), info.place(input.len()), trap_before(function.main(), kind));
         let mut state = state.transpose().map_err(too_late)?;
-        let mut mappings = Mappings::new()
-            .read_only(RegionId::INPUT, input)
-            .writable(RegionId::OUTPUT, output)
-            .read_only(RegionId::ARGS, &self.call.args)
-            .read_only(RegionId::CONTEXT, context.as_bytes());
+        let state_len = state.as_ref().map_or(0, |state| size_of_val(&**state));
+        let mut mappings = if function.is_in_place() {
+            output.copy_from_slice(input);
+            Mappings::new().writable(RegionId::RANGE_FIRST, output)
+        } else {
+            Mappings::new()
+                .read_only(RegionId::INPUT, input)
+                .writable(RegionId::OUTPUT, output)
+                .read_only(RegionId::ARGS, &self.call.args)
+                .read_only(RegionId::CONTEXT, context.as_bytes())
+        };
         if let Some(state) = &mut state {
             mappings = mappings.writable(RegionId::STATE, state.as_mut_bytes());
         }
-        let args = function.main().entry_registers(&[input.len() as u64]);
+        let args = function.main().entry_registers(&[input.len() as u64, state_len as u64]);
         let activation = &mut self.activation;
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
@@ -147,8 +156,12 @@ impl<'c> Worker<'c> {
         self.tally.run += ran;
         let place = || info.place(input.len());
         let returned = result.map_err(|trap| trapped(function.main(), place(), trap))?;
-        let value = value_of(function.kind(), returned.value);
-        let len = output_len(function.main(), value, cap, place)?;
+        let len = if function.is_in_place() {
+            input.len()
+        } else {
+            output_len(function.main(), value_of(function.kind(), returned.value), cap, place)?
+        };
+        self.tally.last = Some(((info.source_index, info.chunk_index), returned.value));
         self.tally.chunks += 1;
         self.tally.input_bytes += input.len() as u64;
         self.tally.output_bytes += len as u64;
@@ -321,7 +334,7 @@ fn over(limits: &Limits, now: Instant) -> Option<TrapKind> {
 }
 
 /// The trap of a run that was stopped before its first instruction.
-fn trap_before(program: &Program, kind: TrapKind) -> Trap {
+pub(crate) fn trap_before(program: &Program, kind: TrapKind) -> Trap {
     let insn = program.image().functions[program.entry().function].start as u32;
     Trap { kind, insn, region: None, offset: 0, len: 0, bound: 0, write: false, helper: None }
 }

@@ -35,6 +35,48 @@ fn bytes(b: &[u8]) -> Vec<Source> {
     vec![Source::Bytes { name: "memory".into(), bytes: b.into() }]
 }
 
+/// Data is a copy of the chunk, what is left of it is the output, and what is returned stands beside it.
+#[test]
+fn a_program_that_works_in_place_leaves_its_output_where_its_input_was() {
+    let engine = engine();
+    // Adds its length to the first byte, and 1 to the last; returns ~0 - the first byte.
+    let text = "
+        mov %r5, %r1
+        add %r5, %r2
+        ldxb %r0, [%r5-1]
+        add %r0, 1
+        stxb [%r5-1], %r0
+        ldxb %r0, [%r1]
+        add %r2, %r0
+        stxb [%r1], %r2
+        xor %r0, -1
+        exit";
+    let image = assemble(text).expect("it assembles").into_image(Kind::Delilah, engine.helpers()).expect("it links");
+    let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
+    assert!(function.is_pure() && function.is_in_place());
+    let input: Vec<u8> = (0..100).collect();
+    let mut expected = input.clone();
+    for chunk in expected.chunks_mut(8) {
+        let len = chunk.len();
+        chunk[len - 1] += 1;
+        chunk[0] += len as u8;
+    }
+    for threads in [1, 3] {
+        for tier in [Tier::Interpreter, Tier::Cranelift] {
+            let tier = TierChoice::Only(tier);
+            let call = Call { chunk_len: 8, threads, tier, ..Call::new(&function, bytes(&input), Vec::new()) };
+            let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
+            assert_eq!(ran.result, expected, "{threads} threads");
+            assert_eq!(ran.returned, Some(!96), "of the last chunk: no errno, though it is negative");
+            assert_eq!((ran.stats.chunks, ran.stats.output_bytes), (13, 100));
+        }
+    }
+    // Of others the length of the output says it.
+    let copy = self::function(&engine, COPY);
+    let call = Call::new(&copy, bytes(&input), Vec::new());
+    assert_eq!(engine.run(&call, &mut Sink::Memory).expect("it runs").returned, None);
+}
+
 /// An expansion of 8 MiB by 32 was made as a whole before any of it was written.
 #[test]
 fn a_function_that_expands_works_by_short_chunks() {

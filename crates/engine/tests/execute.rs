@@ -1,6 +1,6 @@
 //! Standard executions: what a program sees of memory ranges, data and parameters, in every tier.
 
-use diskside_engine::{CallError, CallLimits, EXECUTION_RANGES_MAX, Engine, Execution, Function, TierChoice};
+use diskside_engine::{CallError, CallLimits, EXECUTION_RANGES_MAX, Engine, Execution, Function, State, TierChoice};
 use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
@@ -28,7 +28,8 @@ fn run(
 ) -> Result<u64, CallError> {
     let ranges = ranges.iter_mut().map(|buffer| (9, &mut buffer[..])).collect();
     let limits = CallLimits::default();
-    engine.execute(Execution { function, ranges, data, cparam1: 0x1122, cparam2: 3, tier, limits, turns: None })
+    let state = None;
+    engine.execute(Execution { function, ranges, data, cparam1: 0x1122, cparam2: 3, state, tier, limits, turns: None })
 }
 
 #[test]
@@ -145,5 +146,95 @@ fn a_read_program_takes_its_input_its_output_and_its_arguments() {
         assert!(error.contains("output") && error.contains("32 bytes long"), "{error}");
         let error = run(&engine, &program, &mut ranges[..1], &[7], tier).unwrap_err().to_string();
         assert_eq!(error, "read/read was given 1 memory ranges: it takes two: its input and its output");
+    }
+}
+
+/// Adds one to the first byte of its data; with a state, counts there. Returns the count, or the length of its data.
+const IN_PLACE: &str = "
+    mov %r0, %r2
+    ldxb %r5, [%r1]
+    add %r5, 1
+    stxb [%r1], %r5
+    jlt %r4, 8, done
+    ldxdw %r0, [%r3]
+    add %r0, 1
+    stxdw [%r3], %r0
+done:
+    exit";
+
+#[test]
+fn a_program_that_works_in_place_takes_one_range_and_finds_its_state_again() {
+    let engine = engine();
+    let program = function(&engine, Kind::Delilah, IN_PLACE);
+    let state = State::new(16);
+    let run = |ranges: &mut [Buffer], data: &[u8], state: Option<&State>, tier| {
+        let ranges = ranges.iter_mut().map(|buffer| (9, &mut buffer[..])).collect();
+        let limits = CallLimits { budget: Some(100), ..CallLimits::default() };
+        let state = state.cloned();
+        let (function, cparam1, cparam2) = (&program, 0, 0);
+        engine.execute(Execution { function, ranges, data, cparam1, cparam2, state, tier, limits, turns: None })
+    };
+    for (runs, tier) in (0..).zip(TIERS) {
+        let mut slot = [Buffer::copy_of(&[5; 64])];
+        assert_eq!(run(&mut slot, &[], None, tier).unwrap(), 64, "its length");
+        assert_eq!((slot[0][0], slot[0][1]), (6, 5));
+        assert_eq!(run(&mut slot, &[], Some(&state), tier).unwrap(), 2 * runs + 1);
+        assert_eq!(run(&mut slot, &[], Some(&state), tier).unwrap(), 2 * runs + 2);
+        assert_eq!(slot[0][0], 8);
+        let told = |ranges: &mut [Buffer], data: &[u8]| run(ranges, data, None, tier).unwrap_err().to_string();
+        let wrong =
+            |given: usize| format!("delilah/delilah was given {given} memory ranges: it takes one, and no data");
+        assert_eq!(told(&mut [Buffer::zeroed(8), Buffer::zeroed(8)], &[]), wrong(2));
+        assert_eq!(told(&mut [], &[]), wrong(0));
+        assert_eq!(told(&mut slot, &[1]), wrong(1));
+    }
+    assert_eq!(state.snapshot(), [&4_u64.to_le_bytes()[..], &[0; 8]].concat());
+}
+
+/// What lies beyond its data and its state is not there, for no tier.
+#[test]
+fn a_program_that_works_in_place_stays_in_its_data_and_its_state() {
+    let engine = engine();
+    let cases = [
+        (
+            "add %r1, %r2\nstb [%r1], 1",
+            "out-of-bounds write of 1 bytes of range 0 at offset 64, which is 64 bytes long",
+        ),
+        ("sub %r1, 8\nstdw [%r1], 1", "of range 0 at offset -8, which is 64 bytes long"),
+        ("lddw %r5, 0x100000000\nadd %r1, %r5\nldxb %r0, [%r1]", "of range 0 at offset 4294967296"),
+        ("add %r3, %r4\nstdw [%r3], 1", "out-of-bounds write of 8 bytes of state at offset 16, which is 16 bytes long"),
+        ("stdw [%r3+9], 1", "of state at offset 9, which is 16 bytes long"),
+    ];
+    for (body, expected) in cases {
+        let program = function(&engine, Kind::Delilah, &format!("{body}\nmov %r0, 0\nexit"));
+        for tier in TIERS {
+            let state = State::new(16);
+            let mut slot = Buffer::zeroed(64);
+            let execution = Execution {
+                function: &program,
+                ranges: vec![(9, &mut slot[..])],
+                data: &[],
+                cparam1: 0,
+                cparam2: 0,
+                state: Some(state.clone()),
+                tier,
+                limits: CallLimits::default(),
+                turns: None,
+            };
+            let error = engine.execute(execution).unwrap_err().to_string();
+            assert!(error.contains(expected), "{body}: {error}");
+            assert_eq!((&slot[..], state.snapshot()), (&[0; 64][..], vec![0; 16]), "{body}");
+        }
+    }
+}
+
+/// A state that nobody gave was mapped for whoever asked: it is not there, and its length says so.
+#[test]
+fn without_a_state_there_is_none() {
+    let engine = engine();
+    let program = function(&engine, Kind::Delilah, "ldxdw %r0, [%r3]\nadd %r0, %r4\nexit");
+    for tier in TIERS {
+        let error = run(&engine, &program, &mut [Buffer::zeroed(8)], &[], tier).unwrap_err().to_string();
+        assert!(error.contains("state"), "{error}");
     }
 }

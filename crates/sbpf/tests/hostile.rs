@@ -361,6 +361,28 @@ fn functions_without_symbols() {
     assert_eq!(image.programs[0].name, "bare");
 }
 
+/// Sources of other systems name their sections as they like, or leave their entry point in `.text`. Who loads such an object
+/// at a target has no `--kind` to say what it is.
+#[test]
+fn a_note_gives_the_kind_of_programs_whose_section_names_none() {
+    let note = |kind: u8| [5, 0, 4, 0, kind, 0, 0, 0];
+    for (section, told, kind) in
+        [(".text", 2, Kind::Delilah), ("oliver_agg", 1, Kind::Xrp), ("read/good", 2, Kind::Read)]
+    {
+        let mut o = Object::default();
+        let code = o.code(section, &[ZERO, EXIT]);
+        o.symbol("good", GLOBAL_FUNC, code, 0, 16);
+        let plain = Image::from_elf(&o.to_bytes(), &standard()).map(|image| image.programs[0].kind).ok();
+        assert_eq!(plain, Kind::from_section_prefix("read").filter(|read| *read == kind), "{section}: without a note");
+        o.section(".diskside", PROGBITS, ALLOC, &note(told));
+        let image = Image::from_elf(&o.to_bytes(), &standard()).expect("it loads");
+        assert_eq!((image.programs[0].kind, image.programs[0].name.as_str()), (kind, "good"));
+        let options = LoadOptions { kind: Some(Kind::Exec) };
+        let forced = Image::from_elf_with(&o.to_bytes(), &standard(), options).expect("it loads").programs[0].kind;
+        assert_eq!(forced, if kind == Kind::Read { Kind::Read } else { Kind::Exec }, "who loads it has the last word");
+    }
+}
+
 #[test]
 fn notes() {
     let note = |bytes: &[u8]| with_section(".diskside", PROGBITS, ALLOC, bytes).to_bytes();
@@ -384,7 +406,9 @@ fn notes() {
         (words(3, &[1, 0, 0, 0]), "the denominator of the output ratio is 0"),
         (words(4, &[1, 0]), "split kind 1 with 0 is not defined"),
         (words(4, &[2, 256]), "split kind 2 with 256 is not defined"),
-        (words(5, &[]), "record type 5 is unknown here; compile with the header of this host"),
+        (words(5, &[]), "record type 5 is 0 bytes long instead of 4"),
+        (words(5, &[3]), "kind 3 is not defined"),
+        (words(6, &[]), "record type 6 is unknown here; compile with the header of this host"),
         (words(0, &[1]), "record type 0 is 4 bytes long instead of 0"),
         (words(0x8005, &[1]), "it loads"),
         (

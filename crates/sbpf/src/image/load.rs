@@ -15,7 +15,8 @@ use std::collections::HashMap;
 /// How to load an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoadOptions {
-    /// The kind of programs whose section names none: objects written for other systems.
+    /// The kind of programs whose section names none: objects written for other systems. `None`: the one that the object's
+    /// note says, if it does.
     pub kind: Option<Kind>,
 }
 
@@ -54,7 +55,7 @@ impl Image {
         let mut linked = link(&object, &mut layout, helpers)?;
         let map = CodeMap::new(&object, &layout);
         let mut functions = Functions::collect(&map, &layout.code)?;
-        let mut programs = functions.programs(&map, options.kind)?;
+        let mut programs = functions.programs(&map, options.kind.or(note.kind))?;
         let kinds: Vec<Kind> = programs.iter().map(|p| p.kind).collect();
         linked.resolve_numbers(&mut layout.code, &kinds, helpers, |at| map.place(at))?;
 

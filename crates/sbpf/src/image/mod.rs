@@ -193,6 +193,8 @@ pub struct Note {
     pub out_constant: u64,
     /// How ranges are split by default.
     pub split: Split,
+    /// The kind of programs whose section names none.
+    pub kind: Option<Kind>,
 }
 
 impl Note {
@@ -210,6 +212,7 @@ impl Default for Note {
             out_ratio: (1, 1),
             out_constant: 4096,
             split: Split::None,
+            kind: None,
         }
     }
 }

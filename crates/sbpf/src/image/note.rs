@@ -17,12 +17,13 @@
 //! | 2 | `u32` bytes | stack frame: a multiple of 64 from 64 to 1 MiB |
 //! | 3 | `u32` num, `u32` den, `u64` constant | output capacity is `in_len * num / den + constant` |
 //! | 4 | `u32` kind, `u32` arg | default split: kind 0 none (arg 0), 1 fixed records of arg bytes, 2 after delimiter byte arg |
+//! | 5 | `u32` kind | kind of programs whose section names none: 1 `xrp`, 2 `delilah` |
 //!
 //! A type may appear once. An unknown type with bit 15 set is ignored (a hint for later hosts); any
 //! other unknown type is an error, because the program needs something that this host does not know.
 
 use super::error::ImageError;
-use super::{Note, Split};
+use super::{Kind, Note, Split};
 
 /// The newest version of the program ABI that is known here.
 pub const ABI_VERSION: u32 = 1;
@@ -32,13 +33,16 @@ const ABI: u16 = 1;
 const STACK: u16 = 2;
 const OUT_RATIO: u16 = 3;
 const SPLIT: u16 = 4;
+const KIND: u16 = 5;
+/// The last type that is known.
+const LAST: u16 = KIND;
 /// Set in types that a host may ignore.
 const OPTIONAL: u16 = 0x8000;
 
 /// Reads the section.
 pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
     let mut note = Note::default();
-    let mut seen = [false; SPLIT as usize + 1];
+    let mut seen = [false; LAST as usize + 1];
     let mut at = 0;
     while at < bytes.len() {
         let bad = |what: String| ImageError::Note { offset: at, what };
@@ -47,7 +51,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
         let ty = u16::from_le_bytes([header[0], header[1]]);
         let len = usize::from(u16::from_le_bytes([header[2], header[3]]));
         let payload = bytes.get(at + 4..at + 4 + len).ok_or_else(cut)?;
-        if ty != PADDING && ty <= SPLIT {
+        if ty != PADDING && ty <= LAST {
             let again = std::mem::replace(&mut seen[usize::from(ty)], true);
             if again {
                 return Err(bad(format!("record type {ty} appears twice; keep one")));
@@ -115,6 +119,14 @@ impl Record<'_> {
                     (2, 0..=255) => Split::Delimiter(arg as u8),
                     _ => return refuse(format!("split kind {kind} with {arg} is not defined")),
                 };
+            }
+            KIND => {
+                let [kind] = self.words()?;
+                note.kind = Some(match kind {
+                    1 => Kind::Xrp,
+                    2 => Kind::Delilah,
+                    _ => return refuse(format!("kind {kind} is not defined")),
+                });
             }
             ty if ty & OPTIONAL != 0 => {}
             ty => {

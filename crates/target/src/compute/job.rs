@@ -91,8 +91,6 @@ pub(crate) struct Job {
 
 /// What messages call the memory namespace.
 const MEMORY_NAME: &str = "memory";
-/// Named state of one call, at most.
-const STATE_LEN_MAX: u32 = 16 << 20;
 
 impl Plan {
     /// Looks up everything that a request names. Nothing here waits.
@@ -133,10 +131,7 @@ impl Plan {
         }
         let state = match &request.state {
             None => None,
-            Some(state) if state.len_bytes > STATE_LEN_MAX => {
-                return Err(Problem::new(Status::INVALID_FIELD.dnr(), "a named state has at most 16 MiB"));
-            }
-            Some(state) => Some(association.host.state(&state.name, state.len_bytes as usize)?),
+            Some(state) => Some(association.host.state(&state.name, state.len_bytes.into())?),
         };
         let limits = PlanLimits::of(&request, &function, &compute.config, input_len(&sources), sink_bytes(&sinks));
         Ok(Self { function, usage, request, sources, sinks, state, limits })
@@ -549,7 +544,8 @@ impl Job {
         match ran {
             Ok(ran) => {
                 let mut trailer = Trailer::new(Outcome::Ok);
-                trailer.returned = i64::try_from(ran.stats.output_bytes).unwrap_or(i64::MAX);
+                let len = || i64::try_from(ran.stats.output_bytes).unwrap_or(i64::MAX);
+                trailer.returned = ran.returned.map_or_else(len, u64::cast_signed);
                 trailer.back_edges = ran.stats.edges;
                 trailer.times =
                     Times { read_us: micros(ran.stats.wait), run_us: micros(ran.stats.run), ..Times::default() };

@@ -169,6 +169,7 @@ impl Small {
         let small = whole
             && volume.medium.memory().is_some()
             && plan.function.is_pure()
+            && !plan.function.is_in_place()
             && plan.sinks.is_empty()
             && len <= SMALL_INPUT_MAX
             && len <= plan.limits.chunk_len as u64

@@ -8,6 +8,7 @@ mod cache;
 mod client;
 mod combine;
 mod copies;
+mod delilah;
 mod executions;
 mod files;
 mod handles;

@@ -59,7 +59,7 @@ impl Client {
         self.controller.admin.command(sqe, None, len).ok()
     }
 
-    fn load_exec(&mut self, pind: u16, name: &str) {
+    pub(crate) fn load_exec(&mut self, pind: u16, name: &str) {
         self.load(pind, &compiled(name)).ok();
         self.activate(pind, true).ok();
     }

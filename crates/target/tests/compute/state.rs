@@ -57,7 +57,7 @@ impl Client {
         assert_eq!((answer.status, answer.result), (Status::SUCCESS, 0));
     }
 
-    fn clear_state(&mut self, id: u64) -> Answer {
+    pub(crate) fn clear_state(&mut self, id: u64) -> Answer {
         self.queue.command(Sqe::function_clear(COMPUTE, ClearSelect::State, id, 0..u64::MAX), None, 0)
     }
 }

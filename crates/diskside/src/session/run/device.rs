@@ -325,6 +325,7 @@ fn done(
         input_bytes: len_bytes,
         output_bytes,
         chunks: None,
+        returned: job.function.is_in_place().then_some(trailer.returned.cast_unsigned()),
         back_edges: trailer.back_edges,
         queue: us(times.queue_us),
         wait: us(times.read_us),

@@ -129,6 +129,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         input_bytes: stats.input_bytes,
         output_bytes: stats.output_bytes,
         chunks: Some(stats.chunks),
+        returned: outcome.returned,
         back_edges: stats.edges,
         queue: std::time::Duration::ZERO,
         wait: stats.wait,

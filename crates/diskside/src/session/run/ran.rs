@@ -140,6 +140,9 @@ pub struct RanPart {
     pub output_bytes: u64,
     /// Runs of the function; not known of a device.
     pub chunks: Option<u64>,
+    /// What a function of kind `delilah` returned over the last chunk: its output is what it left of its input, however
+    /// that is.
+    pub returned: Option<u64>,
     /// Loop iterations.
     pub back_edges: u64,
     /// Waiting for an engine.
@@ -159,6 +162,12 @@ pub struct RanPart {
 }
 
 impl Ran {
+    /// What a function of kind `delilah` returned over the last chunk of the last part.
+    #[must_use]
+    pub fn returned(&self) -> Option<u64> {
+        self.parts.last().and_then(|part| part.returned)
+    }
+
     /// Whether it ran without a choice: the file is here, or the caller said where.
     #[must_use]
     pub fn was_told(&self) -> bool {

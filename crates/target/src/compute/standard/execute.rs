@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use diskside_engine::{CallError, CallLimits, Execution, Function, LoadError, TierChoice};
+use diskside_engine::{CallError, CallLimits, Execution, Function, LoadError, State, TierChoice};
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::Class;
 use diskside_nvme::wire::memory::MemoryRange;
@@ -40,14 +40,15 @@ impl Standard {
         let data = &data[inline_len..];
         let places = self.check_ranges(&ranges)?;
         let function = self.functions.get(compute, &program)?;
+        let (cparam1, cparam2) = (command.cparam1, command.cparam2);
+        let state = if function.is_in_place() { state_of(association, cparam1, cparam2)? } else { None };
         let mut guard = self.lock(&places)?;
         let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
         let deadline = Some(self.execution_max);
         let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
-        let (cparam1, cparam2) = (command.cparam1, command.cparam2);
         let turns = Some(HostTurns::of(compute, association.host.id, Class::Normal, &Arc::default()));
         let tier = TierChoice::Best;
-        let execution = Execution { function: &function, ranges, data, cparam1, cparam2, tier, limits, turns };
+        let execution = Execution { function: &function, ranges, data, cparam1, cparam2, state, tier, limits, turns };
         match compute.engine.execute(execution) {
             Ok(returned) => Ok(Answer::success().with_result(returned)),
             Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),
@@ -56,6 +57,17 @@ impl Standard {
             }
             Err(error) => Err(Problem::new(Status::FUNCTION_FAILED.dnr(), error.to_string())),
         }
+    }
+}
+
+/// The state that an execution names by its parameters: CPARAM1 is its number, CPARAM2 its length in bytes.
+fn state_of(association: &Association, id: u64, len_bytes: u64) -> Result<Option<State>, Problem> {
+    match (id, len_bytes) {
+        (0, 0) => Ok(None),
+        (_, 0) => {
+            Err(Problem::in_command(48, "CPARAM2 is the length of the state that CPARAM1 names, at least 1 byte"))
+        }
+        _ => association.host.state_by_id(id, len_bytes).map(Some),
     }
 }
 
