@@ -11,8 +11,9 @@ use diskside_io::request::block_on;
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::function::{
-    CSI_COMPUTE, CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionRequest, ProgramDirectory,
-    ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage, function_log, program_state,
+    CSI_COMPUTE, CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionRequest, HelperEntry,
+    ProgramDirectory, ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage, function_log,
+    program_state,
 };
 use diskside_nvme::wire::{Sqe, cns};
 
@@ -122,6 +123,15 @@ impl Compute {
     #[must_use]
     pub fn helpers(&self) -> &[String] {
         &self.shared.helpers
+    }
+
+    /// The same with what the target says of each: version, cost, prototype, and a line of help.
+    pub fn described_helpers(&self) -> Result<Vec<HelperEntry>, FunctionError> {
+        let len = |bytes: &[u8]| {
+            CapabilityPage::read_from_prefix(bytes).ok().map(|(page, _): (CapabilityPage, _)| page.len_described())
+        };
+        let page = self.log(function_log::CAPABILITIES, 0, len)?;
+        CapabilityPage::decode_described(&page).map_err(|e| FunctionError::malformed("capabilities", e))
     }
 
     /// Runs a request and collects its result. Dropped before its end, the call is cancelled.

@@ -165,6 +165,10 @@ fn pages(bytes: &[u8]) {
         let (again, names) = CapabilityPage::decode(&sent).expect("what is encoded decodes");
         assert_eq!((again.len(), &names), (sent.len(), &helpers));
         assert_eq!(again.encode(names.iter().map(String::as_str)), sent);
+        if let Ok(described) = CapabilityPage::decode_described(bytes) {
+            let sent = page.encode_described(&described);
+            assert_eq!(CapabilityPage::decode_described(&sent).as_ref(), Ok(&described));
+        }
     }
     if let Some((page, entries)) = place_of(StatisticsPage::decode(bytes), bytes) {
         let sent = page.encode(&entries);

@@ -7,9 +7,9 @@ use diskside_nvme::wire::file::{
 };
 use diskside_nvme::wire::function::{
     CSI_COMPUTE, CapabilityPage, Class, ClearSelect, Endpoint, EndpointKind, ErrorRecord, ErrorRecordsPage,
-    FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, LayoutRun, Outcome, PlaceInSource, Placement,
-    ProgramDirectory, ProgramEntry, ProgramImageHeader, ReceiveAnswer, RecordSplit, StateName, StatisticsEntry,
-    StatisticsPage, TierHint, Trailer, program_state, statistics_kind,
+    FunctionKind, FunctionRequest, HelperEntry, LayoutAction, LayoutRequest, LayoutRun, Outcome, PlaceInSource,
+    Placement, ProgramDirectory, ProgramEntry, ProgramImageHeader, ReceiveAnswer, RecordSplit, StateName,
+    StatisticsEntry, StatisticsPage, TierHint, Trailer, program_state, statistics_kind,
 };
 use diskside_nvme::wire::memory::{
     COPY_FORMAT_MEMORY, Execution, MemoryCopySource, MemoryRange, ProgramDescriptor, ProgramOccupancy, memory_log,
@@ -128,10 +128,18 @@ pub fn answers() -> Vec<(&'static str, Vec<u8>)> {
         StatisticsEntry::new(statistics_kind::PROGRAM, 3, "grep"),
         StatisticsEntry::new(statistics_kind::VOLUME, 1, ""),
     ];
+    let helper = HelperEntry {
+        name: "ds_now".into(),
+        version: 1,
+        cost: "fixed".into(),
+        prototype: "__u64 ds_now(void)".into(),
+        doc: "A clock.".into(),
+    };
     vec![
         ("result-and-trailer", with(end, &[b"result", &trailer[..]].concat())),
         ("trailer", page(trailer)),
         ("capabilities", page(CapabilityPage::new().encode(["ds_find", "ds_emit"]))),
+        ("helpers", page(CapabilityPage::new().encode_described(&[helper]))),
         ("statistics", page(StatisticsPage::new().encode(&entries))),
         ("errors", page(ErrorRecordsPage::encode([&record]))),
         ("programs", page(ProgramDirectory::encode(9, &[program]))),

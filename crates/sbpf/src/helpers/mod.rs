@@ -83,6 +83,29 @@ pub struct HelperEffects {
     pub does_io: bool,
 }
 
+/// What a call costs, as programs that choose between helpers want to know it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HelperCost {
+    /// One or two machine instructions in the program's own code; no budget.
+    Inline,
+    /// One unit of budget.
+    Fixed,
+    /// One unit of budget, and one for each 64 bytes that it handles.
+    Linear,
+}
+
+impl HelperCost {
+    /// Its name, as targets and the command line have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Fixed => "fixed",
+            Self::Linear => "linear",
+        }
+    }
+}
+
 /// The body of a helper. Arguments are `r1` to `r5`; the result goes to `r0`.
 pub type HelperFn = fn(&mut Machine, [u64; 5]) -> Result<u64, Fault>;
 
@@ -91,6 +114,10 @@ pub type HelperFn = fn(&mut Machine, [u64; 5]) -> Result<u64, Fault>;
 pub struct Helper {
     /// Name by which programs call it.
     pub name: &'static str,
+    /// Version of its meaning, from 1: what means something else has another name as well (`ds_find2`).
+    pub version: u16,
+    /// What a call costs.
+    pub cost: HelperCost,
     /// C prototype, as in the header.
     pub prototype: &'static str,
     /// One line of help.

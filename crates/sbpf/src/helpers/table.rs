@@ -1,6 +1,6 @@
 //! The helpers of every host, as data.
 
-use super::{Helper, HelperEffects, HelperFn, HelperSet, Param, Return};
+use super::{Helper, HelperCost, HelperEffects, HelperFn, HelperSet, Param, Return};
 use super::{filter, find, fold, hash, heap, memory, world};
 use crate::float::eval;
 use crate::ir::FloatOp;
@@ -26,7 +26,10 @@ fn helper(
     body: HelperFn,
     doc: &'static str,
 ) -> Helper {
-    Helper { name, prototype, doc, params, ret, effects: PURE, float: None, body }
+    // Who is given memory, or gives some, handles bytes.
+    let handles = |param: &Param| !matches!(param, Param::Scalar | Param::Pointer);
+    let cost = if ret == Return::Heap || params.iter().any(handles) { HelperCost::Linear } else { HelperCost::Fixed };
+    Helper { name, version: 1, cost, prototype, doc, params, ret, effects: PURE, float: None, body }
 }
 
 fn memory_helpers() -> Vec<Helper> {
@@ -265,6 +268,7 @@ macro_rules! floats {
     ($($op:ident $params:ident $prototype:literal $doc:literal)*) => {
         vec![$(Helper {
             float: Some(FloatOp::$op),
+            cost: HelperCost::Inline,
             ..helper(
                 name_in($prototype),
                 $prototype,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{
-    CapabilityPage, ErrorRecordsPage, FunctionKind, ProgramDirectory, ProgramImageHeader, REQUEST_LEN_MAX,
+    CapabilityPage, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramImageHeader, REQUEST_LEN_MAX,
     StatisticsEntry, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
 };
 use diskside_nvme::wire::{Sqe, admin_opcode};
+use diskside_sbpf::helpers::Helper;
 use zerocopy::IntoBytes;
 
 use super::answer::Answer;
@@ -87,7 +88,18 @@ fn capabilities(compute: &Compute) -> Vec<u8> {
     page.host_programs_max.set(config.host_programs.into());
     page.host_running_max.set(config.host_calls as u32);
     page.host_memory_max.set(config.host_memory.bytes());
-    page.encode(compute.engine.helpers().iter().map(|helper| helper.name))
+    let helpers: Vec<HelperEntry> = compute.engine.helpers().iter().map(described).collect();
+    page.encode_described(&helpers)
+}
+
+fn described(helper: &Helper) -> HelperEntry {
+    HelperEntry {
+        name: helper.name.into(),
+        version: helper.version,
+        cost: helper.cost.name().into(),
+        prototype: helper.prototype.into(),
+        doc: helper.doc.into(),
+    }
 }
 
 fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {

@@ -203,6 +203,13 @@ fn capabilities_and_statistics_tell_what_there_is_and_was() {
     assert_eq!(page.kinds.get() & 1 << FunctionKind::File as u32, 0, "nothing is exported");
     assert_eq!(page.sink_kinds.get(), 1 << 1 | 1 << 3, "volumes and memory");
     assert!(helpers.iter().any(|name| name == "ds_find"), "{helpers:?}");
+    let described = CapabilityPage::decode_described(&client.log(function_log::CAPABILITIES, 0)).unwrap();
+    assert_eq!(described.iter().map(|helper| &helper.name).collect::<Vec<_>>(), helpers.iter().collect::<Vec<_>>());
+    let find = described.iter().find(|helper| helper.name == "ds_find").unwrap();
+    assert_eq!((find.version, find.cost.as_str()), (1, "linear"));
+    assert_eq!(find.prototype, "__s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len)");
+    let cost = |name: &str| &*described.iter().find(|helper| helper.name == name).unwrap().cost;
+    assert_eq!([cost("ds_now"), cost("ds_alloc"), cost("ds_f64_add")], ["fixed", "linear", "inline"]);
     let here = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
     let llvm = if here.code().has_llvm() { 1 << TierHint::Llvm as u32 } else { 0 };
     let always = [TierHint::Best, TierHint::Interpreter, TierHint::Cranelift].map(|tier| 1 << tier as u32);

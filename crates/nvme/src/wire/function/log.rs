@@ -46,7 +46,8 @@ pub const fn opcode_bit(opcode: u8) -> u64 {
 
 const PAGE_VERSION: u16 = 1;
 
-/// LID C0h. The names of the helpers, one a line, follow the fixed part.
+/// LID C0h. The names of the helpers, one a line, follow the fixed part; then, if the target says so, what each of them is, in
+/// the same order: version, cost, prototype and a line of help, with tabs between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CapabilityPage {
@@ -90,7 +91,8 @@ pub struct CapabilityPage {
     pub host_running_max: U32,
     /// Memory in bytes that a host's calls may use.
     pub host_memory_max: U64,
-    reserved88: [u8; 36],
+    reserved88: [u8; 32],
+    pub(super) described_len: U32,
     helpers_len: U32,
 }
 const _: () = assert!(size_of::<CapabilityPage>() == 128);
@@ -104,8 +106,14 @@ impl CapabilityPage {
         page
     }
 
-    /// The whole page.
+    /// The page, with no more of the helpers than their names.
     pub fn encode<'a>(mut self, helpers: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+        self.described_len.set(0);
+        self.encode_parts(helpers)
+    }
+
+    /// The fixed part and the names.
+    pub(super) fn encode_parts<'a>(mut self, helpers: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
         let names = helpers.into_iter().collect::<Vec<_>>().join("\n");
         self.version.set(PAGE_VERSION);
         self.header_len.set(size_of::<Self>() as u16);
@@ -115,7 +123,7 @@ impl CapabilityPage {
         bytes
     }
 
-    /// Bytes of the whole page, which begins with these.
+    /// Bytes of the page, which begins with these, up to the end of the names.
     pub fn len(&self) -> usize {
         usize::from(self.header_len.get()) + self.helpers_len.get() as usize
     }

@@ -8,6 +8,7 @@
 
 mod command;
 mod field;
+mod helpers;
 mod layout;
 mod log;
 mod program;
@@ -20,6 +21,7 @@ pub use command::{
     function_opcode,
 };
 pub use field::FieldError;
+pub use helpers::HelperEntry;
 pub use layout::{LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
 pub use log::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, ProgramDirectory, ProgramEntry, ProgramImageHeader, StatisticsEntry,

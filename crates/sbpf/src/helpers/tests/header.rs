@@ -1,7 +1,7 @@
 //! The table of helpers and the C header say the same.
 
 use super::*;
-use crate::helpers::Return;
+use crate::helpers::{HelperCost, Return};
 use diskside_abi::HEADERS;
 use std::collections::BTreeSet;
 
@@ -86,4 +86,39 @@ fn a_misspelt_name_finds_its_neighbours() {
     assert_eq!(standard().near("ds_fnd").first(), Some(&"ds_find"));
     assert_eq!(standard().near("ds_memcopy").first(), Some(&"ds_memcpy"));
     assert!(standard().near("completely_else").is_empty());
+}
+
+/// What targets tell of a helper's cost is what it charges.
+#[test]
+fn costs_are_those_that_are_charged() {
+    const FEW: u64 = 64;
+    // A line of log has no more.
+    const MANY: u64 = 256;
+    for helper in standard().iter().filter(|helper| helper.cost != HelperCost::Inline) {
+        let charged = |count: u64| {
+            let mut host = Host::with(1 << 20, Box::new(NoEnvironment));
+            let (input, mut output) = (vec![0; 8 * MANY as usize], vec![0_u64; MANY as usize]);
+            let args: Vec<u64> = helper
+                .params
+                .iter()
+                .map(|param| match param {
+                    Param::Scalar => count,
+                    Param::Pointer => 0,
+                    Param::Read { .. } | Param::ReadWithin { .. } | Param::Struct(_) => INPUT,
+                    Param::Write { .. } | Param::WriteWithin { .. } => OUTPUT,
+                })
+                .collect();
+            let mappings = Mappings::new()
+                .read_only(RegionId::INPUT, &input)
+                .writable(RegionId::OUTPUT, zerocopy::IntoBytes::as_mut_bytes(&mut output[..]));
+            let before = host.machine.edges_left();
+            host.mapped(mappings, |host| host.call(helper.name, &args)).unwrap();
+            before - host.machine.edges_left()
+        };
+        match helper.cost {
+            HelperCost::Linear => assert!(charged(MANY) >= charged(FEW) + (MANY - FEW) / 64, "{}", helper.name),
+            HelperCost::Fixed => assert_eq!((charged(FEW), charged(MANY)), (1, 1), "{}", helper.name),
+            HelperCost::Inline => {}
+        }
+    }
 }
