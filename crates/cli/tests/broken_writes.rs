@@ -383,3 +383,72 @@ fn vanishing_host(told: &str) {
     let written = write(&session(), told[0], source, placement.expect("one of them"), 0, &input).wait();
     panic!("it ended: {written:?}");
 }
+
+/// `--out` whose output passes through the host left half of it at the target, under a name of its own, when the host was
+/// killed.
+#[test]
+fn a_killed_host_leaves_nothing_of_an_output_that_passes_through_it() {
+    let place = Place::new();
+    let dir = place.dir.path();
+    let server = Server::start(dir);
+    let source = place.sources.path().join("drips.bpf.c");
+    std::fs::write(&source, SOURCE.replace("write/stalls", "read/stalls")).expect("written");
+    let input = place.sources.path().join("in");
+    std::fs::write(&input, words(MADE + (1 << 20))).expect("written");
+    for before in [Some(BEFORE), None] {
+        let out = dir.join("out");
+        let began = match before {
+            Some(_) => vec!["out".to_owned()],
+            None => std::fs::remove_file(&out).map(|()| Vec::new()).expect("removed"),
+        };
+        let mut host = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["run", "--budget", &u64::MAX.to_string(), "--out", &format!("{}/out", server.url)])
+            .args([&source, &input])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("diskside runs");
+        until("some of the output is at the target", || {
+            assert_eq!(host.try_wait().expect("it is ours"), None, "it has ended");
+            server.open_files(dir).iter().any(|len| *len >= WRITTEN_MIN)
+        });
+        if has_nameless_files(dir) {
+            assert_eq!(names(dir), began, "nobody else sees it");
+        }
+        host.kill().expect("it runs");
+        host.wait().expect("it is ours");
+        until("the target has given it up", || server.open_files(dir).is_empty() && names(dir) == began);
+        assert_eq!(std::fs::read(&out).ok().as_deref(), before, "what was there stays, and no more");
+    }
+    // The target serves others, and the same output may come.
+    std::fs::write(dir.join("out"), BEFORE).expect("written");
+    std::fs::write(&input, words(4096)).expect("written");
+    let ran = Command::new(env!("CARGO_BIN_EXE_diskside"))
+        .args(["run", "--out", &format!("{}/out", server.url)])
+        .args([&source, &input])
+        .output()
+        .expect("diskside runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(place.content() == words(4096) && names(dir) == ["out"]);
+}
+
+/// Who writes a file without a name at a target that is killed hears that it is gone: by its name another file is meant.
+#[test]
+fn an_output_that_went_with_its_target_is_not_taken_for_another_file() {
+    let place = Place::new();
+    let dir = place.dir.path();
+    let mut server = Server::start(dir);
+    let url = format!("{}/out", server.url).parse::<ExportUrl>().expect("a URL");
+    let session = Session::new(SessionOptions::default());
+    let mut writer = diskside::session::FileWriter::create(&session, &url).expect("it begins");
+    std::io::Write::write_all(&mut writer, &words(1 << 20)).expect("taken");
+    let port = server.url.split(':').nth(2).and_then(|rest| rest.split('/').next()).expect("a port").to_owned();
+    server.kill();
+    server = Server::start_at(dir, &format!("127.0.0.1:{port}"), &[]);
+    let copy = session.function(&place.source.display().to_string()).expect("it compiles");
+    let options = diskside::session::RunOptions::default();
+    let error = writer.file().pwrite_fn(0, words(4096), &copy, &[], &options).wait().unwrap_err().to_string();
+    assert!(error.contains("had no name yet and went with the connection"), "{error}");
+    assert!(writer.publish().is_err());
+    assert_eq!((place.content(), names(dir)), (BEFORE.to_vec(), vec!["out".to_owned()]));
+    drop(server);
+}

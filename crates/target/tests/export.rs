@@ -11,3 +11,5 @@ mod credentials;
 mod functions;
 #[path = "export/operations.rs"]
 mod operations;
+#[path = "export/unnamed.rs"]
+mod unnamed;

@@ -6,7 +6,7 @@ use super::pending::Pending;
 use super::place::{Place, Remote};
 use super::run::{self, Ran, RunOptions};
 use super::{Session, run::Input};
-use crate::location::Location;
+use crate::location::{ExportUrl, Location};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
 use diskside_io::buffer::Buffer;
@@ -60,12 +60,21 @@ impl File {
         mode: OpenMode,
         called: &Location,
     ) -> Result<Self, SessionError> {
-        let place = Place::open(session, location, mode)?;
+        Ok(Self::of(session, location, called, Place::open(session, location, mode)?))
+    }
+
+    /// A new file of an export, which has no name until it is published.
+    pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
+        let location = Location::Export(url.clone());
+        Ok(Self::of(session, &location, &location, Place::Export(Remote::create_unnamed(session, url)?)))
+    }
+
+    fn of(session: &Session, location: &Location, called: &Location, place: Place) -> Self {
         let name = called.to_string();
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let (session, location, id) = (session.clone(), location.clone(), hasher.finish());
-        Ok(Self { inner: Arc::new(FileInner { session, location, name, id, place }) })
+        Self { inner: Arc::new(FileInner { session, location, name, id, place }) }
     }
 
     /// What it was opened by.

@@ -42,6 +42,8 @@ pub(super) struct Remote {
     pub(super) link: Arc<Link>,
     path: Vec<u8>,
     flags: FileFlags,
+    /// Whether it has a name to be opened by again.
+    named: bool,
     open: Mutex<RemoteFile>,
     /// As the target said last.
     seen: Mutex<Option<Now>>,
@@ -173,7 +175,16 @@ impl Remote {
             if mode == OpenMode::Create { files.create(&path, 0o666, flags) } else { files.open(&path, flags) };
         let open = opened.map_err(|error| SessionError::device(&url.to_string(), error))?;
         link.note_round_trip(started.elapsed());
-        Ok(Self { link, path, flags, open: Mutex::new(open), seen: Mutex::default() })
+        Ok(Self { link, path, flags, named: true, open: Mutex::new(open), seen: Mutex::default() })
+    }
+
+    /// A new file that has no name until it is published.
+    pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
+        let link = session.link(&url.target())?;
+        let path = url.path.clone().into_bytes();
+        let open = link.files()?.create_unnamed(&path, 0o666);
+        let open = Mutex::new(open.map_err(|error| SessionError::device(&url.to_string(), error))?);
+        Ok(Self { link, path, flags: FileFlags::READ_WRITE, named: false, open, seen: Mutex::default() })
     }
 
     pub(super) fn file(&self) -> RemoteFile {
@@ -182,6 +193,10 @@ impl Remote {
 
     /// Opens it again, after the target has forgotten its handle.
     pub(super) async fn reopen(&self) -> Result<(), FunctionError> {
+        if !self.named {
+            // What has the name is another file.
+            return Err(FunctionError::GoneUnnamed { path: String::from_utf8_lossy(&self.path).into_owned() });
+        }
         let before = self.file();
         let file = before.files().lookup(&self.path, self.flags).await?;
         file.succeeds(&before);

@@ -2,49 +2,34 @@
 
 use super::Session;
 use super::error::SessionError;
-use super::file::{File, OpenMode};
+use super::file::File;
 use super::pending::Pending;
-use crate::location::{ExportUrl, Location};
+use super::place::Place;
+use crate::location::ExportUrl;
 use diskside_io::buffer::Buffer;
 use std::io::{self, Write};
 
 /// Bytes of a piece; one is on its way while the next is filled.
 const PIECE_LEN: usize = 1 << 20;
 
-/// A new file of an export. It has another name until [`publish`](Self::publish) gives it its own, so it appears
-/// whole or not at all; dropped before, it is removed.
+/// A new file of an export. It has no name until [`publish`](Self::publish) gives it its own, so it appears whole or not at
+/// all; dropped before, or when this process or the connection ends, nothing of it is left at the target.
 #[derive(Debug)]
 pub struct FileWriter {
-    session: Session,
-    url: ExportUrl,
-    partial: ExportUrl,
     file: File,
     piece: Vec<u8>,
     offset: u64,
     sent: Option<Pending<u64>>,
-    published: bool,
 }
 
 impl FileWriter {
     /// Begins a file that will replace what is at `url`.
     pub fn create(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
-        let partial = ExportUrl { path: format!("{}.partial", url.path), ..url.clone() };
-        let file = session.open_as(&Location::Export(partial.clone()), OpenMode::Create)?;
-        let this = Self {
-            session: session.clone(),
-            url: url.clone(),
-            partial,
-            file,
-            piece: Vec::with_capacity(PIECE_LEN),
-            offset: 0,
-            sent: None,
-            published: false,
-        };
-        this.file.truncate(0)?;
-        Ok(this)
+        let file = File::create_unnamed(session, url)?;
+        Ok(Self { file, piece: Vec::with_capacity(PIECE_LEN), offset: 0, sent: None })
     }
 
-    /// The file under its temporary name.
+    /// The file, before it has its name.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
@@ -52,14 +37,11 @@ impl FileWriter {
 
     /// Makes it durable and gives it its name.
     pub fn publish(mut self) -> Result<(), SessionError> {
-        let name = self.partial.to_string();
+        let name = self.file.inner.name.clone();
         self.flush().map_err(|error| SessionError::file(&name, error))?;
         self.file.sync().wait()?;
-        let files = self.session.files(&self.url)?;
-        let renamed = files.rename(self.partial.path.as_bytes(), self.url.path.as_bytes(), true);
-        renamed.map_err(|error| SessionError::device(&self.url.to_string(), error))?;
-        self.published = true;
-        Ok(())
+        let Place::Export(remote) = &self.file.inner.place else { unreachable!("it is a file of an export") };
+        remote.file().publish().map_err(|error| SessionError::device(&name, error))
     }
 
     fn finish_sent(&mut self) -> io::Result<()> {
@@ -94,17 +76,5 @@ impl Write for FileWriter {
             self.send()?;
         }
         self.finish_sent()
-    }
-}
-
-impl Drop for FileWriter {
-    fn drop(&mut self) {
-        if !self.published
-            && let Ok(files) = self.session.files(&self.url)
-        {
-            // The error that matters was reported.
-            let _ = self.finish_sent();
-            let _ = files.unlink(self.partial.path.as_bytes());
-        }
     }
 }

@@ -72,6 +72,12 @@ pub enum FunctionError {
         /// How much it is.
         what: String,
     },
+    /// The connection on which a file without a name was written is gone, and the file with it.
+    #[error("{path}: it had no name yet and went with the connection on which it was written; write it again")]
+    GoneUnnamed {
+        /// What it was to be called.
+        path: String,
+    },
     /// The connection cannot be used.
     #[error(transparent)]
     Host(#[from] HostError),

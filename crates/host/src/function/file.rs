@@ -171,6 +171,12 @@ impl Files {
         })
     }
 
+    /// Makes a file that has no name, and nobody else sees, until it is [published](RemoteFile::publish) as `path`. Closed
+    /// before, or when the connection is lost, it is gone.
+    pub fn create_unnamed(&self, path: &[u8], mode: u32) -> Result<RemoteFile, FunctionError> {
+        self.create(path, mode, FileFlags::READ_WRITE | FileFlags::UNNAMED)
+    }
+
     /// Gives a file another name in the same export; with `replace` what had that name is gone.
     pub fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Result<(), FunctionError> {
         let flags = if replace { FileFlags::NONE } else { FileFlags::NO_REPLACE };
@@ -311,6 +317,11 @@ impl RemoteFile {
     /// Makes what was written survive power loss.
     pub fn sync(&self) -> Result<(), FunctionError> {
         self.inner.files.run(&FileRequest::Sync { file: self.inner.handle, flags: FileFlags::NONE })
+    }
+
+    /// Makes a file that was created without a name survive power loss, and gives it its name. What had that name is gone.
+    pub fn publish(&self) -> Result<(), FunctionError> {
+        self.inner.files.run(&FileRequest::Publish { file: self.inner.handle })
     }
 
     async fn read(self, offset: u64, mut buffer: Buffer) -> Outcome {

@@ -28,6 +28,7 @@ mod root;
 mod session;
 mod sink;
 mod source;
+mod unnamed;
 mod workers;
 
 use std::fmt;

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::attributes::{attributes, is_recent, status, status_at, version};
 use super::root::{open_beneath, open_file, open_parent};
 use super::session::{OpenFile, Start};
+use super::unnamed::Unnamed;
 use super::{Exports, FileError, FileReply, FileSession};
 
 type Done = Result<FileReply, FileError>;
@@ -56,6 +57,9 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             read(op, &*session.get(op, file)?, offset, (len as usize).min(result_len_max))
         }
         FileRequest::Write { file, offset, data, flags } => write(op, &*session.get(op, file)?, offset, data, flags),
+        FileRequest::Create { dir, path, mode, flags } if flags.contains(FileFlags::UNNAMED) => {
+            create_unnamed(session, op, session.start(op, dir, path)?, Mode::from_raw_mode(mode), flags)
+        }
         FileRequest::Create { dir, path, mode, flags } => {
             create(session, op, session.start(op, dir, path)?, Mode::from_raw_mode(mode), flags)
         }
@@ -81,6 +85,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             sync(&file, flags.contains(FileFlags::DATA_ONLY))?;
             Ok(FileReply { version: version(&status_of(op, &file)?), ..FileReply::done(0) })
         }
+        FileRequest::Publish { file } => publish(session, op, file),
         FileRequest::Close { file } => session.remove(op, file).map(|_| FileReply::done(0)),
     }
 }
@@ -128,6 +133,41 @@ fn create(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags
     Err(failed(op, &start, Errno::NOENT))
 }
 
+/// A file that nobody else sees until it is [published](publish).
+fn create_unnamed(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags: FileFlags) -> Done {
+    refuse_read_only(op, &start)?;
+    let fail = |errno| failed(op, &start, errno);
+    let (parent, name) = open_parent(start.dir(), start.path).map_err(fail)?;
+    // It could not take this one's place, which is better known before it is written.
+    let old = status_at(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+    if old.is_ok_and(|old| FileType::from_raw_mode(old.stx_mode.into()) == FileType::Directory) {
+        return Err(fail(Errno::ISDIR));
+    }
+    let (fd, unnamed) = Unnamed::make(parent, name.to_vec(), mode).map_err(fail)?;
+    let mut file = start.open(fd, flags.contains(FileFlags::READ), true);
+    file.unnamed = Some(Arc::new(unnamed));
+    let status = status_of(op, &file)?;
+    opened(session, op, file, &status, true)
+}
+
+/// Makes a file that has no name durable, and gives it the one that it was created for.
+fn publish(session: &FileSession, op: FileOp, handle: FileHandle) -> Done {
+    let file = session.get(op, handle)?;
+    let fail = |errno| FileError::new(errno, format!("{op} {}", file.name));
+    let Some(unnamed) = &file.unnamed else {
+        let message =
+            format!("{op} {}: the file has its name; only one that was created without can get it", file.name);
+        return Err(FileError::because(Errno::INVAL, message));
+    };
+    sync(&file, false)?;
+    let fd = rustix::io::fcntl_dupfd_cloexec(&file.fd, 0).map_err(fail)?;
+    unnamed.publish(file.fd.as_fd()).map_err(fail)?;
+    let start = Start { export: Arc::clone(&file.export), dir: file.dir.clone(), path: &file.path };
+    let status = status_of(op, &file)?;
+    session.replace(handle, start.open(fd, file.readable, true));
+    Ok(FileReply { version: version(&status), ..FileReply::done(0) })
+}
+
 fn give_handle(
     session: &FileSession,
     op: FileOp,
@@ -137,8 +177,12 @@ fn give_handle(
     flags: FileFlags,
     created: bool,
 ) -> Done {
-    let attributes = attributes(status, start.export.read_only);
     let file = start.open(fd, flags.contains(FileFlags::READ), flags.contains(FileFlags::WRITE));
+    opened(session, op, file, status, created)
+}
+
+fn opened(session: &FileSession, op: FileOp, file: OpenFile, status: &Statx, created: bool) -> Done {
+    let attributes = attributes(status, file.export.read_only);
     let opened = OpenedFile::new(session.insert(op, file)?, created, attributes);
     Ok(FileReply { result: opened.as_bytes().to_vec(), version: version(status), ..FileReply::done(0) })
 }

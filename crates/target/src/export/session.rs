@@ -12,6 +12,7 @@ use diskside_sbpf::machine::CancelToken;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::unnamed::Unnamed;
 use super::{Export, Exports, FileError, FileReply, operations};
 use crate::stats::AccessCounters;
 
@@ -54,6 +55,8 @@ pub(super) struct OpenFile {
     pub(super) path: Vec<u8>,
     /// A sync failed, so what was written before may be lost: no later sync can say otherwise.
     pub(super) sync_failed: AtomicBool,
+    /// Of a file that has no name yet: which it is going to have.
+    pub(super) unnamed: Option<Arc<Unnamed>>,
 }
 
 /// Where an operation starts: a directory of an export, and the path from there.
@@ -145,6 +148,7 @@ impl FileSession {
             | R::Write { file, .. }
             | R::Truncate { file, .. }
             | R::Sync { file, .. }
+            | R::Publish { file }
             | R::Close { file } => (Some(file), b""),
         };
         Ok(Some(self.start(request.op(), dir, path)?.export))
@@ -233,6 +237,16 @@ impl Drop for Inner {
     }
 }
 
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // As the export's user, and on a thread that may wait for a disk.
+        if let Some(unnamed) = self.unnamed.take().filter(|unnamed| unnamed.has_temporary_name()) {
+            let name = std::mem::take(&mut self.name);
+            self.export.workers.submit(move || unnamed.discard(&name));
+        }
+    }
+}
+
 impl Start<'_> {
     /// The directory to resolve the path from.
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
@@ -261,6 +275,7 @@ impl Start<'_> {
             dir: self.dir.filter(|_| writable),
             path: if writable { self.path.to_vec() } else { Vec::new() },
             sync_failed: AtomicBool::new(false),
+            unnamed: None,
         }
     }
 }

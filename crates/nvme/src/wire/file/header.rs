@@ -55,9 +55,12 @@ enum Names {
 }
 
 const OPEN: u32 = FileFlags::READ.0 | FileFlags::WRITE.0 | FileFlags::NO_FOLLOW.0;
+const CREATE: u32 = FileFlags::EXCLUSIVE.0 | FileFlags::TRUNCATE.0 | FileFlags::UNNAMED.0;
+/// What else may be said of a file that is to have no name.
+const UNNAMED: u32 = FileFlags::UNNAMED.0 | FileFlags::READ_WRITE.0;
 
 #[rustfmt::skip]
-pub(super) const USES: [Uses; 14] = {
+pub(super) const USES: [Uses; 15] = {
     use FileOp::*;
     use Names::*;
     type F = FileFlags;
@@ -72,7 +75,7 @@ pub(super) const USES: [Uses; 14] = {
         uses(List,            HandleOrPath, F::ATTRIBUTES.0,                       [false, true,  true,  false]),
         uses(Read,            Handle,       0,                                     [false, true,  true,  false]),
         uses(Write,           Handle,       F::DURABLE.0 | F::APPEND.0,            [false, true,  false, true]),
-        uses(Create,          Path,         OPEN | F::EXCLUSIVE.0 | F::TRUNCATE.0, [true,  false, false, false]),
+        uses(Create,          Path,         OPEN | CREATE,                         [true,  false, false, false]),
         uses(Truncate,        Handle,       0,                                     [false, true,  false, false]),
         uses(Rename,          TwoPaths,     F::NO_REPLACE.0,                       [false, false, false, false]),
         uses(Unlink,          Path,         0,                                     [false, false, false, false]),
@@ -80,6 +83,7 @@ pub(super) const USES: [Uses; 14] = {
         uses(RemoveDirectory, Path,         0,                                     [false, false, false, false]),
         uses(Sync,            Handle,       F::DATA_ONLY.0,                        [false, false, false, false]),
         uses(Close,           Handle,       0,                                     [false, false, false, false]),
+        uses(Publish,         Handle,       0,                                     [false, false, false, false]),
     ]
 };
 
@@ -146,7 +150,7 @@ impl Header {
                 self.set_handle(Some(file));
                 self.flags.set(flags.0);
             }
-            FileRequest::Close { file } => self.set_handle(Some(file)),
+            FileRequest::Close { file } | FileRequest::Publish { file } => self.set_handle(Some(file)),
         }
         let [path, new_path, data] = parts;
         debug_assert!(path.len() <= PATH_LEN_MAX && new_path.len() <= PATH_LEN_MAX, "paths fit");
@@ -242,6 +246,12 @@ impl Header {
                 return Err(malformed(24, "an offset where the file's end is meant"));
             }
             FileOp::Write => FileRequest::Write { file, offset, data, flags },
+            FileOp::Create
+                if flags.contains(FileFlags::UNNAMED)
+                    && (flags.0 & !UNNAMED != 0 || !flags.contains(FileFlags::WRITE)) =>
+            {
+                return Err(malformed(4, "a file without a name is new, and opened for writing"));
+            }
             FileOp::Create => FileRequest::Create { dir, path, mode, flags },
             FileOp::Truncate => FileRequest::Truncate { file, len: offset },
             FileOp::Rename => FileRequest::Rename { dir, from: path, to: new_path, flags },
@@ -250,6 +260,7 @@ impl Header {
             FileOp::RemoveDirectory => FileRequest::RemoveDirectory { dir, path },
             FileOp::Sync => FileRequest::Sync { file, flags },
             FileOp::Close => FileRequest::Close { file },
+            FileOp::Publish => FileRequest::Publish { file },
         })
     }
 }

@@ -85,7 +85,8 @@ pub enum FileRequest<'a> {
         /// Permission bits, 0 to 0o777.
         mode: u32,
         /// [`READ`](FileFlags::READ), [`WRITE`](FileFlags::WRITE), [`EXCLUSIVE`](FileFlags::EXCLUSIVE),
-        /// [`TRUNCATE`](FileFlags::TRUNCATE), [`NO_FOLLOW`](FileFlags::NO_FOLLOW).
+        /// [`TRUNCATE`](FileFlags::TRUNCATE), [`NO_FOLLOW`](FileFlags::NO_FOLLOW); or `WRITE`,
+        /// [`UNNAMED`](FileFlags::UNNAMED) and perhaps `READ`.
         flags: FileFlags,
     },
     /// Makes a file `len` bytes long; what is added reads as zeroes.
@@ -137,6 +138,12 @@ pub enum FileRequest<'a> {
         /// [`DATA_ONLY`](FileFlags::DATA_ONLY).
         flags: FileFlags,
     },
+    /// Makes a file that was created [`UNNAMED`](FileFlags::UNNAMED) survive power loss, and gives it its name. What had that
+    /// name is gone.
+    Publish {
+        /// The file.
+        file: FileHandle,
+    },
     /// Gives a handle up.
     Close {
         /// The handle.
@@ -176,6 +183,7 @@ pub enum FileOp {
     RemoveDirectory = 12,
     Sync = 13,
     Close = 14,
+    Publish = 15,
 }
 
 /// Why bytes are no file request.
@@ -212,6 +220,7 @@ impl<'a> FileRequest<'a> {
             Self::RemoveDirectory { .. } => FileOp::RemoveDirectory,
             Self::Sync { .. } => FileOp::Sync,
             Self::Close { .. } => FileOp::Close,
+            Self::Publish { .. } => FileOp::Publish,
         }
     }
 
@@ -277,6 +286,8 @@ impl FileFlags {
     pub const DATA_ONLY: Self = Self(1 << 9);
     /// List with attributes.
     pub const ATTRIBUTES: Self = Self(1 << 10);
+    /// A new file that nobody sees until it is published, and that goes with its handle.
+    pub const UNNAMED: Self = Self(1 << 11);
 
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: Self) -> bool {
@@ -311,6 +322,7 @@ impl fmt::Debug for FileFlags {
             "NO_REPLACE",
             "DATA_ONLY",
             "ATTRIBUTES",
+            "UNNAMED",
         ];
         let set = names.iter().enumerate().filter(|(bit, _)| self.0 & 1 << bit != 0).map(|(_, name)| *name);
         write!(f, "FileFlags({})", set.collect::<Vec<_>>().join(" | "))
@@ -341,6 +353,7 @@ impl fmt::Display for FileOp {
             Self::RemoveDirectory => "remove directory",
             Self::Sync => "sync",
             Self::Close => "close",
+            Self::Publish => "publish",
         })
     }
 }

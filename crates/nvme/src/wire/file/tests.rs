@@ -83,6 +83,16 @@ fn requests() -> Vec<Case> {
             &[(2, &[7]), (4, &[0b11_0010]), H, (12, &[0xa0, 1]), G, (36, &[1])],
             b"x",
         ),
+        (
+            FileRequest::Create {
+                dir: None,
+                path: b"e/x",
+                mode: 0o666,
+                flags: FileFlags::READ_WRITE | FileFlags::UNNAMED,
+            },
+            &[(2, &[7]), (4, &[0b11, 0b1000]), (12, &[0xb6, 1]), (36, &[3])],
+            b"e/x",
+        ),
         (FileRequest::Truncate { file: HANDLE, len: 0x1_0000_0001 }, &[(2, &[8]), H, G, (24, &[1, 0, 0, 0, 1])], b""),
         (
             FileRequest::Rename { dir, from: b"ab", to: b"cde", flags: FileFlags::NO_REPLACE },
@@ -98,6 +108,7 @@ fn requests() -> Vec<Case> {
         (FileRequest::RemoveDirectory { dir: None, path: b"e/x" }, &[(2, &[12]), (36, &[3])], b"e/x"),
         (FileRequest::Sync { file: HANDLE, flags: FileFlags::DATA_ONLY }, &[(2, &[13]), (5, &[2]), H, G], b""),
         (FileRequest::Close { file: HANDLE }, &[(2, &[14]), H, G], b""),
+        (FileRequest::Publish { file: HANDLE }, &[(2, &[15]), H, G], b""),
     ]
 }
 
@@ -115,7 +126,7 @@ fn requests_are_encoded_byte_for_byte() {
         assert_eq!(FileOp::from_number(want[2]), Some(request.op()));
     }
     assert_eq!(FileOp::from_number(0), None);
-    assert_eq!(FileOp::from_number(15), None);
+    assert_eq!(FileOp::from_number(16), None);
 }
 
 #[test]
@@ -148,7 +159,11 @@ fn each_fault_is_named_with_its_place() {
     let lookup = FileRequest::Lookup { dir: None, path: b"a/b", flags: FileFlags::READ };
     let append = FileRequest::Write { file: HANDLE, offset: 0, data: b"x", flags: FileFlags::APPEND };
     let exports = FileRequest::ListExports { cursor: 0, len_max: 64 };
+    let flags = FileFlags::WRITE | FileFlags::UNNAMED;
+    let unnamed = FileRequest::Create { dir: None, path: b"a/b", mode: 0, flags };
     let cases = [
+        (change(unnamed, 4, 1), "byte 4: a file without a name is new, and opened for writing"),
+        (change(unnamed, 4, 0b10_0010), "byte 4: a file without a name is new, and opened for writing"),
         (change(close, 0, 2), "byte 0: the version is not 1"),
         (change(close, 2, 99), "byte 2: an unknown operation"),
         (change(close, 4, 1), "byte 4: a flag that this operation does not have"),
@@ -233,7 +248,7 @@ fn hostile_records_end_the_listing_with_an_error() {
 proptest! {
     #[test]
     fn whatever_is_taken_is_encoded_the_same(
-        mut bytes in proptest::collection::vec(any::<u8>(), 64..128), op in 1u8..15, plausible: bool,
+        mut bytes in proptest::collection::vec(any::<u8>(), 64..128), op in 1u8..16, plausible: bool,
     ) {
         // Half of the header as a peer might send it, so that some requests are taken.
         (bytes[0], bytes[1], bytes[2], bytes[3]) = (1, 0, op, 0);

@@ -1,52 +1,38 @@
 //! A new file that takes the name of an old one when it is whole and durable.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Statx};
+use rustix::fs::{self, AtFlags, Mode, Statx};
 use rustix::io::Errno;
 
 use crate::export::FileError;
 use crate::export::attributes::{status, status_at};
-use crate::export::root::{open_beneath, open_parent, same_file};
+use crate::export::root::{open_parent, same_file};
 use crate::export::session::{OpenFile, Start};
+use crate::export::unnamed::Unnamed;
 
-/// A new file in the directory of the old one. It has no name until it is published, so that nothing of it stays when
-/// the target is killed; where the file system knows no such files, a name of its own.
+/// A new file in the directory of the old one, with its mode.
 #[derive(Debug)]
 pub(super) struct Replacement {
     old: Arc<OpenFile>,
-    parent: OwnedFd,
-    name: Vec<u8>,
-    temporary: String,
-    /// Whether the temporary name is there.
-    named: AtomicBool,
+    new: Unnamed,
 }
 
 impl Replacement {
     pub(super) fn begin(old: Arc<OpenFile>) -> Result<(OpenFile, Self), FileError> {
-        Self::begin_with(old, make_nameless)
+        Self::begin_with(old, Unnamed::make)
     }
 
     fn begin_with(
         old: Arc<OpenFile>,
-        make_nameless: impl FnOnce(BorrowedFd<'_>, Mode) -> Option<OwnedFd>,
+        make: impl FnOnce(OwnedFd, Vec<u8>, Mode) -> Result<(OwnedFd, Unnamed), Errno>,
     ) -> Result<(OpenFile, Self), FileError> {
         let (parent, name, status) = own_name(&old)?;
-        let temporary = format!(".diskside-{:016x}", RandomState::new().hash_one(&name));
         let mode = Mode::from_raw_mode(u32::from(status.stx_mode) & 0o777);
         let failed = |errno| FileError::new(errno, format!("making a file beside {}", old.name));
-        let (fd, named) = match make_nameless(parent.as_fd(), mode) {
-            Some(fd) => (fd, false),
-            None => {
-                let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                (open_beneath(parent.as_fd(), temporary.as_bytes(), how, mode).map_err(failed)?, true)
-            }
-        };
-        let replacement = Self { old: Arc::clone(&old), parent, name, temporary, named: AtomicBool::new(named) };
+        let (fd, new) = make(parent, name, mode).map_err(failed)?;
+        let replacement = Self { old: Arc::clone(&old), new };
         // The process's umask may have taken bits that the old file has.
         if let Err(errno) = fs::fchmod(&fd, mode) {
             replacement.discard();
@@ -78,43 +64,18 @@ impl Replacement {
         let failed = |errno| FileError::new(errno, format!("replacing {}", self.old.name));
         own_name(&self.old)?;
         let fd = rustix::io::fcntl_dupfd_cloexec(&new.fd, 0).map_err(failed)?;
-        if !self.named.load(Ordering::Relaxed) {
-            // Linking cannot replace a name, renaming can.
-            let from = path_of(new.fd.as_fd());
-            fs::linkat(CWD, &*from, &self.parent, &*self.temporary, AtFlags::SYMLINK_FOLLOW).map_err(failed)?;
-            self.named.store(true, Ordering::Relaxed);
-        }
-        fs::renameat(&self.parent, &*self.temporary, &self.parent, &*self.name).map_err(failed)?;
-        self.named.store(false, Ordering::Relaxed);
-        let dir = open_beneath(self.parent.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        dir.and_then(|dir| fs::fsync(&dir)).map_err(failed)?;
+        self.new.publish(new.fd.as_fd()).map_err(failed)?;
         Ok(self.open_file(fd))
     }
 
     pub(super) fn discard(&self) {
-        if self.named.swap(false, Ordering::Relaxed)
-            && let Err(errno) = fs::unlinkat(&self.parent, &*self.temporary, AtFlags::empty())
-            && errno != Errno::NOENT
-        {
-            tracing::warn!(file = self.temporary, %errno, "a half-written file stays beside {}", self.old.name);
-        }
+        self.new.discard(&self.old.name);
     }
 
     fn open_file(&self, fd: OwnedFd) -> OpenFile {
         let (export, dir) = (Arc::clone(&self.old.export), self.old.dir.clone());
         Start { export, dir, path: &self.old.path }.open(fd, self.old.readable, true)
     }
-}
-
-/// A file without a name, if it can be made and can get one later.
-fn make_nameless(parent: BorrowedFd<'_>, mode: Mode) -> Option<OwnedFd> {
-    let fd = open_beneath(parent, b".", OFlags::RDWR | OFlags::TMPFILE, mode).ok()?;
-    // Without /proc it could not.
-    fs::statat(CWD, &*path_of(fd.as_fd()), AtFlags::empty()).is_ok().then_some(fd)
-}
-
-fn path_of(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 /// The directory and name of an open file, if that name still means this file, and no symbolic link.
@@ -151,8 +112,8 @@ mod tests {
         session.submit(open.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();
         let opened = receiver.recv().unwrap().result;
         let handle = OpenedFile::read_from_bytes(&opened).unwrap().handle();
-        let begin =
-            || Replacement::begin_with(opened_for(&session, FileOp::Write, handle).unwrap(), |_, _| None).unwrap();
+        let named = |parent, name, mode| Unnamed::make_with(parent, name, mode, |_, _| None);
+        let begin = || Replacement::begin_with(opened_for(&session, FileOp::Write, handle).unwrap(), named).unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
 
         let (new, replacement) = begin();
