@@ -116,6 +116,15 @@ typedef enum ds_flags {
     DS_NO_COMBINE = 4,
 } ds_flags;
 
+// How sure a function over a file on a mounted volume has to be of the file's blocks.
+typedef enum ds_proof {
+    // A lease: nobody writes while it runs.
+    DS_PROOF_LEASE = 0,
+    // Comparing extents and times, for files that are always open for writing: ordinary changes are noticed, and nothing is
+    // proved.
+    DS_PROOF_DETECT = 1,
+} ds_proof;
+
 // A file here, a file of an export, or a volume.
 typedef struct ds_file ds_file;
 
@@ -153,6 +162,30 @@ typedef struct ds_trap {
     int64_t returned;
 } ds_trap;
 
+// How a session works. Begin with all zero but `size`, which is what 0 stands for below. Later versions add fields at the
+// end; `size` tells them apart.
+typedef struct ds_session_options {
+    // sizeof(ds_session_options).
+    size_t size;
+    // Bytes of files at targets that are kept; 0: none.
+    uint64_t cache_len;
+    // How DS_AUTO chooses: "adaptive", or as lambda-IO does, "lambda-io" or "lambda-io:n=N,k=K", measuring the first K of every
+    // N requests on both sides; NULL: adaptive.
+    const char *policy;
+    // A directory where ds_session_save_learnt keeps what was measured, for the next session; NULL: nowhere.
+    const char *learnt_directory;
+    // Volumes that local files may be on, nvme-tcp://HOST[:PORT]/NQN/NSID, beside those that the kernel tells of.
+    const char *const *mounted_volumes;
+    // How many those are.
+    size_t mounted_volume_count;
+    // The NQN to connect as; NULL: this machine's.
+    const char *host_nqn;
+    // A ds_proof.
+    int32_t mounted_proof;
+    // Must be 0.
+    uint32_t reserved;
+} ds_session_options;
+
 // How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
 // { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
 typedef struct ds_options {
@@ -178,6 +211,11 @@ typedef struct ds_options {
     int32_t split;
     // Length of a record, or the byte that ends it.
     uint32_t split_at;
+    // The named state that the function works with (DS_STATE in its source); NULL: none. At a target all calls of this host
+    // that name it share it, on the host those of the session.
+    const char *state;
+    // Bytes of that state.
+    uint64_t state_len;
 } ds_options;
 
 // What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
@@ -209,6 +247,8 @@ typedef struct ds_stats {
     uint64_t hops;
     // Lines that the function logged beyond those that are kept.
     uint64_t log_dropped;
+    // What a function of kind `delilah` returned over its last chunk; of others 0.
+    uint64_t returned;
 } ds_stats;
 
 // A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
@@ -266,6 +306,22 @@ int ds_error_trap(struct ds_trap *trap);
 
 // A session that keeps up to cache_len bytes of what it reads of files at targets.
 struct ds_session *ds_session_new(uint64_t cache_len);
+
+// A session that works as the options say.
+struct ds_session *ds_session_new_with(const struct ds_session_options *options);
+
+// Keeps what was measured of functions at targets in the session's learnt_directory, for the next session; without one it
+// does nothing.
+int ds_session_save_learnt(const struct ds_session *session);
+
+// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. Of the state that this host has at the target
+// that url names (diskside://HOST[:PORT]), or with NULL of that of calls on the host. While a call uses the state, this
+// comes behind it and before the next.
+int ds_state_clear(const struct ds_session *session,
+                   const char *url,
+                   const char *name,
+                   uint64_t offset,
+                   uint64_t len);
 
 // How many requests were placed so, or for such a reason: by one of the words that ds_part has in `reason`, by a
 // plan ("host", "device", "split", "both"), or all of them ("all"). Only requests with a choice are counted.

@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use std::ffi::{CStr, c_char, c_void};
-use zerocopy::{FromBytes, IntoBytes};
+use std::mem::MaybeUninit;
 
 /// An object behind a pointer.
 ///
@@ -58,27 +58,32 @@ pub(crate) unsafe fn elements<'a, T>(array: *const T, count: usize) -> Result<&'
 /// A structure that grows with versions of the library: the caller's may have fewer fields or more.
 ///
 /// # Safety
-/// It is `repr(C)`, and its first field is a `usize` that says how many bytes the caller's has.
+/// It is `repr(C)`, its first field is a `usize` that says how many bytes the caller's has, and it is made of numbers and
+/// pointers alone: any bits are a value of it.
 pub(crate) unsafe trait Growing: Copy {}
 
 /// Takes a structure from the caller: fields that it does not have are 0, and those that are not known here must be 0.
 ///
 /// # Safety
 /// The pointer is valid, and to as many bytes as its size says.
-pub(crate) unsafe fn sized_in<T: Growing + FromBytes + IntoBytes>(given: *const T, name: &str) -> Result<T, Failure> {
+pub(crate) unsafe fn sized_in<T: Growing>(given: *const T, name: &str) -> Result<T, Failure> {
     // SAFETY: the size comes first, as the trait promises.
     let size = unsafe { given.cast::<usize>().read() };
     check_size(size, name)?;
     // SAFETY: the caller promises so many bytes.
     let bytes = unsafe { bytes_of(given.cast(), size)? };
-    let (known, beyond) = bytes.split_at(size.min(size_of::<T>()));
-    if beyond.iter().any(|byte| *byte != 0) {
+    let known = size.min(size_of::<T>());
+    if bytes[known..].iter().any(|byte| *byte != 0) {
         let len = size_of::<T>();
         return Err(Failure::invalid(format!("{name}: fields beyond byte {len} are set, which this version lacks")));
     }
-    let mut value = T::new_zeroed();
-    value.as_mut_bytes()[..known.len()].copy_from_slice(known);
-    Ok(value)
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: there are `known` bytes on either side, and ours does not overlap the caller's; then each bit of the value is
+    // set, by the caller or to 0, and any bits are one, as the trait promises. Pointers stay what they were.
+    unsafe {
+        std::ptr::copy_nonoverlapping(given.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
+        Ok(value.assume_init())
+    }
 }
 
 /// Fills in a structure of the caller's: fields that are not known here become 0.

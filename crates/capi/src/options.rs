@@ -1,14 +1,17 @@
 //! How a function is to run.
 
 use crate::error::Failure;
-use crate::memory::{Growing, sized_in};
+use crate::memory::{Growing, sized_in, text_of};
 use rust::TierChoice;
 use rust::sandbox::activation::Tier;
 use rust::session::{RunOptions, Where};
 use rust::split::Split;
-use std::ffi::c_int;
+use rust::wire::function::StateName;
+use std::ffi::{c_char, c_int};
 use std::time::Duration;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The longest named state.
+const STATE_LEN_MAX: u32 = 16 << 20;
 
 /// Where a function runs.
 #[repr(C)]
@@ -65,7 +68,7 @@ pub enum ds_flags {
 /// How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
 /// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
 #[repr(C)]
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy)]
 pub struct ds_options {
     /// sizeof(ds_options).
     pub size: usize,
@@ -89,9 +92,14 @@ pub struct ds_options {
     pub split: i32,
     /// Length of a record, or the byte that ends it.
     pub split_at: u32,
+    /// The named state that the function works with (DS_STATE in its source); NULL: none. At a target all calls of this host
+    /// that name it share it, on the host those of the session.
+    pub state: *const c_char,
+    /// Bytes of that state.
+    pub state_len: u64,
 }
 
-// SAFETY: `size` is the first field.
+// SAFETY: `size` is the first field, the others are numbers and a pointer.
 unsafe impl Growing for ds_options {}
 
 impl ds_options {
@@ -104,7 +112,33 @@ impl ds_options {
             return Ok(RunOptions::default());
         }
         // SAFETY: the caller's promise.
-        unsafe { sized_in(given, "ds_options")? }.parse()
+        let given = unsafe { sized_in(given, "ds_options")? };
+        // SAFETY: as above.
+        let state = unsafe { given.state()? };
+        Ok(RunOptions { state, ..given.parse()? })
+    }
+
+    /// # Safety
+    /// The crate's contract.
+    unsafe fn state(&self) -> Result<Option<StateName>, Failure> {
+        let len_bytes = u32::try_from(self.state_len).ok().filter(|len| *len <= STATE_LEN_MAX);
+        if self.state.is_null() {
+            return match self.state_len {
+                0 => Ok(None),
+                len => Err(Failure::invalid(format!("ds_options: state_len is {len}, and state is NULL"))),
+            };
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { text_of(self.state)? };
+        match len_bytes {
+            Some(len_bytes) if len_bytes > 0 && (1..=64).contains(&name.len()) => {
+                Ok(Some(StateName { name: name.to_owned(), len_bytes }))
+            }
+            _ => {
+                let told = "ds_options: a state has a name of 1 to 64 bytes, and 1 byte to 16 MiB";
+                Err(Failure::invalid(format!("{told}; this is `{name}` with {}", self.state_len)))
+            }
+        }
     }
 
     fn parse(&self) -> Result<RunOptions, Failure> {

@@ -53,6 +53,8 @@ pub struct ds_stats {
     pub hops: u64,
     /// Lines that the function logged beyond those that are kept.
     pub log_dropped: u64,
+    /// What a function of kind `delilah` returned over its last chunk; of others 0.
+    pub returned: u64,
 }
 
 /// A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
@@ -235,6 +237,7 @@ impl ds_stats {
             total_ns: ns(ran.total),
             hops: 0,
             log_dropped: ran.log.1,
+            returned: ran.returned().unwrap_or(0),
         }
     }
 }

@@ -1,18 +1,154 @@
 //! Sessions.
 
 use crate::error::{Failure, guard, guard_int};
-use crate::memory::{self, object, text_of};
+use crate::memory::{self, Growing, elements, object, sized_in, text_of};
+use rust::ExportUrl;
 use rust::dispatch::{Plan, Reason};
-use rust::session::{Session, SessionOptions};
-use std::ffi::c_char;
+use rust::host::Url;
+use rust::host::mounted::Proof;
+use rust::session::{Session, SessionError, SessionOptions};
+use std::ffi::{c_char, c_int};
 
 /// Connections to targets, what was read of their files, and what was measured of functions.
 pub struct ds_session(pub(crate) Session);
+
+/// How sure a function over a file on a mounted volume has to be of the file's blocks.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_proof {
+    /// A lease: nobody writes while it runs.
+    DS_PROOF_LEASE = 0,
+    /// Comparing extents and times, for files that are always open for writing: ordinary changes are noticed, and nothing is
+    /// proved.
+    DS_PROOF_DETECT = 1,
+}
+
+/// How a session works. Begin with all zero but `size`, which is what 0 stands for below. Later versions add fields at the
+/// end; `size` tells them apart.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ds_session_options {
+    /// sizeof(ds_session_options).
+    pub size: usize,
+    /// Bytes of files at targets that are kept; 0: none.
+    pub cache_len: u64,
+    /// How DS_AUTO chooses: "adaptive", or as lambda-IO does, "lambda-io" or "lambda-io:n=N,k=K", measuring the first K of every
+    /// N requests on both sides; NULL: adaptive.
+    pub policy: *const c_char,
+    /// A directory where ds_session_save_learnt keeps what was measured, for the next session; NULL: nowhere.
+    pub learnt_directory: *const c_char,
+    /// Volumes that local files may be on, nvme-tcp://HOST[:PORT]/NQN/NSID, beside those that the kernel tells of.
+    pub mounted_volumes: *const *const c_char,
+    /// How many those are.
+    pub mounted_volume_count: usize,
+    /// The NQN to connect as; NULL: this machine's.
+    pub host_nqn: *const c_char,
+    /// A ds_proof.
+    pub mounted_proof: i32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `size` is the first field, the others are numbers and pointers.
+unsafe impl Growing for ds_session_options {}
+
+impl ds_session_options {
+    /// # Safety
+    /// The crate's contract.
+    unsafe fn read(given: *const Self) -> Result<SessionOptions, Failure> {
+        // SAFETY: the caller's promise.
+        let given = unsafe { sized_in(given, "ds_session_options")? };
+        // SAFETY: as above.
+        let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { text_of(text) }).transpose();
+        let invalid = |what: &str, why: String| Failure::invalid(format!("ds_session_options: {what}: {why}"));
+        let mut options = SessionOptions { cache_len_bytes: given.cache_len, ..SessionOptions::default() };
+        if let Some(policy) = text(given.policy)? {
+            options.policy =
+                policy.parse().map_err(|why: rust::dispatch::PolicyError| invalid("policy", why.to_string()))?;
+        }
+        options.learnt_directory = text(given.learnt_directory)?.map(Into::into);
+        // SAFETY: as above.
+        for volume in unsafe { elements(given.mounted_volumes, given.mounted_volume_count)? } {
+            // SAFETY: as above.
+            let volume = unsafe { text_of(*volume)? };
+            let url =
+                volume.parse::<Url>().map_err(|error| invalid("mounted_volumes", format!("{volume}: {error}")))?;
+            options.mounted_volumes.push(url);
+        }
+        if let Some(nqn) = text(given.host_nqn)? {
+            options.connect.identity.nqn =
+                nqn.parse().map_err(|error| invalid("host_nqn", format!("{nqn}: {error}")))?;
+        }
+        const LEASE: c_int = ds_proof::DS_PROOF_LEASE as c_int;
+        const DETECT: c_int = ds_proof::DS_PROOF_DETECT as c_int;
+        options.mounted_proof = match given.mounted_proof {
+            LEASE => Proof::Epoch,
+            DETECT => Proof::Detect,
+            other => return Err(invalid("mounted_proof", format!("{other} is no proof: DS_PROOF_..."))),
+        };
+        match given.reserved {
+            0 => Ok(options),
+            other => Err(invalid("reserved", format!("{other}, and must be 0"))),
+        }
+    }
+}
 
 /// A session that keeps up to cache_len bytes of what it reads of files at targets.
 #[unsafe(no_mangle)]
 pub extern "C" fn ds_session_new(cache_len: u64) -> *mut ds_session {
     guard(|| Ok(ds_session(Session::new(SessionOptions { cache_len_bytes: cache_len, ..SessionOptions::default() }))))
+}
+
+/// A session that works as the options say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_session_new_with(options: *const ds_session_options) -> *mut ds_session {
+    guard(|| {
+        if options.is_null() {
+            return Err(Failure::invalid("ds_session_options: the pointer is NULL"));
+        }
+        // SAFETY: the caller keeps the crate's contract.
+        Ok(ds_session(Session::new(unsafe { ds_session_options::read(options)? })))
+    })
+}
+
+/// Keeps what was measured of functions at targets in the session's learnt_directory, for the next session; without one it
+/// does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_session_save_learnt(session: *const ds_session) -> c_int {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        let session = unsafe { object(session)? };
+        let failed = |source| SessionError::File { name: "the learnt_directory".into(), source };
+        session.0.save_learnt().map_err(failed)?;
+        Ok(0)
+    }) as c_int
+}
+
+/// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. Of the state that this host has at the target
+/// that url names (diskside://HOST[:PORT]), or with NULL of that of calls on the host. While a call uses the state, this
+/// comes behind it and before the next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_state_clear(
+    session: *const ds_session,
+    url: *const c_char,
+    name: *const c_char,
+    offset: u64,
+    len: u64,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        let (session, name) = unsafe { (object(session)?, text_of(name)?) };
+        let range = offset..offset.saturating_add(len);
+        if url.is_null() {
+            session.0.clear_state(name, range)?;
+            return Ok(0);
+        }
+        // SAFETY: as above.
+        let url = unsafe { text_of(url)? };
+        let target = url.parse::<ExportUrl>().map_err(Failure::invalid)?.target();
+        session.0.clear_state_at(&target, name, range)?;
+        Ok(0)
+    }) as c_int
 }
 
 /// How many requests were placed so, or for such a reason: by one of the words that ds_part has in `reason`, by a

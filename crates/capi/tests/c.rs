@@ -133,6 +133,30 @@ fn every_call_works_and_every_misuse_is_told() {
     assert_eq!(run(&program, &[&path]), "good\n");
 }
 
+/// How a session works is said in C, too, and what functions keep is named and cleared there.
+#[test]
+fn a_session_keeps_states_and_what_it_learnt_as_it_is_told() {
+    let [here, there] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let count = "#include \"diskside.h\"\nDS_OUTPUT(0, 1, 64);\nSEC(\"read/count\")\n\
+        __s64 count(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        *out = ++*DS_STATE(__u64);\nreturn 8;\n}\n";
+    std::fs::write(here.path().join("count.bpf.c"), count).expect("written");
+    let select = root().join("../target/tests/compute/select.bpf.c");
+    std::fs::copy(select, here.path().join("select.bpf.c")).expect("copied");
+    // Four rows, and those above 5 are wanted: the second and the fourth.
+    let mut slot: Vec<u8> = [4_u64, 5, 0, 0].into_iter().flat_map(u64::to_le_bytes).collect();
+    slot.extend([5_u32, 6, 0, 7].into_iter().flat_map(u32::to_le_bytes));
+    for dir in [&here, &there] {
+        std::fs::write(dir.path().join("in"), &slot).expect("written");
+    }
+    let program = compile(here.path(), &root().join("tests/state.c"));
+    let target = serve(there.path());
+    let url = format!("diskside://{}/data", target.handle().local_addresses()[0]);
+    assert_eq!(run(&program, &[&here.path().display().to_string(), &url]), "good\n");
+    let learnt = std::fs::read_dir(here.path().join("learnt")).expect("a directory").count();
+    assert_eq!(learnt, 3, "of each function that ran at the target");
+}
+
 /// Where it ended, and how many cells it read.
 const WALK: &str = "#include \"diskside.h\"
 SEC(\"traverse/walk\")

@@ -1,8 +1,10 @@
 //! One module a subcommand.
 
 pub(crate) mod attach;
+pub(crate) mod clear;
 pub(crate) mod cp;
 pub(crate) mod discover;
+pub(crate) mod execute;
 pub(crate) mod explain;
 pub(crate) mod exports;
 pub(crate) mod functions;

@@ -61,7 +61,9 @@ impl From<CallError> for Failure {
                 Self::Environment(message)
             }
             CallError::Tier(_) => Self::Load(message),
-            CallError::BadArgs { .. } | CallError::BadRecordLen(_) => Self::Usage(message),
+            CallError::BadArgs { .. } | CallError::BadRanges { .. } | CallError::BadRecordLen(_) => {
+                Self::Usage(message)
+            }
             _ => Self::Function(message),
         }
     }

@@ -44,6 +44,8 @@ struct Cli {
 enum Command {
     /// Run a function over files, here and at targets, and print its result.
     Run(commands::run::Run),
+    /// Execute a program over memory ranges, as NVMe's Execute Program does, on this machine.
+    Execute(commands::execute::Execute),
     /// List the shipped functions, those of a target, or the helpers that functions can call.
     Functions(commands::functions::Functions),
     /// Show what is in an object: programs, helpers, effects, code, loops.
@@ -68,6 +70,8 @@ enum Command {
     Stat(commands::exports::Stat),
     /// Remove files of exports.
     Rm(commands::exports::Rm),
+    /// Zero a named state of functions at a target, or drop what it keeps in memory.
+    Clear(commands::clear::Clear),
     /// Show what a target does, live.
     Top(commands::top::Top),
     /// Tell Prometheus what a target does.
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
     log_to_stderr();
     let result = match cli.command {
         Command::Run(c) => c.execute(),
+        Command::Execute(c) => c.execute(),
         Command::Functions(c) => c.execute(),
         Command::Inspect(c) => c.execute(),
         Command::Verify(c) => c.execute(),
@@ -102,6 +107,7 @@ fn main() -> ExitCode {
         Command::Cat(c) => c.execute(),
         Command::Stat(c) => c.execute(),
         Command::Rm(c) => c.execute(),
+        Command::Clear(c) => c.execute(),
         Command::Top(c) => c.execute(),
         Command::Metrics(c) => c.execute(),
         Command::Attach(c) => c.execute(),

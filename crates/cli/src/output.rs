@@ -1,5 +1,6 @@
 //! Tables, numbers and JSON on standard output.
 
+use diskside::sandbox::activation::Tier;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -90,4 +91,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.trim().parse().map_err(|_| format!("`{text}` is no size, such as 8MiB"))?;
     number.checked_mul(factor).ok_or_else(|| format!("{text} is too large"))
+}
+
+/// The tier that `--tier` names.
+pub(crate) fn parse_tier(text: &str) -> Result<Tier, String> {
+    match text {
+        "interp" => Ok(Tier::Interpreter),
+        "cranelift" => Ok(Tier::Cranelift),
+        "llvm" => Ok(Tier::Llvm),
+        _ => Err("tiers are interp, cranelift and llvm".into()),
+    }
 }

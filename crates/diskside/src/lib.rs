@@ -40,8 +40,8 @@ pub mod session;
 pub use diskside_dispatch as dispatch;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
-    Call, CallError, CallLimits, CallStats, CodeStats, Engine, Function, LlvmOptions, LoadError, Outcome, Place, Sink,
-    Source, State, TierChoice, args, split,
+    Call, CallError, CallLimits, CallStats, CodeStats, Engine, Execution, Function, LlvmOptions, LoadError, Outcome,
+    Place, Sink, Source, State, TierChoice, args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;

@@ -55,6 +55,7 @@ use learnt::LearntFiles;
 use link::Link;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -147,6 +148,23 @@ impl Session {
         }
         let why = "the named state has another size since it was first used";
         Err(SessionError::Unsupported { name: call.to_owned(), why })
+    }
+
+    /// Zeroes a range of a named state of calls that ran here. While a call uses the state, this comes behind it and before the
+    /// next.
+    pub fn clear_state(&self, name: &str, range: Range<u64>) -> Result<(), SessionError> {
+        let states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = "no call of this session that ran here has named such a state";
+        let (_, state) = states.get(name).ok_or_else(|| SessionError::Unsupported { name: name.to_owned(), why })?;
+        let bound = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        let cleared = state.clear(bound(range.start), bound(range.end.saturating_sub(range.start)));
+        cleared.map_err(|error| SessionError::file(name, std::io::Error::other(error)))
+    }
+
+    /// Zeroes a range of a named state that this host has at a target, as [`clear_state`](Self::clear_state) does here.
+    pub fn clear_state_at(&self, target: &Url, name: &str, range: Range<u64>) -> Result<(), SessionError> {
+        let cleared = self.compute(target)?.clear_state(name, range);
+        cleared.map_err(|error| SessionError::device(&target.to_string(), error))
     }
 
     /// Finds a function: a shipped one by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.

@@ -5,7 +5,9 @@ use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table};
 use clap::Args;
+use diskside::sandbox::helpers::Helper;
 use diskside::sandbox::verify::Effects;
+use diskside::wire::function::HelperEntry;
 use diskside::{Engine, ExportUrl, Function};
 use serde_json::json;
 use std::io::Write;
@@ -16,8 +18,8 @@ pub(crate) struct Functions {
     /// Show one function with its arguments and result; or list those of a target: diskside://HOST[:PORT]
     #[arg(value_name = "NAME|URL")]
     name: Option<String>,
-    /// List the helpers that functions can call
-    #[arg(long, conflicts_with = "name")]
+    /// List the helpers that functions can call, here or at the target: what a call costs, and what they do
+    #[arg(long)]
     helpers: bool,
     #[command(flatten)]
     connect: Connect,
@@ -28,11 +30,16 @@ pub(crate) struct Functions {
 
 impl Functions {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        if self.helpers {
-            return self.list_helpers();
-        }
-        if let Some(url) = self.name.as_deref().filter(|name| name.contains("://")) {
-            return self.list_at_target(&parse_export(url).map_err(Failure::Usage)?);
+        let url = self.name.as_deref().filter(|name| name.contains("://"));
+        let url = url.map(|url| parse_export(url).map_err(Failure::Usage)).transpose()?;
+        match (&url, &self.name) {
+            (None, Some(name)) if self.helpers => {
+                let told = "helpers are those of this machine, or of a target: diskside://HOST[:PORT]";
+                return Err(Failure::Usage(format!("--helpers {name}: {told}")));
+            }
+            (url, _) if self.helpers => return self.list_helpers(url.as_ref()),
+            (Some(url), _) => return self.list_at_target(url),
+            (None, _) => {}
         }
         let engine = Engine::new(diskside::helpers());
         let names: Vec<String> = match &self.name {
@@ -98,19 +105,41 @@ impl Functions {
         Ok(write!(std::io::stdout().lock(), "{table}")?)
     }
 
-    fn list_helpers(&self) -> Result<(), Failure> {
-        let helpers = diskside::helpers();
+    fn list_helpers(&self, url: Option<&ExportUrl>) -> Result<(), Failure> {
+        let helpers = match url {
+            Some(url) => {
+                let compute = session(&self.connect)?.compute(&url.target()).map_err(session_failure)?;
+                compute.described_helpers().map_err(|e| Failure::Environment(format!("{url}: {e}")))?
+            }
+            None => diskside::helpers().iter().map(described).collect(),
+        };
         if self.json {
             let list: Vec<_> = helpers
                 .iter()
-                .map(|h| json!({ "name": h.name, "prototype": h.prototype, "doc": h.doc, "inline": h.float.is_some() }))
+                .map(|h| {
+                    json!({
+                        "name": h.name, "version": h.version, "cost": h.cost, "prototype": h.prototype, "doc": h.doc,
+                        "inline": h.cost == "inline",
+                    })
+                })
                 .collect();
             return Ok(output::print_json(json!({ "helpers": list }))?);
         }
-        for helper in helpers.iter() {
-            println!("{};\n    {}", helper.prototype.trim_end_matches(';'), helper.doc);
+        let mut out = std::io::stdout().lock();
+        for helper in &helpers {
+            writeln!(out, "{};\n    {} [version {}, {}]", helper.prototype, helper.doc, helper.version, helper.cost)?;
         }
         Ok(())
+    }
+}
+
+fn described(helper: &Helper) -> HelperEntry {
+    HelperEntry {
+        name: helper.name.into(),
+        version: helper.version,
+        cost: helper.cost.name().into(),
+        prototype: helper.prototype.into(),
+        doc: helper.doc.into(),
     }
 }
 

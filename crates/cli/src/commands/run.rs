@@ -5,7 +5,7 @@ mod report;
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
-use crate::output::parse_bytes;
+use crate::output::{parse_bytes, parse_tier};
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use diskside::host::Url;
@@ -236,14 +236,5 @@ fn parse_split(text: &str) -> Result<Split, String> {
                 .map(Split::Fixed)
                 .ok_or_else(|| "use lines, records:N (N bytes a record) or none".into())
         }
-    }
-}
-
-fn parse_tier(text: &str) -> Result<Tier, String> {
-    match text {
-        "interp" => Ok(Tier::Interpreter),
-        "cranelift" => Ok(Tier::Cranelift),
-        "llvm" => Ok(Tier::Llvm),
-        _ => Err("tiers are interp, cranelift and llvm".into()),
     }
 }

@@ -27,6 +27,9 @@ pub(super) fn print(
     if run.explain {
         explain(ran, counts);
     }
+    if let Some(returned) = ran.returned().filter(|_| !run.json) {
+        eprintln!("{} returned {returned}", function.name());
+    }
     if run.json {
         return output::print_json(document(run, function, ran, code, counts));
     }
@@ -150,6 +153,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts:
             "probes": counts.probes(),
         },
         "parts": ran.parts.iter().map(part).collect::<Vec<_>>(),
+        "returned": ran.returned(),
         "log": ran.log.0,
         "log_dropped": ran.log.1,
     });
