@@ -124,7 +124,7 @@ fn as_many_ranges_as_there_are_windows() {
 #[test]
 fn a_read_program_takes_its_input_its_output_and_its_arguments() {
     let engine = engine();
-    // Copies the input to the output; returns its length and the first byte of the arguments.
+    // Copies the input to the output; returns its length and the first byte of the arguments together.
     let program = function(
         &engine,
         Kind::Read,
@@ -133,13 +133,14 @@ fn a_read_program_takes_its_input_its_output_and_its_arguments() {
         ldxb %r7, [%r4]
         call helper ds_memcpy
         mov %r0, %r6
-        lsh %r7, 32
-        or %r0, %r7
+        add %r0, %r7
         exit",
     );
     for tier in TIERS {
         let mut ranges = [Buffer::copy_of(&[3; 64]), Buffer::zeroed(128)];
-        assert_eq!(run(&engine, &program, &mut ranges, &[7], tier).unwrap(), 64 | 7 << 32);
+        assert_eq!(run(&engine, &program, &mut ranges, &[7], tier).unwrap(), 64 + 7);
+        let error = run(&engine, &program, &mut ranges, &[65], tier).unwrap_err();
+        assert!(matches!(error, CallError::OutputFull { returned: 129, cap: 128, .. }), "{error}");
         assert_eq!((&ranges[1][..64], &ranges[1][64..]), (&[3; 64][..], &[0; 64][..]));
         let mut short = [Buffer::copy_of(&[3; 64]), Buffer::zeroed(32)];
         let error = run(&engine, &program, &mut short, &[7], tier).unwrap_err().to_string();
