@@ -445,7 +445,7 @@ fn an_output_that_went_with_its_target_is_not_taken_for_another_file() {
     server.kill();
     server = Server::start_at(dir, &format!("127.0.0.1:{port}"), &[]);
     let copy = session.function(&place.source.display().to_string()).expect("it compiles");
-    let options = diskside::session::RunOptions::default();
+    let options = RunOptions::default();
     let error = writer.file().pwrite_fn(0, words(4096), &copy, &[], &options).wait().unwrap_err().to_string();
     assert!(error.contains("had no name yet and went with the connection"), "{error}");
     assert!(writer.publish().is_err());
