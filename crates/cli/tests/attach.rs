@@ -1,38 +1,16 @@
 //! `diskside attach` and `detach` as processes, one of which is killed. Needs root.
 
+mod common;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use rustix::process::{Pid, Signal, kill_process};
+use common::Process;
+use rustix::process::Signal;
 
 const NQN: &str = "nqn.2026-11.org.example:attach";
-
-/// A process that says a line and stays.
-struct Process(Child);
-
-impl Process {
-    fn start(args: &[&str]) -> (Self, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
-        let mut child = command.args(args).stdout(Stdio::piped()).spawn().expect("it runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says a line");
-        (Self(child), line.trim_end().to_owned())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn detach(device: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_diskside")).args(["detach", device]).output().expect("it runs")

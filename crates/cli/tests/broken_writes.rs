@@ -1,16 +1,18 @@
 //! A target that is killed, and a host that vanishes, in the middle of a function: real processes, and every way of writing
 //! a file. The function stops making output half-way, so that the middle is where it stays.
 
+mod common;
+
 use std::fs::{File, OpenOptions};
 use std::future::Future as _;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::{Server, until};
 use diskside::ExportUrl;
 use diskside::host::ConnectOptions;
 use diskside::host::function::{
@@ -44,52 +46,15 @@ __s64 stalls(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const 
 }
 "#;
 
-struct Server {
-    child: Child,
-    url: String,
-}
-
 impl Server {
-    fn start(dir: &Path) -> Self {
-        Self::start_at(dir, "127.0.0.1:0", &[])
-    }
-
-    /// With further arguments of the command.
-    fn start_at(dir: &Path, listen: &str, args: &[&str]) -> Self {
-        let export = format!("data={}", dir.display());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
-            .args(["serve", "--listen", listen, "--export", &export])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("diskside serves");
-        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
-        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
-        Self { child, url }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it is ours");
-    }
-
     /// Bytes of the files that it has open in this directory, the exported file among them.
     fn open_files(&self, dir: &Path) -> Vec<u64> {
         let dir = std::fs::canonicalize(dir).expect("it is there");
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs");
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.process.0.id())).expect("it runs");
         let paths = fds.filter_map(|fd| fd.ok().map(|fd| fd.path()));
         let inside =
             paths.filter(|fd| std::fs::read_link(fd).is_ok_and(|target| target.starts_with(&dir) && target != dir));
         inside.filter_map(|fd| std::fs::metadata(fd).ok()).map(|file| file.len()).collect()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended; then there is nothing to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -155,15 +120,6 @@ fn words(len: usize) -> Vec<u8> {
     (0..len as u64 / 8).flat_map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
 }
 
-/// Waits until it holds; what is waited for happens in any case.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("it is there");
     let mut names: Vec<String> =
@@ -223,7 +179,7 @@ fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
     for placement in [Placement::Replace, Placement::Append, Placement::InPlace] {
         let place = Place::new();
         let dir = place.dir.path();
-        let mut server = Server::start(dir);
+        let mut server = Server::of(dir, "", &[]);
         let (host, input) = (session(), words(MADE + (1 << 20)));
         let mut expected = BEFORE.to_vec();
         let mut offset = 0;
@@ -235,7 +191,7 @@ fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
         }
         let mut call = write(&host, &server.url, &place.source, placement, offset, &input);
         place.await_part(&server, placement, || call.ended());
-        server.kill();
+        server.process.kill();
         let error = call.wait().expect_err("it cannot have ended");
         assert!(error.is_loss(), "{placement:?}: {error}");
         let said = error.to_string();
@@ -253,7 +209,7 @@ fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
         let allowed = |name: &String| name == "out" || !has_nameless_files(dir) && name.starts_with(".diskside-");
         assert!(left.iter().all(allowed), "{placement:?}: {left:?}");
 
-        let server = Server::start(dir);
+        let server = Server::of(dir, "", &[]);
         let again = write(&session(), &server.url, &place.source, Placement::Replace, 0, &input[..MADE]).wait();
         assert_eq!(again.expect("it ends").trailer.durable, MADE as u64);
         assert!(place.content() == input[..MADE], "{placement:?}: the same target, started again, writes it");
@@ -272,7 +228,7 @@ fn a_target_that_is_killed_leaves_a_volume_with_the_start_of_the_output() {
     let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
     std::fs::write(image.path(), vec![0x55; LEN]).expect("written");
     let volume = format!("out={}", image.path().display());
-    let serve = || Server::start_at(dir, "127.0.0.1:0", &["--volume", &volume]);
+    let serve = || Server::of(dir, "", &["--volume", &volume]);
     let sink = |offset| Endpoint { durable: true, ..Endpoint::new(EndpointKind::Volume(1), offset, Endpoint::TO_END) };
     let content = || std::fs::read(image.path()).expect("it is there");
 
@@ -284,7 +240,7 @@ fn a_target_that_is_killed_leaves_a_volume_with_the_start_of_the_output() {
         assert_eq!(call.ended(), None, "the call has ended");
         content()[KEPT..].starts_with(&input[..WRITTEN_MIN as usize])
     });
-    server.kill();
+    server.process.kill();
     let error = call.wait().expect_err("it cannot have ended");
     assert!(error.is_loss(), "{error}");
 
@@ -321,7 +277,7 @@ __s64 first(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const s
     let (dir, source) = (place.dir.path(), place.sources.path().join("first.bpf.c"));
     std::fs::write(&source, BODY).expect("written");
     std::fs::write(dir.join("out"), 0_u64.to_le_bytes()).expect("written");
-    let mut server = Server::start(dir);
+    let mut server = Server::of(dir, "", &[]);
     let address = server.url.split('/').nth(2).expect("an address").to_owned();
     let connect = ConnectOptions { loss_timeout: Duration::from_secs(100), ..ConnectOptions::default() };
     let host = Session::new(SessionOptions { connect, ..SessionOptions::default() });
@@ -333,9 +289,9 @@ __s64 first(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const s
     let compute = host.compute(&server.url.parse::<ExportUrl>().expect("a URL").target()).expect("functions");
     until("it runs", || compute.statistics().expect("statistics").0.engines_busy.get() > 0);
     assert!(!ran.is_done());
-    server.kill();
+    server.process.kill();
     std::fs::write(dir.join("out"), 7_u64.to_le_bytes()).expect("written");
-    let _server = Server::start_at(dir, &address, &[]);
+    let _server = Server::listening(&address, dir, "", &[]);
     assert_eq!(ran.wait().expect("the target is back").result, 7_u64.to_le_bytes());
 }
 
@@ -348,7 +304,7 @@ fn a_host_that_vanishes_leaves_no_half_of_a_file_to_others() {
     for placement in [Placement::Replace, Placement::Append, Placement::InPlace] {
         let place = Place::new();
         let dir = place.dir.path();
-        let server = Server::start(dir);
+        let server = Server::of(dir, "", &[]);
         let mut host = Command::new(std::env::current_exe().expect("it runs"))
             .args(["--exact", "a_host_that_vanishes_leaves_no_half_of_a_file_to_others"])
             .env("WRITES_AND_VANISHES", format!("{} {} {}", server.url, place.source.display(), placement as u8))

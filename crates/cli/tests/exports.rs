@@ -1,91 +1,11 @@
 //! Commands against a real server process: files of exports, and functions over them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod common;
+
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
-/// A server of one directory, as `data`.
-struct Server {
-    child: Child,
-    dir: tempfile::TempDir,
-    url: String,
-}
-
-impl Server {
-    fn start(extra: &str) -> Self {
-        Self::start_with(extra, &[])
-    }
-
-    /// With more arguments of the command; it has no LLVM.
-    fn start_with(extra: &str, args: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let export = format!("data={}{extra}", dir.path().display());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
-            .args(args)
-            .env("DISKSIDE_LLVM", "")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("diskside serves");
-        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
-        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
-        Self { child, dir, url }
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, bytes).expect("written");
-        path
-    }
-
-    fn at(&self, name: &str) -> String {
-        format!("{}/{name}", self.url)
-    }
-
-    fn target(&self) -> &str {
-        self.url.strip_suffix("/data").expect("the export's name")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended; then there is nothing to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Exit code, standard output, standard error.
-fn diskside(args: &[&str]) -> (i32, Vec<u8>, String) {
-    // Nothing can be kept there, so no command knows what another one learnt.
-    diskside_with_state("/dev/null/none", args)
-}
-
-fn diskside_with_state(state: &str, args: &[&str]) -> (i32, Vec<u8>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
-    let output = command.args(args).env("XDG_STATE_HOME", state).output().expect("diskside runs");
-    (
-        output.status.code().expect("ended by itself"),
-        output.stdout,
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-fn good(args: &[&str]) -> String {
-    let (code, out, said) = diskside(args);
-    assert_eq!(code, 0, "{args:?}: {said}");
-    String::from_utf8(out).expect("text")
-}
-
-fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&good(&[args, &["--json"]].concat())).expect("JSON")
-}
-
-fn numbers(count: u64) -> Vec<u8> {
-    (0..count).flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).to_le_bytes()).collect()
-}
+use common::{Server, diskside, diskside_with_state, good, json, numbers};
 
 fn lines(count: u32, seed: u32) -> String {
     (0..count)
@@ -124,12 +44,12 @@ fn lines_come_in_order_from_either_side_and_go_into_files() {
         let remote = server.at("log");
         let run = [&["run", "grep", &remote, "--where", place], &arg[..]].concat();
         assert_eq!(good(&run), wanted, "--where {place}");
-        let out = server.dir.path().join("out").display().to_string();
+        let out = server.dir.join("out").display().to_string();
         good(&[&run[..], &["--out", &out]].concat());
         assert_eq!(std::fs::read_to_string(&out).expect("written"), wanted, "--where {place} --out FILE");
         let url = server.at("found");
         good(&[&run[..], &["--out", &url]].concat());
-        let found = server.dir.path().join("found");
+        let found = server.dir.join("found");
         assert_eq!(std::fs::read_to_string(&found).expect("written"), wanted, "--where {place} --out URL");
         assert!(!found.with_added_extension("partial").exists());
     }
@@ -215,7 +135,7 @@ fn output_at_the_server_is_made_there() {
     let local = server.file("runs", &runs).display().to_string();
     let text = lines(50_000, 5);
     server.file("log", text.as_bytes());
-    let here = server.dir.path().join("here").display().to_string();
+    let here = server.dir.join("here").display().to_string();
     good(&["run", "bitmap", &local, "--out", &here]);
     let wanted = std::fs::read(&here).expect("written");
     let moved = |stats: &serde_json::Value| {
@@ -224,10 +144,10 @@ fn output_at_the_server_is_made_there() {
     };
     let made = |server: &Server, args: &[&str]| {
         let stats = json(&[args, &["--out", &server.at("made")]].concat());
-        let path = server.dir.path().join("made");
+        let path = server.dir.join("made");
         let bytes = std::fs::read(&path).expect("made");
         std::fs::remove_file(path).expect("removed");
-        assert!(!server.dir.path().join("made.partial").exists());
+        assert!(!server.dir.join("made.partial").exists());
         (bytes, moved(&stats), stats)
     };
     for place in ["auto", "device"] {
@@ -257,26 +177,26 @@ fn output_at_the_server_is_made_there() {
     for file in [&server.at("odd"), &odd] {
         let (code, _, said) = diskside(&["run", "bitmap", file, "--out", &server.at("made")]);
         assert!(code == 1 && said.contains("bitmap"), "{code}: {said}");
-        assert!(!server.dir.path().join("made").exists() && !server.dir.path().join("made.partial").exists());
+        assert!(!server.dir.join("made").exists() && !server.dir.join("made.partial").exists());
     }
 }
 
 #[test]
 fn files_are_listed_shown_copied_and_removed() {
     let server = Server::start("");
-    std::fs::create_dir(server.dir.path().join("sub")).expect("made");
+    std::fs::create_dir(server.dir.join("sub")).expect("made");
     let bytes: Vec<u8> = numbers(300_000);
     let source = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(source.path(), &bytes).expect("written");
     let source_path = source.path().display().to_string();
     good(&["cp", &source_path, &server.at("copy"), "--verify"]);
-    assert_eq!(std::fs::read(server.dir.path().join("copy")).expect("copied"), bytes);
+    assert_eq!(std::fs::read(server.dir.join("copy")).expect("copied"), bytes);
     good(&["cp", &source_path, &server.at("sub")]);
     let name = source.path().file_name().expect("a name").to_string_lossy().into_owned();
-    assert_eq!(std::fs::read(server.dir.path().join("sub").join(&name)).expect("in the directory").len(), bytes.len());
+    assert_eq!(std::fs::read(server.dir.join("sub").join(&name)).expect("in the directory").len(), bytes.len());
     let (code, out, said) = diskside(&["cat", &server.at("copy")]);
     assert!(code == 0 && out == bytes, "{said}");
-    let back = server.dir.path().join("back").display().to_string();
+    let back = server.dir.join("back").display().to_string();
     good(&["cp", &server.at("copy"), &back]);
     assert_eq!(std::fs::read(&back).expect("copied back"), bytes);
 
@@ -288,10 +208,10 @@ fn files_are_listed_shown_copied_and_removed() {
     let stat = json(&["stat", &server.at("copy")]);
     assert_eq!((&stat["kind"], &stat["size_bytes"]), (&"file".into(), &2_400_000.into()));
     good(&["rm", &server.at("copy")]);
-    assert!(!server.dir.path().join("copy").exists());
+    assert!(!server.dir.join("copy").exists());
     good(&["rm", &server.at(&format!("sub/{name}"))]);
     good(&["rm", "--dir", &server.at("sub")]);
-    assert!(!server.dir.path().join("sub").exists());
+    assert!(!server.dir.join("sub").exists());
 }
 
 /// A container's published port, or `ssh -L`: the target lists its subsystem at a port that its host never saw.
@@ -321,77 +241,6 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
     // However it ended, the other end is to hear of it.
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Both);
-}
-
-#[test]
-fn a_target_tells_its_functions_and_what_it_did() {
-    let server = Server::start("");
-    server.file("n.u64", &numbers(1000));
-    good(&["run", "stats64", &server.at("n.u64"), "--where", "device"]);
-    let functions = json(&["functions", server.target()]);
-    let programs = functions["programs"].as_array().expect("a list");
-    assert!(programs.iter().any(|p| p["name"] == "stats64" && p["shipped"] == true), "{functions}");
-    let top = json(&["top", server.target()]);
-    assert!(top["succeeded"].as_u64() >= Some(1), "{top}");
-    assert!(good(&["top", server.target()]).contains("engines"));
-    server.file("text", b"some text");
-    assert_eq!(good(&["cat", &server.at("text")]), "some text");
-    let top = json(&["top", server.target()]);
-    let entry = |kind: &str, field: &str| {
-        let mut entries = top["entries"].as_array().expect("a list").iter();
-        entries.find(|entry| entry["kind"] == kind).map(|entry| entry[field].clone())
-    };
-    assert_eq!(entry("export", "name").expect("an entry"), "data");
-    assert_eq!(entry("export", "read_bytes").expect("an entry"), 9, "{top}");
-    assert_eq!(entry("export, by functions", "read_bytes").expect("an entry"), 8000, "{top}");
-    assert!(good(&["top", server.target()]).contains("export, by functions"));
-}
-
-/// A scraper asks, also after others that are none, and hears whether the target is there.
-#[test]
-fn prometheus_is_told_what_a_target_did() {
-    let mut server = Server::start("");
-    server.file("n.u64", &numbers(1000));
-    good(&["run", "stats64", &server.at("n.u64"), "--where", "device"]);
-    let by_functions = r#"diskside_operations_read_bytes_total{kind="export, by functions",id="0",name="data"} 8000"#;
-    let once = good(&["metrics", server.target()]);
-    assert!(once.contains(by_functions) && once.contains("\ndiskside_calls_succeeded_total 1\n"), "{once}");
-
-    let mut exporter = Command::new(env!("CARGO_BIN_EXE_diskside"))
-        .args(["metrics", server.target(), "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .map(KillOnDrop)
-        .expect("diskside tells metrics");
-    let mut url = String::new();
-    BufReader::new(exporter.0.stdout.take().expect("piped")).read_line(&mut url).expect("it says where");
-    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).expect("a URL");
-    let ask = |request: &str| {
-        let mut connection = TcpStream::connect(address).expect("it listens");
-        connection.write_all(request.as_bytes()).expect("sent");
-        let mut reply = String::new();
-        connection.read_to_string(&mut reply).expect("text");
-        reply
-    };
-    drop(TcpStream::connect(address).expect("it listens"));
-    assert!(ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
-    let scrape = "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
-    let reply = ask(scrape);
-    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.contains(by_functions), "{reply}");
-    assert!(reply.contains("\ndiskside_up 1"), "{reply}");
-    server.child.kill().expect("killed");
-    server.child.wait().expect("ended");
-    assert!(ask(scrape).contains("\ndiskside_up 0"));
-}
-
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // It may have ended; then there is nothing to end.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -425,180 +274,5 @@ fn what_is_not_there_or_not_allowed_is_named() {
         assert_eq!(code, wanted_code, "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
     }
-    assert!(Path::new(&server.dir.path().join("in")).exists());
-}
-
-/// How long anything may take on a busy machine.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(std::time::Instant::now() < end, "it never was so: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-}
-
-impl Server {
-    /// A function without an end.
-    fn spin(&self) -> String {
-        let text = "#include \"diskside.h\"\nSEC(\"read/spin\")\n\
-            __s64 spin(__u64 *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
-            for (volatile __u64 i = 0; i < 1ull << 62; i++) *out = i;\nreturn 8;\n}\n";
-        self.file("spin.bpf.c", text.as_bytes()).display().to_string()
-    }
-
-    /// Waits until so many engines run a call, and so many calls wait for one.
-    fn until_busy(&self, engines: u32, queued: u32) {
-        let session = diskside::session::Session::new(diskside::session::SessionOptions::default());
-        let url: diskside::ExportUrl = self.url.parse().expect("a URL");
-        let compute = session.compute(&url.target()).expect("functions");
-        until(&format!("{engines} calls run and {queued} wait"), || {
-            let page = compute.statistics().expect("statistics").0;
-            (page.engines_busy.get(), page.queued.get()) == (engines, queued)
-        });
-    }
-}
-
-/// A command that goes on meanwhile.
-fn begin(args: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
-    command.args(args).args(["--stateless"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().expect("diskside runs")
-}
-
-fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-}
-
-/// Exit code and standard error.
-fn ended(mut child: Child) -> (Option<i32>, String) {
-    until("the command ends", || child.try_wait().expect("a child").is_some());
-    let mut said = String::new();
-    Read::read_to_string(&mut child.stderr.take().expect("piped"), &mut said).expect("text");
-    (child.wait().expect("ended").code(), said)
-}
-
-/// Ctrl-C in a command whose function runs at the server stops the function there, and the command says so.
-#[test]
-fn an_interrupted_run_stops_its_function_wherever_it_runs() {
-    let server = Server::start("");
-    server.file("n", &numbers(8));
-    let (spin, budget) = (server.spin(), u64::MAX.to_string());
-    let (remote, local) = (server.at("n"), server.dir.path().join("n").display().to_string());
-    let out = server.dir.path().join("out");
-    for (file, place) in [(&remote, "device"), (&remote, "host"), (&local, "auto")] {
-        let to = out.to_str().expect("text");
-        let child = begin(&["run", &spin, file, "--where", place, "--budget", &budget, "--out", to]);
-        if place == "device" {
-            server.until_busy(1, 0);
-        }
-        // It listens once the file that it writes is there.
-        until("it has begun", || out.with_added_extension("partial").exists());
-        interrupt(&child);
-        let (code, said) = ended(child);
-        assert_eq!(code, Some(130), "{said}");
-        assert!(said.contains("cancelled"), "{said}");
-        assert!(!out.exists() && !out.with_added_extension("partial").exists(), "nothing is left behind");
-        server.until_busy(0, 0);
-    }
-}
-
-/// One engine, and a call without an end. One in the background waits for it for good, however short it is; a normal one
-/// that comes later has its turns.
-#[test]
-fn a_normal_run_goes_before_one_in_the_background_that_came_first() {
-    let server = Server::start_with("", &["--engines", "1"]);
-    server.file("n", &numbers(8));
-    let (spin, budget, file) = (server.spin(), u64::MAX.to_string(), server.at("n"));
-    let holds = begin(&["run", &spin, &file, "--where", "device", "--budget", &budget]);
-    server.until_busy(1, 0);
-    let mut behind = begin(&["run", "stats64", &file, "--where", "device", "--background"]);
-    server.until_busy(1, 1);
-    for _ in 0..3 {
-        let (code, said) = ended(begin(&["run", "stats64", &file, "--where", "device"]));
-        assert_eq!(code, Some(0), "{said}");
-    }
-    assert_eq!(behind.try_wait().expect("a child"), None, "others go first");
-    interrupt(&holds);
-    assert_eq!(ended(holds).0, Some(130));
-    let (code, said) = ended(behind);
-    assert_eq!(code, Some(0), "now it is its turn: {said}");
-}
-
-#[test]
-fn a_policy_is_chosen_and_decisions_are_counted_over_several_files() {
-    let server = Server::start("");
-    let names = ["a", "b", "c"];
-    names.iter().for_each(|name| drop(server.file(name, &numbers(1000))));
-    let files: Vec<String> = names.iter().map(|name| server.at(name)).collect();
-    let run = [&["run", "stats64"], &files.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat();
-    let paper = json(&[&run[..], &["--policy", "lambda-io:n=10,k=1"]].concat());
-    assert_eq!(paper["decision_counts"]["plans"]["both"], 3, "{}", paper["decision_counts"]);
-    assert_eq!(paper["decision_counts"]["reasons"]["profiling"], 3);
-    let told = json(&[&run[..], &["--where", "host"]].concat());
-    assert_eq!(told["decision_counts"]["total"], 3);
-    assert_eq!((&told["decision_counts"]["plans"]["host"], &told["rows"]), (&3.into(), &paper["rows"]));
-    let (code, _, said) = diskside(&[&run[..], &["--where", "device", "--explain", "--stats"]].concat());
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 decisions: device 3; told 3"), "{said}");
-    assert!(["queue", "wait", "run", "write", "send"].iter().all(|stage| said.contains(stage)), "{said}");
-    let (code, _, said) = diskside(&[&run[..], &["--policy", "lambda-io:k=9,n=3"]].concat());
-    assert!(code == 2 && said.contains("k is from 1 to n"), "{said}");
-}
-
-/// What a write took is told stage by stage, as the target measured it.
-#[test]
-fn stages_of_a_write_at_the_device_are_told() {
-    let server = Server::start("");
-    let input: Vec<u8> = (0..400_000_u32).flat_map(|n| [64, n as u8]).collect();
-    server.file("in", &input);
-    let ran = json(&["run", "bitmap", &server.at("in"), "--out", &server.at("out")]);
-    let part = &ran["parts"][0];
-    let ns = |stage: &str| part[stage].as_u64().unwrap_or_else(|| panic!("{stage} in {part}"));
-    assert!(ns("write_ns") > 0 && ns("run_ns") > 0 && ns("total_ns") >= ns("write_ns"), "{part}");
-    for stage in ["queue_ns", "wait_ns", "run_ns", "write_ns", "send_ns"] {
-        assert_eq!(ran["stats"][stage], part[stage], "{stage}: there is one part");
-    }
-}
-
-/// Who asks for a compiler that the target has not is told so, and does not get another one.
-#[test]
-fn a_tier_that_the_target_has_not_is_refused() {
-    let server = Server::start("");
-    server.file("n", &numbers(8));
-    let (code, _, said) = diskside(&["run", "stats64", &server.at("n"), "--where", "device", "--tier", "llvm"]);
-    assert!(code != 0 && said.to_lowercase().contains("llvm"), "{code}: {said}");
-}
-
-#[test]
-fn a_named_state_is_kept_from_run_to_run() {
-    let server = Server::start("");
-    server.file("in", &[1; 24]);
-    let source = "#include \"diskside.h\"\nSEC(\"read/count\")\n\
-        __s64 count(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
-        __u64 *runs = DS_STATE(__u64);\nout[0] = ++*runs;\nreturn 8;\n}\n";
-    let function = server.file("count.bpf.c", source.as_bytes()).display().to_string();
-    let out = server.file("out", b"").display().to_string();
-    let input = server.at("in");
-    // What another run keeps connected keeps its state: it goes with the host's last connection.
-    let both = [&input[..], &input[..], &input[..]];
-    let run =
-        [&["run", &function[..]], &both[..], &["--state", "runs=64", "--where", "device", "--out", &out]].concat();
-    good(&run);
-    let mut counts: Vec<u64> = std::fs::read(&out)
-        .expect("written")
-        .chunks(8)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("a word")))
-        .collect();
-    counts.sort_unstable();
-    assert_eq!(counts, [1, 2, 3], "three calls of one run");
-    let (code, _, said) = diskside(&["run", &function, &input, "--where", "device"]);
-    assert_ne!(code, 0);
-    assert!(said.contains("count.bpf.c:5"), "{said}");
-    for (wrong, told) in [("runs", "a name and a size"), ("=8", "1 to 64 bytes"), ("runs=17MiB", "1 byte to 16MiB")] {
-        let (_, _, said) = diskside(&["run", &function, &input, "--state", wrong]);
-        assert!(said.contains(told), "{wrong}: {said}");
-    }
+    assert!(server.dir.join("in").exists());
 }

@@ -1,0 +1,139 @@
+//! Real `diskside` processes for tests.
+#![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A command that says a line and stays; killed at the end.
+pub struct Process(pub Child);
+
+/// A server of one directory, as `data`.
+pub struct Server {
+    pub process: Process,
+    pub dir: PathBuf,
+    pub url: String,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Process {
+    /// Starts it, and gives its first line. It has no LLVM.
+    pub fn start(args: &[&str]) -> (Self, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        let mut child =
+            command.args(args).env("DISKSIDE_LLVM", "").stdout(Stdio::piped()).spawn().expect("diskside runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says a line");
+        (Self(child), line.trim_end().to_owned())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it is ours");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    /// Of a directory of its own. `options` are those of the export.
+    pub fn start(options: &str) -> Self {
+        Self::start_with(options, &[])
+    }
+
+    /// With more arguments of the command.
+    pub fn start_with(options: &str, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let server = Self::of(dir.path(), options, args);
+        Self { _temporary: Some(dir), ..server }
+    }
+
+    /// Of a directory that is there, and stays.
+    pub fn of(dir: &Path, options: &str, args: &[&str]) -> Self {
+        Self::listening("127.0.0.1:0", dir, options, args)
+    }
+
+    /// The same, at an address.
+    pub fn listening(address: &str, dir: &Path, options: &str, args: &[&str]) -> Self {
+        let export = format!("data={}{options}", dir.display());
+        let serve = ["serve", "--listen", address, "--export", &export];
+        let (process, line) = Process::start(&[&serve, args].concat());
+        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("it says where");
+        Self { process, dir: dir.to_owned(), url: url.to_owned(), _temporary: None }
+    }
+
+    /// Makes a file.
+    pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.dir.join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    /// The URL of a file.
+    pub fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+
+    /// The URL of the target.
+    pub fn target(&self) -> &str {
+        self.url.strip_suffix("/data").expect("the export's name")
+    }
+}
+
+/// Exit code, standard output, standard error.
+pub fn diskside(args: &[&str]) -> (i32, Vec<u8>, String) {
+    // Nothing can be kept there, so no command knows what another one learnt.
+    diskside_with_state("/dev/null/none", args)
+}
+
+/// The same, with what was learnt kept in a directory.
+pub fn diskside_with_state(state: &str, args: &[&str]) -> (i32, Vec<u8>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+    let output = command.args(args).env("XDG_STATE_HOME", state).output().expect("diskside runs");
+    (
+        output.status.code().expect("ended by itself"),
+        output.stdout,
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// What a command prints that succeeds.
+pub fn good(args: &[&str]) -> String {
+    let (code, out, said) = diskside(args);
+    assert_eq!(code, 0, "{args:?}: {said}");
+    String::from_utf8(out).expect("text")
+}
+
+pub fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&good(&[args, &["--json"]].concat())).expect("JSON")
+}
+
+/// So many numbers of eight bytes.
+pub fn numbers(count: u64) -> Vec<u8> {
+    (0..count).flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).to_le_bytes()).collect()
+}
+
+/// Waits until it is so; what is waited for happens in any case.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "it never was so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
