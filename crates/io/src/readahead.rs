@@ -26,7 +26,7 @@ mod reader;
 use std::fmt;
 use std::io;
 use std::ops::{Bound, Deref, Range, RangeBounds};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
@@ -215,7 +215,7 @@ impl ChunkReader {
         let range = check(&file, &path, range)?;
         let direct = match how.access {
             Access::Buffered => None,
-            Access::Direct => Some(reopen_direct(&file).map_err(|errno| {
+            Access::Direct => Some(open_direct(&*file).map(Arc::new).map_err(|errno| {
                 let source = io::Error::from(errno);
                 ReadError::Open {
                     path: path.clone(),
@@ -223,7 +223,7 @@ impl ChunkReader {
                 }
             })?),
             Access::Auto if mostly_cached(&file, &range) => None,
-            Access::Auto => reopen_direct(&file).ok(),
+            Access::Auto => open_direct(&*file).map(Arc::new).ok(),
         };
         // Only advice: a file system that ignores it is slower.
         let _ = rustix::fs::fadvise(&file, range.start, None, Advice::Sequential);
@@ -475,15 +475,21 @@ fn within(path: &Path, range: impl RangeBounds<u64>, len: u64) -> Result<Range<u
     Ok(start..end)
 }
 
-/// The same file once more, past the page cache.
-fn reopen_direct(file: &OwnedFd) -> Result<Arc<OwnedFd>, Errno> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+/// The same file once more, past the page cache. It is opened by what the descriptor means, not by a name, which may mean
+/// another file by now.
+///
+/// # Errors
+/// The file system does not take `O_DIRECT`, or the file may not be opened by this user.
+pub fn open_direct(file: impl AsFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
-    rustix::fs::open(path, flags, Mode::empty()).map(Arc::new)
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
 /// Whether at least half of the range is in the page cache, judged by samples.
 fn mostly_cached(file: &OwnedFd, range: &Range<u64>) -> bool {
+    // What is missing the kernel begins to read, without waiting for it: this page, not all that comes behind it.
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
     let len = range.end - range.start;
     let samples = CACHE_SAMPLES.min(len.div_ceil(4096)).max(1);
     let mut cached = 0;

@@ -34,7 +34,7 @@ use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
 use serde::{Deserialize, Serialize};
 
 pub use compute::{ComputeConfig, ComputeSettings};
-pub use export::ExportSpec;
+pub use export::{ExportSpec, FileAccess};
 pub use size::Size;
 pub use volume::{Source, VolumeSpec};
 

@@ -20,7 +20,7 @@ pub(crate) struct Serve {
     #[arg(long = "volume", value_name = "NAME=PATH[,size=SIZE][,ro][,block=4096]")]
     volumes: Vec<VolumeSpec>,
     /// A directory, served by name; files in it are opened, made and written as this user and group
-    #[arg(long = "export", value_name = "NAME=PATH[,ro][,uid=N][,gid=N]")]
+    #[arg(long = "export", value_name = "NAME=PATH[,ro][,uid=N][,gid=N][,direct]")]
     exports: Vec<ExportSpec>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS:PORT")]

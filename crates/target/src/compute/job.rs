@@ -468,7 +468,7 @@ impl Job {
                     let (name, counters) = (file.name().to_owned(), file.counters());
                     Source::Reader {
                         name,
-                        reader: Arc::new(Counted { inner: Metered { inner: file, counters }, reads }),
+                        reader: Arc::new(Counted { inner: Metered { inner: file.reading(&range), counters }, reads }),
                         range: Some(range),
                     }
                 }

@@ -10,7 +10,8 @@ use super::volume::check_name;
 /// One served directory as the user wrote it.
 ///
 /// As a flag: `NAME=PATH[,option…]`. Options: `ro` refuses every change, `uid=N` and `gid=N` say as whom files are
-/// opened, made and written. A path with a comma needs the table form in a configuration file.
+/// opened, made and written, `buffered` and `direct` how functions read them. A path with a comma needs the table form in
+/// a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSpec {
@@ -30,12 +31,43 @@ pub struct ExportSpec {
     /// Further groups of the user. Used where `uid` or `gid` is another than the target's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
+    /// How functions read its files.
+    #[serde(default, skip_serializing_if = "FileAccess::is_auto")]
+    pub access: FileAccess,
+}
+
+/// Through the page cache or past it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileAccess {
+    /// Past it, with `O_DIRECT`, where a file is too large to stay in it and less than half of what is read is there;
+    /// else through it.
+    #[default]
+    Auto,
+    /// Through it.
+    Buffered,
+    /// Past it, where the file system takes `O_DIRECT`.
+    Direct,
+}
+
+impl FileAccess {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
 }
 
 impl ExportSpec {
     /// An export of defaults: writable, as the target's own user and group.
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), path: path.into(), read_only: false, uid: None, gid: None, groups: Vec::new() }
+        Self {
+            name: name.into(),
+            path: path.into(),
+            read_only: false,
+            uid: None,
+            gid: None,
+            groups: Vec::new(),
+            access: FileAccess::Auto,
+        }
     }
 
     /// Checks every field; the error says which and what to write instead.
@@ -59,11 +91,13 @@ impl ExportSpec {
         };
         match option.split_once('=') {
             None if option == "ro" => self.read_only = true,
+            None if option == "buffered" => self.access = FileAccess::Buffered,
+            None if option == "direct" => self.access = FileAccess::Direct,
             Some(("uid", value)) => self.uid = Some(number("uid", value)?),
             Some(("gid", value)) => self.gid = Some(number("gid", value)?),
             _ => {
                 return Err(format!(
-                    "unknown option `{option}`; known are ro, uid=, gid= \
+                    "unknown option `{option}`; known are ro, uid=, gid=, buffered, direct \
                      (a path with a comma needs an [[export]] table)"
                 ));
             }
@@ -78,7 +112,7 @@ impl FromStr for ExportSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text
             .split_once('=')
-            .ok_or_else(|| format!("`{text}` is not an export; write NAME=PATH[,ro][,uid=N][,gid=N]"))?;
+            .ok_or_else(|| format!("`{text}` is not an export; write NAME=PATH[,ro][,uid=N][,gid=N][,direct]"))?;
         let mut parts = rest.split(',');
         let mut spec = Self::new(name, parts.next().unwrap_or_default());
         for option in parts {
@@ -95,9 +129,14 @@ mod tests {
 
     #[test]
     fn a_flag_says_all_that_most_need() {
-        let spec: ExportSpec = "data=/srv/data,ro,uid=1000,gid=100".parse().unwrap();
-        let want =
-            ExportSpec { read_only: true, uid: Some(1000), gid: Some(100), ..ExportSpec::new("data", "/srv/data") };
+        let spec: ExportSpec = "data=/srv/data,ro,uid=1000,gid=100,direct".parse().unwrap();
+        let want = ExportSpec {
+            read_only: true,
+            uid: Some(1000),
+            gid: Some(100),
+            access: FileAccess::Direct,
+            ..ExportSpec::new("data", "/srv/data")
+        };
         assert_eq!(spec, want);
         assert_eq!("a=b=c".parse(), Ok(ExportSpec::new("a", "b=c")));
     }

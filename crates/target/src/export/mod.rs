@@ -24,6 +24,7 @@ mod attributes;
 mod conflict;
 mod credentials;
 mod operations;
+mod reading;
 mod root;
 mod session;
 mod sink;
@@ -45,7 +46,7 @@ pub use sink::{FileSink, SinkMode};
 pub(crate) use source::CachedFile;
 pub use source::FileSource;
 
-use crate::config::ExportSpec;
+use crate::config::{ExportSpec, FileAccess};
 use crate::stats::{AccessCounters, AccessStats};
 use credentials::Credentials;
 use root::Root;
@@ -100,6 +101,7 @@ pub struct ExportError {
 pub(crate) struct Export {
     name: String,
     read_only: bool,
+    access: FileAccess,
     uid: u32,
     gid: u32,
     root: Root,
@@ -156,7 +158,8 @@ impl Export {
         let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, read_only = spec.read_only, "exported");
-        Ok(Self { name: spec.name.clone(), read_only: spec.read_only, uid, gid, root, workers, operations, functions })
+        let (name, read_only, access) = (spec.name.clone(), spec.read_only, spec.access);
+        Ok(Self { name, read_only, access, uid, gid, root, workers, operations, functions })
     }
 }
 

@@ -251,7 +251,7 @@ fn read(op: FileOp, file: &OpenFile, offset: u64, len: usize) -> Done {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let at = offset.saturating_add(bytes.len() as u64);
-        match rustix::io::pread(&file.fd, rustix::buffer::spare_capacity(&mut bytes), at) {
+        match file.readers.read_plain(file, at, len - bytes.len(), &mut bytes) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(failed(errno)),

@@ -12,6 +12,7 @@ use diskside_sbpf::machine::CancelToken;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::reading::Readers;
 use super::unnamed::Unnamed;
 use super::{Export, Exports, FileError, FileReply, operations};
 use crate::stats::AccessCounters;
@@ -57,6 +58,7 @@ pub(super) struct OpenFile {
     pub(super) sync_failed: AtomicBool,
     /// Of a file that has no name yet: which it is going to have.
     pub(super) unnamed: Option<Arc<Unnamed>>,
+    pub(super) readers: Readers,
 }
 
 /// Where an operation starts: a directory of an export, and the path from there.
@@ -276,6 +278,7 @@ impl Start<'_> {
             path: if writable { self.path.to_vec() } else { Vec::new() },
             sync_failed: AtomicBool::new(false),
             unnamed: None,
+            readers: Readers::default(),
         }
     }
 }

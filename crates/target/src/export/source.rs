@@ -1,15 +1,17 @@
 //! An open file as input of a function: read anywhere, and known to have stayed the same; or as far as it is in memory.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use diskside_io::readahead::{ReadAt, ReadAtError};
 use diskside_nvme::wire::file::{FileHandle, FileOp};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use super::attributes::{is_recent, settled_version, status, version};
 use super::operations::opened_for;
+use super::reading::Reading;
 use super::session::OpenFile;
 use super::{FileError, FileSession};
 use crate::stats::AccessCounters;
@@ -20,6 +22,7 @@ pub struct FileSource {
     file: Arc<OpenFile>,
     version: u64,
     len_bytes: u64,
+    reading: Reading,
 }
 
 /// A file of which a reactor reads what the page cache has: nothing here waits.
@@ -50,7 +53,7 @@ impl FileSession {
         if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile {
             return Err(FileError::because(Errno::ISDIR, format!("{name} is a directory; a function reads a file")));
         }
-        Ok(FileSource { file, version, len_bytes: status.stx_size })
+        Ok(FileSource { file, version, len_bytes: status.stx_size, reading: Reading::here_and_there() })
     }
 }
 
@@ -78,6 +81,12 @@ impl FileSource {
     /// Its length in bytes from before the first read.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// The same, to read that range of it from its start to its end.
+    pub(crate) fn reading(mut self, range: &Range<u64>) -> Self {
+        self.reading = Reading::of(&self.file, range, self.len_bytes);
+        self
     }
 
     /// Whether everything read so far belongs to [`version`](Self::version). Asked after the last read.
@@ -110,10 +119,7 @@ impl CachedFile {
 
     /// Fills `into` with the bytes at `offset`, if the page cache has all of them; else it holds anything.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
-        let len = into.len();
-        // Fewer bytes are as good as none, and any error is told by the read that waits.
-        let mut parts = [std::io::IoSliceMut::new(into)];
-        preadv2(&self.file.fd, &mut parts, offset, ReadWriteFlags::NOWAIT) == Ok(len)
+        self.file.readers.read_cached(&self.file, offset, into)
     }
 }
 
@@ -134,7 +140,7 @@ impl ReadAt for FileSource {
         let mut filled = 0;
         while filled < buffer.len() {
             let rest = &mut buffer[filled..];
-            match rustix::io::pread(&self.file.fd, rest, offset.saturating_add(filled as u64)) {
+            match self.reading.read(&self.file, offset.saturating_add(filled as u64), rest) {
                 // It ends before the length that it had when it was opened.
                 Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
                 Ok(count) => filled += count,

@@ -23,6 +23,7 @@ mod places;
 mod programs;
 mod queued;
 mod ranges;
+mod reading;
 mod reads;
 mod refused;
 mod removed;
