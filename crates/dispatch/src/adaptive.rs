@@ -13,6 +13,8 @@
 //!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
 //!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
 //!   A probe of a device that others keep busy waits as any call does, and that is paid for, too.
+//! * **What they tell.** A small part takes its latency as a whole request does: what fetching takes whatever its length is
+//!   told apart by the lengths that were measured. A side whose probes became faster is tried by one whole request.
 //! * **Loss when the world changes.** When the side in use slows down, the third request knows.
 //!   When the other side becomes faster, a probe finds out: the next one is due after at most
 //!   `max(INTERVAL_MAX, r)` requests, where `r` is how many times slower that side was thought to be,

@@ -33,6 +33,7 @@
 
 pub mod adaptive;
 mod decision;
+mod fetch;
 mod learnt;
 pub mod model;
 mod pair;

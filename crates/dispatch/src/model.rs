@@ -14,7 +14,10 @@
 //! side's [`Costs`] are seconds per byte of these three, which is also what a run can measure without
 //! taking the medium and the link apart. Two things are added that the paper leaves out: the round
 //! trip of a request, and *overlap*, the measured share of the shorter terms that passes while the
-//! longest one does (0 is the paper's sum, 1 a perfect pipeline).
+//! longest one does (0 is the paper's sum, 1 a perfect pipeline). Of the input, what it takes whatever its length is
+//! told apart from what each byte takes.
+
+use crate::fetch::Line;
 
 /// Where a function runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,13 +112,21 @@ impl Variables {
             (Side::Host, Direction::Write) => (0.0, host, link + storage),
             (Side::Device, Direction::Write) => (link, host / self.beta, storage),
         };
-        Costs { input_s_per_byte: input, run_s_per_byte: run, output_s_per_byte: output, overlap: 0.0 }
+        Costs {
+            input_latency_s: 0.0,
+            input_s_per_byte: input,
+            run_s_per_byte: run,
+            output_s_per_byte: output,
+            overlap: 0.0,
+        }
     }
 }
 
 /// One side's terms, in seconds per byte that is moved, computed on, and put out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
+    /// Before the first byte of input that has to be fetched; below zero where the first bytes come faster than others.
+    pub input_latency_s: f64,
     /// For each byte of input that has to be fetched.
     pub input_s_per_byte: f64,
     /// For each byte of input.
@@ -131,7 +142,7 @@ impl Costs {
     #[must_use]
     pub fn time_s(&self, len_bytes: f64, moved_bytes: f64, output_bytes: f64) -> f64 {
         let terms = [
-            moved_bytes * self.input_s_per_byte,
+            Line { latency_s: self.input_latency_s, s_per_byte: self.input_s_per_byte }.at(moved_bytes),
             len_bytes * self.run_s_per_byte,
             output_bytes * self.output_s_per_byte,
         ];

@@ -3,6 +3,7 @@
 use crate::Request;
 use crate::adaptive::SETTLED;
 use crate::decision::{Decision, Plan, Reason};
+use crate::fetch::{Fetch, Line};
 use crate::learnt::{KEPT, Learnt};
 use crate::model::{Costs, Direction, Estimate, Side};
 use crate::window::Window;
@@ -38,6 +39,32 @@ impl Observation {
     /// that is late, then because of what else is on the link, such as the input of requests that run on the host.
     fn has_long_output(&self) -> bool {
         self.output_bytes >= LONG_OUTPUT_BYTES
+    }
+
+    /// Parts of one request that ran on a side at once, as one. Each had to share with the others: its own times are not
+    /// what so many bytes take alone. Together they took as long as the longest, each term its share of that.
+    ///
+    /// `None` of no parts.
+    #[must_use]
+    pub fn together(parts: &[Self]) -> Option<Self> {
+        let first = *parts.first()?;
+        let sum = |term: fn(&Self) -> f64| parts.iter().map(term).sum::<f64>();
+        let count = |bytes: fn(&Self) -> u64| parts.iter().map(bytes).sum();
+        let total_s = parts.iter().map(|part| part.total_s).fold(0.0, f64::max);
+        let all_s = sum(|part| part.total_s);
+        let at_once = if all_s > 0.0 { total_s / all_s } else { 1.0 };
+        Some(Self {
+            side: first.side,
+            len_bytes: count(|part| part.len_bytes),
+            input_bytes: count(|part| part.input_bytes),
+            output_bytes: count(|part| part.output_bytes),
+            round_trip_s: first.round_trip_s,
+            queue_s: sum(|part| part.queue_s) * at_once,
+            input_s: sum(|part| part.input_s) * at_once,
+            run_s: sum(|part| part.run_s) * at_once,
+            output_s: sum(|part| part.output_s) * at_once,
+            total_s,
+        })
     }
 
     /// Getting the input, computing, and handing over the output.
@@ -121,7 +148,7 @@ impl Default for Probing {
 
 #[derive(Debug, Default)]
 struct Measured {
-    input: Window,
+    input: Fetch,
     run: Window,
     output: Window,
     overlap: Window,
@@ -168,13 +195,14 @@ impl Pair {
     /// One side's terms; `None` while a term that matters was never measured.
     pub(crate) fn costs(&self, side: Side, fetches: bool) -> Option<Costs> {
         let measured = &self.sides[side as usize];
-        let input = match measured.input.mean() {
+        let input = match measured.input.line() {
             Some(input) => input,
             None if fetches => return None,
-            None => 0.0,
+            None => Line { latency_s: 0.0, s_per_byte: 0.0 },
         };
         Some(Costs {
-            input_s_per_byte: input,
+            input_latency_s: input.latency_s,
+            input_s_per_byte: input.s_per_byte,
             run_s_per_byte: measured.run.mean()?,
             output_s_per_byte: measured.output.mean().unwrap_or(0.0),
             overlap: measured.overlap.mean().unwrap_or(0.0),
@@ -227,14 +255,17 @@ impl Pair {
         let terms_s = o.terms_s();
         let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
-        let surprise = predicted_s.map_or(0, |p| i32::from(sum_s > p * SURPRISE) - i32::from(sum_s * SURPRISE < p));
+        // What a fetch of another length than all before takes was not known. It can only be faster than was thought.
+        let known = o.input_bytes == 0 || side.input.knows(o.input_bytes);
+        let surprise =
+            predicted_s.map_or(0, |p| i32::from(known && sum_s > p * SURPRISE) - i32::from(sum_s * SURPRISE < p));
         let is_probe = self.last.and_then(Plan::side).is_some_and(|side| side != o.side);
         // Slower and faster in turn is noise.
         let in_a_row = side.surprises.signum() == surprise;
         side.surprises = if in_a_row { side.surprises + surprise } else { surprise };
         let enough = if is_probe { CHANGED_BY_PROBES } else { CHANGED };
         if side.surprises.unsigned_abs() as usize >= enough {
-            self.begin_anew(o.side, enough - 1);
+            self.begin_anew(o, surprise < 0, enough - 1);
         }
         let side = &mut self.sides[o.side as usize];
         if is_probe {
@@ -248,9 +279,14 @@ impl Pair {
 
     /// So many surprises in a row are no outliers: the world has changed. What is known of a side is then what its last
     /// measurements say: one alone may be an outlier of the new world.
-    fn begin_anew(&mut self, side: Side, kept: usize) {
-        let recent = std::mem::take(&mut self.recall.recent[side as usize]);
-        self.sides[side as usize] = Measured::default();
+    fn begin_anew(&mut self, o: &Observation, faster: bool, kept: usize) {
+        let recent = std::mem::take(&mut self.recall.recent[o.side as usize]);
+        let side = &mut self.sides[o.side as usize];
+        let mut input = std::mem::take(&mut side.input);
+        if o.input_bytes > 0 {
+            input.begin_anew(o.input_bytes, faster);
+        }
+        *side = Measured { input, ..Measured::default() };
         self.alpha.restart();
         recent.iter().skip(recent.len().saturating_sub(kept)).for_each(|o| self.take_in(o));
     }
@@ -268,7 +304,7 @@ impl Pair {
         let side = &mut self.sides[o.side as usize];
         let per = |seconds: f64, bytes: u64| seconds / bytes as f64;
         if o.input_bytes > 0 {
-            side.input.push(per(terms_s[0], o.input_bytes));
+            side.input.push(o.input_bytes, terms_s[0]);
         }
         side.run.push(per(terms_s[1], o.len_bytes));
         if o.has_long_output() {

@@ -407,3 +407,28 @@ host 8388608 4194304 128 0.000397 0 0.059706 0.006273 0 0.067984
     let next = dispatcher.decide(PAIR, &request, &Conditions { round_trip_s: 0.0003, ..Conditions::default() });
     assert_ne!(next.plan, Plan::Host, "{next}");
 }
+
+/// Six parts of 1 MiB each waited for the others' reads of the disk; each was taken for what so many bytes take alone, and
+/// the device for six times as slow as it was.
+#[test]
+fn parts_that_ran_at_once_are_one_measurement() {
+    let part = Observation {
+        side: Side::Device,
+        len_bytes: MIB,
+        input_bytes: MIB,
+        output_bytes: 32,
+        round_trip_s: 1e-4,
+        queue_s: 0.001,
+        input_s: 0.005,
+        run_s: 0.001,
+        output_s: 0.0,
+        total_s: 0.006,
+    };
+    let longer = Observation { len_bytes: 2 * MIB, input_bytes: 2 * MIB, total_s: 0.008, ..part };
+    let all = Observation::together(&[part, part, longer, part]).expect("parts");
+    assert_eq!((all.len_bytes, all.input_bytes, all.output_bytes, all.total_s), (5 * MIB, 5 * MIB, 128, 0.008));
+    let share = 0.008 / (3.0 * 0.006 + 0.008);
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
+    assert!(near(all.input_s, 0.02 * share) && near(all.run_s, 0.004 * share) && near(all.queue_s, 0.004 * share));
+    assert_eq!((Observation::together(&[part]), Observation::together(&[])), (Some(part), None));
+}

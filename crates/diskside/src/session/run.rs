@@ -326,8 +326,15 @@ impl Job<'_> {
     }
 
     fn observe(&self, done: &Done) {
-        let inner = &self.file.inner;
-        inner.session.lock_dispatcher().observe(self.file.pair(self.function), &done.observation);
+        self.learn(&done.observation);
+        self.advance(done);
+    }
+
+    fn learn(&self, observation: &Observation) {
+        self.file.inner.session.lock_dispatcher().observe(self.file.pair(self.function), observation);
+    }
+
+    fn advance(&self, done: &Done) {
         if let Some(progress) = &self.options.progress {
             progress.fetch_add(done.part.input_bytes, Ordering::Relaxed);
         }
@@ -370,7 +377,14 @@ impl Job<'_> {
             }
         }
         let done: Vec<Done> = done.into_iter().flatten().collect();
-        done.iter().for_each(|done| self.observe(done));
+        done.iter().for_each(|done| self.advance(done));
+        let (here, there): (Vec<_>, Vec<_>) =
+            done.iter().map(|done| done.observation).partition(|part| part.side == Side::Host);
+        here.iter().for_each(|part| self.learn(part));
+        // They ran at once, and each had to share the device with the others.
+        if let Some(there) = Observation::together(&there) {
+            self.learn(&there);
+        }
         if let Some(Ok(probe)) = extra.map(|call| device::finish(self, call)) {
             self.observe(&probe);
         }

@@ -16,6 +16,8 @@ pub struct World {
     pub noise: f64,
     /// Of so many requests one takes ten times as long; 0: none does.
     pub outlier_each: u64,
+    /// What getting the input takes besides, however much it is. Less than nothing: so much comes at once.
+    pub latency_s: [f64; 2],
     /// What the first run of a side takes besides.
     pub first_s: [Option<f64>; 2],
     random: u64,
@@ -51,7 +53,7 @@ pub fn variables(device_over_host: f64) -> Variables {
 
 impl World {
     pub fn new(truth: Variables, noise: f64) -> Self {
-        Self { truth, noise, outlier_each: 0, first_s: [None; 2], random: 0x9e37_79b9_7f4a_7c15 }
+        Self { truth, noise, outlier_each: 0, latency_s: [0.0; 2], first_s: [None; 2], random: 0x9e37_79b9_7f4a_7c15 }
     }
 
     /// Decides, runs and observes one request.
@@ -75,15 +77,16 @@ impl World {
         conditions: &Conditions,
     ) -> Decision {
         let decision = dispatcher.decide(pair, request, conditions);
-        let all = self.truth.estimate(&work(request));
         let (len, cached) = (request.len_bytes, request.cached_bytes);
         let split_s = (cached > 0 && cached < len && request.divisible).then(|| {
             let here = self.run(Side::Host, request.direction, cached, cached).total_s;
             here.max(self.run(Side::Device, request.direction, len - cached, 0).total_s)
         });
-        tally.host_s += all.host_s;
-        tally.device_s += all.device_s;
-        tally.best_s += all.host_s.min(all.device_s).min(split_s.unwrap_or(f64::INFINITY));
+        let [host_s, device_s] = [(Side::Host, cached), (Side::Device, 0)]
+            .map(|(side, cached)| self.run(side, request.direction, len, cached).total_s);
+        tally.host_s += host_s;
+        tally.device_s += device_s;
+        tally.best_s += host_s.min(device_s).min(split_s.unwrap_or(f64::INFINITY));
         let probed = decision.probe.map_or(0, |probe| probe.len_bytes);
         let left = if decision.probe.is_some_and(|probe| probe.instead) { len - probed } else { len };
         // What the host holds stays in the plan.
@@ -146,6 +149,9 @@ impl World {
             (Side::Device, _) => len,
         };
         let output = self.truth.alpha * len as f64;
+        let input_s = input as f64 * costs.input_s_per_byte;
+        // However much comes at once, it is not there before it is asked for.
+        let latency_s = if input == 0 { 0.0 } else { self.latency_s[side as usize].max(-0.9 * input_s) };
         Observation {
             side,
             len_bytes: len,
@@ -153,10 +159,10 @@ impl World {
             output_bytes: output as u64,
             round_trip_s: 0.0,
             queue_s: 0.0,
-            input_s: input as f64 * costs.input_s_per_byte,
+            input_s: input_s + latency_s,
             run_s: len as f64 * costs.run_s_per_byte,
             output_s: output * costs.output_s_per_byte,
-            total_s: costs.time_s(len as f64, input as f64, output),
+            total_s: costs.time_s(len as f64, input as f64, output) + latency_s,
         }
     }
 
