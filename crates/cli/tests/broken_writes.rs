@@ -346,7 +346,7 @@ fn vanishing_host(told: &str) {
 fn a_killed_host_leaves_nothing_of_an_output_that_passes_through_it() {
     let place = Place::new();
     let dir = place.dir.path();
-    let server = Server::start(dir);
+    let server = Server::of(dir, "", &[]);
     let source = place.sources.path().join("drips.bpf.c");
     std::fs::write(&source, SOURCE.replace("write/stalls", "read/stalls")).expect("written");
     let input = place.sources.path().join("in");
@@ -392,14 +392,14 @@ fn a_killed_host_leaves_nothing_of_an_output_that_passes_through_it() {
 fn an_output_that_went_with_its_target_is_not_taken_for_another_file() {
     let place = Place::new();
     let dir = place.dir.path();
-    let mut server = Server::start(dir);
+    let mut server = Server::of(dir, "", &[]);
     let url = format!("{}/out", server.url).parse::<ExportUrl>().expect("a URL");
     let session = Session::new(SessionOptions::default());
     let mut writer = diskside::session::FileWriter::create(&session, &url).expect("it begins");
     std::io::Write::write_all(&mut writer, &words(1 << 20)).expect("taken");
     let port = server.url.split(':').nth(2).and_then(|rest| rest.split('/').next()).expect("a port").to_owned();
-    server.kill();
-    server = Server::start_at(dir, &format!("127.0.0.1:{port}"), &[]);
+    server.process.kill();
+    server = Server::listening(&format!("127.0.0.1:{port}"), dir, "", &[]);
     let copy = session.function(&place.source.display().to_string()).expect("it compiles");
     let options = RunOptions::default();
     let error = writer.file().pwrite_fn(0, words(4096), &copy, &[], &options).wait().unwrap_err().to_string();
