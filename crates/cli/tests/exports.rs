@@ -69,6 +69,18 @@ fn files_of_several_servers_are_one_result() {
 }
 
 #[test]
+fn a_file_that_one_of_several_servers_has_not_is_named_and_nothing_is_printed() {
+    let (one, two) = (Server::start(""), Server::start(""));
+    one.file("a", lines(1000, 1).as_bytes());
+    for function in [&["wc"][..], &["grep", "--arg", "pattern=1"]] {
+        let (code, out, said) = diskside(&[&["run"], function, &[&one.at("a"), &two.at("missing")]].concat());
+        assert_eq!((code, &out[..]), (4, &b""[..]), "{said}");
+        let wanted = format!("{}: lookup data/missing: No such file or directory (os error 2)", two.at("missing"));
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+#[test]
 fn explain_says_where_it_ran_and_why_and_what_moved() {
     let server = Server::start("");
     server.file("n.u64", &numbers(1_000_000));
