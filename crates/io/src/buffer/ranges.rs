@@ -72,23 +72,43 @@ impl RangeMemory {
     /// # Panics
     /// If a range reaches past the end, or two of them overlap.
     pub fn lock(&self, ranges: &[Range<usize>], until: Option<Instant>) -> Option<RangeGuard<'_>> {
+        self.lock_unless(ranges, until, || false)
+    }
+
+    /// The same, and waits no longer than until `stop` says so. That is asked whenever ranges become free, and after
+    /// [`wake`](Self::wake).
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    pub fn lock_unless(
+        &self,
+        ranges: &[Range<usize>],
+        until: Option<Instant>,
+        stop: impl Fn() -> bool,
+    ) -> Option<RangeGuard<'_>> {
         let (ticket, mut claims) = self.claim(ranges);
         while !claims.is_first(ticket) {
-            claims = match until {
+            let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if stop() || rest.is_some_and(|rest| rest.is_zero()) {
+                claims.list.retain(|claim| claim.ticket != ticket);
+                drop(claims);
+                self.freed.notify_all();
+                return None;
+            }
+            claims = match rest {
                 None => self.freed.wait(claims).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let Some(rest) = until.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
-                        claims.list.retain(|claim| claim.ticket != ticket);
-                        drop(claims);
-                        self.freed.notify_all();
-                        return None;
-                    };
-                    self.freed.wait_timeout(claims, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
+                Some(rest) => self.freed.wait_timeout(claims, rest).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
         drop(claims);
         Some(RangeGuard { memory: self, ticket, ranges: ranges.to_vec() })
+    }
+
+    /// Whoever waits looks whether it is to stop.
+    pub fn wake(&self) {
+        // Nobody is between its look and its wait.
+        drop(self.claims());
+        self.freed.notify_all();
     }
 
     /// Borrows the ranges if that can be at once.
@@ -164,6 +184,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges that has one")]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     #[test]
@@ -206,6 +227,25 @@ mod tests {
             waiting.join().unwrap();
         });
         assert!(memory.try_lock(&[700..800]).is_some());
+    }
+
+    #[test]
+    fn a_wait_can_be_stopped_and_leaves_nothing_behind() {
+        let (memory, stop) = (RangeMemory::zeroed(1000), AtomicBool::new(false));
+        let first = memory.lock(&[0..100], None).unwrap();
+        std::thread::scope(|scope| {
+            let waiting =
+                scope.spawn(|| memory.lock_unless(&[50..200], None, || stop.load(Ordering::SeqCst)).is_none());
+            while memory.try_lock(&[150..151]).is_some() {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::SeqCst);
+            memory.wake();
+            assert!(waiting.join().unwrap(), "it gave up");
+        });
+        assert!(memory.try_lock(&[100..200]).is_some(), "its claim is gone");
+        drop(first);
+        assert!(memory.lock_unless(&[0..1000], None, || true).is_some(), "what is free needs no wait");
     }
 
     #[test]

@@ -480,7 +480,8 @@ impl Job {
                     Source::Reader { name, reader: Arc::new(file.over(bytes)), range: Some(range) }
                 }
                 PlannedSource::Memory(range) => {
-                    let inner = MemoryReader { compute: Arc::clone(compute) };
+                    let cancel = self.control.cancel.clone();
+                    let inner = MemoryReader { compute: Arc::clone(compute), cancel };
                     let reader = Arc::new(Counted { inner, reads });
                     Source::Reader { name: MEMORY_NAME.into(), reader, range: Some(range.clone()) }
                 }
@@ -515,7 +516,7 @@ impl Job {
                 }
                 PlannedSink::Memory(range) => {
                     let compute = Arc::clone(&self.association.compute);
-                    Sink::Memory(MemorySink::new(compute, range.clone()))
+                    Sink::Memory(MemorySink::new(compute, range.clone(), self.control.cancel.clone()))
                 }
                 PlannedSink::File(handle, endpoint) => {
                     let mode = match endpoint.placement {

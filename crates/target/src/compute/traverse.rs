@@ -209,7 +209,8 @@ impl TraversePlan {
                 }
                 PlannedSource::Memory(range) => {
                     lens.push(range.end - range.start);
-                    readers.push((Arc::new(MemoryReader { compute: Arc::clone(compute) }), range.start));
+                    let (compute, cancel) = (Arc::clone(compute), control.cancel.clone());
+                    readers.push((Arc::new(MemoryReader { compute, cancel }), range.start));
                 }
                 PlannedSource::HostStream => unreachable!("a plan has no stream"),
             }
@@ -234,7 +235,13 @@ impl TraversePlan {
         let generation = files.first().map_or(0, FileSource::version);
         match ran {
             Ok(result) => (result, Trailer { generation, ..trailer_of(&traversal) }),
-            Err(error) => (Vec::new(), Trailer { generation, ..of_traverse(&error) }),
+            Err(error) => {
+                let mut trailer = Trailer { generation, ..of_traverse(&error) };
+                if control.cancel.is_cancelled() {
+                    trailer.outcome = Outcome::Cancelled;
+                }
+                (Vec::new(), trailer)
+            }
         }
     }
 

@@ -60,6 +60,14 @@ fn what_writes_ends_with_its_host() {
 }
 
 #[test]
+fn what_waits_for_memory_ends_with_its_host() {
+    let lab = Lab::new();
+    each(&lab, Work::MemoryRead, &EVERY);
+    each(&lab, Work::MemoryWrite, &EVERY);
+    each(&lab, Work::MemoryWalk, &EVERY);
+}
+
+#[test]
 fn what_waits_for_its_host_ends_with_it() {
     let lab = Lab::new();
     each(&lab, Work::Stream, &EVERY);
@@ -87,6 +95,8 @@ fn each(lab: &Lab, work: Work, ways: &[Way]) {
 /// False: it took so long that it proves nothing.
 fn once(lab: &Lab, work: Work, way: Way) -> bool {
     let mut watcher = Client::connect_as(&lab.running, WATCHER);
+    let is_alone = |watcher: &mut Client| watcher.programs().iter().all(|program| program.pind.get() < FREE);
+    until("those of before are gone", &mut watcher, is_alone);
     lab.refresh(&mut watcher, work);
     let mut client = Client::connect(&lab.running);
     let began = Instant::now();
@@ -97,10 +107,10 @@ fn once(lab: &Lab, work: Work, way: Way) -> bool {
     if way == Way::Cancelled {
         // A fence: not soon, but now.
         let page = statistics(&mut watcher);
-        assert!(is_idle(&page), "{page:?}");
+        assert!(is_idle(&page, &begun), "{page:?}");
         lab.check(&mut watcher, work);
     }
-    until("nothing of it is left", &mut watcher, |watcher| is_idle(&statistics(watcher)));
+    until("nothing of it is left", &mut watcher, |watcher| is_idle(&statistics(watcher), &begun));
     if let After::Stays { client: mut host, .. } = after {
         if has_program(&mut host) {
             host.activate(FREE, false).ok();
@@ -255,8 +265,9 @@ fn has_program(client: &mut Client) -> bool {
     client.programs().iter().any(|program| program.pind.get() == FREE)
 }
 
-fn is_idle(page: &StatisticsPage) -> bool {
-    (page.engines_busy.get(), page.queued.get(), page.tags_open.get()) == (0, 0, 0)
+fn is_idle(page: &StatisticsPage, begun: &Begun) -> bool {
+    let others = begun.others_engines();
+    (page.engines_busy.get(), page.queued.get(), page.tags_open.get()) == (others, 0, 0)
 }
 
 /// Waits until it holds.

@@ -6,8 +6,10 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use diskside_engine::{ReadAt, ReadAtError};
+use diskside_sbpf::machine::CancelToken;
 
 use super::super::Compute;
 use super::super::sink::Written;
@@ -20,12 +22,15 @@ const WRITE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryReader {
     pub(crate) compute: Arc<Compute>,
+    /// Of the call: it waits no longer for memory that a program has.
+    pub(crate) cancel: CancelToken,
 }
 
 /// A range of the memory namespace that is being written.
 #[derive(Debug)]
 pub(crate) struct MemorySink {
     compute: Arc<Compute>,
+    cancel: CancelToken,
     range: Range<u64>,
     /// Where the next byte goes.
     at: u64,
@@ -35,20 +40,37 @@ impl Compute {
     fn memory(&self) -> io::Result<&Standard> {
         self.standard.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+
+    /// Does something with a piece of the memory that nobody else has meanwhile.
+    fn with_piece(
+        self: &Arc<Self>,
+        piece: Range<usize>,
+        cancel: &CancelToken,
+        act: impl FnOnce(&mut [u8]),
+    ) -> io::Result<()> {
+        let (standard, pieces) = (self.memory()?, [piece]);
+        if let Some(mut guard) = standard.memory.try_lock(&pieces) {
+            act(guard.parts()[0]);
+            return Ok(());
+        }
+        let compute = Arc::clone(self);
+        let _watch = cancel.when_cancelled(move || {
+            if let Some(standard) = &compute.standard {
+                standard.memory.wake();
+            }
+        });
+        let until = Instant::now() + standard.wait_max;
+        let guard = standard.memory.lock_unless(&pieces, Some(until), || cancel.is_cancelled());
+        let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "a program, or another command, has this memory");
+        act(guard.ok_or_else(busy)?.parts()[0]);
+        Ok(())
+    }
 }
 
 impl Standard {
     /// Bytes of the memory.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.memory.len() as u64
-    }
-
-    fn with_piece(&self, at: u64, len: usize, act: impl FnOnce(&mut [u8])) -> io::Result<()> {
-        let piece = at as usize..at as usize + len;
-        self.with(&[piece], |parts| act(parts[0])).map_err(|problem| {
-            let told = problem.record.map(|record| record.message);
-            io::Error::new(io::ErrorKind::ResourceBusy, told.unwrap_or_else(|| problem.status.to_string()))
-        })
     }
 }
 
@@ -58,16 +80,16 @@ impl ReadAt for MemoryReader {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let len = buffer.len();
-        self.compute.memory()?.with_piece(offset, len, |bytes| buffer.copy_from_slice(bytes))?;
+        let piece = offset as usize..offset as usize + buffer.len();
+        self.compute.with_piece(piece, &self.cancel, |bytes| buffer.copy_from_slice(bytes))?;
         Ok(())
     }
 }
 
 impl MemorySink {
     /// A sink of the range, which lies in the memory.
-    pub(crate) fn new(compute: Arc<Compute>, range: Range<u64>) -> Self {
-        Self { compute, at: range.start, range }
+    pub(crate) fn new(compute: Arc<Compute>, range: Range<u64>, cancel: CancelToken) -> Self {
+        Self { compute, cancel, at: range.start, range }
     }
 
     pub(crate) fn room(&self) -> u64 {
@@ -76,7 +98,8 @@ impl MemorySink {
 
     pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         for part in bytes.chunks(WRITE_BYTES) {
-            self.compute.memory()?.with_piece(self.at, part.len(), |memory| memory.copy_from_slice(part))?;
+            let piece = self.at as usize..self.at as usize + part.len();
+            self.compute.with_piece(piece, &self.cancel, |memory| memory.copy_from_slice(part))?;
             self.at += part.len() as u64;
         }
         Ok(())

@@ -61,6 +61,12 @@ pub(super) enum Work {
     Stream,
     /// A request of which a part came.
     HalfRequest,
+    /// A call over memory that a program of another host has.
+    MemoryRead,
+    /// One whose output goes there.
+    MemoryWrite,
+    /// A traversal through it.
+    MemoryWalk,
     /// A read whose result waits to be asked for.
     HalfRead,
     /// One whose answers the host asked for and does not read.
@@ -99,9 +105,16 @@ pub(super) struct Begun {
     pub(super) taken: u64,
     /// Its request did not come whole.
     pub(super) is_half: bool,
+    /// Who has what it waits for.
+    holder: Option<Client>,
 }
 
 impl Begun {
+    /// Engines that others keep busy.
+    pub(super) fn others_engines(&self) -> u32 {
+        u32::from(self.holder.is_some())
+    }
+
     /// Whether its end is counted.
     pub(super) fn is_counted(&self) -> bool {
         self.tag.is_some() && !self.is_half
@@ -188,7 +201,7 @@ impl Lab {
                 let execution = Execution { pind: FREE, ranges: 1, data_len: 32, ..Execution::default() };
                 let sqe = Sqe::execute_program(COMPUTE, &execution);
                 let cid = client.queue.post(sqe, Some(range(0, 32 << 20).as_bytes()), 0).unwrap();
-                Begun { tag: None, waits: Some(cid), taken: 0, is_half: false }
+                Begun { tag: None, waits: Some(cid), taken: 0, is_half: false, holder: None }
             }
             Work::Traversal => {
                 let request = walk(client);
@@ -217,6 +230,18 @@ impl Lab {
                 let request = client.over("stats64", &[], 4096);
                 Begun { is_half: true, ..send_part(client, &request, 70) }
             }
+            Work::MemoryRead | Work::MemoryWrite | Work::MemoryWalk => {
+                let (holder, memory) = (self.hold_memory(), Endpoint::new(EndpointKind::Memory(MEMORY), 0, 4096));
+                let request = match work {
+                    Work::MemoryRead => FunctionRequest { sources: vec![memory], ..client.over("stats64", &[], 0) },
+                    Work::MemoryWalk => FunctionRequest { sources: vec![memory], ..walk(client) },
+                    _ => {
+                        let request = endless(client, "late", 0, FunctionKind::Write, 4096);
+                        FunctionRequest { sinks: vec![memory], ..request }
+                    }
+                };
+                Begun { holder: Some(holder), ..call(client, &request) }
+            }
             Work::HalfRead => {
                 let request = endless(client, "late", 0, FunctionKind::Read, ZEROES_LEN);
                 let begun = call(client, &request);
@@ -240,7 +265,7 @@ impl Lab {
                 let first = receives.collect::<Vec<u16>>()[0];
                 client.queue.wait(first).unwrap().ok();
                 // Nobody knows what was lost on the way.
-                Begun { tag: Some(tag), waits: None, taken: UNREAD_SOURCES * ZEROES_LEN, is_half: false }
+                Begun { tag: Some(tag), waits: None, taken: UNREAD_SOURCES * ZEROES_LEN, is_half: false, holder: None }
             }
             Work::FileOperations => {
                 for _ in 0..30 {
@@ -251,7 +276,7 @@ impl Lab {
                     let sqe = Sqe::function_send(COMPUTE, FunctionKind::File, tag, 0, len).with_first().with_last();
                     client.queue.post(sqe, Some(&request), 0).unwrap();
                 }
-                Begun { tag: None, waits: None, taken: 0, is_half: false }
+                Begun { tag: None, waits: None, taken: 0, is_half: false, holder: None }
             }
             Work::HalfLoad => {
                 let object = compiled_once("late");
@@ -260,7 +285,7 @@ impl Lab {
                 let other = Sqe::load_program(COMPUTE, FREE, object.len() as u32, 0, 1000);
                 let refused = watcher.controller.admin.command(other, Some(&object[..1000]), 0);
                 assert!(refused.status.is(diskside_nvme::Status::PROGRAM_IN_USE), "{}", refused.status);
-                Begun { tag: None, waits: None, taken: 0, is_half: false }
+                Begun { tag: None, waits: None, taken: 0, is_half: false, holder: None }
             }
         };
         until("it is under way", watcher, |watcher| {
@@ -272,11 +297,24 @@ impl Lab {
                 Work::PreparedWrite => busy > 0 && self.has_written(watcher, SinkKind::Volume),
                 // Traversals take no engine.
                 Work::Traversal | Work::Stream | Work::HalfRequest | Work::HalfRead => (queued, open) == (0, 1),
+                Work::MemoryRead | Work::MemoryWrite | Work::MemoryWalk => (queued, open) == (0, 1),
                 Work::PreparedTraversal => queued == 0,
                 Work::Unread | Work::FileOperations | Work::HalfLoad => true,
             }
         });
         begun
+    }
+
+    /// A host whose program has the memory until it goes.
+    fn hold_memory(&self) -> Client {
+        let mut holder = Client::connect_as(&self.running, "nqn.2026-11.org.example:holder");
+        holder.load(FREE + 1, &compiled_once("endless")).ok();
+        holder.activate(FREE + 1, true).ok();
+        let execution = Execution { pind: FREE + 1, ranges: 1, data_len: 32, ..Execution::default() };
+        let sqe = Sqe::execute_program(COMPUTE, &execution);
+        holder.queue.post(sqe, Some(range(0, 32 << 20).as_bytes()), 0).unwrap();
+        until("the memory is held", &mut holder, |holder| statistics(holder).engines_busy.get() > 0);
+        holder
     }
 
     fn has_written(&self, watcher: &mut Client, kind: SinkKind) -> bool {
@@ -378,14 +416,20 @@ fn call(client: &mut Client, request: &FunctionRequest) -> Begun {
     let tag = client.tag();
     client.send(tag, request).ok();
     let cid = client.post_receive(tag, 0, 4096, 10_000);
-    Begun { tag: Some(tag), waits: Some(cid), taken: 0, is_half: false }
+    Begun { tag: Some(tag), waits: Some(cid), taken: 0, is_half: false, holder: None }
 }
 
 /// Prepares a request and calls it.
 fn prepared(client: &mut Client, request: &FunctionRequest) -> Begun {
     let handle = client.prepare(request);
     let sqe = Sqe::function_call(COMPUTE, handle, &[], 4096, 0);
-    Begun { tag: None, waits: Some(client.queue.post(sqe, None, 4096).unwrap()), taken: 0, is_half: false }
+    Begun {
+        tag: None,
+        waits: Some(client.queue.post(sqe, None, 4096).unwrap()),
+        taken: 0,
+        is_half: false,
+        holder: None,
+    }
 }
 
 /// Sends the first bytes of what a call needs, and asks for its result.
@@ -394,7 +438,7 @@ fn send_part(client: &mut Client, request: &FunctionRequest, len: usize) -> Begu
     let sqe = Sqe::function_send(COMPUTE, request.kind, tag, 0, len as u32).with_first();
     client.queue.command(sqe, Some(bytes), 0).ok();
     let cid = client.post_receive(tag, 0, 4096, 10_000);
-    Begun { tag: Some(tag), waits: Some(cid), taken: 0, is_half: false }
+    Begun { tag: Some(tag), waits: Some(cid), taken: 0, is_half: false, holder: None }
 }
 
 fn sink(client: &mut Client, kind: SinkKind) -> Endpoint {
