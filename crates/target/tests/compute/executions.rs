@@ -85,7 +85,7 @@ impl Client {
     fn until_begun(&mut self, mut command: impl FnMut(&mut Self) -> Answer) -> Answer {
         for _ in 0..100 {
             let answer = command(self);
-            if !answer.status.is(Status::COMMAND_INTERRUPTED) || self.errors()[0].message != NO_THREAD {
+            if answer.status != Status::COMMAND_INTERRUPTED || self.errors()[0].message != NO_THREAD {
                 return answer;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::client::{COMPUTE, Client, VOLUME, start};
+use crate::client::{COMPUTE, Client, Received, VOLUME, start};
 use crate::common::{builder, pattern};
 use crate::standard::compiled;
 use diskside_nvme::wire::Sqe;
@@ -60,6 +60,15 @@ impl Fixture {
         };
         let (result, trailer) = self.client.run(&request);
         assert!(result.is_empty());
+        if trailer.outcome != Outcome::Ok {
+            // Prepared it ends in the same way.
+            let handle = self.client.prepare(&request);
+            let called = Received::of(self.client.call(handle, &how.to_le_bytes(), 4096));
+            let told = called.trailer.unwrap();
+            let key = |trailer: &Trailer| (trailer.outcome, trailer.returned, trailer.durable, trailer.place);
+            assert_eq!((key(&told), &told.message), (key(&trailer), &trailer.message));
+            assert!(called.bytes.is_empty() && told.media_written <= GOOD.max(trailer.media_written), "{told:?}");
+        }
         trailer
     }
 
@@ -151,6 +160,48 @@ fn files_are_left_whole_or_say_how_much_of_them_was_written() {
             let durable = if placement == Placement::InPlace { CHUNK + 2 * MIB } else { 0 };
             assert_eq!((trailer.outcome, trailer.durable), (outcome, durable), "{told}");
         }
+    }
+}
+
+/// The first of two files was replaced, and then the second could not be.
+#[test]
+fn of_two_replaced_files_neither_is_new_unless_both_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut test = Fixture::new(dir.path());
+    let old = |name: &str| format!("{name} as it was").into_bytes();
+    let content = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    // How the function ends; and whether the second file's name means another one by then.
+    let cases = [(0, false), (0, true), (1, false), (2, false), (3, false), (4, false)];
+    for (how, is_renamed) in cases {
+        for name in ["one", "two"] {
+            std::fs::write(dir.path().join(name), old(name)).unwrap();
+        }
+        let sinks = ["one", "two"].map(|name| {
+            let file = test.client.open(&format!("files/{name}"), FileFlags::READ_WRITE);
+            let (kind, len) = (EndpointKind::File(file.id), if name == "one" { CHUNK } else { Endpoint::TO_END });
+            let (generation, placement) = (file.generation, Placement::Replace);
+            Endpoint { generation, placement, durable: true, ..Endpoint::new(kind, 0, len) }
+        });
+        if is_renamed {
+            std::fs::remove_file(dir.path().join("two")).unwrap();
+            std::fs::write(dir.path().join("two"), old("two")).unwrap();
+        }
+        let trailer = test.run(how, sinks.to_vec());
+        let told = format!("way {how}, renamed: {is_renamed}: {trailer:?}");
+        if how == 0 && !is_renamed {
+            // The chunk that the function fails at is copied as any other.
+            assert_eq!((trailer.outcome, trailer.durable), (Outcome::Ok, 4 * MIB), "{told}");
+            assert!(content("one") == test.input[..CHUNK as usize] && content("two") == test.input[CHUNK as usize..]);
+        } else {
+            let outcome = WAYS.iter().find(|way| way.0 == how).map_or(Outcome::Errno, |way| way.1);
+            assert_eq!((trailer.outcome, trailer.durable), (outcome, 0), "{told}");
+            assert_eq!((content("one"), content("two")), (old("one"), old("two")), "{told}");
+        }
+        if is_renamed {
+            let message = "replacing files/two: that name means another file by now, or a symbolic link";
+            assert_eq!((trailer.returned, &*trailer.message), (-116, message), "{told}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing beside them: {told}");
     }
 }
 

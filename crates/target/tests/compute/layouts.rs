@@ -133,27 +133,49 @@ fn a_revoke_waits_for_calls() {
 fn what_cannot_be_kept_says_why() {
     let running = target(4);
     let mut client = Client::connect(&running);
-    let mut status = |request: &LayoutRequest| send(&mut client, request, 0).status;
     let good = layout(3, 8192, vec![run(0, 0, 8192)]);
-    assert!(status(&good).is_success());
-    assert!(status(&good).is(Status::INVALID_FIELD), "not later");
+    send(&mut client, &good, 0).ok();
     let append =
         |generation, first| LayoutRequest { action: LayoutAction::Append, ..layout(generation, 8192, vec![first]) };
-    assert!(status(&append(4, run(0, 0, 1))).is(Status::INVALID_FIELD), "no such generation");
-    assert!(status(&append(3, run(0, 0, 1))).is(Status::INVALID_FIELD), "not behind what there is");
-    assert!(status(&layout(4, 8192, vec![run(0, 4 << 20, 1)])).is(Status::LBA_OUT_OF_RANGE));
-    assert!(status(&LayoutRequest { nsid: 99, ..good.clone() }).is(Status::NAMESPACE_NOT_REACHABLE));
+    let (invalid, beyond) = (Status::INVALID_FIELD.dnr(), Status::LBA_OUT_OF_RANGE.dnr());
+    let no_such = "byte 16 of the data: no such generation of this layout is kept";
+    let behind = "byte 40 of the data: runs that are appended lie behind those before";
+    let cases = [
+        (good.clone(), invalid, "byte 16 of the data: a later generation of this layout is kept"),
+        (layout(2, 1, Vec::new()), invalid, "byte 16 of the data: a later generation of this layout is kept"),
+        (append(4, run(0, 0, 1)), invalid, no_such),
+        (LayoutRequest { file_len: 8193, ..append(3, run(8192, 0, 1)) }, invalid, no_such),
+        (LayoutRequest { id: 99, file_len: 8193, ..append(3, run(8192, 0, 1)) }, invalid, no_such),
+        (append(3, run(0, 0, 1)), invalid, behind),
+        (append(3, run(8191, 0, 1)), invalid, behind),
+        (layout(4, 8192, vec![run(0, 4 << 20, 1)]), beyond, "a run ends past volume data, which has 4194304 bytes"),
+        (
+            layout(4, 8192, vec![run(0, (4 << 20) - 1, 2)]),
+            beyond,
+            "a run ends past volume data, which has 4194304 bytes",
+        ),
+        (
+            LayoutRequest { nsid: 99, ..good.clone() },
+            Status::NAMESPACE_NOT_REACHABLE.dnr(),
+            "there is no volume with namespace ID 99",
+        ),
+    ];
+    for (request, status, told) in cases {
+        assert_eq!(send(&mut client, &request, 0).status, status, "{request:?}");
+        assert_eq!(client.said().1, told);
+    }
+    let mut status = |request: &LayoutRequest| send(&mut client, request, 0).status;
     for id in 0..1023 {
         assert!(status(&LayoutRequest { id: 100 + id, runs: Vec::new(), ..good.clone() }).is_success(), "{id}");
     }
-    assert!(status(&LayoutRequest { id: 5000, ..good.clone() }).is(Status::FUNCTION_BUSY), "a host has 1,024");
+    assert_eq!(status(&LayoutRequest { id: 5000, ..good.clone() }), Status::FUNCTION_BUSY, "a host has 1,024");
     assert_eq!(revoke(&mut client, 3, 0), 0);
     assert!(send(&mut client, &LayoutRequest { id: 5000, ..good }, 0).status.is_success());
     // LEN, and bytes that are no layout.
     let answer = client.queue.command(Sqe::layout_send(COMPUTE, 41), Some(&[0; 40]), 0);
-    assert!(answer.status.is(Status::INVALID_FIELD));
+    answer.fails_with(Status::INVALID_FIELD.dnr());
     let answer = client.queue.command(Sqe::layout_send(COMPUTE, 40), Some(&[0; 40]), 0);
-    assert!(answer.status.is(Status::INVALID_FIELD));
+    answer.fails_with(Status::INVALID_FIELD.dnr());
     assert_eq!(client.errors()[0].message, "byte 0 of the data: the version is not 1");
 }
 

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod astray;
 mod bad;
 mod cache;
 mod client;
@@ -11,6 +12,7 @@ mod copies;
 mod delilah;
 mod executions;
 mod files;
+mod full;
 mod handles;
 mod hostile;
 mod late;

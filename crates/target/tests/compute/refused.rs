@@ -158,6 +158,34 @@ fn sources_and_sinks_that_cannot_be_are_named() {
 }
 
 #[test]
+fn a_namespace_that_is_not_there_or_is_another_kind_is_named() {
+    use FunctionKind::{Read, Traverse, Write};
+    let running = target(1);
+    let mut client = Client::connect(&running);
+    client.load_all();
+    let unreachable = Status::NAMESPACE_NOT_REACHABLE.dnr();
+    for (kind, id, told) in [
+        (EndpointKind::Volume(COMPUTE), COMPUTE, "volume"),
+        (EndpointKind::Volume(MEMORY), MEMORY, "volume"),
+        (EndpointKind::Volume(0), 0, "volume"),
+        (EndpointKind::Volume(u32::MAX), u32::MAX, "volume"),
+        (EndpointKind::Memory(VOLUME), VOLUME, "memory"),
+        (EndpointKind::Memory(COMPUTE), COMPUTE, "memory"),
+        (EndpointKind::Memory(0), 0, "memory"),
+    ] {
+        let (other, told) = (Endpoint::new(kind, 0, 8), format!("there is no {told} with namespace ID {id}"));
+        let sources = vec![VOLUME_BYTES, other];
+        for request in [
+            FunctionRequest { sources: sources.clone(), ..named(Read, PAIR, "one") },
+            FunctionRequest { sources: sources.clone(), ..named(Traverse, WALKS, "walk") },
+            FunctionRequest { sinks: sources.clone(), ..named(Write, PAIR, "one") },
+        ] {
+            client.both_are_refused(&request, unreachable, &told);
+        }
+    }
+}
+
+#[test]
 fn named_states_are_bounded_in_number_and_size() {
     const MIB: u32 = 1 << 20;
     let running = target(1);

@@ -1,0 +1,113 @@
+//! Files that somebody changes while a function reads them: nobody is given a result that mixes two contents.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use diskside::session::{FailureKind, RunOptions, Session, SessionError, SessionOptions, Where};
+
+/// Bytes of the file: to read them takes a while.
+const LEN: usize = 16 << 20;
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Server {
+    child: Child,
+    dir: tempfile::TempDir,
+    url: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(dir.path().join("file"), vec![1; LEN]).expect("written");
+        let export = format!("data={}", dir.path().display());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
+            .env("DISKSIDE_LLVM", "")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("diskside serves");
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
+        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
+        Self { child, dir, url }
+    }
+
+    /// Does it again and again while the file changes all the time, until it gives something.
+    fn while_it_changes<T>(&self, mut act: impl FnMut() -> Option<T>) -> T {
+        let stop = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let file = OpenOptions::new().write(true).open(self.dir.path().join("file")).expect("it is there");
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    // What is there already: only the times of the file tell.
+                    file.write_all_at(&[1; 8], 64).expect("written");
+                }
+            });
+            // On a busy machine the writer may not come in between.
+            let began = Instant::now();
+            let given = loop {
+                match act() {
+                    Some(given) => break Some(given),
+                    None if began.elapsed() > PATIENCE => break None,
+                    None => {}
+                }
+            };
+            stop.store(true, Ordering::SeqCst);
+            given.expect("nobody heard of a change")
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_command_over_a_file_that_changes_exits_with_4_and_says_so() {
+    let server = Server::start();
+    let url = format!("{}/file", server.url);
+    let local = server.dir.path().join("file").display().to_string();
+    for (path, place) in [(&url, "device"), (&url, "host"), (&url, "auto")] {
+        let command = ["run", "stats64", path, "--where", place];
+        let (code, out, said) = server.while_it_changes(|| {
+            let mut run = Command::new(env!("CARGO_BIN_EXE_diskside"));
+            let output = run.args(command).env("XDG_STATE_HOME", "/dev/null/none").output().expect("diskside runs");
+            (!output.status.success()).then(|| {
+                (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
+            })
+        });
+        let told = format!("diskside: {path} changed while it was read: its result would mix two versions");
+        assert_eq!((code, said), (Some(4), told), "{command:?}");
+        assert!(out.is_empty(), "{command:?}: nothing of a result is printed");
+    }
+    // When it stays as it is there is a result again.
+    let here = Command::new(env!("CARGO_BIN_EXE_diskside")).args(["run", "stats64", &local]).output().expect("it runs");
+    assert!(here.status.success());
+}
+
+#[test]
+fn a_session_has_a_kind_for_a_file_that_changes() {
+    let server = Server::start();
+    let session = Session::new(SessionOptions::default());
+    let function = session.function("stats64").expect("it is shipped");
+    let file = session.open(&format!("{}/file", server.url)).expect("it is there");
+    for place in [Where::Device, Where::Host] {
+        let error = server.while_it_changes(|| {
+            let options = RunOptions { place, ..RunOptions::default() };
+            file.pread_fn(.., &function, &[], &options).wait().err()
+        });
+        assert_eq!(error.kind(), FailureKind::Changed, "{place:?}: {error}");
+        assert!(matches!(error, SessionError::Changed(_)), "{place:?}: {error:?}");
+        let told = format!("{}/file changed while it was read: its result would mix two versions", server.url);
+        assert_eq!(error.to_string(), told, "{place:?}");
+    }
+}
