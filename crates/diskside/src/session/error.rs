@@ -90,7 +90,7 @@ pub enum SessionError {
         name: String,
         /// What kind of failure it was.
         kind: FailureKind,
-        /// The errno that the function returned, positive, or that stands for what it asked for.
+        /// The errno that the function returned, positive, that stands for what it asked for, or that a read failed with.
         errno: Option<i32>,
         /// The step, and what was wrong there.
         why: String,

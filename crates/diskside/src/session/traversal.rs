@@ -231,7 +231,7 @@ impl Request {
             TraverseFault::Trapped { trap, .. } => (kind_of_trap(trap.kind), None),
             TraverseFault::Errno { code } => (FailureKind::Returned, code.checked_neg()),
             TraverseFault::ResultTooLong { .. } => (FailureKind::OutputFull, None),
-            TraverseFault::Read { .. } => (FailureKind::Environment, None),
+            TraverseFault::Read { errno, .. } => (FailureKind::Environment, Some(*errno)),
             TraverseFault::Deadline => (FailureKind::Deadline, None),
             TraverseFault::Cancelled => (FailureKind::Cancelled, None),
             TraverseFault::TooManyHops(_) | TraverseFault::TooManyBytes(_) | TraverseFault::TooManyReads(_) => {

@@ -101,11 +101,12 @@ impl FunctionError {
         }
     }
 
-    /// The errno that a function or a file operation gave, positive.
+    /// The errno that a function, a file operation or a medium gave, positive.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
-        let trailer = self.trailer().filter(|trailer| trailer.outcome == Outcome::Errno)?;
-        trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok())
+        let trailer = self.trailer().filter(|trailer| matches!(trailer.outcome, Outcome::Errno | Outcome::Media))?;
+        let errno = trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok());
+        errno.filter(|errno| *errno > 0)
     }
 
     /// Whether a command was refused with this status.
@@ -176,4 +177,25 @@ fn described(trailer: &Trailer) -> String {
 
 fn also(said: &Option<String>) -> String {
     said.as_ref().map_or_else(String::new, |said| format!(": {}", said.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume that was full was an error like any other to who asked for the errno.
+    #[test]
+    fn what_a_function_a_file_or_a_medium_said_is_an_errno() {
+        let failed = |outcome, returned| FunctionError::Failed(Box::new(Trailer { returned, ..Trailer::new(outcome) }));
+        for (outcome, returned, errno, kind) in [
+            (Outcome::Errno, -17, Some(17), io::ErrorKind::AlreadyExists),
+            (Outcome::Media, -28, Some(28), io::ErrorKind::StorageFull),
+            (Outcome::Media, 0, None, io::ErrorKind::Other),
+            (Outcome::Errno, i64::MIN, None, io::ErrorKind::Other),
+            (Outcome::OutputFull, -28, None, io::ErrorKind::Other),
+        ] {
+            let error = failed(outcome, returned);
+            assert_eq!((error.errno(), io::Error::from(error).kind()), (errno, kind), "{outcome:?}, {returned}");
+        }
+    }
 }
