@@ -1,8 +1,10 @@
 //! Every kind of program runs, or says how it is run; and what goes with that: helpers, named states.
 
-use std::path::Path;
-use std::process::Command;
+mod common;
 
+use std::path::Path;
+
+use common::diskside;
 use diskside::session::{RunOptions, Session, SessionOptions, Where};
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};
@@ -41,14 +43,6 @@ impl World {
         std::fs::write(&path, text).expect("written");
         path.display().to_string()
     }
-}
-
-/// Exit code, standard output, standard error.
-fn diskside(args: &[&str]) -> (i32, Vec<u8>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
-    let output = command.args(args).env("XDG_STATE_HOME", "/dev/null/none").output().expect("diskside runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().expect("ended by itself"), output.stdout, said)
 }
 
 fn good(args: &[&str]) -> (Vec<u8>, String) {
