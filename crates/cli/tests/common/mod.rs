@@ -25,11 +25,16 @@ pub struct Server {
 impl Process {
     /// Starts it, and gives its first line. It has no LLVM.
     pub fn start(args: &[&str]) -> (Self, String) {
+        Self::start_until(args, "")
+    }
+
+    /// Starts it, and gives its first line that has this in it.
+    pub fn start_until(args: &[&str], wanted: &str) -> (Self, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
         let mut child =
             command.args(args).env("DISKSIDE_LLVM", "").stdout(Stdio::piped()).spawn().expect("diskside runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says a line");
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = said.find_map(|line| line.ok().filter(|line| line.contains(wanted))).expect("it says a line");
         (Self(child), line.trim_end().to_owned())
     }
 
@@ -73,7 +78,7 @@ impl Server {
     pub fn listening(address: &str, dir: &Path, options: &str, args: &[&str]) -> Self {
         let export = format!("data={}{options}", dir.display());
         let serve = ["serve", "--listen", address, "--export", &export];
-        let (process, line) = Process::start(&[&serve, args].concat());
+        let (process, line) = Process::start_until(&[&serve, args].concat(), "diskside://");
         let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("it says where");
         Self { process, dir: dir.to_owned(), url: url.to_owned(), _temporary: None }
     }
