@@ -42,6 +42,17 @@ pub struct Call<'a> {
     pub progress: Option<Arc<AtomicU64>>,
     /// Who says when the function may compute; it is not asked for the time in which the call reads and writes.
     pub turns: Option<Arc<dyn Turns>>,
+    /// Who says whether there is memory for a record that is longer than a chunk.
+    pub growth: Option<Arc<dyn Growth>>,
+}
+
+/// Gives calls memory for chunks that become longer than was asked for, because a record does not end.
+pub trait Growth: std::fmt::Debug + Send + Sync {
+    /// Whether a chunk may become so long. It is asked again as a chunk grows, with lengths of powers of two.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    fn grow(&self, chunk_len: usize) -> Result<(), String>;
 }
 
 /// Gives threads their turn to compute.
@@ -74,6 +85,7 @@ impl<'a> Call<'a> {
             limits: CallLimits::default(),
             progress: None,
             turns: None,
+            growth: None,
         }
     }
 }
@@ -335,6 +347,14 @@ pub enum CallError {
         place: Place,
         /// The limit.
         max: usize,
+    },
+    /// There is no memory for a record that is longer than a chunk.
+    #[error("{place}: the record does not end here, and for a longer one there is no memory: {why}")]
+    NoRoomForRecord {
+        /// What was read of it.
+        place: Place,
+        /// Why, in the words of who gives it.
+        why: String,
     },
     /// The records' fixed length cannot be used.
     #[error("records of {0} bytes cannot be split: a record is 1 to {max} bytes", max = crate::split::RECORD_LEN_MAX)]

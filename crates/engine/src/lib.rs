@@ -34,7 +34,7 @@ pub mod state;
 pub mod traverse;
 mod worker;
 
-pub use call::{Call, CallError, CallLimits, CallStats, Outcome, Place, Sink, Source, Turns};
+pub use call::{Call, CallError, CallLimits, CallStats, Growth, Outcome, Place, Sink, Source, Turns};
 pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};

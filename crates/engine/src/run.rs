@@ -31,7 +31,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
     let threads = if call.function.is_pure() { call.threads.max(1) } else { 1 };
     let log = Log::default();
     let mut results = Results { folder: Folder::new(code, call, &log, until)?, kept: Vec::new(), call, sink };
-    let chunks = Chunks::new(&call.sources, split, len, threads);
+    let chunks = Chunks::new(call, split, len, threads);
     let (tally, tier, wait) = if threads == 1 {
         run_here(code, call, &log, until, chunks, &mut results)?
     } else {

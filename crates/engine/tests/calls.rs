@@ -409,3 +409,60 @@ fn results_that_wait_for_an_earlier_one_are_few() {
     let most = turns.most.load(Ordering::SeqCst);
     assert!(most <= 3 * diskside_engine::CHUNKS_OUT_MAX, "{most} of 64 chunks were begun behind the first");
 }
+
+/// Who gives memory for long chunks up to a bound, and what it was asked for.
+#[derive(Debug, Default)]
+struct Bounded {
+    max: usize,
+    asked: std::sync::Mutex<Vec<usize>>,
+}
+
+impl diskside_engine::Growth for Bounded {
+    fn grow(&self, chunk_len: usize) -> Result<(), String> {
+        self.asked.lock().expect("nobody panicked").push(chunk_len);
+        if chunk_len > self.max { Err(format!("{} is all there is", self.max)) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_record_that_outgrows_its_chunk_asks_for_memory_first() {
+    let engine = engine();
+    // Returns the chunk's length as 8 bytes.
+    let f = function(&engine, "stxdw [%r1], %r3\nmov %r0, 8\nexit");
+    let mut input = vec![b'x'; 100_000];
+    input.extend_from_slice(b"\nshort\n");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), &input).expect("written");
+    let run = |max: usize, range: Option<std::ops::Range<u64>>| {
+        let growth = Arc::new(Bounded { max, ..Bounded::default() });
+        let source = Source::File { path: file.path().to_owned(), range };
+        let mut call = Call::new(&f, vec![source], Vec::new());
+        call.chunk_len = 4096;
+        call.growth = Some(growth.clone());
+        call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+        let ran = engine.run(&call, &mut Sink::Memory).map(|ran| ran.result);
+        let asked = growth.asked.lock().expect("nobody panicked").clone();
+        (ran, asked)
+    };
+    let lens = |result: Vec<u8>| -> Vec<u64> {
+        result.chunks(8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes"))).collect()
+    };
+    let (ran, asked) = run(128 << 10, None);
+    assert_eq!(lens(ran.expect("there is memory")).iter().sum::<u64>(), input.len() as u64);
+    assert_eq!(asked, [16 << 10, 32 << 10, 64 << 10, 128 << 10]);
+    // Also beyond the end of a range.
+    let (ran, asked) = run(128 << 10, Some(0..10_000));
+    assert_eq!((lens(ran.expect("there is memory")), *asked.last().expect("it asked")), (vec![100_001], 128 << 10));
+    for range in [None, Some(0..10_000)] {
+        let (ran, _) = run(64 << 10, range);
+        let error = ran.expect_err("there is no memory");
+        let CallError::NoRoomForRecord { place, .. } = &error else { panic!("{error:?}") };
+        assert!(place.range.start == 0 && place.range.end > 64 << 10, "{place}");
+        assert!(error.to_string().ends_with("for a longer one there is no memory: 65536 is all there is"), "{error}");
+    }
+    // Records that fit their chunks ask for nothing.
+    let lines = "a line\n".repeat(10_000);
+    std::fs::write(file.path(), &lines).expect("written");
+    let (ran, asked) = run(0, None);
+    assert_eq!((lens(ran.expect("runs")).iter().sum::<u64>(), asked.len()), (lines.len() as u64, 0));
+}

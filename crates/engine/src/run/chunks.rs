@@ -1,7 +1,7 @@
 //! The chunks of a call's sources, each with whole records, read ahead.
 
 use super::headroom;
-use crate::call::{CallError, Place, Source};
+use crate::call::{Call, CallError, Growth, Place, Source};
 use crate::split::{RECORD_LEN_MAX, Split, first_record, record_index, whole_records};
 use crate::worker::ChunkInfo;
 use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadAt, ReadError};
@@ -33,6 +33,7 @@ pub(super) struct Chunks<'a> {
     split: Split,
     chunk_len: usize,
     depth: usize,
+    growth: Option<&'a Arc<dyn Growth>>,
     current: Option<Current>,
     waited: Duration,
 }
@@ -47,6 +48,30 @@ struct Current {
     carry: Vec<u8>,
     offset: u64,
     chunk_index: u32,
+    room: Room,
+}
+
+/// How long a chunk may become.
+struct Room {
+    len: usize,
+    /// Who may give more; `None`: there is as much as a record may have.
+    growth: Option<Arc<dyn Growth>>,
+}
+
+impl Room {
+    /// Sees to it that there is room for so many bytes of a record, of this source, that begins here.
+    fn reach(&mut self, len: usize, (source, source_index): (&str, u32), offset: u64) -> Result<(), CallError> {
+        let place = || Place { source: source.to_owned(), source_index, range: offset..offset + len as u64 };
+        if len > RECORD_LEN_MAX {
+            return Err(CallError::RecordTooLong { place: place(), max: RECORD_LEN_MAX });
+        }
+        if let Some(growth) = self.growth.as_ref().filter(|_| len > self.len) {
+            let wanted = len.next_power_of_two().min(RECORD_LEN_MAX);
+            growth.grow(wanted).map_err(|why| CallError::NoRoomForRecord { place: place(), why })?;
+            self.len = wanted;
+        }
+        Ok(())
+    }
 }
 
 enum Reading {
@@ -96,13 +121,14 @@ impl Origin {
 }
 
 impl<'a> Chunks<'a> {
-    pub(super) fn new(sources: &'a [Source], split: Split, chunk_len: usize, threads: usize) -> Self {
+    pub(super) fn new(call: &'a Call<'_>, split: Split, chunk_len: usize, threads: usize) -> Self {
         Self {
-            sources: sources.iter().enumerate(),
+            sources: call.sources.iter().enumerate(),
             split,
             chunk_len,
             // One chunk with each thread, one on its way to them, and two being read.
             depth: threads + 3,
+            growth: call.growth.as_ref(),
             current: None,
             waited: Duration::ZERO,
         }
@@ -129,7 +155,9 @@ impl<'a> Chunks<'a> {
                 (Reading::Ahead { reader, origin, skipping: false, extends_from: None, done: false }, u64::MAX, 0)
             }
         };
-        Ok(Current { name, index: index as u32, len, reading, carry: Vec::new(), offset, chunk_index: 0 })
+        // A chunk and the start of a record from the one before: the usual.
+        let room = Room { len: 2 * self.chunk_len, growth: self.growth.cloned() };
+        Ok(Current { name, index: index as u32, len, reading, carry: Vec::new(), offset, chunk_index: 0, room })
     }
 
     fn how(&self) -> ReadAhead {
@@ -270,7 +298,7 @@ impl Current {
             let mut bytes = std::mem::take(&mut self.carry);
             bytes.extend_from_slice(&chunk[start..]);
             if whole < chunk.len() || (whole == start && !bytes.is_empty()) {
-                finish_record((&name, self.index), &origin, from, split, &mut bytes)?;
+                finish_record((&name, self.index), &origin, (self.offset, from), split, &mut bytes, &mut self.room)?;
             }
             let offset = self.offset;
             return Ok(Some(Some((Input::Joined(bytes), self.info(split, offset, true)))));
@@ -303,9 +331,7 @@ impl Current {
     }
 
     fn carry_over(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if self.carry.len() + bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long((&self.name, self.index), self.offset, (self.carry.len() + bytes.len()) as u64));
-        }
+        self.room.reach(self.carry.len() + bytes.len(), (&self.name, self.index), self.offset)?;
         self.carry.extend_from_slice(bytes);
         Ok(())
     }
@@ -330,9 +356,10 @@ impl Current {
 fn finish_record(
     source: (&str, u32),
     origin: &Origin,
-    from: u64,
+    (begin, from): (u64, u64),
     split: Split,
     bytes: &mut Vec<u8>,
+    room: &mut Room,
 ) -> Result<(), CallError> {
     let Split::Delimiter(delimiter) = split else {
         return Ok(());
@@ -346,19 +373,12 @@ fn finish_record(
     for chunk in rest {
         let chunk = chunk.map_err(failed)?;
         let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
-        bytes.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
+        let part = &chunk[..end.unwrap_or(chunk.len())];
+        room.reach(bytes.len() + part.len(), source, begin)?;
+        bytes.extend_from_slice(part);
         if end.is_some() {
             break;
         }
-        if bytes.len() > RECORD_LEN_MAX {
-            return Err(too_long(source, from, bytes.len() as u64));
-        }
     }
     Ok(())
-}
-
-/// `source`: its name and which one it is.
-fn too_long((source, source_index): (&str, u32), offset: u64, len: u64) -> CallError {
-    let place = Place { source: source.to_owned(), source_index, range: offset..offset + len };
-    CallError::RecordTooLong { place, max: RECORD_LEN_MAX }
 }
