@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
@@ -45,10 +46,11 @@ impl Commands {
     pub fn run(&self, host: usize, sqe: &Sqe, admin: bool, data: &[u8]) -> Answered {
         let controller = &self.controllers[host];
         let standard = self.compute.standard.as_ref().is_some_and(|standard| standard.takes(sqe, admin));
+        let until = Instant::now() + Standard::wait_max(&self.compute);
         let answer = match (admin, sqe.opcode()) {
             _ if standard => Standard::run(
                 controller,
-                &StandardCommand::new(Box::new(*sqe), admin, data.to_vec(), CancelToken::new()),
+                &StandardCommand::new(Box::new(*sqe), admin, data.to_vec().into(), (CancelToken::new(), until)),
             ),
             (true, program_opcode::LOAD | program_opcode::ACTIVATION) => match controller.program_command(sqe, data) {
                 Ok(None) => Answer::success(),

@@ -119,6 +119,9 @@ impl Collector for Told {
         out.counter("run", "Time that functions ran", Some(&Unit::Seconds), seconds(page.run_us.get()))?;
         out.gauge("cache", "Kept of volumes for later calls", bytes, page.cache_len.get() as f64)?;
         out.gauge("cache_max", "Kept of volumes at most", bytes, page.cache_len_max.get() as f64)?;
+        out.gauge("calls_memory", "What calls that run may use", bytes, page.calls_memory.get() as f64)?;
+        out.gauge("kept_memory", "What waits for calls or is kept for hosts", bytes, page.kept_memory.get() as f64)?;
+        out.gauge("memory_max", "Both at most", bytes, page.memory_max.get() as f64)?;
         out.counter("cache_read", "Read from what is kept", bytes, page.cache_read.get())?;
         out.counter("cache_hits", "Blocks that were asked for and kept", None, page.cache_hits.get())?;
         out.counter("cache_misses", "Blocks that were asked for and not kept", None, page.cache_misses.get())?;

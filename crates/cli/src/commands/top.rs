@@ -88,7 +88,7 @@ impl Top {
             page.prepared_calls.get(),
         );
         text += &format!(
-            "read from media {}, written {}; received from hosts {}, sent {}; kept {} of at most {}, read {}\n\n",
+            "read from media {}, written {}; received from hosts {}, sent {}; kept {} of at most {}, read {}\n",
             rate(page.media_read.get(), then.map(|p| p.media_read.get())),
             rate(page.media_written.get(), then.map(|p| p.media_written.get())),
             rate(page.received.get(), then.map(|p| p.received.get())),
@@ -96,6 +96,12 @@ impl Top {
             bytes(page.cache_len.get()),
             bytes(page.cache_len_max.get()),
             rate(page.cache_read.get(), then.map(|p| p.cache_read.get())),
+        );
+        text += &format!(
+            "memory of hosts: {} of calls that run, {} of what waits or is kept, of at most {}\n\n",
+            bytes(page.calls_memory.get()),
+            bytes(page.kept_memory.get()),
+            bytes(page.memory_max.get()),
         );
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
         for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::PROGRAM || entry.operations.get() > 0)
@@ -145,6 +151,8 @@ fn document((page, entries, _): &Look) -> serde_json::Value {
         "back_edges": page.back_edges.get(), "cache_bytes": page.cache_len.get(),
         "cache_read_bytes": page.cache_read.get(), "cache_hits": page.cache_hits.get(),
         "cache_misses": page.cache_misses.get(), "cache_max_bytes": page.cache_len_max.get(),
+        "calls_memory_bytes": page.calls_memory.get(), "kept_memory_bytes": page.kept_memory.get(),
+        "memory_max_bytes": page.memory_max.get(),
         "entries": entries.iter().map(entry).collect::<Vec<_>>(),
     })
 }

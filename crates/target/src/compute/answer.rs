@@ -1,11 +1,13 @@
 //! What a command is answered: a status, the completion's two dwords, and bytes.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use diskside_io::buffer::Buffer;
 use diskside_nvme::Status;
 use diskside_nvme::wire::function::{FieldError, ReceiveAnswer};
+
+use super::ledger::{Holding, NoRoom};
 
 /// An answer to a command.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) const SHORT_LEN_MAX: usize = 8 << 10;
 pub(crate) struct Piece {
     buffer: Arc<Buffer>,
     range: Range<usize>,
+    /// What the buffer is charged to; `None`: to nobody.
+    holding: Option<Arc<Holding>>,
 }
 
 /// Why a command is refused.
@@ -68,7 +72,7 @@ impl Answer {
     pub(crate) fn pieces(mut pieces: Vec<Piece>, pad: Option<u32>) -> Self {
         let len: usize = pieces.iter().map(Piece::len).sum();
         if let Some(missing) = pad.and_then(|pad| (pad as usize).checked_sub(len)).filter(|missing| *missing > 0) {
-            pieces.push(Piece::of(vec![0; missing]));
+            pieces.push(Piece::zeroes(missing));
         }
         Self { pieces, ..Self::success() }
     }
@@ -86,6 +90,19 @@ impl Answer {
     /// Bytes of data in all.
     pub(crate) fn data_len(&self) -> usize {
         self.short.len() + self.pieces.iter().map(Piece::len).sum::<usize>()
+    }
+
+    /// Bytes that are charged to nobody.
+    pub(crate) fn uncharged_len(&self) -> usize {
+        self.pieces.iter().filter(|piece| piece.holding.is_none() && !piece.is_zeroes()).map(Piece::len).sum()
+    }
+
+    /// Charges them.
+    pub(crate) fn charge(&mut self, holding: Holding) {
+        let holding = Arc::new(holding);
+        for piece in self.pieces.iter_mut().filter(|piece| piece.holding.is_none()) {
+            piece.holding = Some(Arc::clone(&holding));
+        }
     }
 
     pub(crate) fn with_result(mut self, result: u64) -> Self {
@@ -109,7 +126,21 @@ impl From<Problem> for Answer {
 impl Piece {
     pub(crate) fn new(buffer: Arc<Buffer>, range: Range<usize>) -> Self {
         debug_assert!(range.end <= buffer.len(), "a piece lies in its buffer");
-        Self { buffer, range }
+        Self { buffer, range, holding: None }
+    }
+
+    /// Bytes that are charged to a host.
+    pub(crate) fn held(bytes: Vec<u8>, holding: Holding) -> Self {
+        Self { holding: Some(Arc::new(holding)), ..Self::of(bytes) }
+    }
+
+    /// Zeroes, which all answers share.
+    fn zeroes(len: usize) -> Self {
+        Self::new(Arc::clone(all_zeroes()), 0..len)
+    }
+
+    fn is_zeroes(&self) -> bool {
+        Arc::ptr_eq(&self.buffer, all_zeroes())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -119,13 +150,14 @@ impl Piece {
     /// Keeps the first `at` bytes and gives the rest.
     pub(crate) fn split_off(&mut self, at: usize) -> Self {
         let middle = self.range.start + at;
-        let rest = Self { buffer: Arc::clone(&self.buffer), range: middle..self.range.end };
+        let (buffer, holding) = (Arc::clone(&self.buffer), self.holding.clone());
+        let rest = Self { buffer, range: middle..self.range.end, holding };
         self.range.end = middle;
         rest
     }
 
-    pub(crate) fn into_parts(self) -> (Arc<Buffer>, Range<usize>) {
-        (self.buffer, self.range)
+    pub(crate) fn into_parts(self) -> (Arc<Buffer>, Range<usize>, Option<Arc<Holding>>) {
+        (self.buffer, self.range, self.holding)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -133,10 +165,24 @@ impl Piece {
     }
 }
 
+/// As many as an answer may have; pages that nobody writes to cost nothing.
+fn all_zeroes() -> &'static Arc<Buffer> {
+    static ZEROES: OnceLock<Arc<Buffer>> = OnceLock::new();
+    ZEROES.get_or_init(|| Arc::new(Buffer::zeroed(ANSWER_LEN_MAX)))
+}
+
+/// The largest `limits.transfer`.
+const ANSWER_LEN_MAX: usize = 16 << 20;
+
 impl Problem {
     /// A status with a story for the error records.
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
         Self { status, record: Some(Record { location: None, message: message.into() }) }
+    }
+
+    /// A host has no room for something, which it may ask for again.
+    pub(crate) fn busy(no_room: NoRoom) -> Self {
+        Self::new(Status::FUNCTION_BUSY, no_room.to_string())
     }
 
     /// A field of the command that cannot be as it is.

@@ -23,11 +23,12 @@ use diskside_nvme::wire::function::{
 };
 
 use self::standard::Stops;
-use super::answer::{Answer, Piece, Problem};
+use super::answer::{Answer, Piece, Problem, SHORT_LEN_MAX};
 use super::clock::Timed;
 use super::control::Control;
 use super::host::Host;
 use super::job::{Job, Plan};
+use super::ledger::{ENDPOINT_BYTES, Holding, HostBytes, PART_BYTES, TAG_BYTES};
 use super::pool::{Work, WorkClass};
 use super::prepared::Prepared;
 use super::programs::Unverified;
@@ -197,7 +198,20 @@ impl Association {
         let Command { name, entries, sqe, data, .. } = command;
         let waiter = Waiter { queue_id: name.queue_id, entries, name };
         match sqe.opcode() {
-            function_opcode::SEND => self.with_tags(here, |tags| tags.send(now, waiter, &sqe, data)),
+            function_opcode::SEND => {
+                let beside = if sqe.is_first() { TAG_BYTES } else { PART_BYTES };
+                let account = &self.host.account;
+                let held = account.hold(data.len() + beside).or_else(|no_room| {
+                    let is_waited_for = self.lock().tags.is_waited_for(sqe.function_tag());
+                    if is_waited_for { account.hold_urgent(data.len() + beside) } else { Err(no_room) }
+                });
+                match held {
+                    Ok(holding) => {
+                        self.with_tags(here, |tags| tags.send(now, waiter, &sqe, HostBytes::new(data, holding)));
+                    }
+                    Err(no_room) => self.answer(name, Problem::busy(no_room).into(), here),
+                }
+            }
             function_opcode::RECEIVE => self.with_tags(here, |tags| tags.receive(now, waiter, &sqe)),
             function_opcode::CANCEL => self.with_tags(here, |tags| tags.cancel(now, waiter, &sqe)),
             function_opcode::CALL => self.call(now, name, &sqe, here),
@@ -253,8 +267,17 @@ impl Association {
         }
     }
 
-    /// Hands an answer over: here if its connection is the one being served, else through its reactor's mailbox.
-    fn answer(&self, name: Name, answer: Answer, here: &mut Answers) {
+    /// Hands an answer over: here if its connection is the one being served, else through its reactor's mailbox. What is
+    /// long is charged to the host from here on. If there is no room for that it can be asked for again: a result was
+    /// charged when it was made.
+    fn answer(&self, name: Name, mut answer: Answer, here: &mut Answers) {
+        let uncharged_len = answer.uncharged_len();
+        if uncharged_len > SHORT_LEN_MAX && name.opcode != function_opcode::RECEIVE {
+            match self.host.account.hold(uncharged_len + PART_BYTES) {
+                Ok(holding) => answer.charge(holding),
+                Err(no_room) => answer = Problem::busy(no_room).into(),
+            }
+        }
         if !answer.status.is_success() {
             self.record(name, &answer);
         }
@@ -295,15 +318,25 @@ impl Association {
 
     /// Starts a request; gives what follows for the tags.
     fn start(self: &Arc<Self>, start: Start<Name>, share: &mut Share) -> Vec<Effect<Name>> {
-        let Start { tag, kind, request, waiter, send_len, input, control } = start;
+        let Start { tag, kind, request, waiter, send_len, input, control, holding: of_bytes } = start;
+        let endpoints = request.sources.len() + request.sinks.len();
+        let mut holding = match self.host.account.hold(endpoints * ENDPOINT_BYTES) {
+            Ok(holding) => holding,
+            Err(no_room) => return self.effects_of(|tags| tags.refused(tag, waiter, Problem::busy(no_room))),
+        };
+        if let Some(of_bytes) = of_bytes {
+            holding.join(of_bytes);
+        }
         if kind != FunctionKind::Prepare && request.kind != kind {
             let problem = Problem::in_data_at(4, "the kind is not the command's");
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
         }
         match kind {
-            FunctionKind::Prepare => return self.prepare(tag, waiter, request),
-            FunctionKind::Traverse => return self.traverse(tag, waiter, send_len, request, &control, share),
-            FunctionKind::File => return self.file_operation(tag, waiter, send_len, request, control),
+            FunctionKind::Prepare => return self.prepare(tag, waiter, request, holding),
+            FunctionKind::Traverse => {
+                return self.traverse(tag, waiter, send_len, (request, holding), &control, share);
+            }
+            FunctionKind::File => return self.file_operation(tag, waiter, send_len, (request, holding), control),
             _ => {}
         }
         let planned = Plan::new(self, kind, request);
@@ -320,7 +353,7 @@ impl Association {
             return effects;
         }
         let (association, queued) = (Arc::clone(self), Instant::now());
-        let job = Job { tag, plan, association, control, input, queued, in_use };
+        let job = Job { tag, plan, association, control, input, queued, in_use, holding: Some(holding) };
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
         let me = Arc::clone(self);
         let run = Box::new(move || {
@@ -335,9 +368,15 @@ impl Association {
         effects
     }
 
-    fn prepare(self: &Arc<Self>, tag: u64, waiter: Waiter<Name>, request: FunctionRequest) -> Vec<Effect<Name>> {
+    fn prepare(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        request: FunctionRequest,
+        holding: Holding,
+    ) -> Vec<Effect<Name>> {
         if request.kind == FunctionKind::Traverse {
-            return self.prepare_traversal(tag, waiter, request);
+            return self.prepare_traversal(tag, waiter, request, holding);
         }
         let plan = match Plan::new(self, request.kind, request) {
             Ok(plan) if plan.sources.iter().any(super::job::PlannedSource::is_stream) => {
@@ -353,7 +392,7 @@ impl Association {
         }
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let made = guarded(|| match Prepared::new(&me.compute, plan) {
+            let made = guarded(|| match Prepared::new(&me.compute, &me.host.account, plan, holding) {
                 Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
                 Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
             });
@@ -403,6 +442,11 @@ impl Association {
     /// Bytes of a call's result that nobody asked for yet.
     pub(crate) fn unclaimed(&self, tag: u64) -> u64 {
         self.lock().tags.unclaimed(tag)
+    }
+
+    /// Whether somebody waits for bytes of a call's result.
+    pub(crate) fn is_asked_for(&self, tag: u64) -> bool {
+        self.lock().tags.is_asked_for(tag)
     }
 
     /// A call made bytes of its result.
@@ -463,7 +507,7 @@ impl Association {
             Err(error) => return self.answer(name, Problem::in_data(error).into(), here),
         };
         if request.action != LayoutAction::Revoke {
-            let kept = self.host.layouts.keep(&self.compute.volumes, request);
+            let kept = self.host.layouts.keep(&self.compute.volumes, &self.host.account, request);
             return self.answer(name, kept.map_or_else(Into::into, |()| Answer::success()), here);
         }
         let wait_ms = match sqe.function_timeout_ms() {

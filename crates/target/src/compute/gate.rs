@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 
 use diskside_engine::Turns;
 use diskside_nvme::wire::function::Class;
+use diskside_sbpf::machine::CancelToken;
 
 use super::Compute;
 use super::way::Way;
 
+/// How soon somebody who waits for a turn looks whether it still wants one.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long a function computes before others that wait are asked whether it is their turn.
 const TURN: Duration = Duration::from_millis(2);
 /// Hosts whose time is remembered while nobody computes.
@@ -79,24 +82,25 @@ impl Gate {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a permit and keeps it until the guard is dropped, on this thread.
-    pub(crate) fn enter(&self, host: u64, class: Class) -> Permit<'_> {
+    /// Waits for a permit and keeps it until the guard is dropped, on this thread. `None`: it is not wanted any more.
+    pub(crate) fn enter(&self, host: u64, class: Class, is_unwanted: impl Fn() -> bool) -> Option<Permit<'_>> {
+        let permit = Permit { gate: self, this_thread: PhantomData };
         let waiting = {
             let mut state = self.lock();
             state.arrive(host);
             if state.busy() < self.permits && state.waiting.is_empty() {
                 state.hold(host, class);
-                return Permit { gate: self, this_thread: PhantomData };
+                return Some(permit);
             }
             self.queue(&mut state, host, class)
         };
-        self.wait(&waiting);
-        Permit { gate: self, this_thread: PhantomData }
+        // Without one nothing is given back.
+        if self.wait(&waiting, is_unwanted) { Some(permit) } else { None }
     }
 
     /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
-    /// says whether it did. Without a permit it does nothing.
-    pub(crate) fn pass_on(&self) -> bool {
+    /// says whether it did. Without a permit it does nothing, nor is one waited for that is not wanted any more.
+    pub(crate) fn pass_on(&self, is_unwanted: impl Fn() -> bool) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -108,7 +112,7 @@ impl Gate {
             self.grant(&mut state, &next);
             self.queue(&mut state, held.host, held.class)
         };
-        self.wait(&waiting);
+        self.wait(&waiting, is_unwanted);
         true
     }
 
@@ -136,12 +140,27 @@ impl Gate {
         next.woken.notify_one();
     }
 
-    fn wait(&self, waiting: &Waiting) {
-        let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(waiting.woken.wait_while(granted, |granted| !*granted).unwrap_or_else(PoisonError::into_inner));
-        let mut state = self.lock();
-        state.given -= 1;
-        state.hold(waiting.host, waiting.class);
+    /// Whether there is a permit; false: it is not wanted any more.
+    fn wait(&self, waiting: &Arc<Waiting>, is_unwanted: impl Fn() -> bool) -> bool {
+        loop {
+            let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = waiting.woken.wait_timeout_while(granted, LOOK, |granted| !*granted);
+            let is_granted = *waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !is_granted && !is_unwanted() {
+                continue;
+            }
+            let mut state = self.lock();
+            // It may have been granted just now.
+            if let Some(at) = state.waiting.iter().position(|other| Arc::ptr_eq(other, waiting)) {
+                state.waiting.remove(at);
+                self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+                state.absent(waiting.host);
+                return false;
+            }
+            state.given -= 1;
+            state.hold(waiting.host, waiting.class);
+            return true;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -184,8 +203,15 @@ impl State {
     /// The calling thread needs its permit no more.
     fn depart(&mut self) {
         let Some(held) = self.held.remove(&std::thread::current().id()) else { return };
-        let Some(share) = self.used.get_mut(&held.host) else { return };
-        share.used += held.since.elapsed();
+        if let Some(share) = self.used.get_mut(&held.host) {
+            share.used += held.since.elapsed();
+        }
+        self.absent(held.host);
+    }
+
+    /// A thread of the host neither computes nor waits any more.
+    fn absent(&mut self, host: u64) {
+        let Some(share) = self.used.get_mut(&host) else { return };
         share.present -= 1;
         // Kept while others are there: who leaves for a moment, to read on, must not begin anew.
         if self.used.values().all(|share| share.present == 0) && self.used.len() == 1 {
@@ -224,9 +250,23 @@ impl Drop for Permit<'_> {
 pub(crate) struct HostTurns {
     gate: Arc<Gate>,
     way: Arc<Way>,
-    host: u64,
-    class: Class,
+    turn: Turn,
     waited: Arc<Waited>,
+}
+
+/// Whose turns they are, and until when they are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) host: u64,
+    pub(crate) class: Class,
+    pub(crate) cancel: CancelToken,
+    pub(crate) until: Instant,
+}
+
+impl Turn {
+    fn is_unwanted(&self) -> bool {
+        self.cancel.is_cancelled() || Instant::now() >= self.until
+    }
 }
 
 /// How long the threads of a call waited for their turns, and for reactors.
@@ -249,9 +289,9 @@ impl Waited {
 }
 
 impl HostTurns {
-    pub(crate) fn of(compute: &Compute, host: u64, class: Class, waited: &Arc<Waited>) -> Arc<dyn Turns> {
+    pub(crate) fn of(compute: &Compute, turn: Turn, waited: &Arc<Waited>) -> Arc<dyn Turns> {
         let (gate, way) = (Arc::clone(&compute.gate), Arc::clone(&compute.way));
-        Arc::new(Self { gate, way, host, class, waited: Arc::clone(waited) })
+        Arc::new(Self { gate, way, turn, waited: Arc::clone(waited) })
     }
 }
 
@@ -262,14 +302,15 @@ fn add_since(waited_ns: &AtomicU64, since: Instant) {
 impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
         let asked = Instant::now();
-        let _permit = self.gate.enter(self.host, self.class);
+        // Without one the work sees that it is not wanted, and ends at once.
+        let _permit = self.gate.enter(self.turn.host, self.turn.class, || self.turn.is_unwanted());
         add_since(&self.waited.before_ns, asked);
         work();
     }
 
     fn pause(&self) {
         let asked = Instant::now();
-        if self.way.give(asked) | self.gate.pass_on() {
+        if self.way.give(asked) | self.gate.pass_on(|| self.turn.is_unwanted()) {
             add_since(&self.waited.within_ns, asked);
         }
     }
@@ -280,16 +321,24 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    fn wanted() -> bool {
+        false
+    }
+
+    fn nobody_is_there(gate: &Gate) -> bool {
+        gate.lock().used.values().all(|share| share.present == 0)
+    }
+
     /// Lets the given waiters queue up behind a held permit, and says in which order they got theirs.
     fn order(gate: &Arc<Gate>, waiters: &[(u64, Class)]) -> Vec<usize> {
-        let held = gate.enter(99, Class::Normal);
+        let held = gate.enter(99, Class::Normal, wanted);
         let (sender, receiver) = mpsc::channel();
         let threads: Vec<_> = (0..)
             .zip(waiters)
             .map(|(index, &(host, class))| {
                 let (inner, sender) = (Arc::clone(gate), sender.clone());
                 let thread = std::thread::spawn(move || {
-                    let permit = inner.enter(host, class);
+                    let permit = inner.enter(host, class, wanted);
                     sender.send(index).unwrap();
                     drop(permit);
                 });
@@ -320,13 +369,13 @@ mod tests {
         for other in [1, 2] {
             let (gate, ended) = (Gate::new(1), std::sync::atomic::AtomicBool::new(false));
             std::thread::scope(|scope| {
-                let permit = gate.enter(1, Class::Normal);
+                let permit = gate.enter(1, Class::Normal, wanted);
                 scope.spawn(|| {
-                    drop(gate.enter(other, Class::Normal));
+                    drop(gate.enter(other, Class::Normal, wanted));
                     ended.store(true, Ordering::SeqCst);
                 });
                 while !ended.load(Ordering::SeqCst) {
-                    gate.pass_on();
+                    gate.pass_on(wanted);
                     assert!(gate.busy() <= 1);
                 }
                 drop(permit);
@@ -335,17 +384,52 @@ mod tests {
         }
     }
 
+    /// A call that waited for its turn heard of its cancel when it got one.
+    #[test]
+    fn who_is_not_wanted_any_more_waits_for_no_turn() {
+        let gate = Gate::new(1);
+        let permit = gate.enter(1, Class::Normal, wanted);
+        let cancel = CancelToken::new();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| gate.enter(2, Class::Normal, || cancel.is_cancelled()).is_none());
+            while gate.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            cancel.cancel();
+            assert!(waits.join().unwrap(), "the other one still has its turn");
+        });
+        assert_eq!((gate.waiting(), gate.busy()), (0, 1));
+        drop(permit);
+        assert!(gate.busy() == 0 && nobody_is_there(&gate), "who gave up is not there any more");
+        // In the middle of a chunk: it goes on without, to see that it shall end.
+        let permit = gate.enter(1, Class::Normal, wanted);
+        std::thread::scope(|scope| {
+            let (ended, is_ended) = mpsc::channel::<()>();
+            let gate = &gate;
+            scope.spawn(move || {
+                let _permit = gate.enter(2, Class::Normal, wanted);
+                assert!(is_ended.recv().is_err(), "until the end");
+            });
+            while !gate.pass_on(|| true) {
+                std::thread::yield_now();
+            }
+            drop(permit);
+            drop(ended);
+        });
+        assert!(gate.busy() == 0 && nobody_is_there(&gate));
+    }
+
     #[test]
     fn background_does_not_end_a_turn() {
         let gate = Gate::new(1);
         std::thread::scope(|scope| {
-            let permit = gate.enter(1, Class::Normal);
-            let other = scope.spawn(|| drop(gate.enter(2, Class::Background)));
+            let permit = gate.enter(1, Class::Normal, wanted);
+            let other = scope.spawn(|| drop(gate.enter(2, Class::Background, wanted)));
             while gate.lock().waiting.is_empty() {
                 std::thread::yield_now();
             }
             std::thread::sleep(TURN);
-            gate.pass_on();
+            gate.pass_on(wanted);
             assert!(!other.is_finished() && gate.lock().waiting.len() == 1);
             drop(permit);
         });
@@ -359,10 +443,10 @@ mod tests {
                 let (gate, inside) = (&gate, &inside);
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        let permit = gate.enter(host % 3, Class::Normal);
+                        let permit = gate.enter(host % 3, Class::Normal, wanted);
                         assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        gate.pass_on();
+                        gate.pass_on(wanted);
                         drop(permit);
                     }
                 });

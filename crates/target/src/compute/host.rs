@@ -9,12 +9,15 @@ use diskside_nvme::wire::function::StateName;
 
 use super::answer::Problem;
 use super::layouts::Layouts;
+use super::ledger::{Account, Holding, PART_BYTES};
 
 /// A host.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: u64,
     pub(crate) nqn: String,
+    /// What it makes the target hold.
+    pub(crate) account: Account,
     pub(crate) layouts: Layouts,
     states: Mutex<BTreeMap<u64, NamedState>>,
 }
@@ -26,6 +29,8 @@ struct NamedState {
     name: Option<String>,
     len_bytes: u64,
     state: State,
+    #[expect(dead_code, reason = "kept as long as the state is")]
+    holding: Holding,
 }
 
 /// Named states of one host, their bytes, and those of one.
@@ -34,8 +39,8 @@ const STATE_BYTES_MAX: u64 = 64 << 20;
 const STATE_LEN_MAX: u64 = 16 << 20;
 
 impl Host {
-    pub(super) fn new(id: u64, nqn: String) -> Self {
-        Self { id, nqn, layouts: Layouts::default(), states: Mutex::default() }
+    pub(super) fn new(id: u64, nqn: String, account: Account) -> Self {
+        Self { id, nqn, account, layouts: Layouts::default(), states: Mutex::default() }
     }
 
     /// The state of this name; it is made when it is first asked for.
@@ -71,8 +76,11 @@ impl Host {
             let told = format!("this host has {} named states of {used} bytes, all that it may have", states.len());
             return Err(Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told));
         }
+        let held = self.account.hold(len_bytes as usize + name.map_or(0, str::len) + PART_BYTES);
+        let holding =
+            held.map_err(|no_room| Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), no_room.to_string()))?;
         let state = State::new(len_bytes as usize);
-        states.insert(id, NamedState { name: name.map(str::to_owned), len_bytes, state: state.clone() });
+        states.insert(id, NamedState { name: name.map(str::to_owned), len_bytes, state: state.clone(), holding });
         Ok(state)
     }
 
@@ -93,10 +101,12 @@ fn called(name: Option<&str>, id: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::ledger::{Bounds, Ledger};
 
     #[test]
     fn a_state_is_one_by_name_and_has_one_size() {
-        let host = Host::new(1, "nqn.2026-11.org.example:a".into());
+        let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
+        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1));
         let state = host.state("counters", 64).unwrap();
         assert_eq!(state.snapshot(), vec![0; 64]);
         assert_eq!(host.state("counters", 64).unwrap().snapshot().len(), 64);
@@ -109,12 +119,19 @@ mod tests {
             host.state(&format!("large {count}"), STATE_LEN_MAX).unwrap();
         }
         assert!(host.state("large 3", STATE_LEN_MAX).is_err(), "64 MiB are all that a host has");
+        // Less than a host may have of states, but all that is left for it.
+        let _rest = host.account.hold(36 << 20).unwrap();
+        let told = host.state("more", 8 << 20).unwrap_err().record.unwrap().message;
+        assert!(told.contains("layouts and states of this host have"), "{told}");
+        drop(host);
+        assert_eq!(ledger.total(), 36 << 20, "its states are gone");
     }
 
     /// An execution has no room for a name.
     #[test]
     fn a_state_that_was_named_by_its_hash_is_the_one_of_that_name() {
-        let host = Host::new(1, "nqn.2026-11.org.example:a".into());
+        let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
+        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1));
         let id = StateName::id_of("counters");
         let told = |problem: Problem| problem.record.unwrap().message;
         host.state_by_id(id, 64).unwrap();

@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use diskside_engine::{ReadAtError, ReadStream};
 
-/// The host's stream of one call. At most about [`INPUT_AHEAD_BYTES`] wait in it; then Sends wait.
+use super::ledger::{HostBytes, PART_BYTES};
+
+/// The host's stream of one call. At most about [`INPUT_AHEAD_BYTES`] wait in it, less where its host holds much already;
+/// then Sends wait.
 pub(crate) struct InputQueue {
     state: Mutex<State>,
     moved: Condvar,
@@ -19,13 +22,15 @@ pub(crate) struct InputQueue {
 
 #[derive(Default)]
 struct State {
-    parts: VecDeque<Vec<u8>>,
+    parts: VecDeque<HostBytes>,
     /// Bytes of the first part that were read.
     at: usize,
     queued_bytes: usize,
     received_bytes: u64,
     ended: bool,
     closed: bool,
+    /// A read waits for bytes.
+    waited_for: bool,
     /// A read waited until the deadline.
     late: bool,
 }
@@ -56,13 +61,17 @@ impl InputQueue {
         let _ = self.consumed.set(Box::new(call));
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        let state = self.lock();
-        state.closed || state.queued_bytes < INPUT_AHEAD_BYTES
+    /// Whether a part may be added. Into an empty stream it may, whatever its host holds: it holds the part already.
+    pub(crate) fn has_room(&self, part: &HostBytes) -> bool {
+        let queued_bytes = {
+            let state = self.lock();
+            if state.closed { 0 } else { state.queued_bytes + state.parts.len() * PART_BYTES }
+        };
+        queued_bytes == 0 || queued_bytes < part.ahead_bytes(INPUT_AHEAD_BYTES)
     }
 
     /// Adds bytes; `last` ends the stream.
-    pub(crate) fn push(&self, bytes: Vec<u8>, last: bool) {
+    pub(crate) fn push(&self, bytes: HostBytes, last: bool) {
         let mut state = self.lock();
         state.received_bytes += bytes.len() as u64;
         state.ended |= last;
@@ -71,6 +80,11 @@ impl InputQueue {
             state.parts.push_back(bytes);
         }
         self.moved.notify_all();
+    }
+
+    /// Whether a read waits for bytes.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.lock().waited_for
     }
 
     /// Bytes that came in all.
@@ -106,7 +120,10 @@ impl InputQueue {
 
 impl ReadStream for InputQueue {
     fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
-        let mut state = self.wait(self.lock());
+        let mut state = self.lock();
+        state.waited_for = true;
+        let mut state = self.wait(state);
+        state.waited_for = false;
         if state.closed {
             return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
         }

@@ -1,6 +1,7 @@
 //! A call from its request to its trailer: what it reads and writes is found when the request comes, the rest happens on
 //! a thread of the pool.
 
+mod growth;
 mod limits;
 
 use std::ops::Range;
@@ -19,6 +20,7 @@ use diskside_nvme::wire::function::{
 };
 use diskside_sbpf::activation::Tier;
 
+use self::growth::CallGrowth;
 pub(crate) use self::limits::{CHUNK_LEN, CHUNK_LEN_MAX, FOLDED_LEN_MAX};
 use self::limits::{PlanLimits, sink_bytes};
 use super::answer::Problem;
@@ -26,9 +28,10 @@ use super::association::Association;
 use super::blocking::{Counted, Reads};
 use super::cache::volume_reader;
 use super::control::Control;
-use super::gate::{HostTurns, Waited};
+use super::gate::{HostTurns, Turn, Waited};
 use super::input::InputQueue;
 use super::layout_sink::LayoutSink;
+use super::ledger::Holding;
 use super::metered::Metered;
 use super::prepared::CallCommand;
 use super::programs::ActiveProgram;
@@ -87,6 +90,9 @@ pub(crate) struct Job {
     pub(crate) queued: Instant,
     /// Given up when nothing of the program runs any more, and before anybody is told.
     pub(crate) in_use: InUse,
+    /// What its request is charged to; that of a prepared one is charged as long as it is kept.
+    #[expect(dead_code, reason = "kept as long as the call is")]
+    pub(crate) holding: Option<Holding>,
 }
 
 /// What messages call the memory namespace.
@@ -293,7 +299,7 @@ pub(crate) fn run_prepared(
     plan.limits.deadline = plan.limits.deadline.min(command.timeout);
     let (association, control) = (Arc::clone(association), Arc::clone(control));
     let input = Arc::new(InputQueue::new());
-    let job = Job { tag: 0, plan, association, control, input, queued, in_use };
+    let job = Job { tag: 0, plan, association, control, input, queued, in_use, holding: None };
     let (mut report, mut result) = (Report::default(), Vec::new());
     let trailer = job.execute(&mut report, Some(&mut result));
     report.result_len = result.len() as u64;
@@ -434,7 +440,10 @@ impl Job {
             heap_quota_bytes: limits.heap_bytes,
         };
         let compute = &self.association.compute;
-        call.turns = Some(HostTurns::of(compute, self.association.host.id, request.class, waited));
+        let (host, class, cancel) = (self.association.host.id, request.class, self.control.cancel.clone());
+        let turn = Turn { host, class, cancel, until: self.queued + limits.deadline };
+        call.turns = Some(HostTurns::of(compute, turn, waited));
+        call.growth = Some(Arc::new(CallGrowth::new(&self.association, &self.plan)));
         call
     }
 

@@ -5,7 +5,7 @@
 //! more. Calls that write stop for it; calls that read go on to their end.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,16 @@ use diskside_nvme::wire::function::{Endpoint, FieldError, LayoutAction, LayoutRe
 
 use super::answer::Problem;
 use super::blocking::VolumeReader;
+use super::ledger::{Account, Holding, PART_BYTES};
 use crate::export::FileError;
 use crate::volume::{Volume, VolumeTable};
 
 /// Layouts of one host, and their runs together: 24 MiB.
 const LAYOUTS_MAX: usize = 1024;
 const RUNS_MAX: usize = 1 << 20;
+/// Runs are kept in segments that generations share, so that to append copies no more than this; two that follow each other
+/// have more than one may have, so there are few.
+const SEGMENT_RUNS: usize = 4096;
 /// How often a fence looks whether the last call has ended.
 const FENCE_POLL: Duration = Duration::from_millis(1);
 
@@ -29,6 +33,8 @@ const FENCE_POLL: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     table: Mutex<BTreeMap<u32, Slot>>,
+    /// Runs of all segments, those that only calls still use among them.
+    runs: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -44,9 +50,19 @@ pub(crate) struct Layout {
     volume: Arc<Volume>,
     generation: u64,
     file_len: u64,
-    runs: Vec<LayoutRun>,
+    segments: Vec<Arc<Segment>>,
     /// Replaced or revoked: nothing is written by it any more.
     retired: AtomicBool,
+}
+
+/// Runs in order; at least one.
+#[derive(Debug)]
+struct Segment {
+    runs: Vec<LayoutRun>,
+    /// Those of all segments of the host.
+    counted: Arc<AtomicUsize>,
+    #[expect(dead_code, reason = "kept as long as the runs are")]
+    holding: Holding,
 }
 
 /// A file by its layout, for one call.
@@ -62,7 +78,7 @@ impl Layouts {
     ///
     /// # Errors
     /// The field that cannot be, a volume that is not there, or too much.
-    pub(crate) fn keep(&self, volumes: &VolumeTable, request: LayoutRequest) -> Result<(), Problem> {
+    pub(crate) fn keep(&self, volumes: &VolumeTable, account: &Account, request: LayoutRequest) -> Result<(), Problem> {
         let volume = volumes.find(request.nsid).ok_or_else(|| {
             let told = format!("there is no volume with namespace ID {}", request.nsid);
             Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
@@ -73,31 +89,31 @@ impl Layouts {
             return Err(Problem::new(Status::LBA_OUT_OF_RANGE.dnr(), told));
         }
         let mut table = self.lock();
-        let (layouts, runs) = (table.len(), table.values().map(Slot::runs).sum::<usize>());
+        let (layouts, runs) = (table.len(), self.runs.load(Ordering::Relaxed));
         if runs + request.runs.len() > RUNS_MAX || (layouts >= LAYOUTS_MAX && !table.contains_key(&request.id)) {
             let told = format!("this host has {layouts} layouts of {runs} runs; revoke some");
             return Err(Problem::new(Status::FUNCTION_BUSY, told));
         }
-        let LayoutRequest { action, id, generation, file_len, runs, .. } = request;
+        let LayoutRequest { action, id, generation, file_len, mut runs, .. } = request;
         let current = table.get(&id).and_then(|slot| slot.current.as_ref());
-        let runs = match (action, current) {
+        let mut segments = match (action, current) {
             (LayoutAction::Set, Some(current)) if generation <= current.generation => {
                 return Err(Problem::in_data(FieldError::new(16, "a later generation of this layout is kept")));
             }
-            (LayoutAction::Set, _) => runs,
+            (LayoutAction::Set, _) => Vec::new(),
             (LayoutAction::Append, Some(current))
                 if current.generation == generation
                     && current.file_len == file_len
                     && Arc::ptr_eq(&current.volume, &volume) =>
             {
-                let end = current.runs.last().map_or(0, |run| run.logical + run.len);
+                let end = current.segments.last().map_or(0, |last| last.end());
                 if runs.first().is_some_and(|run| run.logical < end) {
                     return Err(Problem::in_data(FieldError::new(
                         40,
                         "runs that are appended lie behind those before",
                     )));
                 }
-                [&current.runs[..], &runs].concat()
+                current.segments.clone()
             }
             (LayoutAction::Append, _) => {
                 return Err(Problem::in_data(FieldError::new(16, "no such generation of this layout is kept")));
@@ -106,9 +122,22 @@ impl Layouts {
                 return Err(Problem::in_data(FieldError::new(4, "a layout that is revoked is not kept")));
             }
         };
+        if segments.last().is_some_and(|last| last.runs.len() + runs.len() <= SEGMENT_RUNS)
+            && let Some(last) = segments.pop()
+        {
+            runs = [&last.runs[..], &runs].concat();
+        }
+        if !runs.is_empty() {
+            runs.shrink_to_fit();
+            let held = account.hold(size_of_val(&runs[..]) + PART_BYTES);
+            let holding = held.map_err(|no_room| Problem::new(Status::FUNCTION_BUSY, no_room.to_string()))?;
+            self.runs.fetch_add(runs.len(), Ordering::Relaxed);
+            segments.push(Arc::new(Segment { runs, counted: Arc::clone(&self.runs), holding }));
+        }
         let slot = table.entry(id).or_default();
         slot.retire();
-        slot.current = Some(Arc::new(Layout { volume, generation, file_len, runs, retired: AtomicBool::new(false) }));
+        let retired = AtomicBool::new(false);
+        slot.current = Some(Arc::new(Layout { volume, generation, file_len, segments, retired }));
         Ok(())
     }
 
@@ -174,11 +203,6 @@ impl Layouts {
 }
 
 impl Slot {
-    fn runs(&self) -> usize {
-        let former = self.former.iter().filter_map(Weak::upgrade).map(|layout| layout.runs.len());
-        former.sum::<usize>() + self.current.as_ref().map_or(0, |layout| layout.runs.len())
-    }
-
     /// What is kept is not for new calls any more.
     fn retire(&mut self) {
         if let Some(layout) = self.current.take() {
@@ -189,7 +213,30 @@ impl Slot {
     }
 }
 
+impl Segment {
+    /// Where the last run ends in the file.
+    fn end(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.logical + run.len)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.counted.fetch_sub(self.runs.len(), Ordering::Relaxed);
+    }
+}
+
 impl Layout {
+    /// The runs that end behind `offset`, in order.
+    fn runs_from(&self, offset: u64) -> impl Iterator<Item = &LayoutRun> {
+        let at = self.segments.partition_point(|segment| segment.end() <= offset);
+        let (first, rest) = self.segments[at..].split_first().unzip();
+        let first = first.map_or(&[][..], |segment| {
+            &segment.runs[segment.runs.partition_point(|run| run.logical + run.len <= offset)..]
+        });
+        first.iter().chain(rest.unwrap_or_default().iter().flat_map(|segment| &segment.runs))
+    }
+
     /// The volume where it is.
     pub(crate) fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -197,7 +244,7 @@ impl Layout {
 
     /// Where the byte at `offset` is on the volume, and how many are there in one piece; `None`: it has no place.
     pub(crate) fn place(&self, offset: u64) -> Option<(u64, u64)> {
-        let run = self.runs.get(self.runs.partition_point(|run| run.logical + run.len <= offset))?;
+        let run = self.runs_from(offset).next()?;
         let skip = offset.checked_sub(run.logical)?;
         Some((run.physical + skip, run.len - skip))
     }
@@ -217,9 +264,8 @@ impl Layout {
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let end = offset + buffer.len() as u64;
-        let first = self.runs.partition_point(|run| run.logical + run.len <= offset);
         let mut at = offset;
-        for run in self.runs[first..].iter().take_while(|run| run.logical < end) {
+        for run in self.runs_from(offset).take_while(|run| run.logical < end) {
             let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
             buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
             let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];

@@ -119,6 +119,9 @@ fn statistics(compute: &Compute, association: &Association) -> Vec<u8> {
     page.cache_hits.set(kept.hits);
     page.cache_misses.set(kept.misses);
     page.cache_len_max.set(compute.config.cache.bytes());
+    page.calls_memory.set(compute.pool.memory_bytes());
+    page.kept_memory.set(compute.ledger.total());
+    page.memory_max.set(compute.config.hosts_memory.bytes());
     let volumes = compute.volumes.snapshot();
     for (name, stats) in compute.volume_stats.stats() {
         let Some(volume) = volumes.iter().flatten().find(|volume| volume.name == name) else { continue };

@@ -9,6 +9,7 @@
 //! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
 //! | `programs`, `usage` | what is loaded, verified and active, and what of it runs |
 //! | `peers` | which hosts and controllers there are |
+//! | `ledger` | what each host makes the target hold, and whether there is room for more |
 //! | `pool`, `gate` | how many calls run and compute at a time, shared fairly among hosts |
 //! | `cache` | blocks of volumes that one call read, kept for the next |
 //! | `blocking`, `sink`, `input` | volumes, files and hosts as sources and sinks of threads that may wait |
@@ -32,6 +33,7 @@ mod input;
 mod job;
 mod layout_sink;
 mod layouts;
+mod ledger;
 mod logs;
 mod metered;
 mod peers;
@@ -64,6 +66,8 @@ pub(crate) use self::blocking::READS_AT_ONCE;
 pub(crate) use self::cache::BlockCache;
 use self::clock::Clock;
 use self::gate::Gate;
+use self::ledger::Ledger;
+pub(crate) use self::ledger::{Bounds, Holding};
 pub(crate) use self::logs::answer as log_answer;
 use self::peers::Peers;
 use self::pool::{Pool, PoolLimits};
@@ -106,6 +110,7 @@ pub(crate) struct Compute {
     pub(crate) gate: Arc<Gate>,
     pub(crate) way: Arc<Way>,
     pub(crate) pool: Pool,
+    pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) statistics: Statistics,
@@ -142,12 +147,13 @@ impl Compute {
         let pool = Pool::new(PoolLimits {
             threads_max: THREADS_MAX,
             host_calls_max: config.host_calls,
-            host_memory_max: config.host_memory.bytes(),
+            memory: config.calls_memory(),
             host_queue_max: HOST_QUEUE_MAX,
             host_prompt_max: HOST_PROMPT_MAX,
             prompt_threads: PROMPT_THREADS,
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
+        let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let standard = Standard::new(&config);
         let Surroundings { volumes, volume_stats, exports, mailboxes } = surroundings;
@@ -158,6 +164,7 @@ impl Compute {
             gate,
             way: Arc::new(Way::new(Arc::clone(&mailboxes))),
             pool,
+            ledger: Arc::clone(&ledger),
             clock,
             cache,
             statistics: Statistics::new(),
@@ -166,7 +173,7 @@ impl Compute {
             exports,
             standard,
             mailboxes,
-            peers: Mutex::default(),
+            peers: Mutex::new(Peers::new(ledger)),
             me: me.clone(),
         }))
     }

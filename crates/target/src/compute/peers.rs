@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use super::host::Host;
+use super::ledger::{Account, Ledger};
 
 /// The controllers that compute, of type `A`. A host is there as long as it has one.
 #[derive(Debug)]
@@ -12,15 +13,15 @@ pub(super) struct Peers<A> {
     /// Hosts by NQN, and how many controllers each has.
     hosts: BTreeMap<String, (Arc<Host>, usize)>,
     last_host: u64,
-}
-
-impl<A> Default for Peers<A> {
-    fn default() -> Self {
-        Self { associations: BTreeMap::new(), hosts: BTreeMap::new(), last_host: 0 }
-    }
+    /// What their hosts hold.
+    ledger: Arc<Ledger>,
 }
 
 impl<A> Peers<A> {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { associations: BTreeMap::new(), hosts: BTreeMap::new(), last_host: 0, ledger }
+    }
+
     /// The controller with this number; it is made when it is first asked for.
     pub(super) fn join(&mut self, id: u64, nqn: &str, make: impl FnOnce(Arc<Host>) -> Arc<A>) -> Arc<A> {
         if let Some(known) = self.associations.get(&id).and_then(Weak::upgrade) {
@@ -28,7 +29,8 @@ impl<A> Peers<A> {
         }
         let (host, controllers) = self.hosts.entry(nqn.to_owned()).or_insert_with(|| {
             self.last_host += 1;
-            (Arc::new(Host::new(self.last_host, nqn.to_owned())), 0)
+            let account = Account::new(&self.ledger, self.last_host);
+            (Arc::new(Host::new(self.last_host, nqn.to_owned(), account)), 0)
         });
         *controllers += 1;
         let association = make(Arc::clone(host));

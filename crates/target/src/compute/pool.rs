@@ -12,6 +12,8 @@ use std::time::Duration;
 use diskside_nvme::wire::function::Class;
 use diskside_sys::schedule::Policy;
 
+use super::ledger::Bounds;
+
 pub(super) use queues::Queues;
 
 /// Bounds of the calls of one host.
@@ -19,7 +21,8 @@ pub(super) use queues::Queues;
 pub(crate) struct PoolLimits {
     pub(crate) threads_max: usize,
     pub(crate) host_calls_max: usize,
-    pub(crate) host_memory_max: u64,
+    /// What they may use while they run.
+    pub(crate) memory: Bounds,
     /// Calls of one host that wait, and as much work that is prompt.
     pub(crate) host_queue_max: usize,
     /// Prompt work of one host at a time, beside its calls.
@@ -107,6 +110,22 @@ impl Pool {
     /// Calls that wait.
     pub(crate) fn queued(&self) -> usize {
         self.inner.lock().queues.len()
+    }
+
+    /// Bytes that calls which run may use.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.inner.lock().queues.memory_bytes()
+    }
+
+    /// Gives a call that runs more memory than it came with. False: its host may not have it now.
+    pub(crate) fn grow(&self, host: u64, bytes: u64) -> bool {
+        self.inner.lock().queues.grow(host, bytes, &self.inner.limits)
+    }
+
+    /// Takes back what a call was given more.
+    pub(crate) fn shrink(&self, host: u64, bytes: u64) {
+        self.inner.lock().queues.shrink(host, bytes);
+        self.inner.changed.notify_one();
     }
 
     /// Takes no more work; drops what waits, and returns when what runs has ended.
@@ -223,7 +242,7 @@ mod tests {
         PoolLimits {
             threads_max: 4,
             host_calls_max: 2,
-            host_memory_max: 100,
+            memory: Bounds { host_max: 100, total_max: 1000 },
             host_queue_max: 8,
             host_prompt_max: 1,
             prompt_threads: 1,

@@ -18,6 +18,7 @@ use diskside_sbpf::trap::TrapKind;
 use super::Compute;
 use super::answer::{Answer, Problem};
 use super::job::{Plan, PlannedSource, split_of, tier_of};
+use super::ledger::{Account, Holding};
 use super::trailer;
 use crate::guard::Mode;
 use crate::volume::Volume;
@@ -28,7 +29,9 @@ const SMALL_INPUT_MAX: u64 = 64 << 10;
 const SMALL_OUTPUT_MAX: u64 = 64 << 10;
 /// Back edges that it may take there: some 10 µs.
 const SMALL_BUDGET: u64 = 8 << 10;
-/// Activations kept for later calls.
+/// What an activation takes beside its input and output, about.
+const BENCH_BYTES: usize = 16 << 10;
+/// Activations kept for later calls, as long as the host has not much already.
 const SPARE_MAX: usize = 8;
 
 /// A prepared request.
@@ -36,6 +39,8 @@ const SPARE_MAX: usize = 8;
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     small: Option<Small>,
+    #[expect(dead_code, reason = "kept as long as the request is")]
+    holding: Holding,
 }
 
 /// What a call on a reactor needs.
@@ -50,6 +55,8 @@ struct Small {
     /// It proved to need more than its budget once.
     too_big: AtomicBool,
     spare: Mutex<Vec<Bench>>,
+    /// The host's, which benches that are kept are charged to.
+    account: Account,
 }
 
 /// An activation, and where its input is copied to.
@@ -57,6 +64,8 @@ struct Small {
 struct Bench {
     call: SmallCall,
     input: Vec<u8>,
+    /// What it is charged to; `None`: it is not kept.
+    holding: Option<Holding>,
 }
 
 /// What a Function Call asks for.
@@ -102,13 +111,13 @@ impl CallCommand {
 
 impl Prepared {
     /// Compiles what is needed. Takes milliseconds the first time.
-    pub(crate) fn new(compute: &Compute, plan: Plan) -> Result<Self, CallError> {
-        let small = Small::new(compute, &plan)?;
+    pub(crate) fn new(compute: &Compute, account: &Account, plan: Plan, holding: Holding) -> Result<Self, CallError> {
+        let small = Small::new(compute, account, &plan)?;
         if small.is_none() {
             let tier = tier_of(plan.request.tier);
             compute.engine.code().get(plan.function.main(), tier)?;
         }
-        Ok(Self { plan, small })
+        Ok(Self { plan, small, holding })
     }
 
     /// Runs the call here and now, if it is small. `None`: it is for an engine.
@@ -159,7 +168,7 @@ impl Prepared {
 }
 
 impl Small {
-    fn new(compute: &Compute, plan: &Plan) -> Result<Option<Self>, CallError> {
+    fn new(compute: &Compute, account: &Account, plan: &Plan) -> Result<Option<Self>, CallError> {
         let [PlannedSource::Volume(volume, range)] = &plan.sources[..] else { return Ok(None) };
         let len = range.end - range.start;
         let source_len = volume.medium.properties().len_bytes;
@@ -170,6 +179,8 @@ impl Small {
             && volume.medium.memory().is_some()
             && plan.function.is_pure()
             && !plan.function.is_in_place()
+            // What a heap was once is kept with it.
+            && !plan.function.uses_heap()
             && plan.sinks.is_empty()
             && len <= SMALL_INPUT_MAX
             && len <= plan.limits.chunk_len as u64
@@ -190,6 +201,7 @@ impl Small {
             budget,
             too_big: AtomicBool::new(false),
             spare: Mutex::default(),
+            account: account.clone(),
         };
         // The first is made now, so that what cannot be compiled is told by the prepare.
         let bench = small.bench(compute, plan)?;
@@ -207,12 +219,15 @@ impl Small {
             request.fold,
             folded,
         )?;
-        Ok(Bench { call, input: vec![0; self.len] })
+        let fold_len = if plan.function.combine().is_some() && request.fold { folded } else { 0 };
+        let output_len = plan.function.output_cap(self.len as u64) as usize;
+        let holding = self.account.hold_spare(self.len + output_len + fold_len + BENCH_BYTES);
+        Ok(Bench { call, input: vec![0; self.len], holding })
     }
 
     fn give_back(&self, bench: Bench) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX {
+        if spare.len() < SPARE_MAX && bench.holding.is_some() {
             spare.push(bench);
         }
     }

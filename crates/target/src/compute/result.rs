@@ -7,10 +7,14 @@ use diskside_nvme::wire::function::{Outcome, Trailer};
 
 use super::answer::Piece;
 use super::job::Job;
+use super::ledger::PART_BYTES;
 use super::trailer;
 
 /// How much result is made before it is asked for, besides one chunk's.
 const RESULT_AHEAD: u64 = 1 << 20;
+
+/// A result is handed over in pieces of this, each with a charge of its own.
+const PART_LEN: usize = 1 << 20;
 
 /// Output that goes to the host, as far as it asks for it.
 pub(crate) struct ResultWriter<'a> {
@@ -62,9 +66,16 @@ impl Write for ResultWriter<'_> {
                 return Err(self.fail(trailer::simple(Outcome::Deadline, told)));
             }
         }
+        for part in bytes.chunks(PART_LEN) {
+            let is_unwanted = || job.control.cancel.is_cancelled();
+            let account = &job.association.host.account;
+            let is_asked_for = || job.association.is_asked_for(job.tag);
+            let held = account.hold_until(part.len() + PART_BYTES, until, is_unwanted, is_asked_for);
+            let holding = held.map_err(|no_room| self.fail(trailer::without_room(&no_room, is_unwanted())))?;
+            self.sent += part.len() as u64;
+            job.association.produced(job.tag, Piece::held(part.to_vec(), holding));
+        }
         self.sending += began.elapsed();
-        self.sent += bytes.len() as u64;
-        job.association.produced(job.tag, Piece::of(bytes.to_vec()));
         Ok(bytes.len())
     }
 

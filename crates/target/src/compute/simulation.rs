@@ -24,6 +24,7 @@ use diskside_nvme::wire::function::{Class, program_state};
 
 use self::model::{HOSTS, Model, ModelSlot, NQNS};
 use super::host::Host;
+use super::ledger::{Bounds, Ledger};
 use super::peers::Peers;
 use super::pool::{PoolLimits, Queues, Work};
 use super::programs::{ActiveProgram, LoadedProgram, ProgramLimits, Programs, Unverified};
@@ -37,7 +38,7 @@ const FREE: usize = 4;
 const CALLS: PoolLimits = PoolLimits {
     threads_max: usize::MAX,
     host_calls_max: 2,
-    host_memory_max: 100,
+    memory: Bounds { host_max: 100, total_max: u64::MAX },
     host_queue_max: 4,
     host_prompt_max: 1,
     prompt_threads: 0,
@@ -191,7 +192,7 @@ impl<'a> World<'a> {
         Self {
             shared,
             rng: Rng::new(seed),
-            peers: Peers::default(),
+            peers: Peers::new(Ledger::new(CALLS.memory)),
             controllers: BTreeMap::new(),
             leaving: Vec::new(),
             verifying: Vec::new(),
@@ -446,7 +447,7 @@ impl<'a> World<'a> {
         let running = || self.running.values().filter(|other| other.host == call.host);
         let memory: u64 = running().map(|other| other.memory).sum();
         let count = running().count();
-        count < CALLS.host_calls_max && (count == 0 || memory + call.memory <= CALLS.host_memory_max)
+        count < CALLS.host_calls_max && (memory == 0 || memory + call.memory <= CALLS.memory.host_max)
     }
 
     // -- everything ---------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ use self::send::check_send;
 use super::answer::{Answer, Piece, Problem};
 use super::control::Control;
 use super::input::InputQueue;
+use super::ledger::{Holding, HostBytes};
 
 /// Bounds of one controller.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +74,8 @@ pub(crate) struct Start<W> {
     pub(crate) input: Arc<InputQueue>,
     /// What tells the call to stop, and that bytes of its result were taken.
     pub(crate) control: Arc<Control>,
+    /// What the request is charged to.
+    pub(crate) holding: Option<Holding>,
 }
 
 /// The calls of one controller.
@@ -120,10 +123,15 @@ struct Open<W> {
     phase: Phase,
     kind: FunctionKind,
     /// Bytes of the request, until it is complete.
-    request: Vec<u8>,
+    request: HostBytes,
+    /// What the tag itself is charged to.
+    #[expect(dead_code, reason = "kept until the tag closes")]
+    holding: Option<Holding>,
     /// Where in the stream of Sends the next part belongs.
     next_part: u64,
     last_seen: bool,
+    /// Whether its request has a host stream; until it is complete, nobody knows.
+    takes_input: bool,
     parts: Vec<SendPart<W>>,
     input: Arc<InputQueue>,
     control: Arc<Control>,
@@ -157,7 +165,7 @@ enum Phase {
 struct SendPart<W> {
     waiter: Waiter<W>,
     offset: u64,
-    data: Vec<u8>,
+    data: HostBytes,
     last: bool,
     until: Instant,
 }
@@ -204,14 +212,14 @@ impl<W: Copy + PartialEq> Tags<W> {
     // -- commands -----------------------------------------------------------------------------------------------------
 
     /// A Function Send with its data.
-    pub(crate) fn send(&mut self, now: Instant, waiter: Waiter<W>, sqe: &Sqe, data: Vec<u8>) {
+    pub(crate) fn send(&mut self, now: Instant, waiter: Waiter<W>, sqe: &Sqe, data: impl Into<HostBytes>) {
         let tag = sqe.function_tag();
         let part = SendPart {
             waiter,
             offset: sqe.function_offset(),
             last: sqe.is_last(),
             until: now + wait_of(sqe.function_timeout_ms()),
-            data,
+            data: data.into(),
         };
         if let Err(problem) = check_send(sqe, &part) {
             if sqe.is_first() {
@@ -361,6 +369,16 @@ impl<W: Copy + PartialEq> Tags<W> {
     /// Bytes of the result that nobody asked for yet.
     pub(crate) fn unclaimed(&self, tag: u64) -> u64 {
         self.open.get(&tag).map_or(0, |open| open.result_end - open.result_start)
+    }
+
+    /// Whether a Receive waits for bytes of the result.
+    pub(crate) fn is_asked_for(&self, tag: u64) -> bool {
+        self.open.get(&tag).is_some_and(|open| !open.receives.is_empty())
+    }
+
+    /// Whether the call waits for input.
+    pub(crate) fn is_waited_for(&self, tag: u64) -> bool {
+        self.open.get(&tag).is_some_and(|open| open.input.is_waited_for())
     }
 
     /// The call consumed input: parts that wait may go on.

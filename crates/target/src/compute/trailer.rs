@@ -4,6 +4,7 @@ use diskside_engine::{CallError, Place, ReadError};
 use diskside_nvme::wire::function::{Outcome, PlaceInSource, Trailer};
 use diskside_sbpf::trap::{Trap, TrapKind};
 
+use super::ledger::NoRoom;
 use super::sink::SinkError;
 use crate::export::FileError;
 
@@ -13,6 +14,15 @@ const WRITE: u16 = 1 << 15;
 /// A trailer with nothing but a story.
 pub(crate) fn simple(outcome: Outcome, message: &str) -> Trailer {
     Trailer { message: message.to_owned(), ..Trailer::new(outcome) }
+}
+
+/// Of a call whose result waited for room, until its deadline or until it was cancelled.
+pub(crate) fn without_room(no_room: &NoRoom, is_cancelled: bool) -> Trailer {
+    if is_cancelled {
+        simple(Outcome::Cancelled, "the call was cancelled")
+    } else {
+        simple(Outcome::Deadline, &format!("the deadline passed while the result waited: {no_room}"))
+    }
 }
 
 /// Of a call that fell over something of ours: that must not leave a host waiting for ever.
@@ -62,7 +72,9 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
             trailer.outcome = Outcome::Media;
             trailer.returned = -i64::from(error.raw_os_error().unwrap_or(5));
         }
-        CallError::RecordTooLong { place, .. } | CallError::OutputTooLarge { place, .. } => {
+        CallError::RecordTooLong { place, .. }
+        | CallError::NoRoomForRecord { place, .. }
+        | CallError::OutputTooLarge { place, .. } => {
             trailer.place = place_of(place);
         }
         // What could not be begun.

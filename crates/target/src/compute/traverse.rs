@@ -36,6 +36,7 @@ use super::association::Association;
 use super::cache::volume_reader;
 use super::control::Control;
 use super::job::{PlannedSource, plan_source, tier_of};
+use super::ledger::{Account, Holding};
 use super::metered::Metered;
 use super::programs::ActiveProgram;
 use super::standard::endpoint::MemoryReader;
@@ -55,6 +56,8 @@ const SMALL_READ_BYTES_MAX: u64 = 1 << 20;
 const SMALL_HOPS_MAX: u32 = 1024;
 /// The most memory of a traversal that is kept for several that run side by side.
 const SPARE_LEN_MAX: usize = 64 << 10;
+/// What an activation takes beside scratch and buffers, about.
+const BENCH_BYTES: usize = 16 << 10;
 /// Longest time of one traversal.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -74,11 +77,15 @@ pub(crate) struct TraversePlan {
     // In boxes, which move between here and those that run.
     #[expect(clippy::vec_box, reason = "a bench is large, and given from hand to hand")]
     spare: Mutex<Vec<Box<Bench>>>,
+    /// The host's, which benches that are kept are charged to.
+    account: Account,
+    #[expect(dead_code, reason = "kept as long as the request is")]
+    holding: Holding,
 }
 
 impl TraversePlan {
     /// Looks up everything that a request names. Nothing here waits.
-    pub(crate) fn new(association: &Association, request: FunctionRequest) -> Result<Self, Problem> {
+    pub(crate) fn new(association: &Association, request: FunctionRequest, holding: Holding) -> Result<Self, Problem> {
         let compute = &association.compute;
         let version = AtomicU64::new(compute.volumes.version());
         let ActiveProgram { program, usage } = compute.programs.active(request.pind)?;
@@ -108,7 +115,8 @@ impl TraversePlan {
         }
         let near = sources.iter().map(|source| Near::of(compute, source));
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
-        Ok(Self { function, usage, request, sources, scratch_cap, near, version, spare: Mutex::default() })
+        let (account, spare) = (association.host.account.clone(), Mutex::default());
+        Ok(Self { function, usage, request, sources, scratch_cap, near, version, spare, account, holding })
     }
 
     /// Whether the volumes that were looked up are those that are there now.
@@ -134,6 +142,11 @@ impl TraversePlan {
     /// Bytes that a call may use.
     pub(crate) fn memory(&self) -> u64 {
         self.scratch_cap as u64 + (2 << 20)
+    }
+
+    /// Bytes of scratch, and the most of a result.
+    pub(crate) fn scratch_len(&self) -> usize {
+        self.scratch_cap
     }
 
     /// Compiles the function. Takes milliseconds the first time.
@@ -272,12 +285,20 @@ impl TraversePlan {
             ..TraverseLimits::default()
         };
         let traversal = compute.engine.traversal(&self.function, tier_of(self.request.tier), limits)?;
-        Ok(Box::new(Bench::new(traversal)))
+        let mut imports = self.function.program().image().imports.iter();
+        let has_heap = imports.any(|import| import.name.starts_with("ds_alloc"));
+        let heap_len = if has_heap { limits.heap_quota_bytes as usize } else { 0 };
+        let len = self.scratch_cap + self.request.args.len() + SPARE_LEN_MAX.min(self.scratch_cap) + heap_len;
+        Ok(Box::new(Bench::new(traversal, self.account.hold_spare(len + BENCH_BYTES))))
     }
 
     /// Keeps the memory of a call for the next one, and nothing else of it.
     fn give_back(&self, mut bench: Box<Bench>) {
         let len = bench.clear(SPARE_LEN_MAX) + self.scratch_cap;
+        // When its host has much already, nothing is kept.
+        if !bench.is_charged() {
+            return;
+        }
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < if len <= SPARE_LEN_MAX { LANES_MAX } else { 1 } {
             spare.push(bench);

@@ -4,6 +4,7 @@ use diskside_nvme::wire::function::WAIT_MAX_MS;
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Size};
+use crate::compute::Bounds;
 
 /// [`ComputeConfig`] as a user wrote it: the table `compute`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub struct ComputeSettings {
     pub host_calls: Option<usize>,
     /// See [`ComputeConfig::host_memory`].
     pub host_memory: Option<Size>,
+    /// See [`ComputeConfig::hosts_memory`].
+    pub hosts_memory: Option<Size>,
     /// See [`ComputeConfig::cache`].
     pub cache: Option<Size>,
     /// See [`ComputeConfig::memory`].
@@ -56,8 +59,11 @@ pub struct ComputeConfig {
     pub host_programs: u16,
     /// Calls of one host that run at a time; more wait.
     pub host_calls: usize,
-    /// Bytes that the calls of one host may use at a time; more wait.
+    /// Bytes that one host may make the target hold: three quarters for its calls while they run; the rest for what waits
+    /// for them or is kept, such as requests, prepared ones too, input, results, layouts and named states.
     pub host_memory: Size,
+    /// The same of all hosts together.
+    pub hosts_memory: Size,
     /// Bytes of volumes that are kept for later calls, together; 0: none. Only of volumes that are read with
     /// `O_DIRECT`: what goes through the page cache the kernel keeps.
     pub cache: Size,
@@ -85,6 +91,7 @@ impl ComputeSettings {
             host_programs: flags.host_programs.or(self.host_programs),
             host_calls: flags.host_calls.or(self.host_calls),
             host_memory: flags.host_memory.or(self.host_memory),
+            hosts_memory: flags.hosts_memory.or(self.hosts_memory),
             cache: flags.cache.or(self.cache),
             memory: flags.memory.or(self.memory),
             memory_nsid: flags.memory_nsid.or(self.memory_nsid),
@@ -97,6 +104,7 @@ impl ComputeSettings {
 
 impl ComputeConfig {
     pub(super) fn resolve(settings: ComputeSettings) -> Self {
+        let host_memory = settings.host_memory.unwrap_or(Size::from_mib(512));
         Self {
             enabled: settings.enabled.unwrap_or(true),
             nsid: settings.nsid.unwrap_or(NSID),
@@ -107,7 +115,8 @@ impl ComputeConfig {
             program_memory: settings.program_memory.unwrap_or(Size::from_mib(64)),
             host_programs: settings.host_programs.unwrap_or(32),
             host_calls: settings.host_calls.unwrap_or(16),
-            host_memory: settings.host_memory.unwrap_or(Size::from_mib(512)),
+            host_memory,
+            hosts_memory: settings.hosts_memory.unwrap_or(Size::from_bytes(host_memory.bytes().saturating_mul(4))),
             cache: settings.cache.unwrap_or(Size::from_mib(256)),
             memory: settings.memory.unwrap_or(Size::from_mib(64)),
             memory_nsid: settings.memory_nsid.unwrap_or(NSID - 1),
@@ -157,12 +166,34 @@ impl ComputeConfig {
         if self.host_memory < Size::from_mib(64) {
             return wrong("host_memory", format!("{} is less than the 64MiB that one call may need", self.host_memory));
         }
+        if self.hosts_memory < self.host_memory {
+            let what = format!("{} is less than one host's {}, host_memory", self.hosts_memory, self.host_memory);
+            return wrong("hosts_memory", what);
+        }
         Ok(())
+    }
+
+    /// What calls may use while they run.
+    pub(crate) fn calls_memory(&self) -> Bounds {
+        let (all, kept) = (self.bounds(), self.kept_memory());
+        Bounds { host_max: all.host_max - kept.host_max, total_max: all.total_max - kept.total_max }
+    }
+
+    /// What may wait for calls, or be kept for hosts.
+    pub(crate) fn kept_memory(&self) -> Bounds {
+        let all = self.bounds();
+        Bounds { host_max: all.host_max / KEPT_PART, total_max: all.total_max / KEPT_PART }
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { host_max: self.host_memory.bytes(), total_max: self.hosts_memory.bytes() }
     }
 }
 
 /// The namespace ID of the compute namespace: far from those that volumes are given.
 const NSID: u32 = 1024;
+/// The part of a host's memory that is not for calls that run.
+const KEPT_PART: u64 = 4;
 /// A program sees at most so many bytes of one memory range.
 const MEMORY_MAX: u64 = (1 << 40) - (64 << 10);
 /// The longest that a standard command may be made to take.

@@ -13,7 +13,7 @@ use diskside_nvme::{BufferSlice, Status};
 use super::connection::Connection;
 use super::memory::AccountMemory;
 use super::{Core, Reactor};
-use crate::compute::answer::{Answer, SHORT_LEN_MAX};
+use crate::compute::answer::{Answer, Piece, SHORT_LEN_MAX};
 use crate::compute::association::{Answers, Association, Command, Name};
 use crate::compute::traverse::{PutOff, Shares};
 
@@ -204,11 +204,13 @@ impl Connection {
             self.answer(core, tag, Completion::from(answer.status).with_result(answer.result));
             return Ok(());
         }
-        if !answer.short.is_empty() {
+        // Where many of them wait to be sent already, they are charged like others.
+        let is_copied = self.machine.wants_input();
+        if !answer.short.is_empty() && is_copied {
             self.answer(core, tag, Completion::bytes(answer.short).with_result(answer.result));
             return Ok(());
         }
-        if len <= SHORT_LEN_MAX {
+        if len <= SHORT_LEN_MAX && is_copied {
             let mut bytes = Vec::with_capacity(len);
             answer.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.bytes()));
             self.answer(core, tag, Completion::bytes(bytes).with_result(answer.result));
@@ -216,12 +218,16 @@ impl Connection {
         }
         let Some(charge) = core.memory.charge(&mut self.account, len) else { return Err(answer) };
         let mut charge = Some(charge);
-        let last = answer.pieces.len() - 1;
-        for (index, piece) in answer.pieces.into_iter().enumerate() {
-            let (buffer, range) = piece.into_parts();
+        let mut pieces = answer.pieces;
+        if !answer.short.is_empty() {
+            pieces.push(Piece::of(answer.short));
+        }
+        let last = pieces.len() - 1;
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let (buffer, range, holding) = piece.into_parts();
             // The first piece has the charge of all.
             let charge = charge.take().unwrap_or_default();
-            let buffer = core.memory.insert_shared(&self.account, charge, buffer);
+            let buffer = core.memory.insert_shared(&self.account, charge, buffer, holding);
             let slice = BufferSlice { buffer, offset: range.start as u32, len: range.len() as u32 };
             if index == last {
                 self.answer(core, tag, Completion::data(slice).with_result(answer.result));

@@ -23,6 +23,7 @@ use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 use slab::Slab;
 
 use super::local::LocalVolume;
+use crate::compute::Holding;
 use crate::guard::Mode;
 
 /// All buffers that a reactor's connections and their commands use.
@@ -59,6 +60,8 @@ struct Entry {
     owner: usize,
     charge: u64,
     data: Data,
+    /// What else it is charged to: the host that a function made it for.
+    holding: Option<Arc<Holding>>,
 }
 
 enum Data {
@@ -200,8 +203,16 @@ impl Memory {
     }
 
     /// Names a buffer that others hold too, for the machine to send a part of it.
-    pub(crate) fn insert_shared(&mut self, account: &Account, charge: Charge, buffer: Arc<Buffer>) -> BufferId {
-        self.insert(account, charge, Data::Sending(buffer))
+    pub(crate) fn insert_shared(
+        &mut self,
+        account: &Account,
+        charge: Charge,
+        buffer: Arc<Buffer>,
+        holding: Option<Arc<Holding>>,
+    ) -> BufferId {
+        let id = self.insert(account, charge, Data::Sending(buffer));
+        self.entries[id.0 as usize].holding = holding;
+        id
     }
 
     /// Names a range of a volume's memory for the machine to send. The range is held, and released with the buffer.
@@ -310,7 +321,7 @@ impl Memory {
     }
 
     fn insert(&mut self, account: &Account, charge: Charge, data: Data) -> BufferId {
-        let entry = Entry { owner: account.owner, charge: charge.0, data };
+        let entry = Entry { owner: account.owner, charge: charge.0, data, holding: None };
         BufferId(self.entries.insert(entry) as u64)
     }
 
@@ -321,6 +332,7 @@ impl Memory {
         }
         let entry = self.entries.remove(id.0 as usize);
         self.uncharge(account, Charge(entry.charge));
+        drop(entry.holding);
         match entry.data {
             Data::Promised { .. } | Data::Arrived { .. } | Data::Lent { .. } => {}
             Data::Filling(buffer) => self.give_back(buffer),

@@ -293,3 +293,38 @@ fn everything(client: &mut Client, len: usize) -> Vec<u8> {
 fn request_len(request: &FunctionRequest) -> u32 {
     request.encode().len() as u32
 }
+
+/// To append to many runs copied all of them, on the thread that serves everybody.
+#[test]
+fn appended_runs_are_one_file_however_they_came() {
+    const RUNS: u64 = 12_000;
+    let running = target(4);
+    let mut client = Client::connect(&running);
+    let device = pattern(1 << 20, 9);
+    client.fill(&device);
+    // Words of the volume in another order, and a hole after every thousandth.
+    let place = |index: u64| run(index * 8 + index / 1000 * 64, index * 7919 % (1 << 17) * 8, 8);
+    let places: Vec<LayoutRun> = (0..RUNS).map(place).collect();
+    let len = RUNS * 8 + RUNS / 1000 * 64;
+    let mut file = vec![0; len as usize];
+    for run in &places {
+        let part = &device[run.physical as usize..][..8];
+        file[run.logical as usize..][..8].copy_from_slice(part);
+    }
+    let mut rest = &places[..];
+    let (mut parts, mut action) = ([1, 0, 1, 4094, 2, 4095, 1, 3000].iter().cycle(), LayoutAction::Set);
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(*parts.next().unwrap()));
+        send(&mut client, &LayoutRequest { action, ..layout(1, len, now.to_vec()) }, 0).ok();
+        (rest, action) = (later, LayoutAction::Append);
+    }
+    let holes = (999 * 8, 100);
+    for (offset, count) in [(0, len), (8 * 4095, 16), (8 * 4097 + 256, 8 * 4100), holes, (len - 72, 72)] {
+        let request = over(&mut client, "stats64", 1, offset, count);
+        let wanted = locally("stats64", &[], &file[offset as usize..(offset + count) as usize]);
+        assert_eq!(client.result(&request), wanted, "{count} bytes at {offset}");
+    }
+    // In the middle of what is there nothing is put.
+    let request = LayoutRequest { action: LayoutAction::Append, ..layout(1, len, vec![run(len - 100, 0, 8)]) };
+    send(&mut client, &request, 0).fails_with(Status::INVALID_FIELD.dnr());
+}

@@ -1,11 +1,15 @@
 //! Bounds: what programs and hosts ask for, and what they get instead of more.
 
+use std::time::{Duration, Instant};
+
 use crate::client::{COMPUTE, Client, VOLUME, start};
 use crate::common::builder;
 use crate::standard::compiled_with;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{ClearSelect, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
+use diskside_nvme::wire::function::{
+    ClearSelect, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, StatisticsPage, function_log,
+};
 use diskside_target::config::Size;
 
 const FREE: u16 = 100;
@@ -59,7 +63,7 @@ fn a_program_gets_no_more_memory_than_its_host() {
 #[track_caller]
 fn refuses(message: &str) {
     assert!(message.starts_with("greedy may need "), "{message}");
-    let end = "bytes of memory in a call like this, but all calls of a host together have 268435456; ask for less with \
+    let end = "bytes of memory in a call like this, but all calls of a host together have 201326592; ask for less with \
                DS_OUTPUT in its source, or for a shorter result";
     assert!(message.ends_with(end), "{message}");
 }
@@ -111,4 +115,40 @@ fn calls_are_cut_to_the_memory_of_their_host() {
     let mut whole = bytes;
     whole.resize(64 << 20, 0);
     assert_eq!(client.result(&request), crate::client::locally("stats64", &[], &whole));
+}
+
+/// A record without an end made chunks of 64 MiB on every thread, whatever its host's calls had together.
+#[test]
+fn a_record_longer_than_a_chunk_is_counted_while_its_call_runs() {
+    const LEN: u64 = 12 << 20;
+    for (host_mib, fits) in [(64, false), (128, true)] {
+        let builder = builder().volume("data=mem:16MiB".parse().unwrap());
+        let running = start(builder.compute(|compute| {
+            compute.engines = 1;
+            compute.host_memory = Size::from_mib(host_mib);
+        }));
+        let mut client = Client::connect(&running);
+        let mut bytes = vec![b'x'; LEN as usize];
+        *bytes.last_mut().unwrap() = b'\n';
+        client.fill(&bytes);
+        let mut request = client.over("wc", &[], LEN);
+        (request.chunk_len, request.result_len_max) = (64 << 10, 4096);
+        let (result, trailer) = client.run(&request);
+        if fits {
+            assert_eq!((trailer.outcome, result), (Outcome::Ok, crate::client::locally("wc", &[], &bytes)));
+        } else {
+            assert_eq!(trailer.outcome, Outcome::Refused, "{trailer:?}");
+            let told = "bytes for it, and all calls of its host together have 50331648, three quarters of \
+                        `compute.host_memory`; run it on fewer threads, or fewer calls at a time";
+            assert!(trailer.message.starts_with("data, bytes 0..") && trailer.message.ends_with(told), "{trailer:?}");
+            assert_eq!(trailer.place.unwrap().offset, 0);
+        }
+        let page = |client: &mut Client| StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap().0;
+        // With the call, a moment after its trailer.
+        let until = Instant::now() + Duration::from_secs(60);
+        while page(&mut client).calls_memory.get() > 0 {
+            assert!(Instant::now() < until, "{:?}", page(&mut client));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -199,7 +199,13 @@ pub struct StatisticsPage {
     pub cache_misses: U64,
     /// The most bytes that are kept.
     pub cache_len_max: U64,
-    reserved152: [u8; 40],
+    /// Bytes of hosts' memory that calls which run may use now.
+    pub calls_memory: U64,
+    /// Bytes of it that wait for calls or are kept now: requests, input, results, layouts, named states.
+    pub kept_memory: U64,
+    /// The most of both.
+    pub memory_max: U64,
+    reserved176: [u8; 16],
 }
 const _: () = assert!(size_of::<StatisticsPage>() == 192);
 

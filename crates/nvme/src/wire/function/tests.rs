@@ -141,6 +141,7 @@ fn structures() {
             uptime_ms: 8, engines: 16, engines_busy: 20, queued: 24, tags_open: 28, started: 32, succeeded: 40,
             failed: 48, prepared_calls: 56, media_read: 64, media_written: 72, received: 80, sent: 88, run_us: 96,
             back_edges: 104, cache_len: 112, cache_read: 120, cache_hits: 128, cache_misses: 136, cache_len_max: 144,
+            calls_memory: 152, kept_memory: 160, memory_max: 168,
         }
         StatisticsEntry { kind: 0, id: 4, operations: 8, read: 16, written: 24, busy_us: 32, failed: 40 }
         ErrorRecordHeader { count: 0, id: 8, queue_id: 16, cid: 18, status: 20, opcode: 22, location: 24, message_len: 28 }

@@ -10,7 +10,9 @@ use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::function::{Class, Outcome, Trailer};
 
 use super::{Answers, Association, Kept, Name, PENDING_GRACE, Pending};
+use crate::compute::answer::SHORT_LEN_MAX;
 use crate::compute::control::Control;
+use crate::compute::ledger::PART_BYTES;
 use crate::compute::pool::Work;
 use crate::compute::prepared::{self, CallCommand};
 use crate::compute::{job, trailer};
@@ -69,8 +71,20 @@ impl Association {
             let ran = catch_unwind(AssertUnwindSafe(|| work(&me, &control, queued)));
             let (result, trailer) = ran.unwrap_or_else(|_| (Vec::new(), trailer::bug()));
             me.compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+            let mut answer = prepared::answer(&result, trailer, command.len);
+            drop(result);
+            let len = answer.uncharged_len();
+            if len > SHORT_LEN_MAX {
+                let is_unwanted = || control.cancel.is_cancelled();
+                match me.host.account.hold_until(len + PART_BYTES, until, is_unwanted, || true) {
+                    Ok(holding) => answer.charge(holding),
+                    Err(no_room) => {
+                        answer = prepared::answer(&[], trailer::without_room(&no_room, is_unwanted()), command.len);
+                    }
+                }
+            }
             if me.take_pending(name).is_some() {
-                me.answer(name, prepared::answer(&result, trailer, command.len), &mut Answers::default());
+                me.answer(name, answer, &mut Answers::default());
             }
         });
         {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use diskside_nvme::wire::file::FileRequest;
 use diskside_nvme::wire::function::{FunctionRequest, Outcome, REQUEST_LEN_MAX, Trailer};
 
 use super::{Answers, Association, Name};
-use crate::compute::answer::{Piece, Problem};
+use crate::compute::answer::{Piece, Problem, SHORT_LEN_MAX};
 use crate::compute::control::Control;
+use crate::compute::ledger::{Holding, PART_BYTES};
 use crate::compute::tags::{Effect, Waiter};
 use crate::compute::trailer;
 use crate::export::FileReply;
@@ -20,15 +22,22 @@ impl Association {
         tag: u64,
         waiter: Waiter<Name>,
         send_len: u32,
-        request: FunctionRequest,
+        (request, holding): (FunctionRequest, Holding),
         control: Arc<Control>,
     ) -> Vec<Effect<Name>> {
         if let Err(problem) = check(&request) {
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
         }
         self.compute.statistics.received.fetch_add(request.args.len() as u64, Ordering::Relaxed);
+        let room = match self.host.account.hold(result_len_max(&request.args) + PART_BYTES) {
+            Ok(room) => room,
+            Err(no_room) => return self.effects_of(|tags| tags.refused(tag, waiter, Problem::busy(no_room))),
+        };
         let (me, cancel) = (Arc::clone(self), control.cancel.clone());
-        let reply = move |reply: FileReply| me.file_done(tag, &control, reply);
+        let reply = move |reply: FileReply| {
+            drop(holding);
+            me.file_done(tag, &control, reply, room);
+        };
         let submitted = self.files.submit_unless(&cancel, request.args, REQUEST_LEN_MAX, reply);
         self.effects_of(|tags| match submitted {
             Ok(()) => tags.accepted(tag, waiter, send_len),
@@ -39,7 +48,7 @@ impl Association {
         })
     }
 
-    fn file_done(self: &Arc<Self>, tag: u64, control: &Control, reply: FileReply) {
+    fn file_done(self: &Arc<Self>, tag: u64, control: &Control, reply: FileReply, mut room: Holding) {
         let mut trailer = match &reply.returned {
             Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
             Err(error) => trailer::of_file(error),
@@ -53,11 +62,23 @@ impl Association {
         trailer.durable = reply.durable_bytes;
         self.with_tags(&mut Answers::default(), |tags| {
             if !reply.result.is_empty() {
-                tags.produced(tag, Piece::of(reply.result));
+                room.shrink(reply.result.len() + PART_BYTES);
+                tags.produced(tag, Piece::held(reply.result, room));
             }
             tags.ended(Instant::now(), tag, trailer);
         });
     }
+}
+
+/// How long the result of an operation may be. What is no operation has none.
+fn result_len_max(args: &[u8]) -> usize {
+    let asked = match FileRequest::parse(args) {
+        Ok(FileRequest::Read { len, .. }) => len,
+        Ok(FileRequest::List { len_max, .. } | FileRequest::ListExports { len_max, .. }) => len_max,
+        Ok(_) => SHORT_LEN_MAX as u32,
+        Err(_) => 0,
+    };
+    (asked as usize).min(REQUEST_LEN_MAX)
 }
 
 /// An operation is in the arguments, and nowhere else.

@@ -7,6 +7,8 @@ use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 
 use super::{Answers, Association, Command, Name, guarded};
+use crate::compute::answer::{Problem, SHORT_LEN_MAX};
+use crate::compute::ledger::{HostBytes, PART_BYTES};
 use crate::compute::pool::{Work, WorkClass};
 use crate::compute::standard::{Standard, StandardCommand};
 
@@ -71,19 +73,33 @@ impl Association {
     /// for as long as its host's other calls like.
     pub(super) fn standard(self: &Arc<Self>, command: Command, here: &mut Answers) {
         let Command { name, sqe, admin, data, .. } = command;
-        let memory = data.len() as u64 + u64::from(sqe.sgl().len());
         // What an admin command asks takes milliseconds.
         let class = if admin { WorkClass::Prompt } else { WorkClass::Normal };
+        let data = match self.host.account.hold(data.len() + PART_BYTES) {
+            Ok(holding) => HostBytes::new(data, holding),
+            Err(no_room) => return self.answer(name, Problem::busy(no_room).into(), here),
+        };
         let until = Instant::now() + Standard::wait_max(&self.compute);
         let cancel = self.stops.queued(name, until);
         self.arm(&mut self.lock());
-        let command = StandardCommand::new(sqe, admin, data, cancel);
+        let command = StandardCommand::new(sqe, admin, data, (cancel.clone(), until));
+        let memory = command.memory();
         let me = Arc::clone(self);
         let run = Box::new(move || {
             if !me.stops.begin(name) {
                 return;
             }
-            let answer = guarded(|| Standard::run(&me, &command)).unwrap_or_else(Into::into);
+            let mut answer = guarded(|| Standard::run(&me, &command)).unwrap_or_else(Into::into);
+            drop(command);
+            let len = answer.uncharged_len();
+            // What an admin command says waits for nobody who reads nothing.
+            if !admin && len > SHORT_LEN_MAX {
+                match me.host.account.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
+                    Ok(holding) => answer.charge(holding),
+                    Err(_) if cancel.is_cancelled() => answer = Status::COMMAND_ABORT_REQUESTED.into(),
+                    Err(no_room) => answer = Problem::new(Status::COMMAND_INTERRUPTED, no_room.to_string()).into(),
+                }
+            }
             me.stops.end(name);
             me.answer(name, answer, &mut Answers::default());
         });

@@ -11,6 +11,7 @@ use diskside_nvme::wire::function::{FunctionRequest, Outcome, Trailer};
 use super::{Answers, Association, Kept, Name, guarded};
 use crate::compute::answer::{Answer, Piece, Problem};
 use crate::compute::control::Control;
+use crate::compute::ledger::{Holding, PART_BYTES};
 use crate::compute::pool::Work;
 use crate::compute::prepared::{self, CallCommand};
 use crate::compute::tags::{Effect, Tags, Waiter};
@@ -25,11 +26,11 @@ impl Association {
         tag: u64,
         waiter: Waiter<Name>,
         send_len: u32,
-        request: FunctionRequest,
+        (request, holding): (FunctionRequest, Holding),
         control: &Arc<Control>,
         share: &mut Share,
     ) -> Vec<Effect<Name>> {
-        let planned = TraversePlan::new(self, request);
+        let planned = TraversePlan::new(self, request, holding);
         let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));
         let (plan, in_use) = match begun {
             Ok((plan, in_use)) => (Arc::new(plan), in_use),
@@ -38,17 +39,33 @@ impl Association {
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
         self.compute.statistics.started.fetch_add(1, Ordering::Relaxed);
-        if let Some((result, trailer)) = plan.run_now(self, started, share) {
-            effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, result, trailer)));
+        // Without room for its result a thread runs it, which can wait.
+        if let Ok(mut room) = self.host.account.hold(plan.scratch_len() + PART_BYTES)
+            && let Some((result, trailer)) = plan.run_now(self, started, share)
+        {
+            room.shrink(result.len() + PART_BYTES);
+            let piece = Piece::held(result, room);
+            effects.extend(self.effects_of(|tags| traversed(tags, &self.compute, &plan, tag, piece, trailer)));
             return effects;
         }
         let (me, control) = (Arc::clone(self), Arc::clone(control));
         let run = Box::new(move || {
             let run = || plan.run_waiting(&me, &plan.request.args, &control, started + plan.deadline());
-            let (result, trailer) =
+            let (mut result, mut trailer) =
                 catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| (Vec::new(), trailer::bug()));
             drop(in_use);
-            me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, result, trailer));
+            let until = started + plan.deadline();
+            let is_unwanted = || control.cancel.is_cancelled();
+            let (len, is_asked_for) = (result.len() + PART_BYTES, || me.is_asked_for(tag));
+            let piece = match me.host.account.hold_until(len, until, is_unwanted, is_asked_for) {
+                Ok(holding) => Piece::held(result, holding),
+                Err(no_room) => {
+                    result.clear();
+                    trailer = trailer::without_room(&no_room, is_unwanted());
+                    Piece::of(result)
+                }
+            };
+            me.with_tags(&mut Answers::default(), |tags| traversed(tags, &me.compute, &plan, tag, piece, trailer));
         });
         if !self.compute.pool.submit(Work { host: self.host.id, class: class.into(), memory, run }) {
             let told = "this host has too many calls waiting for an engine";
@@ -62,8 +79,9 @@ impl Association {
         tag: u64,
         waiter: Waiter<Name>,
         request: FunctionRequest,
+        holding: Holding,
     ) -> Vec<Effect<Name>> {
-        let plan = match TraversePlan::new(self, request) {
+        let plan = match TraversePlan::new(self, request, holding) {
             Ok(plan) => plan,
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
@@ -175,13 +193,13 @@ fn traversed(
     compute: &Compute,
     plan: &TraversePlan,
     tag: u64,
-    result: Vec<u8>,
+    result: Piece,
     mut trailer: Trailer,
 ) {
     trailer.result_len = result.len() as u64;
     compute.statistics.ended(&trailer, plan.request.pind, 0, 0);
-    if !result.is_empty() {
-        tags.produced(tag, Piece::of(result));
+    if result.len() > 0 {
+        tags.produced(tag, result);
     }
     tags.ended(Instant::now(), tag, trailer);
 }

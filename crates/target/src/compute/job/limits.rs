@@ -25,6 +25,20 @@ pub(crate) struct PlanLimits {
     /// Bytes that the call may hold at a time, and those that its host's calls may.
     pub(crate) memory_bytes: u64,
     pub(crate) memory_bytes_max: u64,
+    /// Long chunks that there may be at a time, and their outputs.
+    long_chunks: u64,
+    long_outputs: u64,
+}
+
+impl PlanLimits {
+    /// What a call needs more when chunks become so long, for a record that does not end.
+    pub(crate) fn growth_bytes(&self, function: &Function, chunk_len: usize) -> u64 {
+        let usual = 2 * self.chunk_len as u64;
+        let output_len = |len: u64| function.output_cap(len).min(self.output_len_max);
+        let outputs = output_len(chunk_len as u64).saturating_sub(output_len(usual / 2));
+        let input = (chunk_len as u64).saturating_sub(usual).saturating_mul(self.long_chunks);
+        input.saturating_add(outputs.saturating_mul(self.long_outputs))
+    }
 }
 
 /// What decides how much memory a call needs, besides its chunks and threads.
@@ -33,7 +47,8 @@ struct Needs<'a> {
     function: &'a Function,
     split: Split,
     fold_bytes: u64,
-    sink_bytes: u64,
+    /// Of sinks, and of a prepared request's arguments, which each call has for itself.
+    beside_bytes: u64,
 }
 
 /// The longest chunk, and the usual one.
@@ -77,9 +92,9 @@ impl PlanLimits {
             function,
             split: split_of(request.split).unwrap_or(function.note().split),
             fold_bytes: if function.combine().is_some() && request.fold { folded_len_max as u64 } else { 0 },
-            sink_bytes,
+            beside_bytes: sink_bytes + request.args.len() as u64,
         };
-        let memory_bytes_max = config.host_memory.bytes();
+        let memory_bytes_max = config.calls_memory().host_max;
         while needs.bytes(threads, chunk_len) > memory_bytes_max && threads > 1 {
             threads -= 1;
         }
@@ -101,6 +116,9 @@ impl PlanLimits {
             output_len_max,
             memory_bytes,
             memory_bytes_max,
+            // One at each thread, one on its way there, and one that grows and is copied while it does.
+            long_chunks: threads as u64 + 3,
+            long_outputs: outputs(threads),
         }
     }
 }
@@ -121,9 +139,11 @@ impl Needs<'_> {
     /// Bytes of a call with so many threads and about so long chunks.
     fn bytes(&self, threads: usize, chunk_len: usize) -> u64 {
         let heap = if self.function.uses_heap() { HEAP_BYTES } else { 0 };
-        let input = (threads as u64 + 4) * self.chunk_len(chunk_len);
+        // A record may begin in one chunk and end in the next: then both are joined.
+        let joined = if matches!(self.split, Split::Delimiter(_)) { threads as u64 + 1 } else { 0 };
+        let input = (threads as u64 + 4 + joined) * self.chunk_len(chunk_len);
         let output = self.output_len(chunk_len).saturating_mul(outputs(threads));
-        let rest = threads as u64 * heap + self.fold_bytes + self.sink_bytes;
+        let rest = threads as u64 * heap + self.fold_bytes + self.beside_bytes;
         input.saturating_add(output).saturating_add(rest)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{PoolLimits, Work, WorkClass};
+use crate::compute::ledger::Book;
 
 /// The queues of all hosts. No threads and no clock: work comes in, and goes out when it may run.
 #[derive(Default)]
@@ -12,6 +13,8 @@ pub(in crate::compute) struct Queues {
     last_host: u64,
     /// Calls of all hosts that run.
     running: usize,
+    /// What they use.
+    memory: Book,
 }
 
 #[derive(Default)]
@@ -19,7 +22,6 @@ struct HostQueue {
     /// Calls: normal before background.
     waiting: VecDeque<Work>,
     running: usize,
-    memory: u64,
     /// Prompt work, which has bounds of its own.
     prompt: VecDeque<Work>,
     prompt_running: usize,
@@ -44,18 +46,18 @@ impl Queues {
     /// Takes the next work: prompt before normal before background, hosts in turn, each within its bounds.
     pub(in crate::compute) fn next(&mut self, limits: &PoolLimits) -> Option<Work> {
         let has_room = self.running < limits.threads_max - limits.prompt_threads;
-        let may = |host: &HostQueue, class: WorkClass| {
+        let may = |id: u64, host: &HostQueue, class: WorkClass| {
             if class == WorkClass::Prompt {
                 return host.prompt_running < limits.host_prompt_max && !host.prompt.is_empty();
             }
-            let fits = |next: &Work| host.running == 0 || host.memory + next.memory <= limits.host_memory_max;
+            let fits = |next: &Work| self.memory.fits(id, next.memory, limits.memory);
             let next = host.waiting.front().filter(|work| work.class == class);
             has_room && host.running < limits.host_calls_max && next.is_some_and(fits)
         };
         let find = |class| {
             let after = self.hosts.range(self.last_host.wrapping_add(1)..);
             let mut turns = after.chain(self.hosts.range(..=self.last_host));
-            turns.find(|(_, host)| may(host, class)).map(|(id, _)| (*id, class))
+            turns.find(|(id, host)| may(**id, host, class)).map(|(id, _)| (*id, class))
         };
         let classes = [WorkClass::Prompt, WorkClass::Normal, WorkClass::Background];
         let (id, class) = classes.into_iter().find_map(find)?;
@@ -69,7 +71,8 @@ impl Queues {
         let work = host.waiting.pop_front()?;
         self.running += 1;
         host.running += 1;
-        host.memory += work.memory;
+        let fits = self.memory.take(id, work.memory, limits.memory);
+        debug_assert!(fits, "it was chosen because it fits");
         Some(work)
     }
 
@@ -81,7 +84,7 @@ impl Queues {
         } else {
             self.running -= 1;
             queue.running -= 1;
-            queue.memory -= memory;
+            self.memory.give_back(host, memory);
         }
         if queue.is_idle() {
             self.hosts.remove(&host);
@@ -91,6 +94,21 @@ impl Queues {
     /// Work that waits.
     pub(in crate::compute) fn len(&self) -> usize {
         self.hosts.values().map(|host| host.waiting.len() + host.prompt.len()).sum()
+    }
+
+    /// Gives a call that runs more memory.
+    pub(in crate::compute) fn grow(&mut self, host: u64, bytes: u64, limits: &PoolLimits) -> bool {
+        self.memory.take(host, bytes, limits.memory)
+    }
+
+    /// Takes it back.
+    pub(in crate::compute) fn shrink(&mut self, host: u64, bytes: u64) {
+        self.memory.give_back(host, bytes);
+    }
+
+    /// Bytes that calls which run use.
+    pub(in crate::compute) fn memory_bytes(&self) -> u64 {
+        self.memory.total()
     }
 
     /// Whether nothing waits or runs.
@@ -115,13 +133,14 @@ impl HostQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::ledger::Bounds;
 
     #[test]
     fn hosts_take_turns_within_their_bounds() {
         let limits = PoolLimits {
             threads_max: 5,
             host_calls_max: 2,
-            host_memory_max: 100,
+            memory: Bounds { host_max: 100, total_max: 1000 },
             host_queue_max: 8,
             host_prompt_max: 1,
             prompt_threads: 1,

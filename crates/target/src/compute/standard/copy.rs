@@ -8,15 +8,15 @@ use diskside_engine::{ReadAt, ReadAtError};
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_nvme::Status;
-use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource};
-use diskside_nvme::wire::{CopySourceEntry, Sqe};
+use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource, memory_opcode};
+use diskside_nvme::wire::{CopySourceEntry, Sqe, nvm_opcode};
 use zerocopy::FromBytes;
 
 use super::super::answer::{Answer, Problem};
 use super::super::association::Association;
 use super::super::blocking::{Hold, VolumeReader, flush, write_blocks};
 use super::super::metered::Metered;
-use super::{MEMORY_GRANULARITY, Standard, in_command};
+use super::{MEMORY_GRANULARITY, Standard, StandardCommand, in_command};
 use crate::guard::Mode;
 use crate::volume::Volume;
 
@@ -29,15 +29,20 @@ pub(super) const COPY_RANGES_MAX: u16 = 128;
 
 impl Standard {
     /// Memory Copy: from volumes (descriptor formats 2h and 3h) or from memory (4h).
-    pub(super) fn copy_to_memory(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+    pub(super) fn copy_to_memory(
+        &self,
+        association: &Association,
+        command: &StandardCommand,
+    ) -> Result<Answer, Problem> {
+        let StandardCommand { sqe, data, until, .. } = command;
         let (start, len) = (sqe.memory_start(), sqe.memory_copy_len());
         if sqe.copy_ranges() > COPY_RANGES_MAX.into() || len > COPY_LEN_MAX {
             return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr().into());
         }
         let place = self.range(start, len, MEMORY_GRANULARITY).map_err(in_command)?;
         match sqe.copy_format() {
-            2 | 3 => self.copy_from_volumes(association, place, entries(data, sqe)?),
-            COPY_FORMAT_MEMORY => self.copy_within(place, entries(data, sqe)?),
+            2 | 3 => self.copy_from_volumes(association, (place, *until), entries(data, sqe)?),
+            COPY_FORMAT_MEMORY => self.copy_within(place, *until, entries(data, sqe)?),
             _ => Err(Problem::in_command(49, "the descriptor format is 2h, 3h or 4h")),
         }
     }
@@ -45,7 +50,7 @@ impl Standard {
     fn copy_from_volumes(
         &self,
         association: &Association,
-        place: Range<usize>,
+        (place, until): (Range<usize>, Instant),
         sources: &[CopySourceEntry],
     ) -> Result<Answer, Problem> {
         let mut parts = Vec::with_capacity(sources.len());
@@ -63,7 +68,7 @@ impl Standard {
             parts.push((volume, end - len, len as usize));
         }
         check_sum(place.len() as u64, parts.iter().map(|(_, _, len)| *len as u64))?;
-        let mut guard = self.lock(&[place])?;
+        let mut guard = self.lock(&[place], until)?;
         let mut guarded = guard.parts();
         let mut rest = &mut *guarded[0];
         for (volume, offset, len) in parts {
@@ -80,19 +85,29 @@ impl Standard {
         Ok(Answer::success())
     }
 
-    fn copy_within(&self, place: Range<usize>, sources: &[MemoryCopySource]) -> Result<Answer, Problem> {
+    fn copy_within(
+        &self,
+        place: Range<usize>,
+        until: Instant,
+        sources: &[MemoryCopySource],
+    ) -> Result<Answer, Problem> {
         let sources = self.sources(sources)?;
         check_sum(place.len() as u64, sources.iter().map(|source| source.len() as u64))?;
         if sources.iter().any(|source| source.start < place.end && place.start < source.end) {
             return Err(Status::OVERLAPPING_IO_RANGE.dnr().into());
         }
-        let bytes = self.gather(&sources)?;
-        self.with(&[place], |parts| parts[0].copy_from_slice(&bytes))?;
+        let bytes = self.gather(&sources, until)?;
+        self.with(&[place], until, |parts| parts[0].copy_from_slice(&bytes))?;
         Ok(Answer::success())
     }
 
     /// Copy of the NVM command set with descriptor format 4h: from memory to a volume.
-    pub(super) fn copy_to_volume(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+    pub(super) fn copy_to_volume(
+        &self,
+        association: &Association,
+        command: &StandardCommand,
+    ) -> Result<Answer, Problem> {
+        let StandardCommand { sqe, data, until, .. } = command;
         let volume = volume(association, sqe.nsid()).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
         let sources = self.sources(entries(data, sqe)?)?;
         let len: u64 = sources.iter().map(|source| source.len() as u64).sum();
@@ -108,7 +123,7 @@ impl Standard {
             .checked_mul(block)
             .filter(|offset| offset.checked_add(len).is_some_and(|end| end <= volume.medium.properties().len_bytes));
         let offset = offset.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-        let bytes = self.gather(&sources)?;
+        let bytes = self.gather(&sources, *until)?;
         for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
             let began = Instant::now();
             let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
@@ -141,16 +156,25 @@ impl Standard {
     }
 
     /// The bytes of ranges, one after the other, as they are at one moment each.
-    fn gather(&self, sources: &[Range<usize>]) -> Result<Buffer, Problem> {
+    fn gather(&self, sources: &[Range<usize>], until: Instant) -> Result<Buffer, Problem> {
         let mut bytes = Buffer::zeroed(sources.iter().map(Range::len).sum());
         let mut at = 0;
         for source in sources {
             let len = source.len();
-            self.with(std::slice::from_ref(source), |parts| bytes[at..at + len].copy_from_slice(parts[0]))?;
+            self.with(std::slice::from_ref(source), until, |parts| bytes[at..at + len].copy_from_slice(parts[0]))?;
             at += len;
         }
         Ok(bytes)
     }
+}
+
+/// Bytes that a copy gathers before it writes them; of other commands none.
+pub(super) fn memory(sqe: &Sqe, data: &[u8]) -> u64 {
+    if !matches!(sqe.opcode(), memory_opcode::COPY | nvm_opcode::COPY) || sqe.copy_format() != COPY_FORMAT_MEMORY {
+        return 0;
+    }
+    let sources = entries::<MemoryCopySource>(data, sqe).unwrap_or_default();
+    sources.iter().map(|source| u64::from(source.len.get())).sum::<u64>().min(COPY_LEN_MAX)
 }
 
 /// The command's list of sources, which is all of its data.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use diskside_engine::{CallError, CallLimits, Execution, Function, LoadError, State, TierChoice};
 use diskside_nvme::Status;
@@ -11,7 +12,7 @@ use diskside_nvme::wire::memory::MemoryRange;
 use super::super::Compute;
 use super::super::answer::{Answer, Problem};
 use super::super::association::Association;
-use super::super::gate::HostTurns;
+use super::super::gate::{HostTurns, Turn};
 use super::super::programs::{ActiveProgram, LoadedProgram};
 use super::sets::parse_ranges;
 use super::{Standard, StandardCommand};
@@ -42,11 +43,13 @@ impl Standard {
         let function = self.functions.get(compute, &program)?;
         let (cparam1, cparam2) = (command.cparam1, command.cparam2);
         let state = if function.is_in_place() { state_of(association, cparam1, cparam2)? } else { None };
-        let mut guard = self.lock(&places)?;
+        let mut guard = self.lock(&places, standard.until)?;
         let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
         let deadline = Some(self.execution_max);
         let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
-        let turns = Some(HostTurns::of(compute, association.host.id, Class::Normal, &Arc::default()));
+        let until = Instant::now() + self.execution_max;
+        let turn = Turn { host: association.host.id, class: Class::Normal, cancel: cancel.clone(), until };
+        let turns = Some(HostTurns::of(compute, turn, &Arc::default()));
         let tier = TierChoice::Best;
         let execution = Execution { function: &function, ranges, data, cparam1, cparam2, state, tier, limits, turns };
         match compute.engine.execute(execution) {

@@ -31,6 +31,7 @@ use self::sets::RangeSets;
 use super::Compute;
 use super::answer::{Answer, Problem};
 use super::association::Association;
+use super::ledger::HostBytes;
 use crate::config::ComputeConfig;
 
 /// The memory namespace and what goes with it.
@@ -40,7 +41,7 @@ pub(crate) struct Standard {
     memory: RangeMemory,
     sets: Mutex<RangeSets>,
     functions: Functions,
-    /// How long a command waits for memory.
+    /// How long a command waits in all.
     wait_max: Duration,
     /// How long a program may run.
     execution_max: Duration,
@@ -52,9 +53,11 @@ pub(crate) struct StandardCommand {
     sqe: Box<Sqe>,
     admin: bool,
     /// Data from the host.
-    data: Vec<u8>,
+    data: HostBytes,
     /// Pulled when nobody wants its answer any more.
     cancel: CancelToken,
+    /// When all its waits are over: for a thread, for memory, and for room for its answer.
+    until: Instant,
 }
 
 /// Starts and lengths of memory commands are multiples of this.
@@ -69,8 +72,13 @@ pub(crate) const ADMIN_COMMANDS: &[(u8, u32)] = &[(RANGE_SET_MANAGEMENT, 0)];
 pub(crate) const LOG_PAGES: [u8; 3] = [memory_log::PROGRAMS, memory_log::PROGRAM_TYPES, memory_log::RANGE_SETS];
 
 impl StandardCommand {
-    pub(crate) fn new(sqe: Box<Sqe>, admin: bool, data: Vec<u8>, cancel: CancelToken) -> Self {
-        Self { sqe, admin, data, cancel }
+    pub(crate) fn new(sqe: Box<Sqe>, admin: bool, data: HostBytes, (cancel, until): (CancelToken, Instant)) -> Self {
+        Self { sqe, admin, data, cancel, until }
+    }
+
+    /// Bytes that it takes while it runs, beside its data.
+    pub(crate) fn memory(&self) -> u64 {
+        u64::from(self.sqe.sgl().len()) + if self.admin { 0 } else { copy::memory(&self.sqe, &self.data) }
     }
 }
 
@@ -116,7 +124,7 @@ impl Standard {
         }
     }
 
-    /// How long a command waits, for a thread and for memory.
+    /// How long a command waits in all, for a thread, for memory, and for room for its answer.
     pub(crate) fn wait_max(compute: &Compute) -> Duration {
         compute.standard.as_ref().map_or(Duration::ZERO, |standard| standard.wait_max)
     }
@@ -132,9 +140,9 @@ impl Standard {
         let done = if *admin {
             standard.admin(association, sqe, data)
         } else if sqe.nsid() == standard.nsid {
-            standard.memory_command(association, sqe, data)
+            standard.memory_command(association, command)
         } else if sqe.opcode() == nvm_opcode::COPY {
-            standard.copy_to_volume(association, sqe, data)
+            standard.copy_to_volume(association, command)
         } else {
             standard.execute(association, command)
         };
@@ -156,9 +164,10 @@ impl Standard {
         }
     }
 
-    fn memory_command(&self, association: &Association, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+    fn memory_command(&self, association: &Association, command: &StandardCommand) -> Result<Answer, Problem> {
+        let StandardCommand { sqe, data, until, .. } = command;
         if sqe.opcode() == memory_opcode::COPY {
-            return self.copy_to_memory(association, sqe, data);
+            return self.copy_to_memory(association, command);
         }
         let range = self.range(sqe.memory_start(), sqe.memory_len().into(), MEMORY_GRANULARITY).map_err(in_command)?;
         let sgl_len = sqe.sgl().len() as usize;
@@ -166,12 +175,12 @@ impl Standard {
             memory_opcode::READ if sgl_len < range.len() => Err(Status::DATA_SGL_LENGTH_INVALID.dnr().into()),
             memory_opcode::WRITE if data.len() != range.len() => Err(Status::DATA_SGL_LENGTH_INVALID.dnr().into()),
             memory_opcode::READ if range.is_empty() => Ok(Answer::success()),
-            memory_opcode::READ => self.with(&[range], |parts| Answer::bytes(parts[0].to_vec())),
-            memory_opcode::WRITE => self.with(&[range], |parts| {
+            memory_opcode::READ => self.with(&[range], *until, |parts| Answer::bytes(parts[0].to_vec())),
+            memory_opcode::WRITE => self.with(&[range], *until, |parts| {
                 parts[0].copy_from_slice(data);
                 Answer::success()
             }),
-            memory_opcode::FILL => self.with(&[range], |parts| {
+            memory_opcode::FILL => self.with(&[range], *until, |parts| {
                 parts[0].fill(0);
                 Answer::success()
             }),
@@ -180,14 +189,18 @@ impl Standard {
     }
 
     /// Does something with ranges that nobody else has meanwhile.
-    fn with<T>(&self, ranges: &[Range<usize>], act: impl FnOnce(&mut [&mut [u8]]) -> T) -> Result<T, Problem> {
-        let mut guard = self.lock(ranges)?;
+    fn with<T>(
+        &self,
+        ranges: &[Range<usize>],
+        until: Instant,
+        act: impl FnOnce(&mut [&mut [u8]]) -> T,
+    ) -> Result<T, Problem> {
+        let mut guard = self.lock(ranges, until)?;
         Ok(act(&mut guard.parts()))
     }
 
-    /// Waits for ranges, no longer than a command may take.
-    fn lock(&self, ranges: &[Range<usize>]) -> Result<RangeGuard<'_>, Problem> {
-        let until = Instant::now() + self.wait_max;
+    /// Waits for ranges, until then at the longest.
+    fn lock(&self, ranges: &[Range<usize>], until: Instant) -> Result<RangeGuard<'_>, Problem> {
         // Whoever had them ends in time, too: the command can be sent again.
         let busy = || Problem::new(Status::COMMAND_INTERRUPTED, "a program, or another command, has this memory");
         self.memory.lock(ranges, Some(until)).ok_or_else(busy)
@@ -212,4 +225,26 @@ impl Standard {
 
 fn in_command(message: String) -> Problem {
     Problem::new(Status::INVALID_FIELD.dnr(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ServeConfig, Settings};
+
+    /// A command waited for a thread, and then as long again for memory. With its own time Linux gave it up, and reset
+    /// the controller.
+    #[test]
+    fn a_command_that_has_waited_for_a_thread_waits_no_longer_for_memory() {
+        let toml = "[compute]\nmemory_wait_ms = 3600000";
+        let config = Settings::from_toml(toml, "d.toml").and_then(ServeConfig::resolve).unwrap().compute;
+        let standard = Standard::new(&config).unwrap();
+        let now = |range: Range<usize>| standard.lock(std::slice::from_ref(&range), Instant::now());
+        let has = now(0..4096).unwrap();
+        let told = now(4000..8000).unwrap_err();
+        assert_eq!(told.status, Status::COMMAND_INTERRUPTED);
+        assert!(now(8192..8196).is_ok(), "what is free it gets");
+        drop(has);
+        assert!(now(4000..8000).is_ok());
+    }
 }

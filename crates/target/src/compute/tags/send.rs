@@ -5,13 +5,17 @@ use std::time::Instant;
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{FUNCTION_VERSION, FunctionKind, FunctionRequest, RequestHeader};
+use diskside_nvme::wire::function::{EndpointKind, FUNCTION_VERSION, FunctionKind, FunctionRequest, RequestHeader};
 
 use super::super::answer::{Answer, Problem};
+use super::super::ledger::{HostBytes, TAG_BYTES};
 use super::{ABANDONED, Effect, InputQueue, Open, Phase, SendPart, Start, Tags, VecDeque};
 
+/// What a Send is told that brings what nobody takes.
+const BEYOND_REQUEST: &str = "the request ends before this, and has no host stream as a source";
+
 impl<W: Copy + PartialEq> Tags<W> {
-    pub(super) fn open(&mut self, now: Instant, tag: u64, kind: FunctionKind, part: SendPart<W>) {
+    pub(super) fn open(&mut self, now: Instant, tag: u64, kind: FunctionKind, mut part: SendPart<W>) {
         let waiter = part.waiter;
         if self.open.contains_key(&tag) {
             return self.answer(waiter, Status::TAG_IN_USE.dnr().into());
@@ -27,14 +31,17 @@ impl<W: Copy + PartialEq> Tags<W> {
         let early = self.early.remove(&tag).unwrap_or_default();
         let mut receives = early.receives;
         receives.sort_by_key(|receive| receive.offset);
+        let holding = part.data.split_charge(TAG_BYTES);
         let mut parts = early.sends;
         parts.push(part);
         let open = Open {
             phase: Phase::Gathering,
             kind,
-            request: Vec::new(),
+            request: HostBytes::default(),
+            holding,
             next_part: 0,
             last_seen: false,
+            takes_input: false,
             parts,
             input: Arc::new(InputQueue::new()),
             control: Arc::default(),
@@ -57,11 +64,16 @@ impl<W: Copy + PartialEq> Tags<W> {
             let Some(open) = self.open.get_mut(&tag) else { return };
             let next = open.parts.iter().position(|part| part.offset == open.next_part);
             let Some(at) = next else { return };
-            if open.phase == Phase::Starting || open.phase == Phase::Running && !open.input.has_room() {
+            let is_full = || !open.input.has_room(&open.parts[at].data);
+            if open.phase == Phase::Starting || open.phase == Phase::Running && is_full() {
                 return;
             }
             let part = open.parts.swap_remove(at);
             self.send_bytes -= part.data.len();
+            if open.phase == Phase::Running && !open.takes_input && !part.data.is_empty() {
+                self.answer_waiting(part.waiter, Problem::in_command(48, BEYOND_REQUEST).into());
+                continue;
+            }
             open.next_part += part.data.len() as u64;
             open.last_seen |= part.last;
             open.touched = now;
@@ -80,11 +92,7 @@ impl<W: Copy + PartialEq> Tags<W> {
     pub(super) fn gather_request(&mut self, tag: u64, part: SendPart<W>) -> Result<(), Problem> {
         let open = self.open_mut(tag);
         let (waiter, last, len) = (part.waiter, part.last, part.data.len() as u32);
-        if open.request.is_empty() {
-            open.request = part.data;
-        } else {
-            open.request.extend_from_slice(&part.data);
-        }
+        open.request.append(part.data);
         let whole = RequestHeader::request_len(&open.request).map_err(Problem::in_data)?;
         match whole.filter(|whole| *whole <= open.request.len()) {
             None if last => Err(Problem::in_data_at(open.request.len(), "the request ends before its end")),
@@ -94,12 +102,16 @@ impl<W: Copy + PartialEq> Tags<W> {
             }
             Some(whole) => {
                 let request = FunctionRequest::decode(&open.request[..whole]).map_err(Problem::in_data)?;
+                open.takes_input = request.sources.iter().any(|source| source.kind == EndpointKind::HostStream);
+                if !open.takes_input && whole < open.request.len() {
+                    return Err(Problem::in_data_at(whole, BEYOND_REQUEST));
+                }
                 let input = open.request.split_off(whole);
                 open.input.push(input, last);
-                open.request = Vec::new();
+                let holding = std::mem::take(&mut open.request).into_holding();
                 open.phase = Phase::Starting;
                 let (kind, input, control) = (open.kind, Arc::clone(&open.input), Arc::clone(&open.control));
-                let start = Start { tag, kind, request, waiter, send_len: len, input, control };
+                let start = Start { tag, kind, request, waiter, send_len: len, input, control, holding };
                 self.effects.push(Effect::Start(Box::new(start)));
                 Ok(())
             }

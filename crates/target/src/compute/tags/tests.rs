@@ -356,6 +356,35 @@ fn input_that_came_before_its_request_is_consumed_when_that_is_accepted() {
     assert_eq!(start.input.received_bytes(), 5);
 }
 
+/// Such input was acknowledged as consumed, and nobody ever read it.
+#[test]
+fn a_call_without_a_host_stream_takes_nothing_beyond_its_request() {
+    let sources = vec![Endpoint::new(EndpointKind::Volume(1), 0, 64)];
+    let bytes = FunctionRequest { sources, ..FunctionRequest::new(FunctionKind::Read, 3) }.encode();
+    let len = bytes.len() as u64;
+    let told = |answer: &Answer| (answer.status, answer.record.clone().unwrap().message);
+    let beyond = "the request ends before this, and has no host stream as a source";
+    // Beside the request, before it is accepted, and behind it.
+    let more = [&bytes[..], b"more"].concat();
+    let mut table = Table::new();
+    let came = table.send(part(0, &more).with_first(), &more);
+    assert!(came.starts.is_empty());
+    assert_eq!(told(came.only()), (Status::INVALID_FIELD.dnr(), format!("byte {len} of the data: {beyond}")));
+    let mut table = Table::new();
+    let start = table.send(part(0, &bytes).with_first(), &bytes).starts.remove(0);
+    assert!(table.send(part(len, b"more"), b"more").answers.is_empty());
+    table.tags.accepted(TAG, start.waiter, start.send_len);
+    let answers = table.came().answers;
+    assert_eq!((answers.len(), answers[0].1.result), (2, len));
+    let refused = (Status::INVALID_FIELD.dnr(), format!("byte 48 of the command: {beyond}"));
+    assert_eq!(told(&answers[1].1), refused);
+    assert_eq!(told(table.send(part(len, b"more").with_last(), b"more").only()), refused);
+    // That there is no more may be said.
+    assert_eq!(table.send(part(len, b"").with_last(), b"").only().status, Status::SUCCESS);
+    assert_eq!(start.input.received_bytes(), 0);
+    assert!(table.end().answers.is_empty() && table.receive_at(0, 300).received()[0].2.end);
+}
+
 /// A part that came after its call had failed, but before anybody had asked for the trailer, once was taken for the start
 /// of a request: its Send was told "the request ends before its end", and the trailer was gone.
 #[test]

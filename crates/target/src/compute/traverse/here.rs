@@ -20,6 +20,7 @@ use super::near::{Near, Opened, ReadNow};
 use super::share::{Meter, Share};
 use crate::compute::association::{Association, Name};
 use crate::compute::job::tier_of;
+use crate::compute::ledger::Holding;
 use crate::compute::prepared::CallCommand;
 use crate::compute::usage::InUse;
 
@@ -56,6 +57,8 @@ pub(super) struct Bench {
     lens: Vec<u64>,
     /// What was read of each: how often, and bytes.
     read: Vec<(u64, u64)>,
+    /// What it is charged to; `None`: it is not kept.
+    holding: Option<Holding>,
 }
 
 /// What became of a step.
@@ -128,9 +131,14 @@ impl Lanes {
 }
 
 impl Bench {
-    pub(super) fn new(traversal: Traversal) -> Self {
+    pub(super) fn new(traversal: Traversal, holding: Option<Holding>) -> Self {
         let (buffer, args, reads) = Default::default();
-        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new(), read: Vec::new() }
+        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new(), read: Vec::new(), holding }
+    }
+
+    /// Whether it may be kept for another call.
+    pub(super) fn is_charged(&self) -> bool {
+        self.holding.is_some()
     }
 
     /// Lets go of the call's sources, and of a buffer that is longer than this. Says how long the buffer is.

@@ -217,7 +217,7 @@ impl Service {
             return;
         }
         let start = self.starting.swap_remove(rng.below(self.starting.len() as u64) as usize);
-        let Start { tag, kind, request, waiter, send_len, input, control } = start;
+        let Start { tag, kind, request, waiter, send_len, input, control, .. } = start;
         if let Err(status) = engines.programs.active(request.pind) {
             return self.tags.refused(tag, waiter, status.into());
         }
