@@ -18,8 +18,6 @@ use diskside_sbpf::machine::CancelToken;
 use super::Compute;
 use super::way::Way;
 
-/// How soon somebody who waits for a turn looks whether it still wants one.
-const LOOK: Duration = Duration::from_millis(20);
 /// How long a function computes before others that wait are asked whether it is their turn.
 const TURN: Duration = Duration::from_millis(2);
 /// Hosts whose time is remembered while nobody computes.
@@ -67,6 +65,14 @@ struct Waiting {
     woken: Condvar,
 }
 
+impl Waiting {
+    /// Has it look whether it still waits.
+    fn wake(&self) {
+        let _granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.woken.notify_one();
+    }
+}
+
 impl Gate {
     pub(crate) fn new(permits: usize) -> Self {
         Self { permits: permits.max(1), state: Mutex::default(), waiting: AtomicUsize::new(0) }
@@ -83,24 +89,23 @@ impl Gate {
     }
 
     /// Waits for a permit and keeps it until the guard is dropped, on this thread. `None`: it is not wanted any more.
-    pub(crate) fn enter(&self, host: u64, class: Class, is_unwanted: impl Fn() -> bool) -> Option<Permit<'_>> {
-        let permit = Permit { gate: self, this_thread: PhantomData };
+    pub(crate) fn enter(&self, turn: &Turn) -> Option<Permit<'_>> {
+        let (host, class) = (turn.host, turn.class);
         let waiting = {
             let mut state = self.lock();
             state.arrive(host);
             if state.busy() < self.permits && state.waiting.is_empty() {
                 state.hold(host, class);
-                return Some(permit);
+                return Some(Permit { gate: self, this_thread: PhantomData });
             }
             self.queue(&mut state, host, class)
         };
-        // Without one nothing is given back.
-        if self.wait(&waiting, is_unwanted) { Some(permit) } else { None }
+        self.wait(&waiting, turn).then(|| Permit { gate: self, this_thread: PhantomData })
     }
 
     /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
     /// says whether it did. Without a permit it does nothing, nor is one waited for that is not wanted any more.
-    pub(crate) fn pass_on(&self, is_unwanted: impl Fn() -> bool) -> bool {
+    pub(crate) fn pass_on(&self, turn: &Turn) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -112,7 +117,7 @@ impl Gate {
             self.grant(&mut state, &next);
             self.queue(&mut state, held.host, held.class)
         };
-        self.wait(&waiting, is_unwanted);
+        self.wait(&waiting, turn);
         true
     }
 
@@ -141,26 +146,24 @@ impl Gate {
     }
 
     /// Whether there is a permit; false: it is not wanted any more.
-    fn wait(&self, waiting: &Arc<Waiting>, is_unwanted: impl Fn() -> bool) -> bool {
-        loop {
-            let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = waiting.woken.wait_timeout_while(granted, LOOK, |granted| !*granted);
-            let is_granted = *waited.unwrap_or_else(PoisonError::into_inner).0;
-            if !is_granted && !is_unwanted() {
-                continue;
-            }
-            let mut state = self.lock();
-            // It may have been granted just now.
-            if let Some(at) = state.waiting.iter().position(|other| Arc::ptr_eq(other, waiting)) {
-                state.waiting.remove(at);
-                self.waiting.store(state.waiting.len(), Ordering::Relaxed);
-                state.absent(waiting.host);
-                return false;
-            }
-            state.given -= 1;
-            state.hold(waiting.host, waiting.class);
-            return true;
+    fn wait(&self, waiting: &Arc<Waiting>, turn: &Turn) -> bool {
+        let woken = Arc::clone(waiting);
+        let _watch = turn.cancel.when_cancelled(move || woken.wake());
+        let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = turn.until.saturating_duration_since(Instant::now());
+        let waits = |granted: &mut bool| !*granted && !turn.cancel.is_cancelled();
+        drop(waiting.woken.wait_timeout_while(granted, left, waits).unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.lock();
+        // It may have been granted just now.
+        if let Some(at) = state.waiting.iter().position(|other| Arc::ptr_eq(other, waiting)) {
+            state.waiting.remove(at);
+            self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+            state.absent(waiting.host);
+            return false;
         }
+        state.given -= 1;
+        state.hold(waiting.host, waiting.class);
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -263,12 +266,6 @@ pub(crate) struct Turn {
     pub(crate) until: Instant,
 }
 
-impl Turn {
-    fn is_unwanted(&self) -> bool {
-        self.cancel.is_cancelled() || Instant::now() >= self.until
-    }
-}
-
 /// How long the threads of a call waited for their turns, and for reactors.
 #[derive(Debug, Default)]
 pub(crate) struct Waited {
@@ -303,14 +300,14 @@ impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
         let asked = Instant::now();
         // Without one the work sees that it is not wanted, and ends at once.
-        let _permit = self.gate.enter(self.turn.host, self.turn.class, || self.turn.is_unwanted());
+        let _permit = self.gate.enter(&self.turn);
         add_since(&self.waited.before_ns, asked);
         work();
     }
 
     fn pause(&self) {
         let asked = Instant::now();
-        if self.way.give(asked) | self.gate.pass_on(|| self.turn.is_unwanted()) {
+        if self.way.give(asked) | self.gate.pass_on(&self.turn) {
             add_since(&self.waited.within_ns, asked);
         }
     }
@@ -321,8 +318,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    fn wanted() -> bool {
-        false
+    /// A turn that is wanted for long.
+    fn turn(host: u64, class: Class) -> Turn {
+        Turn { host, class, cancel: CancelToken::new(), until: Instant::now() + Duration::from_secs(3600) }
     }
 
     fn nobody_is_there(gate: &Gate) -> bool {
@@ -331,14 +329,14 @@ mod tests {
 
     /// Lets the given waiters queue up behind a held permit, and says in which order they got theirs.
     fn order(gate: &Arc<Gate>, waiters: &[(u64, Class)]) -> Vec<usize> {
-        let held = gate.enter(99, Class::Normal, wanted);
+        let held = gate.enter(&turn(99, Class::Normal));
         let (sender, receiver) = mpsc::channel();
         let threads: Vec<_> = (0..)
             .zip(waiters)
             .map(|(index, &(host, class))| {
                 let (inner, sender) = (Arc::clone(gate), sender.clone());
                 let thread = std::thread::spawn(move || {
-                    let permit = inner.enter(host, class, wanted);
+                    let permit = inner.enter(&turn(host, class));
                     sender.send(index).unwrap();
                     drop(permit);
                 });
@@ -369,13 +367,13 @@ mod tests {
         for other in [1, 2] {
             let (gate, ended) = (Gate::new(1), std::sync::atomic::AtomicBool::new(false));
             std::thread::scope(|scope| {
-                let permit = gate.enter(1, Class::Normal, wanted);
+                let permit = gate.enter(&turn(1, Class::Normal));
                 scope.spawn(|| {
-                    drop(gate.enter(other, Class::Normal, wanted));
+                    drop(gate.enter(&turn(other, Class::Normal)));
                     ended.store(true, Ordering::SeqCst);
                 });
                 while !ended.load(Ordering::SeqCst) {
-                    gate.pass_on(wanted);
+                    gate.pass_on(&turn(1, Class::Normal));
                     assert!(gate.busy() <= 1);
                 }
                 drop(permit);
@@ -388,29 +386,31 @@ mod tests {
     #[test]
     fn who_is_not_wanted_any_more_waits_for_no_turn() {
         let gate = Gate::new(1);
-        let permit = gate.enter(1, Class::Normal, wanted);
-        let cancel = CancelToken::new();
+        let permit = gate.enter(&turn(1, Class::Normal));
+        let unwanted = turn(2, Class::Normal);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| gate.enter(2, Class::Normal, || cancel.is_cancelled()).is_none());
+            let waits = scope.spawn(|| gate.enter(&unwanted).is_none());
             while gate.waiting() == 0 {
                 std::thread::yield_now();
             }
-            cancel.cancel();
+            unwanted.cancel.cancel();
             assert!(waits.join().unwrap(), "the other one still has its turn");
         });
+        let late = Turn { until: Instant::now(), ..turn(2, Class::Normal) };
+        assert!(gate.enter(&late).is_none(), "its time is over");
         assert_eq!((gate.waiting(), gate.busy()), (0, 1));
         drop(permit);
         assert!(gate.busy() == 0 && nobody_is_there(&gate), "who gave up is not there any more");
         // In the middle of a chunk: it goes on without, to see that it shall end.
-        let permit = gate.enter(1, Class::Normal, wanted);
+        let permit = gate.enter(&turn(1, Class::Normal));
         std::thread::scope(|scope| {
             let (ended, is_ended) = mpsc::channel::<()>();
             let gate = &gate;
             scope.spawn(move || {
-                let _permit = gate.enter(2, Class::Normal, wanted);
+                let _permit = gate.enter(&turn(2, Class::Normal));
                 assert!(is_ended.recv().is_err(), "until the end");
             });
-            while !gate.pass_on(|| true) {
+            while !gate.pass_on(&unwanted) {
                 std::thread::yield_now();
             }
             drop(permit);
@@ -423,13 +423,13 @@ mod tests {
     fn background_does_not_end_a_turn() {
         let gate = Gate::new(1);
         std::thread::scope(|scope| {
-            let permit = gate.enter(1, Class::Normal, wanted);
-            let other = scope.spawn(|| drop(gate.enter(2, Class::Background, wanted)));
+            let permit = gate.enter(&turn(1, Class::Normal));
+            let other = scope.spawn(|| drop(gate.enter(&turn(2, Class::Background))));
             while gate.lock().waiting.is_empty() {
                 std::thread::yield_now();
             }
             std::thread::sleep(TURN);
-            gate.pass_on(wanted);
+            gate.pass_on(&turn(1, Class::Normal));
             assert!(!other.is_finished() && gate.lock().waiting.len() == 1);
             drop(permit);
         });
@@ -443,10 +443,10 @@ mod tests {
                 let (gate, inside) = (&gate, &inside);
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        let permit = gate.enter(host % 3, Class::Normal, wanted);
+                        let permit = gate.enter(&turn(host % 3, Class::Normal));
                         assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        gate.pass_on(wanted);
+                        gate.pass_on(&turn(1, Class::Normal));
                         drop(permit);
                     }
                 });
