@@ -15,6 +15,12 @@ pub(super) struct Segment {
 /// Most parts that a request is cut into: short cached runs are not worth a call of their own.
 const SEGMENTS_MAX: usize = 16;
 
+/// So much of what the host holds it leaves to the device at an end: there a delimited record may go on behind, and all of a
+/// block would be fetched for the rest of it.
+const RECORD_ROOM: u64 = 64 << 10;
+/// And at a start, where it looks at what is before.
+const LOOK_BACK_ROOM: u64 = 4 << 10;
+
 /// How to cut `range` between records. The host holds the `cached` ranges (ascending, apart, of the whole file).
 ///
 /// The parts are in order, apart, and cover the range. A part may be empty of records, never of bytes.
@@ -61,9 +67,13 @@ fn aligned(range: &Range<u64>, cached: &[Range<u64>], split: Split) -> Vec<Range
     let mut held: Vec<Range<u64>> = cached
         .iter()
         .map(|held| {
-            let start = up(range, held.start.max(range.start), split);
-            let end = if held.end >= range.end { range.end } else { down(range, held.end.max(range.start), split) };
-            start..end
+            let (before, behind) = match split {
+                Split::Delimiter(_) => (LOOK_BACK_ROOM, RECORD_ROOM),
+                Split::None | Split::Fixed(_) => (0, 0),
+            };
+            let start = if held.start <= range.start { range.start } else { up(range, held.start + before, split) };
+            let end = held.end.saturating_sub(behind).max(range.start);
+            start..if held.end >= range.end { range.end } else { down(range, end, split) }
         })
         .filter(|held| !held.is_empty())
         .collect();

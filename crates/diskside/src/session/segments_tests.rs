@@ -26,8 +26,19 @@ fn a_split_gives_the_host_what_it_holds_cut_between_records() {
     check(&segments, &range);
     let hosts: Vec<_> = segments.iter().filter(|s| s.side == Side::Host).map(|s| s.range.clone()).collect();
     assert_eq!(hosts, [100..244, 404..652], "records begin at 100 + 8n");
-    let lines = cut(&range, &cached, Split::Delimiter(b'\n'), &decision(Plan::Split, None));
-    assert_eq!(lines.iter().filter(|s| s.side == Side::Host).map(|s| s.range.end - s.range.start).sum::<u64>(), 405);
+}
+
+/// A line that begins in what the host holds and ends behind it had 256 KiB fetched for its end, and for a look at the byte
+/// before it as much: with half of a file cached in pieces, the host waited for its link as long as without.
+#[test]
+fn a_split_between_lines_leaves_the_host_nothing_to_fetch() {
+    const MIB: u64 = 1 << 20;
+    let (range, cached) = (MIB..9 * MIB, [MIB..2 * MIB, 3 * MIB..5 * MIB, 6 * MIB..6 * MIB + 60_000, 8 * MIB..9 * MIB]);
+    let segments = cut(&range, &cached, Split::Delimiter(b'\n'), &decision(Plan::Split, None));
+    check(&segments, &range);
+    let hosts: Vec<_> = segments.iter().filter(|s| s.side == Side::Host).map(|s| s.range.clone()).collect();
+    let (before, behind) = (LOOK_BACK_ROOM, RECORD_ROOM);
+    assert_eq!(hosts, [MIB..2 * MIB - behind, 3 * MIB + before..5 * MIB - behind, 8 * MIB + before..9 * MIB]);
 }
 
 #[test]

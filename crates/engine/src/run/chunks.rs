@@ -352,6 +352,9 @@ impl Current {
     }
 }
 
+/// What is read first behind a range for the end of its last record.
+const RECORD_REST: u64 = 16 << 10;
+
 /// Reads on after a range until the record that began in it ends.
 fn finish_record(
     source: (&str, u32),
@@ -367,17 +370,21 @@ fn finish_record(
     if bytes.last() == Some(&delimiter) {
         return Ok(());
     }
-    let how = ReadAhead { chunk_bytes: 256 << 10, depth: 1, ..ReadAhead::default() };
     let failed = |error| CallError::Read { source_index: source.1, error };
-    let rest = origin.len().and_then(|len| origin.open(from..len, &how)).map_err(failed)?;
-    for chunk in rest {
-        let chunk = chunk.map_err(failed)?;
-        let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
-        let part = &chunk[..end.unwrap_or(chunk.len())];
-        room.reach(bytes.len() + part.len(), source, begin)?;
-        bytes.extend_from_slice(part);
-        if end.is_some() {
-            break;
+    let len = origin.len().map_err(failed)?;
+    // Most records end soon, and what is behind them is nobody's.
+    let soon = from.saturating_add(RECORD_REST).min(len);
+    for (range, chunk_bytes) in [(from..soon, RECORD_REST as usize), (soon..len, 256 << 10)] {
+        let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
+        for chunk in origin.open(range, &how).map_err(failed)? {
+            let chunk = chunk.map_err(failed)?;
+            let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
+            let part = &chunk[..end.unwrap_or(chunk.len())];
+            room.reach(bytes.len() + part.len(), source, begin)?;
+            bytes.extend_from_slice(part);
+            if end.is_some() {
+                return Ok(());
+            }
         }
     }
     Ok(())
