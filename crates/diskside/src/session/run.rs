@@ -15,6 +15,7 @@ pub use prepared::Prepared;
 pub use ran::{Ran, RanPart, RunOptions, Where};
 pub(super) use write::write;
 
+use super::cache::BLOCK_LEN;
 use super::error::SessionError;
 use super::file::File;
 use super::function::SessionFunction;
@@ -24,6 +25,7 @@ use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
 use diskside_dispatch::{Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Request, Side};
+use diskside_engine::split::Split;
 use diskside_engine::{Call, CallError};
 use diskside_io::readahead::ReadError;
 use diskside_io::request::run_here;
@@ -203,7 +205,9 @@ fn read_once(
         return job.gather(vec![done], None, written);
     }
     let cached = job.cached(&range);
-    let cached_bytes = cached.iter().map(|held| held.end - held.start).sum();
+    let split = options.split.unwrap_or(function.note().split);
+    let cached_bytes: u64 = cached.iter().map(|held| held.end - held.start).sum();
+    let cached_bytes = cached_bytes.saturating_sub(job.fetched_behind(&range, split));
     let request = Request {
         direction: Direction::Read,
         len_bytes: range.end - range.start,
@@ -213,7 +217,6 @@ fn read_once(
         told: options.place.told(),
     };
     let decision = job.decide(&request)?;
-    let split = options.split.unwrap_or(function.note().split);
     match out {
         Some(out) if !(options.fold && function.combine().is_some()) => {
             let done = job.run_in_order(&cut(&range, &cached, split, &decision), out)?;
@@ -252,6 +255,14 @@ impl Job<'_> {
             Some(version) => inner.session.cache().ranges(inner.id, version, range),
             None => Vec::new(),
         }
+    }
+
+    /// What the host would fetch behind a range for the end of its last record, however much of the range it holds.
+    fn fetched_behind(&self, range: &Range<u64>, split: Split) -> u64 {
+        let goes_on = range.end < self.now.len_bytes && matches!(split, Split::Delimiter(_));
+        // The kernel fetches less of a mounted file.
+        let is_held = self.mounted.is_some() || !self.cached(&(range.end..range.end + 1)).is_empty();
+        if goes_on && !is_held { BLOCK_LEN } else { 0 }
     }
 
     /// Asks the dispatcher. Makes sure that the device has the function if it is to run there.

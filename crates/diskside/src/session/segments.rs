@@ -72,8 +72,8 @@ fn aligned(range: &Range<u64>, cached: &[Range<u64>], split: Split) -> Vec<Range
                 Split::None | Split::Fixed(_) => (0, 0),
             };
             let start = if held.start <= range.start { range.start } else { up(range, held.start + before, split) };
-            let end = held.end.saturating_sub(behind).max(range.start);
-            start..if held.end >= range.end { range.end } else { down(range, end, split) }
+            let end = held.end.min(range.end).saturating_sub(behind).max(range.start);
+            start..if end == range.end { end } else { down(range, end, split) }
         })
         .filter(|held| !held.is_empty())
         .collect();

@@ -38,7 +38,7 @@ fn a_split_between_lines_leaves_the_host_nothing_to_fetch() {
     check(&segments, &range);
     let hosts: Vec<_> = segments.iter().filter(|s| s.side == Side::Host).map(|s| s.range.clone()).collect();
     let (before, behind) = (LOOK_BACK_ROOM, RECORD_ROOM);
-    assert_eq!(hosts, [MIB..2 * MIB - behind, 3 * MIB + before..5 * MIB - behind, 8 * MIB + before..9 * MIB]);
+    assert_eq!(hosts, [MIB..2 * MIB - behind, 3 * MIB + before..5 * MIB - behind, 8 * MIB + before..9 * MIB - behind]);
 }
 
 #[test]
