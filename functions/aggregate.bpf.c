@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * aggregate: groups rows by one column and gives count, sum, least and greatest of another, one row
- * for each key, in order of the keys. Split the input at records of row_len.
+ * for each key, in order of the keys.
  */
 #include "column.h"
 
 struct aggregate_args {
-    __u32 row_len DS_ARG_MIN("1") DS_ARG_DOC("bytes in a row");
+    __u32 row_len DS_ARG_RECORD_LEN DS_ARG_MIN("1") DS_ARG_DOC("bytes in a row");
     __u32 key_offset DS_ARG_DEFAULT("0") DS_ARG_DOC("of the key in its row");
     enum column_type key_type COLUMN_TYPE("i64");
     __u32 value_offset DS_ARG_DEFAULT("0") DS_ARG_DOC("of the value in its row");

@@ -8,6 +8,7 @@
 #include "diskside.h"
 
 DS_SPLIT_RECORDS(2);
+DS_CONCATENATE;
 DS_OUTPUT(32, 1, 256);
 
 SEC("write/bitmap")

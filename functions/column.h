@@ -33,7 +33,7 @@ DS_INLINE __s64 column_load(const char *at, int type)
 }
 
 /* Arguments that several functions share. */
-#define COLUMN_ROW_LEN DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: a plain column")
+#define COLUMN_ROW_LEN DS_ARG_RECORD_LEN DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: a plain column")
 #define COLUMN_OFFSET DS_ARG_DEFAULT("0") DS_ARG_DOC("of the element in its row")
 #define COLUMN_TYPE(type) DS_ARG_DEFAULT(type) DS_ARG_DOC("u8, i8, u16, i16, u32, i32 or i64")
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * filter_u32, filter_i32, filter_u64, filter_i64, filter_f32, filter_f64: which elements satisfy a
- * comparison. The input is a plain column, or rows of row_len bytes with the element at `offset`;
- * then split the input at records of row_len.
+ * comparison. The input is a plain column, or rows of row_len bytes with the element at `offset`.
  *
  * The result is, as `form` says,
- *   bitmap     bit i % 8 of byte i / 8 for element i; unless it is the last, a chunk must hold a
- *              multiple of eight elements
+ *   bitmap     bit i % 8 of byte i / 8 for element i
  *   positions  the index in the source of each match, as __u64
  *   rows       the rows (elements) that match
  */
 #include "diskside.h"
 
+DS_PIECE_RECORDS(8); /* whole bytes of a bitmap */
+DS_CONCATENATE;
 DS_OUTPUT(2, 1, 64);
 
 enum filter_op { eq, ne, lt, le, gt, ge, between };
@@ -23,7 +23,8 @@ enum filter_form { bitmap, positions, rows };
         enum filter_form form DS_ARG_DEFAULT("bitmap") DS_ARG_DOC("bitmap, positions or rows"); \
         type lo tag DS_ARG_DOC("the value to compare with, or the lower end");              \
         type hi tag DS_ARG_DEFAULT("0") DS_ARG_DOC("the upper end of between");             \
-        __u32 row_len DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: a plain column");  \
+        __u32 row_len DS_ARG_RECORD_LEN DS_ARG_DEFAULT("0")                                 \
+            DS_ARG_DOC("bytes in a row; 0: a plain column");                                \
         __u32 offset DS_ARG_DEFAULT("0") DS_ARG_DOC("of the element in its row");           \
     }
 
@@ -86,13 +87,14 @@ DS_INLINE void gather8(__u64 *to, const char *from, __u64 row_len, __u64 n)
     }                                                                                       \
                                                                                             \
     SEC(section)                                                                            \
-    __s64 name(char *out, const char *in, __u64 in_len, const struct args_type *args,       \
+    __s64 name(char *out, const type *column, __u64 in_len, const struct args_type *args,   \
                const struct ds_call *call)                                                  \
     {                                                                                       \
         __u64 row_len = args->row_len == 0 ? sizeof(type) : args->row_len;                  \
         __u64 n = in_len / row_len, first = call->in_offset / row_len, len = 0;             \
         struct ds_filter spec = {args->op, args->form == bitmap ? DS_BITMAP : DS_POSITIONS, \
                                  (__u64)args->lo, (__u64)args->hi};                         \
+        const char *in = (const char *)column;                                              \
         struct scratch *scratch;                                                            \
                                                                                             \
         if (args->offset + sizeof(type) > row_len || call->in_offset % row_len != 0)        \

@@ -3,15 +3,16 @@
  * grep: the rows that contain a pattern. grep_count: how many there are. grep_scalar: the same count
  * with a search byte by byte instead of a helper.
  *
- * A row is a line, or row_len bytes; then split the input at records of row_len. A pattern does not
- * reach over the end of a row.
+ * A row is a line, or row_len bytes. A pattern does not reach over the end of a row. A last line without
+ * a newline gets one, so that no other line joins it.
  */
 #include "diskside.h"
 
 DS_SPLIT_LINES;
+DS_CONCATENATE;
 
 struct grep_args {
-    __u32 row_len DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: rows are lines");
+    __u32 row_len DS_ARG_RECORD_LEN DS_ARG_DEFAULT("0") DS_ARG_DOC("bytes in a row; 0: rows are lines");
     char pattern[] DS_ARG_DOC("what to look for");
 };
 
@@ -87,6 +88,11 @@ __s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args
         ds_memcpy(out + len, row.start, row.end - row.start);
         len += row.end - row.start;
         p = row.end;
+    }
+    if (row_len == 0 && len > 0 && out[len - 1] != '\n') {
+        if (len == call->out_cap)
+            return -DS_ENOSPC;
+        out[len++] = '\n';
     }
     return len;
 }

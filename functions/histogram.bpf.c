@@ -7,6 +7,7 @@
 #include "column.h"
 
 #define BINS_MAX 65536
+DS_SPLIT_RECORDS(8); /* elements of every type */
 DS_OUTPUT(0, 1, 16 * (BINS_MAX + 2));
 
 struct histogram_args {

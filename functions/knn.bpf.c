@@ -2,7 +2,7 @@
 /*
  * knn, knn_u32, knn_f32: the k rows nearest to a target, by squared Euclidean or Manhattan distance,
  * nearest first; of equally near ones, the first. Rows are row_len bytes of unsigned bytes, 32-bit
- * unsigned integers or 32-bit floats. Split the input at records of row_len.
+ * unsigned integers or 32-bit floats.
  *
  * The result has k rows; where there were fewer, the last ones have index ~0.
  */
@@ -19,21 +19,21 @@ enum knn_metric {
 };
 
 struct knn_args {
-    __u32 row_len DS_ARG_MIN("1") DS_ARG_DOC("bytes in a row");
+    __u32 row_len DS_ARG_RECORD_LEN DS_ARG_MIN("1") DS_ARG_DOC("bytes in a row");
     __u32 k DS_ARG_DEFAULT("10") DS_ARG_MIN("1") DS_ARG_MAX(K_MAX) DS_ARG_DOC("how many rows");
     enum knn_metric metric DS_ARG_DEFAULT("squared") DS_ARG_DOC("squared (Euclidean) or manhattan");
     __u8 target[] DS_ARG_DOC("the row to be near to");
 };
 
 struct knn_u32_args {
-    __u32 row_len DS_ARG_MIN("4") DS_ARG_DOC("bytes in a row");
+    __u32 row_len DS_ARG_RECORD_LEN DS_ARG_MIN("4") DS_ARG_DOC("bytes in a row");
     __u32 k DS_ARG_DEFAULT("10") DS_ARG_MIN("1") DS_ARG_MAX(K_MAX) DS_ARG_DOC("how many rows");
     enum knn_metric metric DS_ARG_DEFAULT("squared") DS_ARG_DOC("squared (Euclidean) or manhattan");
     __u32 target[] DS_ARG_DOC("the row to be near to");
 };
 
 struct knn_f32_args {
-    __u32 row_len DS_ARG_MIN("4") DS_ARG_DOC("bytes in a row");
+    __u32 row_len DS_ARG_RECORD_LEN DS_ARG_MIN("4") DS_ARG_DOC("bytes in a row");
     __u32 k DS_ARG_DEFAULT("10") DS_ARG_MIN("1") DS_ARG_MAX(K_MAX) DS_ARG_DOC("how many rows");
     enum knn_metric metric DS_ARG_DEFAULT("squared") DS_ARG_DOC("squared (Euclidean) or manhattan");
     ds_f32 target[] DS_ARG_F32 DS_ARG_DOC("the row to be near to");

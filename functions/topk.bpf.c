@@ -7,6 +7,7 @@
 
 #define NONE (~0ull)
 
+DS_SPLIT_RECORDS(8); /* elements of every type */
 DS_OUTPUT(0, 1, 16 * 1024);
 
 struct topk_args {

@@ -1,12 +1,11 @@
 //! Compiles `functions/*.bpf.c` to eBPF objects and lists their functions for the crate to embed.
 
-#[allow(unreachable_pub, reason = "the library shows it to others")]
+#[allow(unreachable_pub, dead_code, reason = "the library shows it to others")]
 #[path = "src/clang.rs"]
 mod clang;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Section prefixes of functions.
 const KINDS: [&str; 5] = ["read", "write", "lambda", "traverse", "kernel"];
@@ -64,7 +63,7 @@ fn c_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn compile(clang: &Path, root: &Path, source: &Path, object: &Path) {
-    let output = Command::new(clang)
+    let output = clang::command(clang)
         .args(clang::OPTIONS)
         .arg("-Werror")
         // Relative paths: what the object records must not depend on where the repository lies.

@@ -1,9 +1,9 @@
 //! The state behind function commands: calls, files, layouts and prepared requests of two controllers, in any order.
 #![no_main]
 
-#[path = "../../crates/target/tests/common/mod.rs"]
+#[path = "../../crates/server/tests/common/mod.rs"]
 mod common;
-#[path = "../../crates/target/tests/support/functions.rs"]
+#[path = "../../crates/server/tests/support/functions.rs"]
 mod functions;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! The state behind the standard computing commands: programs, range sets, memory, copies and executions of two hosts.
 #![no_main]
 
-#[path = "../../crates/target/tests/support/standard.rs"]
+#[path = "../../crates/server/tests/support/standard.rs"]
 mod standard;
 
 use libfuzzer_sys::fuzz_target;

@@ -3,6 +3,9 @@
 
 #[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
+mod nvme;
+#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
+#[path = "../../crates/wire/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

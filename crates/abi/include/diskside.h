@@ -83,6 +83,7 @@ typedef __u32 ds_f32;
 #define DS_ARG_DOC(text) DS_TAG("doc:" text) /* one line of help */
 #define DS_ARG_F32 DS_TAG("type:f32")        /* a ds_f32 holds a float */
 #define DS_ARG_F64 DS_TAG("type:f64")        /* a ds_f64 holds a float */
+#define DS_ARG_RECORD_LEN DS_TAG("is:record_len") /* bytes of a record; 0: as if there were no such argument */
 
 /*
  * What an object asks of its host, each at most once an object, at file scope. The section holds
@@ -103,7 +104,8 @@ typedef __u32 ds_f32;
 #define DS_ABI_VERSION 1
 DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
 
-/* Bytes of a stack frame: a multiple of 64 up to 1 MiB. clang needs -mllvm -bpf-stack-size=N. */
+/* Bytes of a stack frame: a multiple of 64 up to 1 MiB. Needs clang 19, which `diskside` calls with
+   -mllvm -bpf-stack-size=bytes. */
 #define DS_STACK_BYTES(bytes) DS_NOTE(stack, 2, __u32 frame;, bytes)
 /* Room for the output: in_len * num / den + constant bytes. Without it: in_len + 4096. */
 #define DS_OUTPUT(num, den, constant)                                                      \
@@ -111,16 +113,30 @@ DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
 /* The named state of the call, kept between calls: DS_STATE(struct counters)->calls++. A call that names none has
    none, and the access traps. */
 #define DS_STATE(type) ((type *)(11ull << 40))
-/* How the input is split into chunks by default. Without one of these: anywhere. */
+/*
+ * Where the input may be cut. A function is called for one piece of it after another, the same pieces
+ * wherever it runs. It has to say two things for that; one that does not say both is called once, over all of its input.
+ *
+ * First, what its records are, so that none is cut: one of the DS_SPLIT lines, or a member of its arguments with
+ * DS_ARG_RECORD_LEN, or the type of in: that of `const __u32 *in` are records of 4 bytes, of a pointer to a structure
+ * the structure's. Pointers to void and to single bytes say nothing.
+ */
 #define DS_SPLIT_RECORDS(bytes) DS_NOTE(split, 4, __u32 how; __u32 arg;, 1, bytes)
 #define DS_SPLIT_AFTER(delimiter) DS_NOTE(split, 4, __u32 how; __u32 arg;, 2, (__u8)(delimiter))
 #define DS_SPLIT_LINES DS_SPLIT_AFTER('\n')
+#define DS_SPLIT_BYTES DS_NOTE(split, 4, __u32 how; __u32 arg;, 3, 0) /* between any two bytes */
+/* A piece, but for the last, holds a multiple of so many records: bitmaps want 8. */
+#define DS_PIECE_RECORDS(records) DS_NOTE(piece, 7, __u32 multiple;, records)
+/*
+ * Second, what becomes of the outputs: `combine/NAME` folds them, or they simply stand one after another.
+ */
+#define DS_CONCATENATE DS_NOTE(concatenate, 6, __u32 yes;, 1)
 
 /* ---- What a program is given ---------------------------------------------------------------- */
 
 /* ds_call.flags */
-#define DS_FIRST 1u /* the first chunk of its source */
-#define DS_LAST 2u  /* the last chunk of its source */
+#define DS_FIRST 1u /* the piece that the request begins with */
+#define DS_LAST 2u  /* the piece whose last record reaches the request's end */
 /* Unknown: ds_call.record_index, ds_call.source_len */
 #define DS_UNKNOWN (~0ull)
 
@@ -131,7 +147,7 @@ struct ds_call {
     __u64 in_offset;    /* of in[0] in the source */
     __u64 record_index; /* of in[0]; known when split at fixed records */
     __u64 source_len;
-    __u32 source_index, chunk_index;
+    __u32 source_index, chunk_index; /* of the source in the request; of the piece on its grid */
 };
 
 struct ds_next {
@@ -240,6 +256,11 @@ __s64 ds_memcmp(const void *a, const void *b, __u64 len);
 
 /* Offset of the first occurrence, or -1. The empty needle is found at 0. */
 __s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len);
+
+/* Where the match of a regular expression ends that ends first, or -1. The expression is over bytes: `.` is any but a
+ * newline; \w, \d, \s, \b and (?i) know ASCII. An expression that is none traps, with the byte where it is wrong; so
+ * does one longer than 4096 bytes, or whose repetitions need more than 256 KiB. Its time grows with hay_len alone. */
+__s64 ds_regex_find(const void *hay, __u64 hay_len, const void *pattern, __u64 pattern_len);
 
 /* lambda-IO's reads and writes at an offset of a buffer with a stated boundary: len bytes from
  * from + offset, or to to + offset. An offset past boundary - len counts as boundary - len. Both return

@@ -22,13 +22,17 @@ pub struct Header {
 }
 
 /// All headers that authors may include. They include one another by name, so they belong into one
-/// directory.
-pub const HEADERS: [Header; 5] = [
+/// directory; those of the library into `diskside` below it.
+pub const HEADERS: [Header; 9] = [
     Header { name: "diskside.h", text: include_str!("../include/diskside.h") },
     Header { name: "diskside_native.h", text: include_str!("../include/diskside_native.h") },
     Header { name: "lambda_io.h", text: include_str!("../include/lambda_io.h") },
     Header { name: "xrp.h", text: include_str!("../include/xrp.h") },
     Header { name: "delilah.h", text: include_str!("../include/delilah.h") },
+    Header { name: "diskside/groups.h", text: include_str!("../include/diskside/groups.h") },
+    Header { name: "diskside/math.h", text: include_str!("../include/diskside/math.h") },
+    Header { name: "diskside/sort.h", text: include_str!("../include/diskside/sort.h") },
+    Header { name: "diskside/text.h", text: include_str!("../include/diskside/text.h") },
 ];
 
 /// Error numbers that programs return, negated (`DS_E…` in the header). Any other negative value is

@@ -53,6 +53,7 @@ fn compile(compiler: &str, flags: &[&str], directory: &Path, source: &str) {
 
 fn with_headers(test: impl Fn(&Path)) {
     let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("diskside")).unwrap();
     for header in HEADERS {
         std::fs::write(directory.path().join(header.name), header.text).unwrap();
     }

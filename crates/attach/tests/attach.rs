@@ -8,8 +8,8 @@ use std::process::Command;
 use diskside_attach::{AttachError, Attached, detach, url_of};
 use diskside_host::mounted::{MountedFile, MountedOptions, Way};
 use diskside_host::{ConnectOptions, Url, Volume};
-use diskside_target::config::VolumeSpec;
-use diskside_target::{Running, Target};
+use diskside_server::config::VolumeSpec;
+use diskside_server::{Running, Target};
 
 const NQN: &str = "nqn.2026-11.org.example:attach";
 

@@ -18,10 +18,11 @@ extern "C" {
 int load_lambda(const char *path);
 
 // Loads length bytes at offset, runs the function over them, and copies its output, at most length bytes, into
-// buffer. Returns the output's length.
+// buffer. Returns the output's length. The descriptor is open for reading, else it is -EBADF; its position stays.
 ssize_t pread_lambda(int fd, void *buffer, size_t length, off_t offset, int lambda_id);
 
-// Runs the function over the buffer and writes its output at offset. Returns the output's length.
+// Runs the function over the buffer and writes its output at offset. Returns the output's length. The descriptor is
+// open for writing, else it is -EBADF, and without O_APPEND, else it is -EINVAL; its position stays.
 ssize_t pwrite_lambda(int fd, const void *buffer, size_t length, off_t offset, int lambda_id);
 
 #ifdef __cplusplus

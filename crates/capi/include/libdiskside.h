@@ -94,17 +94,41 @@ typedef enum ds_tier {
     DS_TIER_LLVM = 3,
 } ds_tier;
 
-// How records end, which are never cut in two.
+// What records are: none is cut in two.
 typedef enum ds_split {
-    // As the function's source says.
+    // What the function declares.
     DS_SPLIT_FUNCTION = 0,
-    // Nowhere: the input may be cut at any byte.
-    DS_SPLIT_NONE = 1,
+    // Every byte: the input may be cut anywhere.
+    DS_SPLIT_ANYWHERE = 1,
     // After so many bytes as `split_at` says.
     DS_SPLIT_LENGTH = 2,
     // After the byte that `split_at` is, for instance '\n'.
     DS_SPLIT_BYTE = 3,
+    // All of the input: the function is called once.
+    DS_SPLIT_WHOLE = 4,
 } ds_split;
+
+// Whether input that is compressed is decompressed: then offsets, lengths and ranges count decompressed bytes.
+typedef enum ds_decompress {
+    // The function is given the bytes as they are.
+    DS_DECOMPRESS_NONE = 0,
+    // Files and streams are whose first bytes say that they are compressed.
+    DS_DECOMPRESS_AUTO = 1,
+    // All input is gzip.
+    DS_DECOMPRESS_GZIP = 2,
+    // All input is zstd.
+    DS_DECOMPRESS_ZSTD = 3,
+} ds_decompress;
+
+// Whether the header of a file is left out: then offsets, lengths and ranges count the bytes behind it.
+typedef enum ds_header {
+    // The function is given all bytes.
+    DS_HEADER_NONE = 0,
+    // That of a file that begins with one of a known format: NumPy's .npy.
+    DS_HEADER_AUTO = 1,
+    // All input is of NumPy's format.
+    DS_HEADER_NPY = 2,
+} ds_header;
 
 // Flags of ds_options.
 typedef enum ds_flags {
@@ -199,7 +223,7 @@ typedef struct ds_options {
     uint32_t flags;
     // Threads on the host, and the most at the device; 0: 1.
     uint32_t threads;
-    // Bytes of a chunk, more or less; 0: 8 MiB.
+    // Bytes of a chunk, rounded to whole records; 0: what suits the function, 8 MiB at most.
     uint64_t chunk_len;
     // Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
     uint64_t budget;
@@ -216,6 +240,20 @@ typedef struct ds_options {
     const char *state;
     // Bytes of that state.
     uint64_t state_len;
+    // A ds_decompress.
+    int32_t decompress;
+    // A ds_header.
+    int32_t header;
+    // Where in each file a run over files begins. Calls that are given a range begin there.
+    uint64_t offset;
+    // How many bytes of each file a run over files is given; 0: all behind the offset.
+    uint64_t length;
+    // Bytes that the function may have allocated at one time; 0: 16 MiB.
+    uint64_t heap_len;
+    // Chunks that are read ahead besides one for each thread, at most 64; 0: the usual, UINT32_MAX: none.
+    uint32_t depth;
+    // Zero.
+    uint32_t reserved;
 } ds_options;
 
 // What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
@@ -262,9 +300,9 @@ typedef struct ds_part {
     uint64_t from;
     // End of its range.
     uint64_t to;
-    // Why it ran there, in a word: "told", "effects", "link_lost", "no_compute", "in_place", "unmeasured", "profiling",
-    // "faster", "tie", "faster_together"; "here" if the data is here, so that there is no choice; "refused" if it could
-    // not run at the target of a mounted volume.
+    // Why it ran there, in a word: "told", "effects", "link_lost", "no_compute", "in_place", "many_files", "unmeasured",
+    // "profiling", "faster", "tie", "faster_together", "tried"; "here" if the data is here, so that there is no choice;
+    // "refused" if it could not run at the target of a mounted volume.
     const char *reason;
     // The same in a sentence, with what was expected of each side.
     const char *why;
@@ -350,8 +388,10 @@ ssize_t ds_function_args(const struct ds_function *function,
 // Frees a function.
 void ds_function_free(struct ds_function *function);
 
-// Opens a path, diskside://HOST[:PORT]/EXPORT/PATH, or nvme-tcp://HOST[:PORT]/NQN/NSID.
-struct ds_file *ds_file_open(struct ds_session *session, const char *path, int mode);
+// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte), or nvme-tcp://HOST[:PORT]/NQN/NSID.
+struct ds_file *ds_file_open(struct ds_session *session,
+                             const char *path,
+                             int mode);
 
 // Its present length in bytes.
 int64_t ds_file_len(const struct ds_file *file);

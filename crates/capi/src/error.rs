@@ -120,6 +120,11 @@ impl Failure {
         Self { errno: EINVAL, kind: FailureKind::Usage, text: what.to_string(), trap: None }
     }
 
+    /// The caller is at fault, which has an errno of its own.
+    pub(crate) fn of_errno(errno: i32, what: impl ToString) -> Self {
+        Self { errno, ..Self::invalid(what) }
+    }
+
     /// The caller's buffer is too short.
     pub(crate) fn too_long(len: usize, cap: usize) -> Self {
         let text = format!("the result has {len} bytes, the buffer {cap}");
@@ -135,13 +140,22 @@ impl Failure {
     }
 }
 
+/// The errno of an error, also of one that says more than its number.
+fn errno_of(error: &std::io::Error) -> Option<i32> {
+    let written = || error.get_ref()?.downcast_ref::<rust::outfile::WriteError>();
+    error.raw_os_error().or_else(|| written().map(|error| error.errno.raw_os_error()))
+}
+
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let errno = match &error {
             _ if error.kind() == FailureKind::Cancelled => Some(ECANCELED),
             SessionError::Device { source, .. } => source.errno(),
-            SessionError::File { source, .. } | SessionError::Open { source, .. } => source.raw_os_error(),
+            SessionError::File { source, .. } | SessionError::Open { source, .. } | SessionError::Output(source) => {
+                errno_of(source)
+            }
             SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
+            SessionError::Call(CallError::Write(source)) => errno_of(source),
             SessionError::Traversal { errno, .. } => *errno,
             _ => (error.kind() == FailureKind::Usage).then_some(EINVAL),
         };

@@ -1,7 +1,7 @@
 //! Files.
 
 use crate::error::{Failure, guard, guard_int};
-use crate::memory::{self, object, text_of};
+use crate::memory::{self, location_of, object};
 use crate::session::ds_session;
 use rust::session::{File, OpenMode};
 use std::ffi::{c_char, c_int};
@@ -21,12 +21,12 @@ pub enum ds_mode {
     DS_CREATE = 2,
 }
 
-/// Opens a path, diskside://HOST[:PORT]/EXPORT/PATH, or nvme-tcp://HOST[:PORT]/NQN/NSID.
+/// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte), or nvme-tcp://HOST[:PORT]/NQN/NSID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_file_open(session: *mut ds_session, path: *const c_char, mode: c_int) -> *mut ds_file {
     guard(|| {
         // SAFETY: the caller keeps the crate's contract.
-        let (session, path) = unsafe { (object(session)?, text_of(path)?) };
+        let (session, location) = unsafe { (object(session)?, location_of(path)?) };
         let modes = [
             (ds_mode::DS_READ, OpenMode::Read),
             (ds_mode::DS_WRITE, OpenMode::Write),
@@ -35,7 +35,6 @@ pub unsafe extern "C" fn ds_file_open(session: *mut ds_session, path: *const c_c
         let wanted = modes.into_iter().find(|(number, _)| *number as c_int == mode);
         let wanted =
             wanted.ok_or_else(|| Failure::invalid(format!("{mode} is no mode: DS_READ, DS_WRITE or DS_CREATE")))?;
-        let location = path.parse().map_err(Failure::invalid)?;
         Ok(ds_file(session.0.open_as(&location, wanted.1)?))
     })
 }

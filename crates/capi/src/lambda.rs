@@ -2,10 +2,10 @@
 
 use crate::error::{Failure, guard_int};
 use crate::memory::{bytes_of, copy_out, text_of};
-use libc::{off_t, ssize_t};
-use rust::Location;
-use rust::session::{File, OpenMode, RunOptions, Session, SessionFunction, SessionOptions};
+use libc::{EBADF, off_t, ssize_t};
+use rust::session::{EnvironmentError, File, OpenMode, RunOptions, Session, SessionFunction, SessionOptions};
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 struct Loaded {
@@ -13,9 +13,13 @@ struct Loaded {
     functions: Mutex<Vec<SessionFunction>>,
 }
 
-fn loaded() -> &'static Loaded {
-    static LOADED: OnceLock<Loaded> = OnceLock::new();
-    LOADED.get_or_init(|| Loaded { session: Session::new(SessionOptions::default()), functions: Mutex::default() })
+fn loaded() -> Result<&'static Loaded, Failure> {
+    static LOADED: OnceLock<Result<Loaded, EnvironmentError>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        let session = Session::new(SessionOptions::from_environment()?);
+        Ok(Loaded { session, functions: Mutex::default() })
+    });
+    loaded.as_ref().map_err(Failure::invalid)
 }
 
 /// Loads a function: an object (FILE.o[:NAME]) or a shipped function's name. Returns its lambda_id, or a negative
@@ -25,15 +29,16 @@ pub unsafe extern "C" fn load_lambda(path: *const c_char) -> c_int {
     guard_int(|| {
         // SAFETY: the caller keeps the crate's contract.
         let path = unsafe { text_of(path)? };
-        let function = loaded().session.function(path).map_err(Failure::invalid)?;
-        let mut functions = loaded().functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = loaded()?;
+        let function = loaded.session.function(path).map_err(Failure::invalid)?;
+        let mut functions = loaded.functions.lock().unwrap_or_else(PoisonError::into_inner);
         functions.push(function);
         Ok(functions.len() as isize - 1)
     }) as c_int
 }
 
 /// Loads length bytes at offset, runs the function over them, and copies its output, at most length bytes, into
-/// buffer. Returns the output's length.
+/// buffer. Returns the output's length. The descriptor is open for reading, else it is -EBADF; its position stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread_lambda(
     fd: c_int,
@@ -51,7 +56,8 @@ pub unsafe extern "C" fn pread_lambda(
     })
 }
 
-/// Runs the function over the buffer and writes its output at offset. Returns the output's length.
+/// Runs the function over the buffer and writes its output at offset. Returns the output's length. The descriptor is
+/// open for writing, else it is -EBADF, and without O_APPEND, else it is -EINVAL; its position stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite_lambda(
     fd: c_int,
@@ -69,13 +75,19 @@ pub unsafe extern "C" fn pwrite_lambda(
     })
 }
 
-/// The file behind a descriptor, by the name that the kernel gives it in this process.
+/// The file behind a descriptor, which keeps its rights, position and flags.
 fn named(fd: c_int, offset: i64, lambda_id: c_int, mode: OpenMode) -> Result<(File, SessionFunction, u64), Failure> {
-    let functions = loaded().functions.lock().unwrap_or_else(PoisonError::into_inner);
+    let loaded = loaded()?;
+    let functions = loaded.functions.lock().unwrap_or_else(PoisonError::into_inner);
     let function = usize::try_from(lambda_id).ok().and_then(|id| functions.get(id)).cloned();
     let function = function.ok_or_else(|| Failure::invalid(format!("no function was loaded as {lambda_id}")))?;
     drop(functions);
     let offset = u64::try_from(offset).map_err(|_| Failure::invalid("the offset is negative"))?;
-    let path = Location::Local(format!("/proc/self/fd/{fd}").into());
-    Ok((loaded().session.open_as(&path, mode)?, function, offset))
+    if fd < 0 {
+        return Err(Failure::of_errno(EBADF, format!("{fd} is no descriptor")));
+    }
+    // SAFETY: it is not -1, the caller keeps it open until the call returns, and a number that is no descriptor is an error
+    // of the kernel's.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok((loaded.session.open_descriptor(descriptor, mode)?, function, offset))
 }

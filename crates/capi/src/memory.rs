@@ -1,8 +1,10 @@
 //! What C hands over, as Rust sees it.
 
 use crate::error::Failure;
-use std::ffi::{CStr, c_char, c_void};
+use rust::Location;
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 
 /// An object behind a pointer.
 ///
@@ -23,6 +25,19 @@ pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Failure
     }
     // SAFETY: not NULL, and ends with a NUL, as the caller promises.
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::invalid("a string is not UTF-8"))
+}
+
+/// What a path of any bytes, or a URL, names.
+///
+/// # Safety
+/// As of [`text_of`].
+pub(crate) unsafe fn location_of(text: *const c_char) -> Result<Location, Failure> {
+    if text.is_null() {
+        return Err(Failure::invalid("a string is NULL"));
+    }
+    // SAFETY: not NULL, and ends with a NUL, as the caller promises.
+    let text = unsafe { CStr::from_ptr(text) };
+    Location::try_from(OsStr::from_bytes(text.to_bytes())).map_err(Failure::invalid)
 }
 
 /// Bytes.

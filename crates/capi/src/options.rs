@@ -2,11 +2,11 @@
 
 use crate::error::Failure;
 use crate::memory::{Growing, sized_in, text_of};
-use rust::TierChoice;
 use rust::sandbox::activation::Tier;
-use rust::session::{RunOptions, Where};
+use rust::session::{Decompress, Header, RunOptions, Where};
 use rust::split::Split;
 use rust::wire::function::StateName;
+use rust::{Codec, DEPTH_MAX, TierChoice};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -39,18 +39,46 @@ pub enum ds_tier {
     DS_TIER_LLVM = 3,
 }
 
-/// How records end, which are never cut in two.
+/// What records are: none is cut in two.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub enum ds_split {
-    /// As the function's source says.
+    /// What the function declares.
     DS_SPLIT_FUNCTION = 0,
-    /// Nowhere: the input may be cut at any byte.
-    DS_SPLIT_NONE = 1,
+    /// Every byte: the input may be cut anywhere.
+    DS_SPLIT_ANYWHERE = 1,
     /// After so many bytes as `split_at` says.
     DS_SPLIT_LENGTH = 2,
     /// After the byte that `split_at` is, for instance '\n'.
     DS_SPLIT_BYTE = 3,
+    /// All of the input: the function is called once.
+    DS_SPLIT_WHOLE = 4,
+}
+
+/// Whether input that is compressed is decompressed: then offsets, lengths and ranges count decompressed bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_decompress {
+    /// The function is given the bytes as they are.
+    DS_DECOMPRESS_NONE = 0,
+    /// Files and streams are whose first bytes say that they are compressed.
+    DS_DECOMPRESS_AUTO = 1,
+    /// All input is gzip.
+    DS_DECOMPRESS_GZIP = 2,
+    /// All input is zstd.
+    DS_DECOMPRESS_ZSTD = 3,
+}
+
+/// Whether the header of a file is left out: then offsets, lengths and ranges count the bytes behind it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_header {
+    /// The function is given all bytes.
+    DS_HEADER_NONE = 0,
+    /// That of a file that begins with one of a known format: NumPy's .npy.
+    DS_HEADER_AUTO = 1,
+    /// All input is of NumPy's format.
+    DS_HEADER_NPY = 2,
 }
 
 /// Flags of ds_options.
@@ -80,7 +108,7 @@ pub struct ds_options {
     pub flags: u32,
     /// Threads on the host, and the most at the device; 0: 1.
     pub threads: u32,
-    /// Bytes of a chunk, more or less; 0: 8 MiB.
+    /// Bytes of a chunk, rounded to whole records; 0: what suits the function, 8 MiB at most.
     pub chunk_len: u64,
     /// Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
     pub budget: u64,
@@ -97,6 +125,20 @@ pub struct ds_options {
     pub state: *const c_char,
     /// Bytes of that state.
     pub state_len: u64,
+    /// A ds_decompress.
+    pub decompress: i32,
+    /// A ds_header.
+    pub header: i32,
+    /// Where in each file a run over files begins. Calls that are given a range begin there.
+    pub offset: u64,
+    /// How many bytes of each file a run over files is given; 0: all behind the offset.
+    pub length: u64,
+    /// Bytes that the function may have allocated at one time; 0: 16 MiB.
+    pub heap_len: u64,
+    /// Chunks that are read ahead besides one for each thread, at most 64; 0: the usual, UINT32_MAX: none.
+    pub depth: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 // SAFETY: `size` is the first field, the others are numbers and a pointer.
@@ -159,10 +201,28 @@ impl ds_options {
             options.threads = self.threads as usize;
         }
         if self.chunk_len > 0 {
-            options.chunk_len = length("chunk_len", self.chunk_len)?;
+            options.chunk_len = Some(length("chunk_len", self.chunk_len)?);
         }
         if self.result_len_max > 0 {
             options.limits.result_len_max = length("result_len_max", self.result_len_max)?;
+        }
+        options.decompress = self.decompress()?;
+        options.header = self.header()?;
+        options.offset = self.offset;
+        options.length = (self.length > 0).then_some(self.length);
+        if self.heap_len > 0 {
+            options.limits.heap_quota_bytes = self.heap_len;
+        }
+        options.depth = match self.depth {
+            0 => None,
+            u32::MAX => Some(0),
+            depth if depth as usize <= DEPTH_MAX => Some(depth as usize),
+            depth => {
+                return Err(Failure::invalid(format!("ds_options: depth is {depth}, and {DEPTH_MAX} is the most")));
+            }
+        };
+        if self.reserved != 0 {
+            return Err(Failure::invalid("ds_options: reserved is not 0"));
         }
         options.limits.budget = (self.budget > 0).then_some(self.budget);
         options.limits.deadline = (self.deadline_ms > 0).then(|| Duration::from_millis(self.deadline_ms));
@@ -188,17 +248,43 @@ impl ds_options {
         found.map(|(_, tier)| tier).ok_or_else(|| Failure::invalid(format!("{} is no tier: DS_TIER_...", self.tier)))
     }
 
+    fn decompress(&self) -> Result<Decompress, Failure> {
+        let all = [
+            (ds_decompress::DS_DECOMPRESS_NONE, Decompress::Never),
+            (ds_decompress::DS_DECOMPRESS_AUTO, Decompress::Auto),
+            (ds_decompress::DS_DECOMPRESS_GZIP, Decompress::Only(Codec::Gzip)),
+            (ds_decompress::DS_DECOMPRESS_ZSTD, Decompress::Only(Codec::Zstd)),
+        ];
+        let found = all.into_iter().find(|(number, _)| *number as c_int == self.decompress);
+        let unknown = || Failure::invalid(format!("{} is nothing to decompress: DS_DECOMPRESS_...", self.decompress));
+        found.map(|(_, decompress)| decompress).ok_or_else(unknown)
+    }
+
+    fn header(&self) -> Result<Header, Failure> {
+        let all = [
+            (ds_header::DS_HEADER_NONE, Header::Ignore),
+            (ds_header::DS_HEADER_AUTO, Header::Auto),
+            (ds_header::DS_HEADER_NPY, Header::Npy),
+        ];
+        let found = all.into_iter().find(|(number, _)| *number as c_int == self.header);
+        found
+            .map(|(_, header)| header)
+            .ok_or_else(|| Failure::invalid(format!("{} is no header: DS_HEADER_...", self.header)))
+    }
+
     fn split(&self) -> Result<Option<Split>, Failure> {
         const FUNCTION: i32 = ds_split::DS_SPLIT_FUNCTION as i32;
-        const NONE: i32 = ds_split::DS_SPLIT_NONE as i32;
+        const ANYWHERE: i32 = ds_split::DS_SPLIT_ANYWHERE as i32;
         const LENGTH: i32 = ds_split::DS_SPLIT_LENGTH as i32;
         const BYTE: i32 = ds_split::DS_SPLIT_BYTE as i32;
+        const WHOLE: i32 = ds_split::DS_SPLIT_WHOLE as i32;
         match (self.split, self.split_at) {
             (FUNCTION, 0) => Ok(None),
-            (NONE, 0) => Ok(Some(Split::None)),
+            (ANYWHERE, 0) => Ok(Some(Split::Bytes)),
+            (WHOLE, 0) => Ok(Some(Split::Whole)),
             (LENGTH, len) if len > 0 => Ok(Some(Split::Fixed(len))),
             (BYTE, byte) if byte <= u8::MAX.into() => Ok(Some(Split::Delimiter(byte as u8))),
-            (split @ FUNCTION..=BYTE, at) => {
+            (split @ FUNCTION..=WHOLE, at) => {
                 Err(Failure::invalid(format!("split_at {at} does not go with split {split}")))
             }
             (split, _) => Err(Failure::invalid(format!("{split} is no split: DS_SPLIT_..."))),

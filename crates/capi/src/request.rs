@@ -3,7 +3,7 @@
 use crate::error::{self, Failure, guard, guard_int};
 use crate::file::ds_file;
 use crate::function::ds_function;
-use crate::memory::{self, bytes_of, elements, object, text_of};
+use crate::memory::{self, bytes_of, elements, location_of, object};
 use crate::options::ds_options;
 use crate::result::ds_result;
 use crate::session::ds_session;
@@ -177,8 +177,7 @@ pub unsafe extern "C" fn ds_submit_run(
         // SAFETY: as above.
         let options = unsafe { ds_options::read(options)? };
         // SAFETY: as above.
-        let out = if out.is_null() { None } else { Some(unsafe { text_of(out)? }) };
-        let out = out.map(|out| out.parse().map_err(Failure::invalid)).transpose()?;
+        let out = if out.is_null() { None } else { Some(unsafe { location_of(out)? }) };
         let written = out.is_some();
         let pending = session.0.submit_run(&files, &function.0, args, &options, out);
         Ok(ds_request(if written { Request::WriteFn(pending) } else { Request::ReadFn(pending) }))

@@ -1,45 +1,10 @@
 //! The library as C programs use it.
 
-use std::path::{Path, PathBuf};
+mod build;
+
+use build::{compile, libraries, root};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where cargo puts libdiskside.so. Nothing in Rust depends on it, so it is built here.
-fn libraries() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().expect("this test");
-        let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST").to_owned();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--locked", "--quiet", "-p", "diskside-capi", "--target-dir"]);
-        cargo.arg(folder.parent().expect("target/PROFILE"));
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(root()).status().expect("cargo").success(), "libdiskside.so is built");
-        folder
-    })
-}
-
-fn compile(dir: &Path, source: &Path) -> PathBuf {
-    let program = dir.join("program");
-    let output = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-std=c11", "-D_GNU_SOURCE", "-I"])
-        .arg(root().join("include"))
-        .arg(source)
-        .arg("-L")
-        .arg(libraries())
-        .args(["-ldiskside", "-o"])
-        .arg(&program)
-        .output()
-        .expect("a C compiler");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    program
-}
 
 fn run(program: &Path, args: &[&str]) -> String {
     let output = Command::new(program).args(args).env("LD_LIBRARY_PATH", libraries()).output().expect("it runs");
@@ -81,9 +46,9 @@ fn the_page_shows_what_works() {
     assert_eq!(said, "ERROR here\nERROR there\n");
 }
 
-fn serve(dir: &Path) -> diskside_target::Running {
-    use diskside_target::Target;
-    use diskside_target::config::ExportSpec;
+fn serve(dir: &Path) -> diskside_server::Running {
+    use diskside_server::Target;
+    use diskside_server::config::ExportSpec;
     Target::builder()
         .nqn("nqn.2026-11.org.example:capi")
         .listen(["127.0.0.1:0".parse().expect("an address")])
@@ -141,7 +106,7 @@ fn a_session_keeps_states_and_what_it_learnt_as_it_is_told() {
         __s64 count(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
         *out = ++*DS_STATE(__u64);\nreturn 8;\n}\n";
     std::fs::write(here.path().join("count.bpf.c"), count).expect("written");
-    let select = root().join("../target/tests/compute/select.bpf.c");
+    let select = root().join("../server/tests/compute/select.bpf.c");
     std::fs::copy(select, here.path().join("select.bpf.c")).expect("copied");
     // Four rows, and those above 5 are wanted: the second and the fourth.
     let mut slot: Vec<u8> = [4_u64, 5, 0, 0].into_iter().flat_map(u64::to_le_bytes).collect();

@@ -53,6 +53,8 @@ int main(int argc, char **argv) {
     assert(ds_function_args(grep, pairs, 1, args, sizeof args) > 0);
     pairs[0] = "patern=x";
     assert(ds_function_args(grep, pairs, 1, args, sizeof args) == -EINVAL && strstr(ds_error(), "patern"));
+    assert(ds_function_args(grep, pairs, 0, args, sizeof args) == -EINVAL);
+    assert(!strcmp(ds_error(), "argument `pattern` (text) must be given: what to look for"));
 
     /* Misuse. */
     assert(!ds_function_find(session, "nothing") && strstr(ds_error(), "no function is called `nothing`"));

@@ -109,6 +109,60 @@ static void several(ds_file *const *files, const char *here, const char *url, ds
     assert(!ds_submit_run(session, none, 1, stats64, NULL, 0, NULL, NULL) && strstr(ds_error(), "NULL"));
 }
 
+static void write_file(char *path, size_t room, const char *where, const char *name, const void *bytes, size_t len) {
+    snprintf(path, room, "%s/%s", where, name);
+    FILE *file = fopen(path, "wb");
+    assert(file && fwrite(bytes, 1, len, file) == len && !fclose(file));
+}
+
+/* What of its input a function is given. */
+static void inputs(ds_file *file, const char *here, ds_function *stats64) {
+    struct stats s;
+    const ds_file *all[] = { file };
+    for (int place = DS_HOST; place <= DS_DEVICE; place++) {
+        ds_options options = { .size = sizeof options, .place = place, .offset = 800, .length = 80, .heap_len = 1 << 20 };
+        for (size_t i = 0; i < 3; i++) {
+            options.depth = (uint32_t[]){ 0, 2, UINT32_MAX }[i];
+            assert(ds_wait(ds_submit_run(session, all, 1, stats64, NULL, 0, &options, NULL), &s, sizeof s) == sizeof s);
+            assert(s.count == 10 && s.min == 1100 && s.max == 1109);
+        }
+    }
+    char path[4096];
+    /* "hello, hello, hello\n", by gzip -n. */
+    const unsigned char hello[] = { 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xd7, 0x51, 0xc8,
+                                    0x40, 0xa2, 0xb8, 0, 0xe7, 0x42, 0x6e, 0x52, 0x14, 0, 0, 0 };
+    write_file(path, sizeof path, here, "hello\xff.gz", hello, sizeof hello);
+    ds_file *gz = ds_file_open(session, path, DS_READ);
+    ds_function *wc = ds_function_find(session, "wc");
+    assert(gz && wc);
+    struct { uint64_t lines, words, bytes; } counts;
+    ds_options options = { .size = sizeof options };
+    const int32_t ways[] = { DS_DECOMPRESS_NONE, DS_DECOMPRESS_AUTO, DS_DECOMPRESS_GZIP };
+    for (size_t i = 0; i < 3; i++) {
+        options.decompress = ways[i];
+        assert(ds_pread_fn(gz, &counts, sizeof counts, 0, UINT64_MAX, wc, NULL, 0, &options) == sizeof counts);
+        assert(i ? counts.lines == 1 && counts.words == 3 && counts.bytes == 20 : counts.bytes == sizeof hello);
+    }
+    options.decompress = DS_DECOMPRESS_ZSTD;
+    assert(ds_pread_fn(gz, &counts, sizeof counts, 0, UINT64_MAX, wc, NULL, 0, &options) < 0 && strstr(ds_error(), "zstd"));
+    ds_file_free(gz);
+    ds_function_free(wc);
+
+    unsigned char npy[128 + 16] = "\x93NUMPY\1\0v\0{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
+    memset(npy + strlen((char *)npy + 10) + 10, ' ', 127 - strlen((char *)npy + 10) - 10);
+    npy[127] = '\n';
+    npy[128] = 7;
+    npy[136] = 9;
+    write_file(path, sizeof path, here, "two.npy", npy, sizeof npy);
+    ds_file *array = ds_file_open(session, path, DS_READ);
+    for (int32_t header = DS_HEADER_NONE; header <= DS_HEADER_NPY; header++) {
+        options = (ds_options){ .size = sizeof options, .header = header };
+        assert(ds_pread_fn(array, &s, sizeof s, 0, UINT64_MAX, stats64, NULL, 0, &options) == sizeof s);
+        assert(header == DS_HEADER_NONE ? s.count == 18 : s.count == 2 && s.min == 7 && s.max == 9);
+    }
+    ds_file_free(array);
+}
+
 /* Limits hold on both sides. */
 static void limits(ds_file *file, ds_function *stats64) {
     for (int place = DS_HOST; place <= DS_DEVICE; place++) {
@@ -147,7 +201,7 @@ static void sizes(ds_file *file, ds_function *stats64) {
     }
     ds_options bad[] = {
         { .tier = 9 }, { .flags = 8 }, { .split = 9 }, { .split = DS_SPLIT_LENGTH }, { .split = DS_SPLIT_BYTE, .split_at = 256 },
-        { .split_at = 1 },
+        { .split_at = 1 }, { .decompress = 4 }, { .header = 3 }, { .depth = 65 }, { .reserved = 1 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         bad[i].size = sizeof *bad;
@@ -294,6 +348,7 @@ int main(int argc, char **argv) {
     ds_function *adds = function(argv[1], "adds.bpf.c");
     places(files[1], stats64);
     several(files, argv[1], argv[3], stats64);
+    inputs(files[1], argv[1], stats64);
     limits(files[1], stats64);
     sizes(files[1], stats64);
     logs(files[1], talks);

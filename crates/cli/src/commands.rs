@@ -1,6 +1,7 @@
 //! One module a subcommand.
 
 pub(crate) mod attach;
+pub(crate) mod build;
 pub(crate) mod clear;
 pub(crate) mod cp;
 pub(crate) mod discover;
@@ -11,6 +12,7 @@ pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
 pub(crate) mod metrics;
+pub(crate) mod near;
 pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -1,6 +1,9 @@
 //! How a command fails, and with which exit code.
 
-use diskside::{CallError, ResolveError};
+use crate::commands::near::near_here;
+use diskside::io::readahead::ReadError;
+use diskside::{CallError, CompileError, ResolveError};
+use std::io::ErrorKind;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -32,6 +35,19 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// With what may have been meant.
+    #[must_use]
+    pub(crate) fn hinting(mut self, near: &[String]) -> Self {
+        if let (Some(hint), Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m)) =
+            ((!near.is_empty()).then(|| near.join(" or ")), &mut self)
+        {
+            *m += &format!("; did you mean {hint}?");
+        }
+        self
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -47,8 +63,17 @@ impl From<ResolveError> for Failure {
     fn from(e: ResolveError) -> Self {
         match e {
             ResolveError::Unknown { .. } => Self::Usage(e.to_string()),
-            ResolveError::Read { .. } => Self::Environment(e.to_string()),
-            ResolveError::Compile(_) | ResolveError::Load { .. } => Self::Load(e.to_string()),
+            ResolveError::Read { ref path, ref source }
+            | ResolveError::Compile(CompileError::Read { ref path, ref source }) => {
+                let near = if source.kind() == ErrorKind::NotFound { near_here(path) } else { Vec::new() };
+                Self::Environment(e.to_string()).hinting(&near)
+            }
+            ResolveError::Compile(CompileError::Environment { .. } | CompileError::Child { .. }) => {
+                Self::Environment(e.to_string())
+            }
+            ResolveError::Compile(_) | ResolveError::Load { .. } | ResolveError::NotRaw { .. } => {
+                Self::Load(e.to_string())
+            }
         }
     }
 }
@@ -57,6 +82,7 @@ impl From<CallError> for Failure {
     fn from(e: CallError) -> Self {
         let message = e.to_string();
         match e {
+            CallError::Read { error: ReadError::OutOfRange { .. }, .. } => Self::Usage(message),
             CallError::Read { .. } | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
                 Self::Environment(message)
             }

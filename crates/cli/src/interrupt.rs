@@ -1,9 +1,19 @@
 //! Ctrl-C: the first stops the function, wherever it runs; the second the command.
 
 use crate::error::Failure;
+use crate::output::say;
 use diskside::sandbox::machine::CancelToken;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Lets a write beyond the greatest length that files may have (`ulimit -f`) fail with an error, which names the file, instead
+/// of ending the command.
+pub(crate) fn survive_file_size_limit() {
+    // Without it the signal does what it does to every command.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::<AtomicBool>::default());
+}
 
 /// A token that the first SIGINT or SIGTERM pulls.
 pub(crate) fn cancel_on_signal() -> Result<CancelToken, Failure> {
@@ -16,7 +26,7 @@ pub(crate) fn cancel_on_signal() -> Result<CancelToken, Failure> {
             if pulled.is_cancelled() {
                 std::process::exit(128 + signal);
             }
-            eprintln!("diskside: stopping; once more ends this command at once");
+            say("diskside: stopping; once more ends this command at once");
             pulled.cancel();
         }
     };

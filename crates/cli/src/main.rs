@@ -9,10 +9,12 @@
 //! | 1 | the function failed on the data: a trap, an error that it returned, a limit |
 //! | 2 | the command line is wrong |
 //! | 3 | the function cannot be loaded: it does not compile, is refused, or asks for what is not here |
-//! | 4 | the environment failed: a file, memory, a thread |
+//! | 4 | the environment failed: a file, memory, a thread, a standard output that is full |
 //! | 130 | a signal stopped the function |
 
 #![forbid(unsafe_code)]
+// They panic when nobody reads.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
 mod error;
@@ -22,6 +24,8 @@ mod progress;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use error::Failure;
+use output::say;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Run a function at the disk's side.
@@ -46,6 +50,8 @@ enum Command {
     Run(commands::run::Run),
     /// Execute a program over memory ranges, as NVMe's Execute Program does, on this machine.
     Execute(commands::execute::Execute),
+    /// Compile a function's source to an object that runs everywhere.
+    Build(commands::build::Build),
     /// List the shipped functions, those of a target, or the helpers that functions can call.
     Functions(commands::functions::Functions),
     /// Show what is in an object: programs, helpers, effects, code, loops.
@@ -90,11 +96,37 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    log_to_stderr();
-    let result = match cli.command {
+    let result = match Cli::try_parse() {
+        Ok(cli) => {
+            log_to_stderr();
+            interrupt::survive_file_size_limit();
+            run(cli.command)
+        }
+        Err(error) if error.use_stderr() => {
+            // When standard error cannot be written, the exit code still says it.
+            let _ = error.print();
+            return ExitCode::from(Failure::Usage(String::new()).exit_code());
+        }
+        // Help and the version.
+        Err(help) => help.print().map_err(Failure::Output),
+    };
+    // What is kept back until a line is whole, too.
+    match result.and_then(|()| Ok(std::io::stdout().flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has read enough.
+        Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(format_args!("diskside: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Run(c) => c.execute(),
         Command::Execute(c) => c.execute(),
+        Command::Build(c) => c.execute(),
         Command::Functions(c) => c.execute(),
         Command::Inspect(c) => c.execute(),
         Command::Verify(c) => c.execute(),
@@ -114,17 +146,9 @@ fn main() -> ExitCode {
         Command::Detach(c) => c.execute(),
         Command::Ping(c) => c.execute(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "diskside", &mut std::io::stdout());
-            Ok(())
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough.
-        Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("diskside: {failure}");
-            ExitCode::from(failure.exit_code())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "diskside", &mut script);
+            Ok(output::stdout().write_all(&script)?)
         }
     }
 }
@@ -133,5 +157,12 @@ fn main() -> ExitCode {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("DISKSIDE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::stderr_has_colours())
+        // It would tell of them on standard error, which failed, and panic.
+        .log_internal_errors(false)
+        .with_target(false)
+        .init();
 }

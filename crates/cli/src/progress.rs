@@ -16,14 +16,16 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Work shorter than this shows no bar.
-    const DELAY: Duration = Duration::from_millis(500);
+    const DELAY: Duration = Duration::from_secs(1);
     const PERIOD: Duration = Duration::from_millis(100);
 
-    pub(crate) fn start(len: u64) -> Self {
+    /// Of work of this length, whose output goes to standard output while it goes on, or not: to a terminal it would go through
+    /// the bar.
+    pub(crate) fn start(len: u64, prints: bool) -> Self {
         let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::hidden());
         let mut this = Self { done, bar, ticker: None, stop };
-        if std::io::stderr().is_terminal() {
+        if std::io::stderr().is_terminal() && !(prints && std::io::stdout().is_terminal()) {
             let (bar, done, stop) = (this.bar.clone(), Arc::clone(&this.done), Arc::clone(&this.stop));
             this.ticker = Some(std::thread::spawn(move || Self::tick(&bar, &done, &stop)));
         }

@@ -35,6 +35,8 @@ DS_SPLIT_RECORDS(8);
 DS_OUTPUT(1, 1, 0);
 
 /* Gives back its input, and from 8 MiB on nothing, without end. */
+DS_CONCATENATE;
+
 SEC("write/stalls")
 __s64 stalls(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
 {

@@ -76,7 +76,7 @@ fn a_command_over_a_file_that_changes_exits_with_4_and_says_so() {
     let server = Server::start();
     let url = format!("{}/file", server.url);
     let local = server.dir.path().join("file").display().to_string();
-    for (path, place) in [(&url, "device"), (&url, "host"), (&url, "auto")] {
+    for (path, place) in [(&url, "device"), (&url, "host"), (&url, "auto"), (&local, "auto")] {
         let command = ["run", "stats64", path, "--where", place];
         let (code, out, said) = server.while_it_changes(|| {
             let mut run = Command::new(env!("CARGO_BIN_EXE_diskside"));
@@ -110,4 +110,39 @@ fn a_session_has_a_kind_for_a_file_that_changes() {
         let told = format!("{}/file changed while it was read: its result would mix two versions", server.url);
         assert_eq!(error.to_string(), told, "{place:?}");
     }
+}
+
+/// A log that is written while it is read was an error at a server, and read to its end here. It is read to the length that it had
+/// when that began, on both sides.
+#[test]
+fn a_file_that_only_grows_is_read_as_far_as_it_was() {
+    let server = Server::start();
+    let url = format!("{}/file", server.url);
+    let local = server.dir.path().join("file").display().to_string();
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut file = OpenOptions::new().append(true).open(&local).expect("it is there");
+        scope.spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                std::io::Write::write_all(&mut file, &[1; 8]).expect("written");
+            }
+        });
+        let mut read = Vec::new();
+        for (path, place) in [(&url, "device"), (&url, "host"), (&url, "auto"), (&local, "auto")].repeat(2) {
+            let before = std::fs::metadata(&local).expect("it is there").len();
+            let command = ["run", "stats64", path, "--where", place, "--json"];
+            let mut run = Command::new(env!("CARGO_BIN_EXE_diskside"));
+            let output = run.args(command).env("XDG_STATE_HOME", "/dev/null/none").output().expect("diskside runs");
+            let after = std::fs::metadata(&local).expect("it is there").len();
+            read.push((path, place, output, before..=after));
+        }
+        stop.store(true, Ordering::SeqCst);
+        for (path, place, output, lengths) in read {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{path} {place}: {said}");
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let len = 8 * told["rows"][0]["count"].as_u64().expect("a number");
+            assert!(lengths.contains(&len), "{path} {place}: {len} of {lengths:?}");
+        }
+    });
 }

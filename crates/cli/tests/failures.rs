@@ -1,5 +1,8 @@
 //! What users do wrong, what functions do wrong, and what they are told: exit code and exact words.
 
+mod common;
+
+use common::{Server, diskside};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,6 +42,20 @@ impl Case {
         let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"run", &function, &input];
         args.extend(extra.iter().map(|e| e as &dyn AsRef<std::ffi::OsStr>));
         self.run(&args)
+    }
+}
+
+/// The same words here and at a target, and nothing is printed.
+#[test]
+fn a_regular_expression_that_is_none_is_refused_with_its_place() {
+    let server = Server::start("");
+    let here = server.file("log", b"a line\n").display().to_string();
+    for (file, place) in [(&here, "auto"), (&server.at("log"), "host"), (&server.at("log"), "device")] {
+        let (code, out, said) = diskside(&["run", "regex", file, "--where", place, "--arg", "pattern=ab(c"]);
+        assert_eq!((code, &out[..]), (1, &b""[..]), "{place}: {said}");
+        assert!(said.trim_end().ends_with("ds_regex_find: a `(` is not closed, at byte 2"), "{place}: {said}");
+        let (code, out, said) = diskside(&["run", "regex", file, "--where", place, "--arg", "pattern=^a [lm]ine$"]);
+        assert_eq!((code, &out[..]), (0, &b"a line\n"[..]), "{place}: {said}");
     }
 }
 
@@ -131,7 +148,7 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
         ),
         (&["run", "grep_count", "IN", "--arg", "row_len=-1"], "argument `row_len`: `-1` is not a number (u32)"),
         (&["run", "grep_count", "IN", "--arg", "pattern"], "--arg pattern: write NAME=VALUE"),
-        (&["run", "wc", "IN", "--split", "words"], "use lines, records:N (N bytes a record) or none"),
+        (&["run", "wc", "IN", "--split", "words"], "use lines, records:N (N bytes a record), bytes or whole"),
         (&["run", "wc", "IN", "--chunk", "8XB"], "`xb` is no unit"),
         (&["explain", "V9999"], "no code V9999"),
         (&["info", "nvme://x"], "does not start with nvme-tcp://"),
@@ -146,6 +163,39 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
     }
 }
 
+/// `diskside run grep LOG` without a pattern printed the whole file and exited with 0.
+#[test]
+fn an_argument_without_a_default_must_be_given() {
+    let case = Case::new();
+    let input = case.file("in", b"x\n");
+    assert_eq!(
+        case.run(&[&"run", &"grep", &input]),
+        (
+            2,
+            "diskside: grep: argument `pattern` (text) must be given: what to look for\n\
+             Usage: diskside run grep FILE... --arg pattern=TEXT [--arg row_len=NUMBER]"
+                .to_owned()
+        )
+    );
+    assert_eq!(case.run(&[&"run", &"grep", &input, &"--arg", &"pattern="]).0, 0, "every line has the empty text");
+}
+
+/// The last line of the first file and the first of the second were printed as one.
+#[test]
+fn the_last_line_of_a_file_does_not_join_the_first_of_the_next() {
+    let case = Case::new();
+    let (a, b) = (case.file("a", b"one x\ntwo x"), case.file("b", b"three x\nfour x"));
+    for extra in [&[][..], &["--threads", "2"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["run", "grep", "--arg", "pattern=x"])
+            .args([&a, &b])
+            .args(extra)
+            .output()
+            .expect("runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "one x\ntwo x\nthree x\nfour x\n");
+    }
+}
+
 #[test]
 fn files_that_cannot_be_read_exit_with_4() {
     let case = Case::new();
@@ -155,6 +205,26 @@ fn files_that_cannot_be_read_exit_with_4() {
     let (code, said) = case.run_over(Path::new("wc"), case.dir.path(), &[]);
     assert_eq!(code, 4);
     assert!(said.contains("is a directory"), "{said}");
+}
+
+#[test]
+fn a_compiler_that_is_missing_is_named() {
+    let case = Case::new();
+    let (function, input) = (case.function("return 0;"), case.file("in", b"x"));
+    let run = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        let output = command.arg("run").args([&function, &input]).env(name, value).output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", case.dir.path().display()), "");
+        (output.status.code(), said)
+    };
+    let expected = "diskside: /no/clang cannot be run to compile f.bpf.c: No such file or directory (os error 2); set \
+                    DISKSIDE_CLANG to a clang that can\n";
+    assert_eq!(run("DISKSIDE_CLANG", "/no/clang"), (Some(3), expected.to_owned()));
+    let expected = "diskside: no clang was found to compile f.bpf.c: install one (Debian: apt-get install clang-19), or set \
+                    DISKSIDE_CLANG\n";
+    if std::env::var_os("DISKSIDE_CLANG").is_none() {
+        assert_eq!(run("PATH", "/no/directory"), (Some(3), expected.to_owned()));
+    }
 }
 
 #[test]
@@ -179,4 +249,78 @@ fn a_result_file_appears_whole_or_not_at_all() {
     let (code, said) = case.run(&[&"run", &good, &input, &"--out", &out]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(std::fs::read(&out).expect("written"), [7; 8]);
+}
+
+/// A name that was nearly right got `No such file or directory`, a missing source 3, and a target alone the internals of its requests.
+#[test]
+fn a_name_that_is_not_there_gets_names_like_it() {
+    let server = Server::start("");
+    server.file("server.log", b"a line\n");
+    let case = Case::new();
+    let log = case.file("server.log", b"a line\n");
+    case.function("return 0;");
+    let target = server.url.strip_suffix("/data").expect("it ends with the export");
+    let at = |name: &str| format!("{}/{name}", server.url);
+    let here = |name: &str| case.dir.path().join(name).display().to_string();
+    let not_there = "No such file or directory (os error 2)";
+    let cases: &[(&[&str], i32, String)] = &[
+        (
+            &["run", "wc", &here("serverlog")],
+            4,
+            format!("cannot open serverlog: {not_there}; did you mean server.log?"),
+        ),
+        (&["run", "wc", &here("nothing")], 4, format!("cannot open nothing: {not_there}")),
+        (
+            &["cp", &here("Server.lgo"), "x"],
+            4,
+            format!("cannot open Server.lgo: {not_there}; did you mean server.log?"),
+        ),
+        (
+            &["run", &here("g.bpf.c"), &here("server.log")],
+            4,
+            format!("cannot read g.bpf.c: {not_there}; did you mean f.bpf.c?"),
+        ),
+        (&["run", &here("none.o"), &here("server.log")], 4, format!("cannot read none.o: {not_there}")),
+        (&["run", "wc", &at("serverlog")], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["cat", &at("serverlog")], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["stat", &at("serverlog")], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["ls", &at("serverlog")], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["rm", &at("serverlog")], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["cp", &at("serverlog"), "x"], 4, format!("{not_there}; did you mean {}?", at("server.log"))),
+        (&["cat", &at("nothing")], 4, format!("{}: lookup data/nothing: {not_there}", at("nothing"))),
+        (
+            &["cat", &format!("{target}/dat/server.log")],
+            4,
+            format!("there is no export `dat`; did you mean {}?", at("server.log")),
+        ),
+    ];
+    for (args, code, said) in cases {
+        let args: Vec<&dyn AsRef<std::ffi::OsStr>> = args.iter().map(|arg| arg as _).collect();
+        let (exit, told) = case.run(&args);
+        assert_eq!(exit, *code, "{told}");
+        assert!(told.ends_with(said.as_str()), "expected {said:?} at the end of {told:?}");
+    }
+    assert!(log.exists());
+}
+
+#[test]
+fn a_target_or_a_directory_is_no_name_for_what_is_written() {
+    let server = Server::start("");
+    std::fs::create_dir(server.dir.join("results")).expect("made");
+    let case = Case::new();
+    let input = case.file("in", b"x\n");
+    let target = server.url.strip_suffix("/data").expect("it ends with the export").to_owned();
+    let expected = format!(
+        "diskside: {target} names no export: write diskside://HOST[:PORT]/EXPORT/PATH; `diskside ls {target}` lists its exports"
+    );
+    assert_eq!(case.run(&[&"cp", &input, &target]), (2, expected.clone()));
+    assert_eq!(case.run(&[&"run", &"wc", &input, &"--out", &target]), (2, expected));
+    for directory in [server.url.clone(), format!("{}/results", server.url)] {
+        let expected = format!("diskside: cannot write {directory}: it is a directory: name a file in it");
+        assert_eq!(case.run(&[&"run", &"wc", &input, &"--out", &directory]), (4, expected));
+    }
+    let here = case.dir.path().join("results");
+    std::fs::create_dir(&here).expect("made");
+    let expected = "diskside: cannot write results: Is a directory (os error 21): name a file in it";
+    assert_eq!(case.run(&[&"run", &"wc", &input, &"--out", &here]), (4, expected.to_owned()));
 }

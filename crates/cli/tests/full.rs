@@ -161,6 +161,8 @@ const SOURCE: &str = r#"
 DS_OUTPUT(1, 1, 0);
 
 /* Gives back its input. */
+DS_CONCATENATE;
+
 SEC("write/same")
 __s64 same(__u8 *out, const __u8 *in, __u64 in_len, const void *args, const struct ds_call *call)
 {

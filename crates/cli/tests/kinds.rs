@@ -53,7 +53,7 @@ fn good(args: &[&str]) -> (Vec<u8>, String) {
 
 /// A selection as for Delilah, which names no kind of its own.
 fn select() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tests/compute/select.bpf.c");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/compute/select.bpf.c");
     path.display().to_string()
 }
 
@@ -266,4 +266,46 @@ fn a_named_state_is_cleared() {
     for wrong in [&[][..], &["--len", "8"], &["--cache", "--from", "8"]] {
         assert_eq!(clear(wrong).0, 2, "{wrong:?}");
     }
+}
+
+/// Raw bytecode was looked at by `inspect` and `verify`, which named `--kind`, and run by no command.
+#[test]
+fn raw_bytecode_runs_here_and_at_a_target() {
+    let world = World::new();
+    let (here, there) = (world.file("in", &[1; 24]), format!("{}/data/in", world.target()));
+    // *(u64 *)out = in_len; return eight();
+    let code = [
+        [0x7b, 0x31, 0, 0, 0, 0, 0, 0],
+        [0x85, 0x10, 0, 0, 1, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+        [0xb7, 0, 0, 0, 8, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let path = |name: &str, code: &[u8]| {
+        let path = world.sources.path().join(name);
+        std::fs::write(&path, code).expect("written");
+        path.display().to_string()
+    };
+    let raw = path("raw.bin", &code.concat());
+    for (file, place) in [(&here, "auto"), (&there, "host"), (&there, "device")] {
+        let (out, _) = good(&["run", "--kind", "read", &raw, file, "--where", place, "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!((&told["hex"], &told["kind"]), (&"1800000000000000".into(), &"read".into()), "{place}: {told}");
+    }
+    let out = world.sources.path().join("out").display().to_string();
+    good(&["run", "--kind", "read", &raw, &here, "--out", &out]);
+    assert_eq!(std::fs::read(&out).expect("made"), 24_u64.to_le_bytes());
+    // What cannot be, says why.
+    for (file, told) in [
+        (path("short", &code.concat()[..12]), "raw eBPF code of 12 bytes: the length must be a positive multiple of 8"),
+        (path("object", b"\x7fELF\x02\x01"), "it is an object, whose sections name the kinds of its programs"),
+        (path("wild", &[[0x7b, 0x31, 0, 0, 0, 0, 0, 0]].concat()), "wild"),
+    ] {
+        let (code, _, said) = diskside(&["run", "--kind", "read", &file, &here]);
+        assert!(code == 3 && said.contains(told), "{file}: {code}: {said}");
+    }
+    let (code, _, said) = diskside(&["run", &raw, &here]);
+    assert!(code == 3 && said.contains("raw code needs a kind, chosen with `--kind`"), "{code}: {said}");
+    let (code, _, said) = diskside(&["run", "--kind", "reed", &raw, &here]);
+    assert!(code == 2 && said.contains("`reed` is no kind"), "{code}: {said}");
 }

@@ -106,3 +106,37 @@ fn stats_say_what_llvm_did() {
     // The function, and the one that folds its results.
     assert!(said.contains("llvm: 2 compiled, 0 from the store, 0 failed"), "{said}");
 }
+
+/// `double` was answered with the name of a function of the compiler's library. The guide's moving average compiles, is
+/// built to an object, and gives the same in every tier.
+#[test]
+fn the_guides_function_in_double_compiles_and_is_right_in_every_tier() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/functions.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide is there");
+    let mut blocks = guide.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let source = blocks.find(|block| block.contains("read/moving_average")).expect("it shows the function");
+    let dir = tempfile::tempdir().expect("a directory");
+    let values: Vec<f64> = (0..10_000).map(|i| f64::from(i * 7919 % 1000) / 8.0).collect();
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let source = written(&dir, "moving_average.bpf.c", source);
+    let input = written(&dir, "data.bin", bytes);
+    let object = dir.path().join("moving_average.o");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    diskside(&["build", &text(&source), "-o", &text(&object)]);
+    let mut sum = 0.0;
+    let mut expected = Vec::new();
+    for (i, x) in values.iter().enumerate() {
+        sum += x;
+        if i >= 7 {
+            sum -= values[i - 7];
+        }
+        expected.extend((sum / (i + 1).min(7) as f64).to_le_bytes());
+    }
+    for function in [&source, &object] {
+        for tier in ["interp", "cranelift", "llvm"] {
+            let out = dir.path().join("out.bin");
+            diskside(&["run", &text(function), &text(&input), "--tier", tier, "--out", &text(&out)]);
+            assert!(std::fs::read(&out).expect("it is written") == expected, "{tier}: {}", function.display());
+        }
+    }
+}

@@ -29,12 +29,14 @@ fn the_function_in_the_readme_compiles_and_finds_the_longest_line() {
 fn the_commands_over_files_of_this_machine_work() {
     let reader = Reader::new();
     let shown = console("Run a function over a file");
-    let commands = shown.iter().map(|shown| shown.command.as_str()).filter(|command| command.starts_with("diskside "));
+    let commands = shown.iter().map(|shown| shown.command.as_str()).filter(|command| !command.starts_with("make "));
     let printed: Vec<String> = commands.map(|command| reader.good(command)).collect();
-    let [functions, stats, grep, wc, histogram] = &printed[..] else { panic!("{shown:?}") };
+    let [functions, stats, grep, wc, histogram, piped, compressed] = &printed[..] else { panic!("{shown:?}") };
     assert!(functions.contains("stats64") && functions.contains("pattern"), "{functions}");
     assert!(stats.contains("count  512") && stats.contains("max") && stats.contains("511"), "{stats}");
     assert_eq!(grep, "ERROR: one\nERROR: two\n");
+    assert!(piped.starts_with(&grep[..]), "{piped}");
+    assert_eq!(compressed, grep);
     assert!(wc.contains("lines"), "{wc}");
     let histogram: serde_json::Value = serde_json::from_str(histogram).expect("JSON");
     assert_eq!(histogram["function"], "histogram");
@@ -65,13 +67,87 @@ fn a_directory_is_served_and_functions_run_on_it_from_another_process() {
             (String::from_utf8(output.stdout).expect("text"), said)
         })
         .collect();
-    let [(ls, _), (longest, explained), (grep, _)] = &printed[..] else { panic!("{shown:?}") };
+    let [(ls, _), (longest, explained), (grep, _), (counted, _)] = &printed[..] else { panic!("{shown:?}") };
     assert!(ls.contains("server.log"), "{ls}");
     assert_eq!(longest, "bytes  1187\n");
     // As it says, it says why.
     let name = format!("{}/server.log: ", serving.url);
     assert!(explained.contains(&name) && explained.contains("received"), "{explained}");
     assert_eq!(grep, "ERROR: one\nERROR: two\n");
+    assert_eq!(counted, "rows  2\n");
+}
+
+/// The demo passed `--where`, so it did not see that results depended on the place.
+#[test]
+fn the_demo_lets_diskside_choose_and_shows_the_store() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let demo = std::fs::read_to_string(root.join("scripts/demo")).expect("the demo is there");
+    assert!(!demo.contains("--where"), "a user would not pass it");
+    assert!(demo.contains("diskside-kv") && readme().contains("$ diskside-kv get"), "it shows what the README shows");
+}
+
+/// The first example of docs/functions.md had no `combine`: it gave two or three sums by URL, and one here.
+#[test]
+fn the_first_function_of_the_guide_has_one_result_wherever_it_runs() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_to_string(root.join("docs/functions.md")).expect("the guide is there");
+    let source = guide.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("it shows a function");
+    let (reader, server) = (Reader::new(), tempfile::tempdir().expect("a temporary directory"));
+    std::fs::write(reader.dir.path().join("sum.bpf.c"), source).expect("written");
+    // More than two pieces, of elements that differ.
+    let numbers: Vec<u8> = (0..5_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let sum: u64 = (0..5_000_000_u32).map(|n| u64::from(n.wrapping_mul(2_654_435_761))).sum();
+    std::fs::write(server.path().join("data.bin"), &numbers).expect("written");
+    std::fs::write(reader.dir.path().join("data.bin"), &numbers).expect("written");
+    let serving = Serving::start("diskside serve --export data=/srv/data --listen 0.0.0.0:4420", server.path());
+    let here = reader.good("diskside run ./sum.bpf.c data.bin");
+    assert_eq!(here, format!("total  {sum}\n"));
+    for extra in ["", "--threads 3", "--where host", "--where device --chunk 64KiB"] {
+        let there = reader.good(&format!("diskside run ./sum.bpf.c {}/data.bin {extra}", serving.url));
+        assert_eq!(there, here, "{extra}");
+    }
+}
+
+/// The guide's function of this name, as it stands there.
+fn everyday(name: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_to_string(root.join("docs/functions.md")).expect("the guide is there");
+    let mut blocks = guide.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.find(|block| block.contains(&format!("SEC(\"read/{name}\")"))).expect("it shows the function").to_owned()
+}
+
+/// A counter of statuses and a sum by key were what users wrote first, and neither compiled as they wrote it.
+#[test]
+fn the_guides_everyday_functions_compile_and_count_right() {
+    let reader = Reader::new();
+    let path = |name: &str| reader.dir.path().join(name);
+    std::fs::write(path("by_status.bpf.c"), everyday("by_status")).expect("written");
+    let statuses = ["200", "200", "404", "200", "500", "200", "304"];
+    let log: String = (0..20_000)
+        .map(|i| {
+            format!("10.0.{}.1 - - [22/Nov/2026:10:00:00 +0000] \"GET /{i} HTTP/1.1\" {} 512\n", i % 9, statuses[i % 7])
+        })
+        .collect();
+    std::fs::write(path("access.log"), log).expect("written");
+    let count = |status: &str| (0..20_000).filter(|i| statuses[i % 7] == status).count();
+    for extra in ["", "--chunk 64KiB --threads 2", "--tier interp"] {
+        let printed = reader.good(&format!("diskside run ./by_status.bpf.c access.log {extra}"));
+        let rows: Vec<Vec<&str>> = printed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        let expected: Vec<Vec<String>> =
+            ["200", "304", "404", "500"].map(|status| vec![status.to_owned(), count(status).to_string()]).into();
+        assert_eq!(rows, expected, "{extra}");
+    }
+
+    std::fs::write(path("by_shop.bpf.c"), everyday("by_shop")).expect("written");
+    let sales: Vec<[u32; 2]> = (0..100_000_u32).map(|i| [i.wrapping_mul(2_654_435_761) >> 25, i % 9973]).collect();
+    let bytes: Vec<u8> = sales.iter().flatten().flat_map(|n| n.to_le_bytes()).collect();
+    std::fs::write(path("sales.bin"), bytes).expect("written");
+    let printed = reader.good("diskside run ./by_shop.bpf.c sales.bin --json --chunk 64KiB --threads 2");
+    let json: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+    for shop in 0..256 {
+        let cents: u64 = sales.iter().filter(|sale| sale[0] == shop).map(|sale| u64::from(sale[1])).sum();
+        assert_eq!(json["rows"][shop as usize]["cents"].as_u64(), Some(cents), "shop {shop}");
+    }
 }
 
 /// A directory with what the commands name, and a shell in it that finds `diskside`.

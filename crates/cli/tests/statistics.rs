@@ -5,13 +5,15 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use common::{Process, Server, good, json, numbers};
+use common::{Process, Server, diskside, good, json, numbers};
 
 #[test]
 fn a_target_tells_its_functions_and_what_it_did() {
     let server = Server::start("");
     server.file("n.u64", &numbers(1000));
-    good(&["run", "stats64", &server.at("n.u64"), "--where", "device"]);
+    // Who looks whether a file is compressed, or has a header, reads of it.
+    let as_it_is = ["--decompress", "none", "--header", "none"];
+    good(&[&["run", "stats64", &server.at("n.u64"), "--where", "device"][..], &as_it_is].concat());
     let functions = json(&["functions", server.target()]);
     let programs = functions["programs"].as_array().expect("a list");
     assert!(programs.iter().any(|p| p["name"] == "stats64" && p["shipped"] == true), "{functions}");
@@ -29,6 +31,96 @@ fn a_target_tells_its_functions_and_what_it_did() {
     assert_eq!(entry("export", "read_bytes").expect("an entry"), 9, "{top}");
     assert_eq!(entry("export, by functions", "read_bytes").expect("an entry"), 8000, "{top}");
     assert!(good(&["top", server.target()]).contains("export, by functions"));
+}
+
+/// How much is read ahead was fixed, and nothing said how much that was.
+#[test]
+fn how_much_is_read_ahead_is_asked_for_and_told() {
+    let server = Server::start("");
+    let here = server.file("n.u64", &numbers(1000)).display().to_string();
+    let there = server.at("n.u64");
+    let mut results = Vec::new();
+    for (file, place) in [(&here, "auto"), (&there, "host"), (&there, "device")] {
+        for (options, depth) in [(&[][..], 4), (&["--depth", "0"], 0), (&["--depth", "9", "--threads", "2"], 9)] {
+            let ran = json(&[&["run", "stats64", file, "--where", place, "--chunk", "256"][..], options].concat());
+            let told = [&ran["stats"]["depth"], &ran["parts"][0]["depth"]].map(serde_json::Value::as_u64);
+            assert_eq!(told, [Some(depth); 2], "{place} {options:?}: {ran}");
+            results.push(ran["rows"].clone());
+        }
+    }
+    assert!(results.windows(2).all(|two| two[0] == two[1]), "{results:?}");
+    let (_, _, said) = diskside(&["run", "stats64", &there, "--where", "device", "--depth", "7", "--stats"]);
+    let mut lines = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let at = names.iter().position(|name| *name == "depth").expect("a column");
+    assert_eq!(values[at], "7", "{said}");
+    let (code, _, said) = diskside(&["run", "stats64", &here, "--depth", "65"]);
+    assert!(code == 2 && said.contains("65 is not in 0..=64"), "{said}");
+}
+
+/// What a target's configuration says holds for calls that ask for nothing else.
+#[test]
+fn a_target_is_configured_with_how_much_is_read_ahead() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = |depth: &str| {
+        let path = dir.path().join("target.toml");
+        std::fs::write(&path, format!("[compute]\ndepth = {depth}\n")).expect("written");
+        path.display().to_string()
+    };
+    let server = Server::start_with("", &["--config", &config("2")]);
+    server.file("n.u64", &numbers(1000));
+    for (options, depth) in [(&[][..], 2), (&["--depth", "3"], 3)] {
+        let ran = json(&[&["run", "stats64", &server.at("n.u64"), "--where", "device"][..], options].concat());
+        assert_eq!(ran["stats"]["depth"], depth, "{ran}");
+    }
+    let (code, _, said) = diskside(&["serve", "--config", &config("65"), "--listen", "127.0.0.1:0"]);
+    assert!(code == 2 && said.contains("compute.depth: 65 is not between 0 and 64"), "{code}: {said}");
+}
+
+/// What a function made was counted before folding on this machine, and after it at a device.
+#[test]
+fn output_is_counted_before_it_is_folded_on_both_sides() {
+    let server = Server::start("");
+    server.file("n.u64", &numbers(1000));
+    for place in ["host", "device"] {
+        let ran = json(&["run", "stats64", &server.at("n.u64"), "--where", place, "--chunk", "800"]);
+        let told = [&ran["stats"]["chunks"], &ran["stats"]["output_bytes"]].map(serde_json::Value::as_u64);
+        assert_eq!(told, [Some(10), Some(320)], "{place}: {ran}");
+    }
+}
+
+/// Counters were kept by a program's index, which the next program gets when a command's own was unloaded: it showed the calls
+/// and bytes of others, and what had run before lost its name. They belong to the function now, wherever it was loaded.
+#[test]
+fn a_function_of_ones_own_keeps_its_name_and_counts_nothing_of_others() {
+    let server = Server::start("");
+    server.file("n.u64", &numbers(1000));
+    let source = |name: &str| {
+        let text = format!(
+            "#include \"diskside.h\"\nSEC(\"read/{name}\")\n__s64 {name}(__u64 *out, const __u64 *in, __u64 in_len,\n\
+             const void *args, const struct ds_call *call) {{ *out = in_len + sizeof(\"{name}\"); return 8; }}\n"
+        );
+        let path = server.dir.join(format!("{name}.bpf.c"));
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (first, second) = (source("first"), source("second"));
+    for path in [&first, &first, &second] {
+        good(&["run", path, &server.at("n.u64"), "--where", "device"]);
+    }
+    let top = json(&["top", server.target()]);
+    let mut found = Vec::new();
+    for entry in top["entries"].as_array().expect("a list").iter().filter(|entry| entry["kind"] == "function") {
+        assert_eq!(entry["program"].as_str().expect("a hash").len(), 16, "{entry}");
+        found.push((
+            entry["name"].as_str().expect("a name"),
+            entry["operations"].as_u64(),
+            entry["read_bytes"].as_u64(),
+        ));
+    }
+    assert_eq!(found, [("first", Some(2), Some(16_000)), ("second", Some(1), Some(8000))], "{top}");
+    let metrics = good(&["metrics", server.target()]);
+    assert!(metrics.contains(r#"name="first",program=""#), "{metrics}");
 }
 
 /// A scraper asks, also after others that are none, and hears whether the target is there.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Server, diskside, good, json, numbers, until};
@@ -62,15 +63,22 @@ fn an_interrupted_run_stops_its_function_wherever_it_runs() {
         if place == "device" {
             server.until_busy(1, 0);
         }
-        // It listens once the file that it writes is there.
-        until("it has begun", || out.with_added_extension("partial").exists());
+        // It listens once the file that it writes is there, which has no name yet.
+        until("it has begun", || writes_unnamed(child.id(), &server.dir));
         interrupt(&child);
         let (code, said) = ended(child);
         assert_eq!(code, Some(130), "{said}");
         assert!(said.contains("cancelled"), "{said}");
-        assert!(!out.exists() && !out.with_added_extension("partial").exists(), "nothing is left behind");
+        assert!(!out.exists(), "nothing is left behind");
         server.until_busy(0, 0);
     }
+}
+
+/// Whether a process has a file open in this directory that has no name.
+fn writes_unnamed(process: u32, dir: &Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+    let mut names = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    names.any(|name| name.starts_with(dir) && name.to_string_lossy().ends_with(" (deleted)"))
 }
 
 /// One engine, and a call without an end. One in the background waits for it for good, however short it is; a normal one
@@ -114,6 +122,35 @@ fn a_policy_is_chosen_and_decisions_are_counted_over_several_files() {
     assert!(["queue", "wait", "run", "write", "send"].iter().all(|stage| said.contains(stage)), "{said}");
     let (code, _, said) = diskside(&[&run[..], &["--policy", "lambda-io:k=9,n=3"]].concat());
     assert!(code == 2 && said.contains("k is from 1 to n"), "{said}");
+}
+
+/// Each command was the first request of its period: `--policy lambda-io` ran on both sides, and fetched the whole file, whatever
+/// had been measured. A command goes on where the one before it ended.
+#[test]
+fn a_period_goes_on_from_command_to_command() {
+    let server = Server::start("");
+    server.file("n", &numbers(1000));
+    let file = server.at("n");
+    let state = tempfile::tempdir().expect("a directory");
+    let plan = |more: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_diskside"))
+            .args(["run", "stats64", &file, "--json"])
+            .args(more)
+            .env("XDG_STATE_HOME", state.path())
+            .env("DISKSIDE_POLICY", "lambda-io:n=4,k=2")
+            .output()
+            .expect("it runs");
+        let ran: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+        let plans = ran["decision_counts"]["plans"].as_object().expect("plans");
+        let used: Vec<&str> = plans.iter().filter(|(_, count)| **count != 0).map(|(plan, _)| plan.as_str()).collect();
+        used.join(" ")
+    };
+    let plans: Vec<String> = (0..8).map(|_| plan(&[])).collect();
+    for (request, plan) in plans.iter().enumerate() {
+        assert_eq!(plan == "both", request % 4 < 2, "request {request}: {plans:?}");
+    }
+    assert_eq!(plan(&["--stateless"]), "both", "it remembers nothing");
+    assert_eq!(plan(&["--policy", "host"]), "host", "what is said in the command counts");
 }
 
 /// What a write took is told stage by stage, as the target measured it.

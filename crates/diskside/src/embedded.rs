@@ -2,8 +2,8 @@
 
 use diskside_host::{ConnectOptions, Connection, HostError, Stream, StreamRead, StreamWrite, Transport};
 use diskside_nvme::Nqn;
-use diskside_target::Handle;
-use diskside_target::link::{LoopEnd, LoopRead, LoopWriteError};
+use diskside_server::Handle;
+use diskside_server::link::{LoopEnd, LoopRead, LoopWriteError};
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;

@@ -16,10 +16,11 @@
 //! |---|---|
 //! | [`session`] | files and functions, here and at targets |
 //! | [`library`] | finding a function: shipped, an object, or C source to compile |
-//! | [`compile`] | compiling C source with clang |
+//! | [`compile`] | compiling C source to objects |
 //! | [`result`] | reading a result by the structure that describes it |
 //! | [`args`] | arguments by name |
 //! | [`copy`] | copying between files and volumes |
+//! | [`outfile`] | files that are written whole |
 //! | [`embedded`] | a target in this process, without a socket |
 //! | [`host`] | connections, volumes and discovery over NVMe/TCP |
 //! | [`target`] | serving volumes over NVMe/TCP |
@@ -29,31 +30,41 @@
 
 #![forbid(unsafe_code)]
 
-pub mod compile;
 pub mod copy;
 pub mod embedded;
 pub mod library;
 mod location;
+mod npy;
+mod raw;
 pub mod result;
 pub mod session;
 
+pub use diskside_compile as compile;
+pub use diskside_compile::CompileError;
 pub use diskside_dispatch as dispatch;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
-    Call, CallError, CallLimits, CallStats, CodeStats, Engine, Execution, Function, LlvmOptions, LoadError, Outcome,
-    Place, Sink, Source, State, TierChoice, args, split,
+    Call, CallError, CallLimits, CallStats, CodeCache, CodeStats, Codec, DEPTH_MAX, Engine, Execution, Function,
+    LlvmOptions, LoadError, Outcome, Place, Sink, Source, State, TierChoice, args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;
-pub use diskside_nvme::wire;
+pub use diskside_outfile as outfile;
 pub use diskside_sbpf as sandbox;
 pub use diskside_sbpf_llvm as llvm;
-pub use diskside_target as target;
+pub use diskside_server as target;
 pub use library::{ResolveError, resolve};
-pub use location::{ExportUrl, Location, LocationError};
+pub use location::{ExportUrl, Location, LocationError, PathText};
+
+/// What goes over the wire: NVMe's own structures, and our commands for functions and files.
+pub mod wire {
+    pub use diskside_nvme::wire::*;
+    pub use diskside_wire::{file, function};
+}
 
 /// The pages for users, whose examples are compiled with these.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/asynchronous.md")]
 #[doc = include_str!("../../../docs/pushdown.md")]
 #[doc = include_str!("../../../docs/traversals.md")]
 struct Pages;

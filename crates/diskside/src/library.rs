@@ -1,8 +1,9 @@
 //! Finding a function by what a user writes: a shipped name, an object, or C source.
 
-use crate::compile::{CompileError, compile};
+use crate::raw;
+use diskside_compile::{CompileError, compile};
 use diskside_engine::{Engine, Function, LoadError};
-use diskside_sbpf::image::Image;
+use diskside_sbpf::image::{Image, Kind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +25,12 @@ pub enum ResolveError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// An object, where raw bytecode was said to be.
+    #[error("{}: it is an object, whose sections name the kinds of its programs; --kind is for raw bytecode", .path.display())]
+    NotRaw {
+        /// Which file.
+        path: PathBuf,
     },
     /// The source does not compile.
     #[error(transparent)]
@@ -65,6 +72,25 @@ pub(crate) fn resolve_object(engine: &Engine, what: &str) -> Result<(Vec<u8>, Fu
         Err(source) => Err(ResolveError::Load { what: object.what, source }),
     }
 }
+
+/// The function of this kind that a file of raw bytecode is, as an object that any target loads.
+pub(crate) fn resolve_raw(engine: &Engine, path: &Path, kind: Kind) -> Result<(Vec<u8>, Function), ResolveError> {
+    let code = std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
+    if code.starts_with(ELF_MAGIC) {
+        return Err(ResolveError::NotRaw { path: path.to_owned() });
+    }
+    let failed = |source: LoadError| ResolveError::Load { what: path.display().to_string(), source };
+    // What is wrong with the code is told of the code.
+    Image::from_raw(&code, kind, engine.helpers()).map_err(|error| failed(error.into()))?;
+    let object = raw::object_of(&code, kind).map_err(|error| ResolveError::Read {
+        path: path.to_owned(),
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    let function = engine.load(&object, None).map_err(failed)?;
+    Ok((object, function))
+}
+
+const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// As [`resolve`], to look at a function of whatever kind.
 ///

@@ -1,7 +1,9 @@
 //! How files are named: a local path, a file of an export, or a volume.
 
 use diskside_host::{Url, UrlError};
-use std::fmt;
+use std::ffi::OsStr;
+use std::fmt::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -14,7 +16,8 @@ const VOLUME_SCHEME: &str = "nvme-tcp://";
 /// use diskside::Location;
 /// let file: Location = "diskside://server:4420/data/logs/today.txt".parse()?;
 /// let Location::Export(export) = &file else { panic!("an export") };
-/// assert_eq!((export.host.as_str(), export.port, export.path.as_str()), ("server", Some(4420), "data/logs/today.txt"));
+/// assert_eq!((export.host.as_str(), export.port), ("server", Some(4420)));
+/// assert_eq!(export.path, b"data/logs/today.txt");
 /// assert_eq!(file.to_string(), "diskside://server:4420/data/logs/today.txt");
 /// assert!(matches!("data.bin".parse()?, Location::Local(_)));
 /// # Ok::<(), diskside::LocationError>(())
@@ -36,9 +39,9 @@ pub struct ExportUrl {
     pub host: String,
     /// TCP port, if it is written.
     pub port: Option<u16>,
-    /// The export's name, and the path in it; empty for the target itself. Taken as it is written: no character
-    /// stands for another.
-    pub path: String,
+    /// The export's name, and the path in it; empty for the target itself. In text `%` and two hexadecimal digits are a byte of
+    /// it, as [`PathText`] writes it; any other character is itself.
+    pub path: Vec<u8>,
 }
 
 /// Why a text names no place.
@@ -50,6 +53,15 @@ pub enum LocationError {
         "{0:?} is no URL that is known here: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH, {VOLUME_SCHEME}HOST[:PORT]/NQN/NSID, or a path"
     )]
     Scheme(String),
+    /// A target or an export where a file is needed.
+    #[error(
+        "{0} names no file: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH; `diskside ls` lists the exports of a target, and \
+         their files"
+    )]
+    NoFile(String),
+    /// A path with a byte that no name has.
+    #[error("{0:?}: %00 is no byte of a name")]
+    Nul(String),
     /// Not a volume.
     #[error(transparent)]
     Volume(#[from] UrlError),
@@ -83,6 +95,22 @@ impl FromStr for Location {
     }
 }
 
+impl TryFrom<&OsStr> for Location {
+    type Error = LocationError;
+
+    /// Of a path of any bytes; a URL of an export may have any in its path, too.
+    fn try_from(text: &OsStr) -> Result<Self, LocationError> {
+        if let Some(text) = text.to_str() {
+            return text.parse();
+        }
+        match text.to_string_lossy().parse()? {
+            Self::Local(_) => Ok(Self::Local(text.into())),
+            Self::Export(_) => PathText(text.as_bytes()).escaped_bytes().parse().map(Self::Export),
+            volume @ Self::Volume(_) => Ok(volume),
+        }
+    }
+}
+
 impl FromStr for ExportUrl {
     type Err = LocationError;
 
@@ -94,7 +122,56 @@ impl FromStr for ExportUrl {
         let at: Url = format!("{VOLUME_SCHEME}{authority}")
             .parse()
             .map_err(|source| LocationError::Export { text: shown(text), source })?;
-        Ok(Self { host: at.host, port: at.port, path: path.trim_matches('/').to_owned() })
+        let path = decoded(path.trim_matches('/'));
+        if path.contains(&0) {
+            return Err(LocationError::Nul(shown(text)));
+        }
+        Ok(Self { host: at.host, port: at.port, path })
+    }
+}
+
+/// The bytes that a path in a URL stands for.
+fn decoded(text: &str) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16)).map(|digit| digit as u8);
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let (byte, behind) = match (first, digit(behind.first()), digit(behind.get(1))) {
+            (b'%', Some(high), Some(low)) => (high << 4 | low, &behind[2..]),
+            _ => (*first, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    bytes
+}
+
+/// A name or a path of any bytes as text, as URLs of exports have it: what is no UTF-8, control characters and `%` are `%` and two
+/// hexadecimal digits for each byte.
+#[derive(Clone, Copy, Debug)]
+pub struct PathText<'a>(pub &'a [u8]);
+
+impl PathText<'_> {
+    /// With escapes for the bytes alone that are no UTF-8, so that what was escaped stays so.
+    fn escaped_bytes(self) -> String {
+        let escape = |bytes: &[u8]| bytes.iter().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        self.0.utf8_chunks().map(|chunk| chunk.valid().to_owned() + &escape(chunk.invalid())).collect()
+    }
+}
+
+impl fmt::Display for PathText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() || c == '%' {
+                    c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -107,15 +184,15 @@ impl ExportUrl {
 
     /// The last name of the path.
     #[must_use]
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 
     /// The file of this name in this directory.
     #[must_use]
-    pub fn join(&self, name: &str) -> Self {
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
-        Self { path, ..self.clone() }
+    pub fn join(&self, name: impl AsRef<[u8]>) -> Self {
+        let between: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
+        Self { path: [&self.path, between, name.as_ref()].concat(), ..self.clone() }
     }
 }
 
@@ -133,7 +210,7 @@ impl fmt::Display for ExportUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = self.target().to_string();
         write!(f, "{EXPORT_SCHEME}{}", &target[VOLUME_SCHEME.len()..])?;
-        if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", self.path) }
+        if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", PathText(&self.path)) }
     }
 }
 
@@ -150,13 +227,15 @@ mod tests {
     fn every_form_is_understood_and_written_the_same() {
         for (text, host, port, path) in [
             ("diskside://server/data", "server", None, "data"),
-            ("DISKSIDE://[::1]:4420/data/a b/%20?x#y", "::1", Some(4420), "data/a b/%20?x#y"),
+            ("DISKSIDE://[::1]:4420/data/a b/%20?x#y", "::1", Some(4420), "data/a b/ ?x#y"),
+            ("diskside://server/data/100%/%2", "server", None, "data/100%/%2"),
+            ("diskside://server/data/%e2%82%AC%25", "server", None, "data/\u{20ac}%"),
             ("diskside://10.0.0.1:1/", "10.0.0.1", Some(1), ""),
             ("diskside://server", "server", None, ""),
             ("diskside://server//data//x/", "server", None, "data//x"),
         ] {
             let url: ExportUrl = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!((url.host.as_str(), url.port, url.path.as_str()), (host, port, path), "{text}");
+            assert_eq!((url.host.as_str(), url.port, &url.path[..]), (host, port, path.as_bytes()), "{text}");
             assert_eq!(url.to_string().parse::<ExportUrl>(), Ok(url.clone()));
         }
         for local in ["data.bin", "/a/b:c", "./x", "a/b://c", "C:x"] {
@@ -166,12 +245,28 @@ mod tests {
         assert!(matches!(volume.parse(), Ok(Location::Volume(url)) if url.nsid == Some(1)));
     }
 
+    /// A file whose name was no UTF-8 had no URL.
+    #[test]
+    fn any_bytes_have_a_url() {
+        let bytes: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        let file = "diskside://s/data".parse::<ExportUrl>().unwrap().join(&bytes);
+        assert_eq!(file.to_string().parse::<ExportUrl>(), Ok(file.clone()));
+        assert!(file.to_string().starts_with("diskside://s/data/%01%02") && file.to_string().ends_with("%FE%FF"));
+        let raw = OsStr::from_bytes(b"diskside://s/data/a\xff%20\xe2\x82\xac");
+        let Ok(Location::Export(url)) = Location::try_from(raw) else { panic!("a URL") };
+        assert_eq!(url.path, b"data/a\xff \xe2\x82\xac");
+        assert_eq!(url.to_string(), "diskside://s/data/a%FF \u{20ac}");
+        let local = OsStr::from_bytes(b"a\xff%20");
+        assert_eq!(Location::try_from(local), Ok(Location::Local(local.into())));
+    }
+
     #[test]
     fn what_is_no_place_says_what_would_be() {
         for (text, teaches) in [
             ("http://server/x", "write diskside://HOST[:PORT]/EXPORT/PATH"),
             ("diskside://", "names no host"),
             ("diskside://::1/data", "stands in brackets"),
+            ("diskside://server/data/a%00", "%00 is no byte of a name"),
             ("diskside://server:0/data", "from 1 to 65535"),
             ("nvme-tcp://server/data", "starts with \"nqn.\""),
         ] {
@@ -184,7 +279,7 @@ mod tests {
     fn names_are_joined_and_split() {
         let dir: ExportUrl = "diskside://s/data".parse().unwrap();
         assert_eq!(dir.join("x").to_string(), "diskside://s/data/x");
-        assert_eq!(dir.join("x").name(), "x");
+        assert_eq!(dir.join("x").name(), b"x");
         let target: ExportUrl = "diskside://s".parse().unwrap();
         assert_eq!(target.join("data"), dir);
     }

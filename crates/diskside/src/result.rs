@@ -38,14 +38,17 @@ pub fn columns(schema: &ArgSchema) -> impl Iterator<Item = &ArgField> {
     schema.fields.iter().filter(|f| !(f.is_array && f.count == 0))
 }
 
+/// Bytes of a row; `None` when results are not made of rows of one length.
+#[must_use]
+pub fn row_len(schema: &ArgSchema) -> Option<usize> {
+    let flexible = schema.fields.iter().any(|f| f.is_array && f.count == 0);
+    (schema.len_bytes > 0 && !flexible).then_some(schema.len_bytes as usize)
+}
+
 /// Reads the rows of a result; `None` when it is not made of whole rows.
 #[must_use]
 pub fn rows(schema: &ArgSchema, result: &[u8]) -> Option<Vec<Vec<Value>>> {
-    let len = schema.len_bytes as usize;
-    let flexible = schema.fields.iter().any(|f| f.is_array && f.count == 0);
-    if len == 0 || flexible || !result.len().is_multiple_of(len) {
-        return None;
-    }
+    let len = row_len(schema).filter(|len| result.len().is_multiple_of(*len))?;
     Some(result.chunks_exact(len).map(|row| columns(schema).map(|f| value(f, row)).collect()).collect())
 }
 
@@ -72,9 +75,14 @@ fn element(ty: ArgType, bytes: &[u8]) -> Value {
         ArgType::I16 => Value::Integer((bits as i16).into()),
         ArgType::I32 => Value::Integer((bits as i32).into()),
         ArgType::I64 => Value::Integer((bits as i64).into()),
-        ArgType::F32 => Value::Float(f32::from_bits(bits as u32).into()),
+        ArgType::F32 => Value::Float(widened(f32::from_bits(bits as u32))),
         ArgType::F64 => Value::Float(f64::from_bits(bits)),
         ArgType::Char => Value::Text(char::from(bits as u8).to_string()),
         ArgType::Bool => Value::Bool(bits != 0),
     }
+}
+
+/// The double that is written as this number is, with as few digits: 0.1 rather than 0.10000000149011612.
+fn widened(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| number.into())
 }

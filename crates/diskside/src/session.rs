@@ -19,11 +19,15 @@
 //! each request ([`Where::Auto`]) by the [dispatcher](diskside_dispatch).
 
 mod cache;
+mod crowd;
+mod descriptor;
+mod environment;
 mod error;
 mod file;
 mod function;
 mod learnt;
 mod link;
+mod memo;
 mod mounted;
 mod pending;
 mod place;
@@ -33,11 +37,12 @@ mod traversal;
 mod writer;
 
 pub use diskside_dispatch::{Counts, Decision, Observation, Plan, Policy, Reason, Side};
+pub use environment::EnvironmentError;
 pub use error::{FailureKind, SessionError};
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
-pub use run::{Prepared, Ran, RanPart, RunOptions, Where};
+pub use run::{Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
 pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
 
@@ -50,13 +55,16 @@ use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
 use diskside_host::mounted::{Counters, Proof};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
-use diskside_nvme::wire::function::StateName;
+use diskside_sbpf::image::Kind;
+use diskside_wire::function::StateName;
 use learnt::LearntFiles;
 use link::Link;
+use memo::Memo;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -102,11 +110,12 @@ struct Inner {
     options: SessionOptions,
     engine: Arc<Engine>,
     cache: Arc<BlockCache>,
-    links: Mutex<HashMap<String, Arc<Link>>>,
+    links: Memo<String, Arc<Link>>,
     dispatcher: Mutex<Dispatcher>,
     instances: OnceLock<Instances>,
     learnt: Option<LearntFiles>,
     mounted: Arc<Counters>,
+    plain_disks: mounted::PlainDisks,
     /// Threads of this session that run functions here.
     host_threads: AtomicUsize,
     /// Named states of calls that run here, with their lengths.
@@ -120,12 +129,13 @@ impl Session {
         let inner = Inner {
             engine: Arc::new(Engine::new(crate::helpers()).with_llvm_if_found()),
             cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
-            links: Mutex::default(),
+            links: Memo::default(),
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
             states: Mutex::default(),
             learnt: options.learnt_directory.clone().map(LearntFiles::new),
             mounted: Arc::default(),
+            plain_disks: mounted::PlainDisks::default(),
             host_threads: AtomicUsize::new(0),
             options,
         };
@@ -172,6 +182,11 @@ impl Session {
         SessionFunction::resolve(&self.inner.engine, what)
     }
 
+    /// Takes a file of raw bytecode, entered at its first instruction, as a function of this kind.
+    pub fn raw_function(&self, path: &Path, kind: Kind) -> Result<SessionFunction, ResolveError> {
+        SessionFunction::resolve_raw(&self.inner.engine, path, kind)
+    }
+
     /// Takes a function from the bytes of an object, by name; without a name, the only one there.
     pub fn load(&self, object: &[u8], name: Option<&str>) -> Result<SessionFunction, ResolveError> {
         SessionFunction::load(&self.inner.engine, object, name)
@@ -182,9 +197,25 @@ impl Session {
         File::open(self, &what.parse()?, OpenMode::Read)
     }
 
+    /// What a path or URL names, for reading; a file of an export is opened only when it is used, and may be closed again
+    /// after that: so a run may be over more files than a target lets a host have open. That a file is not there is known
+    /// when it is used.
+    pub fn open_late(&self, location: &Location) -> Result<File, SessionError> {
+        File::late(self, location)
+    }
+
     /// Opens what a path or URL names.
     pub fn open_as(&self, location: &Location, mode: OpenMode) -> Result<File, SessionError> {
         File::open(self, location, mode)
+    }
+
+    /// The file behind a descriptor of this process, which is duplicated: what is read and written goes through it, with the
+    /// rights that it has. What is learnt of the file is known by the file, not by its name.
+    ///
+    /// # Errors
+    /// It is not open for this (`EBADF`), or has no positions (`ESPIPE`).
+    pub fn open_descriptor(&self, descriptor: impl AsFd, mode: OpenMode) -> Result<File, SessionError> {
+        File::of_descriptor(self, descriptor.as_fd(), mode)
     }
 
     /// The files of the target that a URL names.
@@ -201,7 +232,7 @@ impl Session {
     /// this process ([`embedded::connect`](crate::embedded::connect)).
     pub fn attach(&self, host: &str, connection: Connection) -> Result<(), SessionError> {
         let link = Arc::new(Link::over(host.to_owned(), connection)?);
-        self.lock_links().insert(host.to_owned(), link);
+        self.inner.links.insert(host.to_owned(), link);
         Ok(())
     }
 
@@ -253,6 +284,10 @@ impl Session {
         &self.inner.mounted
     }
 
+    fn plain_disks(&self) -> &mounted::PlainDisks {
+        &self.inner.plain_disks
+    }
+
     fn mounted_volumes(&self) -> &[Url] {
         &self.inner.options.mounted_volumes
     }
@@ -276,18 +311,19 @@ impl Session {
         running.saturating_sub(processors) as f64 / processors as f64
     }
 
+    /// The connection to a target. Only those that want the same one wait for it.
     fn link(&self, url: &Url) -> Result<Arc<Link>, SessionError> {
-        let mut links = self.lock_links();
         let target = Url { nsid: None, ..url.clone() };
         let name = target.to_string();
-        // One that was given up is made anew by whoever opens a file next.
-        let known = links.get(&name).filter(|link| !link.is_ended());
-        if let Some(link) = known.or_else(|| links.get(&target.host)) {
-            return Ok(Arc::clone(link));
+        // One that was given up is made again for the next file that is opened.
+        let is_usable = |link: &Arc<Link>| !link.is_ended();
+        let links = &self.inner.links;
+        if links.get(&name).is_none_or(|link| link.is_ended())
+            && let Some(attached) = links.get(&target.host)
+        {
+            return Ok(attached);
         }
-        let link = Arc::new(Link::connect(&target, &self.inner.options.connect)?);
-        links.insert(name, Arc::clone(&link));
-        Ok(link)
+        links.get_or_make(name, is_usable, || Link::connect(&target, &self.inner.options.connect).map(Arc::new))
     }
 
     /// What reads and writes local files.
@@ -307,10 +343,6 @@ impl Session {
 
     fn cache(&self) -> &Arc<BlockCache> {
         &self.inner.cache
-    }
-
-    fn lock_links(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Link>>> {
-        self.inner.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_dispatcher(&self) -> std::sync::MutexGuard<'_, Dispatcher> {

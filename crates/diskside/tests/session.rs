@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use diskside::host::ConnectOptions;
-use diskside::session::{OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Where};
+use diskside::session::{
+    Decompress, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Where,
+};
 use diskside::target::config::{ExportSpec, VolumeSpec};
 use diskside::target::{Running, Target};
-use diskside::{Location, args};
+use diskside::{Codec, Location, args};
 
 const NQN: &str = "nqn.2026-11.org.example:session";
 
@@ -66,6 +68,41 @@ fn at(place: Where) -> RunOptions {
     RunOptions { place, ..RunOptions::default() }
 }
 
+/// A server that took connections and never answered held up every thread of a session that opened a file, wherever it
+/// was: one lock was held while connecting. Only those that want that server wait for it now.
+#[test]
+fn a_server_that_does_not_answer_keeps_nobody_from_another() {
+    let served = Served::new();
+    served.file("x", b"text");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("diskside://{}/data/x", silent.local_addr().unwrap());
+    let connect = ConnectOptions { connect_timeout: Duration::from_secs(60), ..ConnectOptions::default() };
+    let session = Session::new(SessionOptions { connect, ..SessionOptions::default() });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.open(&silent_url).map(drop));
+        let connection = silent.accept().unwrap();
+        let file = session.open(&served.url("x")).unwrap();
+        assert_eq!(&*file.pread(0, 4).wait().unwrap(), b"text");
+        assert!(!waiting.is_finished(), "nobody has answered it");
+        drop((connection, silent));
+        assert!(waiting.join().unwrap().is_err());
+    });
+}
+
+/// A read beyond the end of a file that had just changed made its connection's thread panic: a length below 0.
+#[test]
+fn a_read_beyond_the_end_gives_nothing() {
+    let served = Served::new();
+    std::fs::write(served.dir.path().join("fresh"), b"20 bytes of something").unwrap();
+    served.file("old", b"20 bytes of something");
+    let session = session(Policy::Adaptive);
+    for name in ["fresh", "old"] {
+        let file = session.open(&served.url(name)).unwrap();
+        assert!(file.pread(100, 4).wait().unwrap().is_empty(), "{name}");
+        assert_eq!(&file.pread(17, 100).wait().unwrap()[..], b"hing", "{name}");
+    }
+}
+
 #[test]
 fn ranges_and_whole_files_give_the_same_on_both_sides() {
     let served = Served::new();
@@ -81,6 +118,26 @@ fn ranges_and_whole_files_give_the_same_on_both_sides() {
     }
     let error = file.pread_fn(0..800_001, &stats, &[], &at(Where::Auto)).wait().unwrap_err();
     assert!(matches!(error, SessionError::OutOfRange { len: 800_000, .. }), "{error}");
+}
+
+/// The host asked for what was left of a buffer though the result had ended there, and a target refuses to be asked for fewer
+/// than 128 bytes: results of 32,641 to 32,767 bytes, and such of many blocks, were errors.
+#[test]
+fn a_result_that_nearly_fills_what_was_asked_for_ends_well() {
+    let served = Served::new();
+    let bytes = numbers(200_000, 1);
+    served.file("n", &bytes);
+    let session = session(Policy::Adaptive);
+    let file = session.open(&served.url("n")).unwrap();
+    let rows = session.function("filter_u64").unwrap();
+    let given = [("op", "ge"), ("lo", "0"), ("form", "rows")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let args = args::encode(rows.args().unwrap(), &given).unwrap();
+    for full in [32 << 10, 544 << 10] {
+        for len in [full - 136, full - 128, full - 120, full - 64, full - 8, full, full + 8] {
+            let ran = file.pread_fn(0..len, &rows, &args, &at(Where::Device)).wait().unwrap();
+            assert!(ran.result == bytes[..len as usize], "{len} bytes");
+        }
+    }
 }
 
 /// The second run over a file reads it from this side's memory; a change of the file is seen at once.
@@ -220,6 +277,40 @@ fn volumes_are_sources_as_files_are() {
     let device = volume.pread_fn(0..1 << 20, &stats, &[], &at(Where::Device)).wait().unwrap();
     let host = volume.pread_fn(0..1 << 20, &stats, &[], &at(Where::Host)).wait().unwrap();
     assert_eq!(device.result, host.result);
+}
+
+/// A program that reads a file through a function reads the file, unless it asks for more.
+#[test]
+fn only_who_asks_gets_what_a_file_decompresses_to() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    // "hello, hello, hello\n", by `gzip -n`.
+    let bytes = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\x48\xcd\xc9\xc9\xd7\x51\xc8\x40\xa2\xb8\0\xe7\x42\x6e\x52\x14\0\0\0";
+    served.file("hello.gz", bytes);
+    let wc = session.function("wc").unwrap();
+    let local = served.dir.path().join("hello.gz");
+    let volume = format!("nvme-tcp://{}/{NQN}/1", served.address());
+    for (input, place) in [
+        (local.to_str().unwrap(), Where::Auto),
+        (&served.url("hello.gz"), Where::Host),
+        (&served.url("hello.gz"), Where::Device),
+    ] {
+        let file = session.open(input).unwrap();
+        let len = |options: RunOptions| {
+            let ran = file.fold_fn(&wc, &[], &options).wait().unwrap();
+            u64::from_le_bytes(ran.result[16..24].try_into().unwrap())
+        };
+        assert_eq!(len(at(place)), bytes.len() as u64);
+        assert_eq!(len(RunOptions { decompress: Decompress::Auto, ..at(place) }), 20);
+        assert_eq!(len(RunOptions { decompress: Decompress::Only(Codec::Gzip), ..at(place) }), 20);
+    }
+    // A volume may begin with anything.
+    let disk = session.open_as(&volume.parse().unwrap(), OpenMode::Write).unwrap();
+    let mut block = bytes.to_vec();
+    block.resize(4096, 0);
+    disk.pwrite(0, block, false).wait().unwrap();
+    let ran = disk.fold_fn(&wc, &[], &RunOptions { decompress: Decompress::Auto, ..at(Where::Auto) }).wait().unwrap();
+    assert_eq!(ran.result[16..24], (16_u64 << 20).to_le_bytes());
 }
 
 /// A target that was restarted has forgotten handles and programs; the session has them anew.

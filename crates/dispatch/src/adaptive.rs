@@ -3,9 +3,9 @@
 //! * **Choice.** The side that the model says is faster, or both at once ([`Plan::Split`]) when that is
 //!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
 //!   the last one was.
-//! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side and
-//!   gives its share of the result. Requests too short to be divided run there beside the plan, and so does a
-//!   part of one of which the host holds everything: no request waits for what runs at the device beside it. Bytes are
+//! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side besides the plan, and its
+//!   result is dropped: what is run only to measure is no part of an answer, because it is no piece of the request's grid.
+//!   Requests of a few MiB are over before a probe could pay, so the first 16 of them are not probed. Bytes are
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
@@ -26,15 +26,18 @@ use crate::Request;
 use crate::decision::{Decision, Plan, Probe, Reason};
 use crate::model::{Direction, Estimate, Side};
 use crate::pair::Pair;
+pub use crate::probing::{INTERVAL_MAX, SETTLED};
 
-/// Most requests from one probe to the next, while the credit allows it.
-pub const INTERVAL_MAX: u64 = 64;
 /// Share of the time that may go into probes.
 pub const PROBE_SHARE: f64 = 0.004;
 /// The part of a request that is a probe.
 const PROBE_PARTS: u64 = 256;
 /// Shorter probes measure what a request costs whatever its length.
 pub const PROBE_LEN_MIN_BYTES: u64 = 128 << 10;
+/// Of shorter requests a probe is no small part.
+const PROBED_LEN_MIN_BYTES: u64 = 4 << 20;
+/// So many shorter requests come before the first probe.
+const SHORT_REQUESTS: u64 = 16;
 /// Estimates this close are equal.
 const TIE: f64 = 1.03;
 /// A first measurement waits no longer than this share of a request.
@@ -43,15 +46,28 @@ const WAIT_SMALL: f64 = 0.05;
 const SPLIT_GAIN: f64 = 0.95;
 /// Probes without an answer double the pause to the next, up to this.
 const UNANSWERED_MAX: u64 = 1024;
-/// Measurements of a side of which one may be wrong.
-pub const SETTLED: u64 = 3;
 /// Credit for so many requests can be saved up.
 const CREDIT_REQUESTS_MAX: f64 = 1024.0;
 
-pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estimate>, waiting_s: [f64; 2]) -> Decision {
+/// `is_busy`: whether requests of the caller run on a side now.
+pub(crate) fn decide(
+    pair: &mut Pair,
+    request: &Request,
+    estimate: Option<Estimate>,
+    waiting_s: [f64; 2],
+    is_busy: [bool; 2],
+) -> Decision {
     pair.probing.since += 1;
     let Some(estimate) = estimate else { return first(pair, request) };
-    let (plan, reason) = choose(pair.last, &estimate);
+    let (mut plan, mut reason) = choose(pair.last, &estimate);
+    // The first bytes of a link may come faster than others: a side that is known by probes is tried by one request first.
+    if let Some(side) = plan.side()
+        && is_busy[side as usize]
+        && is_busy[side.other() as usize]
+        && !pair.knows_whole(side, request)
+    {
+        (plan, reason) = (side.other().into(), Reason::Tried);
+    }
     let mut decision = Decision::new(plan, reason);
     let time_s = plan.side().map_or_else(|| estimate.split_s.unwrap_or(0.0), |side| estimate.on(side));
     // A first measurement has in it what is done once: compiling, opening, warming up.
@@ -86,7 +102,9 @@ pub(crate) fn decide(pair: &mut Pair, request: &Request, estimate: Option<Estima
 /// A side, or a term of it, was never measured: measure it by a part.
 fn first(pair: &mut Pair, request: &Request) -> Decision {
     let fetches = request.direction == Direction::Read && request.cached_bytes < request.len_bytes;
-    let known = |side: Side| pair.costs(side, side == Side::Device || fetches).is_some();
+    // The requests that were first may still run: what only their probes said is no reason to leave their side.
+    let known =
+        |side: Side| pair.costs(side, side == Side::Device || fetches).is_some() && pair.knows_whole(side, request);
     let side = match (known(Side::Host), known(Side::Device)) {
         (true, false) => Side::Host,
         (false, true) => Side::Device,
@@ -96,7 +114,9 @@ fn first(pair: &mut Pair, request: &Request) -> Decision {
     };
     let mut decision = Decision::new(side.into(), Reason::Unmeasured);
     let probing = &mut pair.probing;
-    if probing.since > probing.interval && request.len_bytes > 0 {
+    let is_short = request.direction == Direction::Read && request.len_bytes < PROBED_LEN_MIN_BYTES;
+    let interval = if is_short { probing.interval.max(SHORT_REQUESTS) } else { probing.interval };
+    if probing.since > interval && request.len_bytes > 0 {
         decision.probe = Some(part(request, side.other()));
         probing.since = 0;
         probing.interval = (probing.interval * 2).min(UNANSWERED_MAX);
@@ -119,18 +139,15 @@ fn choose(last: Option<Plan>, estimate: &Estimate) -> (Plan, Reason) {
 
 /// Whether measuring the other side takes a small part of a request: then it needs no credit.
 fn probe_is_small(request: &Request, plan: Plan) -> bool {
-    plan.side().is_some_and(|side| part(request, side.other()).len_bytes < request.len_bytes)
+    let is_short = request.direction == Direction::Read && request.len_bytes < PROBED_LEN_MIN_BYTES;
+    !is_short && plan.side().is_some_and(|side| part(request, side.other()).len_bytes < request.len_bytes)
 }
 
 /// The part of a request that measures a side. What is written is written once.
 fn part(request: &Request, side: Side) -> Probe {
-    let write = request.direction == Direction::Write;
-    if write && side == Side::Device {
+    if request.direction == Direction::Write && side == Side::Device {
         return Probe { side, len_bytes: request.len_bytes, instead: true };
     }
     let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES);
-    // The host needs nothing of the device then, so it should not wait for it either.
-    let needless = side == Side::Device && request.cached_bytes == request.len_bytes;
-    let instead = request.divisible && len <= request.len_bytes / 2 && !write && !needless;
-    Probe { side, len_bytes: len.min(request.len_bytes), instead }
+    Probe { side, len_bytes: len.min(request.len_bytes), instead: false }
 }

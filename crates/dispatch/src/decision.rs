@@ -58,9 +58,9 @@ pub struct Probe {
     pub side: Side,
     /// Of how many bytes: of those that the host does not hold, as long as there are any.
     pub len_bytes: u64,
-    /// Whether these bytes are left out of the plan, because the probe's result is used; else it runs
-    /// beside the plan and its result is dropped. Of a write nothing is written then, and what the function
-    /// took is told by [`rehearse`](crate::Dispatcher::rehearse).
+    /// Whether the request runs there instead of by the plan, as a write does, all of it; else a part runs there
+    /// besides, and its result is dropped. Of a write nothing is written then, and what the function took is told by
+    /// [`rehearse`](crate::Dispatcher::rehearse).
     pub instead: bool,
 }
 
@@ -77,6 +77,8 @@ pub enum Reason {
     NoCompute,
     /// Both the input and the output are at the device.
     InPlace,
+    /// There are many files at the device: one request for all of them, where the host would open and read each.
+    ManyFiles,
     /// One side was never measured: it is tried by a part.
     Unmeasured,
     /// The first requests of a period run on both sides.
@@ -87,21 +89,25 @@ pub enum Reason {
     Tie,
     /// Both sides at once are faster than either.
     FasterTogether,
+    /// The other side may be faster: a request runs there already, and shows whether it is.
+    Tried,
 }
 
 impl Reason {
     /// All, in the order in which they are counted.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Told,
         Self::Effects,
         Self::LinkLost,
         Self::NoCompute,
         Self::InPlace,
+        Self::ManyFiles,
         Self::Unmeasured,
         Self::Profiling,
         Self::Faster,
         Self::Tie,
         Self::FasterTogether,
+        Self::Tried,
     ];
 
     /// A word for tables and JSON.
@@ -113,11 +119,13 @@ impl Reason {
             Self::LinkLost => "link_lost",
             Self::NoCompute => "no_compute",
             Self::InPlace => "in_place",
+            Self::ManyFiles => "many_files",
             Self::Unmeasured => "unmeasured",
             Self::Profiling => "profiling",
             Self::Faster => "faster",
             Self::Tie => "tie",
             Self::FasterTogether => "faster_together",
+            Self::Tried => "tried",
         }
     }
 }
@@ -130,11 +138,13 @@ impl fmt::Display for Reason {
             Self::LinkLost => "the device cannot be reached, and the host has the data without it",
             Self::NoCompute => "the device does not run this function",
             Self::InPlace => "the input is there, and the output stays there",
+            Self::ManyFiles => "there are many files, and one request is over all of them",
             Self::Unmeasured => "one side is not measured yet, and the data is here",
             Self::Profiling => "the first requests of a period are measured on both sides",
             Self::Faster => "it is faster there",
             Self::Tie => "both sides are equally fast, so it stays",
             Self::FasterTogether => "the host runs what it holds, the device the rest, at the same time",
+            Self::Tried => "the other side may be faster, and is tried by one request first",
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::pair::Observation;
 use crate::trace;
 
 /// First word and version of the text.
-const HEAD: &str = "diskside-learnt 1";
+const HEAD: &str = "diskside-learnt 2";
 /// Measurements of each side that are kept.
 pub const KEPT: usize = 9;
 /// Longest text that is one: twice what the longest is.
@@ -27,6 +27,8 @@ pub struct Learnt {
     pub interval: u64,
     /// First measurements that need no credit.
     pub free: u64,
+    /// Requests so far: where lambda-IO's policy is in its period.
+    pub requests: u64,
 }
 
 impl Learnt {
@@ -34,7 +36,8 @@ impl Learnt {
     #[must_use]
     pub fn to_text(&self) -> String {
         let lines: String = self.observations.iter().map(trace::line).collect();
-        format!("{HEAD} {} {} {} {}\n{lines}", self.credit_s, self.since, self.interval, self.free)
+        let Self { credit_s, since, interval, free, requests, .. } = self;
+        format!("{HEAD} {credit_s} {since} {interval} {free} {requests}\n{lines}")
     }
 
     /// From text. `None`: it is none of ours, or of another version, and nothing is known.
@@ -44,10 +47,10 @@ impl Learnt {
         let mut words = head.strip_prefix(HEAD)?.split_whitespace();
         let credit_s = words.next()?.parse().ok().filter(|credit_s: &f64| credit_s.is_finite())?;
         let mut count = || words.next()?.parse().ok();
-        let (since, interval, free) = (count()?, count()?, count()?);
+        let (since, interval, free, requests) = (count()?, count()?, count()?, count()?);
         let observations = trace::parse(lines).ok()?;
         let fits = words.next().is_none() && observations.len() <= 2 * KEPT && text.len() <= TEXT_LEN_MAX_BYTES;
-        fits.then_some(Self { observations, credit_s, since, interval, free })
+        fits.then_some(Self { observations, credit_s, since, interval, free, requests })
     }
 }
 
@@ -75,7 +78,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_and_short_enough() {
         let observations = (0..2 * KEPT).map(|_| observation(Side::Device, 1.234_567_890_123_456_7e-5)).collect();
-        let learnt = Learnt { observations, credit_s: -0.1, since: u64::MAX, interval: u64::MAX, free: u64::MAX };
+        let (credit_s, most) = (-0.1, u64::MAX);
+        let learnt = Learnt { observations, credit_s, since: most, interval: most, free: most, requests: most };
         let text = learnt.to_text();
         assert!(2 * text.len() <= TEXT_LEN_MAX_BYTES, "{}", text.len());
         assert_eq!(Learnt::from_text(&text), Some(learnt));
@@ -84,14 +88,16 @@ mod tests {
     #[test]
     fn other_text_is_nothing() {
         let one = observation(Side::Host, 0.5);
-        let good = Learnt { observations: vec![one], credit_s: 0.5, since: 1, interval: 2, free: 3 }.to_text();
+        let good = Learnt { observations: vec![one], credit_s: 0.5, since: 1, interval: 2, free: 3, requests: 4 };
+        let good = good.to_text();
         let many: String = good.lines().nth(1).unwrap().to_owned() + "\n";
         for bad in [
             "",
-            "diskside-learnt 1",
-            &good.replace("learnt 1 ", "learnt 2 "),
-            &good.replace("0.5 1 2 3", "inf 1 2 3"),
-            &good.replace("0.5 1 2 3", "0.5 1 2 3 4"),
+            "diskside-learnt 2",
+            &good.replace("learnt 2 ", "learnt 1 "),
+            &good.replace("0.5 1 2 3 4", "inf 1 2 3 4"),
+            &good.replace("0.5 1 2 3 4", "0.5 1 2 3"),
+            &good.replace("0.5 1 2 3 4", "0.5 1 2 3 4 5"),
             &good.replace("host", "guest"),
             &(good.clone() + &many.repeat(2 * KEPT)),
             &(good.clone() + &"\n".repeat(TEXT_LEN_MAX_BYTES)),

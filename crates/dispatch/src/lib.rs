@@ -38,6 +38,7 @@ mod learnt;
 pub mod model;
 mod pair;
 mod periodic;
+mod probing;
 pub mod trace;
 mod waits;
 mod window;
@@ -99,6 +100,10 @@ pub struct Conditions {
     pub device_waiting: f64,
     /// Calls before this one for each thread of the host.
     pub host_waiting: f64,
+    /// The caller's own calls that run at the device now.
+    pub device_running: u32,
+    /// Those that run on the host, over the same link.
+    pub host_running: u32,
     /// How long a turn is waited for at the device, whoever uses it: [`Waits::turn_s`].
     pub device_turn_s: f64,
     /// Bytes of a turn, the chunk of a call; 0: a call is one turn.
@@ -113,6 +118,8 @@ impl Default for Conditions {
             round_trip_s: 0.0,
             device_waiting: 0.0,
             host_waiting: 0.0,
+            device_running: 0,
+            host_running: 0,
             device_turn_s: 0.0,
             turn_len_bytes: 0,
         }
@@ -153,13 +160,13 @@ pub struct PolicyError(String);
 
 impl std::fmt::Display for PolicyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}; policies are adaptive, and lambda-io or lambda-io:n=N,k=K", self.0)
+        write!(f, "{}; policies are adaptive, host, device, and lambda-io or lambda-io:n=N,k=K", self.0)
     }
 }
 
 impl std::error::Error for PolicyError {}
 
-/// `adaptive`, `lambda-io`, or `lambda-io:n=200,k=5` with other numbers.
+/// `adaptive`, `host`, `device`, `lambda-io`, or `lambda-io:n=200,k=5` with other numbers.
 impl std::str::FromStr for Policy {
     type Err = PolicyError;
 
@@ -168,6 +175,8 @@ impl std::str::FromStr for Policy {
         let (name, numbers) = text.split_once(':').map_or((text, None), |(name, numbers)| (name, Some(numbers)));
         match (name, numbers) {
             ("adaptive", None) => return Ok(Self::Adaptive),
+            ("host", None) => return Ok(Self::Fixed(Side::Host)),
+            ("device", None) => return Ok(Self::Fixed(Side::Device)),
             ("lambda-io", _) => {}
             _ => return wrong(format!("`{text}` is no policy")),
         }
@@ -195,13 +204,20 @@ impl Policy {
 /// Most pairs that are remembered; the one that was used least recently gives way.
 pub const PAIRS_MAX: usize = 4096;
 
+/// A call shares its side if so many calls run there on the average.
+const CROWDED: f64 = 1.5;
+/// And it has to wait for them if it takes so many times longer than alone.
+const SLOWED: f64 = 1.2;
+
 /// Chooses sides, for any number of pairs.
 #[derive(Debug)]
 pub struct Dispatcher {
     policy: Policy,
     pairs: HashMap<PairId, Pair>,
-    /// How long calls take at each side, of whatever pair: what one that waits waits for.
+    /// How long calls that run alone take at each side, of any pair.
     service_s: [Window; 2],
+    /// How long after another they end, if several run at once: they share engines, the medium, the link.
+    shared_s: [Window; 2],
     counts: Counts,
     tick: u64,
 }
@@ -210,7 +226,14 @@ impl Dispatcher {
     /// One that knows nothing yet.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy, pairs: HashMap::new(), service_s: Default::default(), counts: Counts::default(), tick: 0 }
+        Self {
+            policy,
+            pairs: HashMap::new(),
+            service_s: Default::default(),
+            shared_s: Default::default(),
+            counts: Counts::default(),
+            tick: 0,
+        }
     }
 
     /// The policy.
@@ -223,13 +246,17 @@ impl Dispatcher {
     pub fn decide(&mut self, id: PairId, request: &Request, conditions: &Conditions) -> Decision {
         debug_assert!(request.cached_bytes <= request.len_bytes, "more is cached than there is");
         let policy = self.policy;
-        let waiting_s = self.waiting_s(conditions, request.len_bytes);
+        let alone = self.pair(id).estimate(request, conditions.round_trip_s, [0.0; 2]);
+        let waiting_s = self.waiting_s(conditions, request.len_bytes, alone);
         let pair = self.pair(id);
         let estimate = pair.estimate(request, conditions.round_trip_s, waiting_s);
         let mut decision = forced(policy, request, conditions).unwrap_or_else(|| match policy {
             Policy::Fixed(side) => Decision::new(side.into(), Reason::Told),
             Policy::Periodic { period, profiled } => periodic::decide(pair, period, profiled, estimate),
-            Policy::Adaptive => adaptive::decide(pair, request, estimate, waiting_s),
+            Policy::Adaptive => {
+                let is_busy = [conditions.host_running, conditions.device_running].map(|running| running > 0);
+                adaptive::decide(pair, request, estimate, waiting_s, is_busy)
+            }
         });
         decision.estimate = estimate;
         decision.recalled = estimate.is_some() && pair.is_recalled();
@@ -240,11 +267,42 @@ impl Dispatcher {
 
     /// Takes note of what a request, or a part of one, took on a side.
     pub fn observe(&mut self, id: PairId, observation: &Observation) {
+        self.observe_among(id, observation, 1.0);
+    }
+
+    /// The same of one that shared its side: `at_once` calls of the caller ran there on the average while it did, itself
+    /// included. What it took says how fast the side is for all of them, and little of a call that runs alone.
+    pub fn observe_among(&mut self, id: PairId, observation: &Observation, at_once: f64) {
+        if at_once >= CROWDED {
+            let (side, shared) = (observation.side as usize, observation.shared_by(at_once));
+            let known_s = self.shared_s[side].mean();
+            let pair = self.pair(id);
+            let alone_s = pair.alone_s(observation);
+            if pair.has_seen_none_alone(observation.side) {
+                pair.observe_shared(&shared);
+            }
+            // One that took as long as it takes alone says only that its side is at least so fast.
+            let is_slowed = alone_s.is_none_or(|alone_s| observation.total_s > SLOWED * alone_s);
+            if is_slowed || known_s.is_none_or(|known_s| shared.total_s < known_s) {
+                self.shared_s[side].push(shared.total_s);
+            }
+            return;
+        }
         self.service_s[observation.side as usize].push((observation.total_s - observation.queue_s).max(0.0));
         let policy = self.policy;
         let pair = self.pair(id);
         if !matches!(policy, Policy::Periodic { .. }) || periodic::is_profiling(pair) {
             pair.observe(observation);
+        }
+    }
+
+    /// The same of a probe: it is shorter than what others wait for, and of one that shared its side little is known.
+    pub fn observe_probe(&mut self, id: PairId, observation: &Observation, at_once: f64) {
+        let pair = self.pair(id);
+        if at_once < CROWDED {
+            pair.observe(observation);
+        } else if pair.has_seen_none_alone(observation.side) {
+            pair.observe_shared(&observation.shared_by(at_once));
         }
     }
 
@@ -292,11 +350,21 @@ impl Dispatcher {
         self.pairs.len()
     }
 
-    /// How long a request waits before it runs, on either side.
-    fn waiting_s(&self, conditions: &Conditions, len_bytes: u64) -> [f64; 2] {
+    /// How much longer a request takes on either side than `alone`.
+    fn waiting_s(&self, conditions: &Conditions, len_bytes: u64, alone: Option<Estimate>) -> [f64; 2] {
         let waiting = [conditions.host_waiting, conditions.device_waiting];
-        let [host_s, device_s] =
-            std::array::from_fn(|side| waiting[side].max(0.0) * self.service_s[side].mean().unwrap_or(0.0));
+        let running = [conditions.host_running, conditions.device_running].map(f64::from);
+        let [host_s, device_s] = Side::ALL.map(|side| {
+            let at = side as usize;
+            match self.shared_s[at].mean() {
+                // It ends behind those that run now; up to some of them run as fast as if they were alone.
+                Some(shared_s) if running[at] > 0.0 => {
+                    let own_s = alone.map_or(shared_s, |alone| alone.on(side));
+                    ((running[at] + 1.0) * shared_s - own_s).max(0.0)
+                }
+                _ => waiting[at].max(0.0) * self.service_s[at].mean().unwrap_or(0.0),
+            }
+        });
         // What others make it wait has in it what the caller's own calls add; so the longer counts, not both.
         [host_s, device_s.max(conditions.device_turn_s.max(0.0) * turns(len_bytes, conditions.turn_len_bytes) as f64)]
     }

@@ -1,11 +1,11 @@
 //! What is known of a file and a function.
 
 use crate::Request;
-use crate::adaptive::SETTLED;
 use crate::decision::{Decision, Plan, Reason};
 use crate::fetch::{Fetch, Line};
 use crate::learnt::{KEPT, Learnt};
 use crate::model::{Costs, Direction, Estimate, Side};
+use crate::probing::{INTERVAL_MAX, SETTLED};
 use crate::window::Window;
 use std::collections::VecDeque;
 
@@ -65,6 +65,13 @@ impl Observation {
             output_s: sum(|part| part.output_s) * at_once,
             total_s,
         })
+    }
+
+    /// Its share of the time in which `at_once` calls like it ran on the side.
+    pub(crate) fn shared_by(&self, at_once: f64) -> Self {
+        let share = |s: f64| s / at_once;
+        let (queue_s, input_s, run_s) = (share(self.queue_s), share(self.input_s), share(self.run_s));
+        Self { queue_s, input_s, run_s, output_s: share(self.output_s), total_s: share(self.total_s), ..*self }
     }
 
     /// Getting the input, computing, and handing over the output.
@@ -154,6 +161,8 @@ struct Measured {
     overlap: Window,
     /// Surprises in a row: slower ones count up, faster ones down.
     surprises: i32,
+    /// All measurements are of calls that shared the side.
+    shared: bool,
 }
 
 impl Pair {
@@ -174,7 +183,8 @@ impl Pair {
 
     pub(crate) fn learnt(&self) -> Learnt {
         let Probing { credit_s, since, interval, free, .. } = self.probing;
-        Learnt { observations: self.recall.recent.iter().flatten().copied().collect(), credit_s, since, interval, free }
+        let observations = self.recall.recent.iter().flatten().copied().collect();
+        Learnt { observations, credit_s, since, interval, free, requests: self.requests }
     }
 
     pub(crate) fn recall(&mut self, learnt: &Learnt) {
@@ -185,9 +195,10 @@ impl Pair {
             self.take_in(observation);
             self.recall.recalled[observation.side as usize] = true;
         }
-        let interval = learnt.interval.clamp(1, crate::adaptive::INTERVAL_MAX);
+        self.requests = self.requests.max(learnt.requests);
+        let interval = learnt.interval.clamp(1, INTERVAL_MAX);
         // What was kept may come from anywhere.
-        let since = learnt.since.min(crate::adaptive::INTERVAL_MAX);
+        let since = learnt.since.min(INTERVAL_MAX);
         let (credit_s, free) = (learnt.credit_s, learnt.free.min(SETTLED));
         self.probing = Probing { credit_s, since, interval, free, ..Probing::default() };
     }
@@ -245,7 +256,37 @@ impl Pair {
         }
     }
 
+    /// Whether a side was measured with requests like this one, not only with short parts of them.
+    pub(crate) fn knows_whole(&self, side: Side, request: &Request) -> bool {
+        let moved = if side == Side::Host { request.len_bytes - request.cached_bytes } else { request.len_bytes };
+        moved == 0 || self.sides[side as usize].input.knows(moved)
+    }
+
+    /// Whether all that is known of a side comes from calls that shared it with others.
+    pub(crate) fn has_seen_none_alone(&self, side: Side) -> bool {
+        self.sides[side as usize].shared || self.measured(side) == 0
+    }
+
+    /// How long a call like this one takes alone, if one was ever seen.
+    pub(crate) fn alone_s(&self, o: &Observation) -> Option<f64> {
+        let costs = self.costs(o.side, o.input_bytes > 0).filter(|_| !self.has_seen_none_alone(o.side))?;
+        Some(costs.time_s(o.len_bytes as f64, o.input_bytes as f64, o.output_bytes as f64) + o.round_trip_s)
+    }
+
+    /// What a call took that shared its side: better than to know nothing of it.
+    pub(crate) fn observe_shared(&mut self, o: &Observation) {
+        self.observe_any(o);
+        self.sides[o.side as usize].shared = self.measured(o.side) > 0;
+    }
+
     pub(crate) fn observe(&mut self, o: &Observation) {
+        if std::mem::take(&mut self.sides[o.side as usize].shared) {
+            self.sides[o.side as usize] = Measured::default();
+        }
+        self.observe_any(o);
+    }
+
+    fn observe_any(&mut self, o: &Observation) {
         if o.len_bytes == 0 {
             return;
         }
@@ -272,7 +313,7 @@ impl Pair {
             self.probing.confirm = side.surprises != 0 && self.probing.may_confirm;
             self.probing.may_confirm = false;
             let interval = self.probing.interval;
-            self.probing.interval = if surprise != 0 { 1 } else { (interval * 2).min(crate::adaptive::INTERVAL_MAX) };
+            self.probing.interval = if surprise != 0 { 1 } else { (interval * 2).min(INTERVAL_MAX) };
         }
         self.take_in(o);
     }

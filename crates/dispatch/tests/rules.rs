@@ -222,7 +222,7 @@ fn counts_are_told_in_words_and_begin_anew() {
     dispatcher.clear_counts();
     assert_eq!((dispatcher.counts().total(), dispatcher.view(PAIR).map(|view| view.requests)), (0, Some(11)));
     let mut adaptive = Dispatcher::new(Policy::Adaptive);
-    adaptive.decide(PAIR, &Request::read(MIB), &Conditions::default());
+    adaptive.decide(PAIR, &Request::read(8 * MIB), &Conditions::default());
     assert_eq!(adaptive.counts().to_string(), "1 decision: device 1; unmeasured 1; 1 with a probe");
 }
 
@@ -255,7 +255,7 @@ fn a_decision_says_why_in_words() {
     let first = world.step(&mut dispatcher, PAIR, &Request::read(64 * MIB), &mut tally).to_string();
     assert_eq!(
         first,
-        "device: one side is not measured yet, and the data is here; 262144 bytes on the host, to measure it"
+        "device: one side is not measured yet, and the data is here; 262144 bytes on the host besides, to measure it"
     );
     let second = dispatcher.decide(PAIR, &Request::read(64 * MIB), &Conditions::default()).to_string();
     assert!(second.starts_with("device: it is faster there (expected: host 335."), "{second}");

@@ -42,8 +42,8 @@ pub enum ArgError {
 ///
 /// Numbers are decimal or `0x…`; enumerations go by name; text fills a `char` array and is followed
 /// by zeros; other arrays are lists with commas, or `@hex` digits. A flexible array at the end takes
-/// as much as is given. Where a structure has a member `<name>_len` right for it, a text or list sets
-/// that length when it is not given.
+/// as much as is given; it may be left out only with a default, which may be empty. Where a structure
+/// has a member `<name>_len` right for it, a text or list sets that length when it is not given.
 ///
 /// # Errors
 /// What is unknown, missing, doubled or not of its type.
@@ -64,7 +64,6 @@ pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>,
         let value = value_of(field).or(implied.as_deref()).or(field.default.as_deref());
         match value {
             Some(v) => put(&mut bytes, field, v)?,
-            None if field.is_array && field.count == 0 => {}
             None => {
                 return Err(ArgError::Missing {
                     name: field.name.clone(),
@@ -75,6 +74,31 @@ pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>,
         }
     }
     Ok(bytes)
+}
+
+/// The arguments as options of `diskside run`: those that must be given first, the others in brackets.
+#[must_use]
+pub fn usage(schema: &ArgSchema) -> String {
+    let is_implied = |f: &ArgField| implied_len(schema, f, &|_| Some("")).is_ok_and(|len| len.is_some());
+    let (needed, optional): (Vec<_>, Vec<_>) =
+        schema.fields.iter().filter(|f| !is_implied(f)).partition(|f| f.default.is_none());
+    let option = |f: &ArgField| format!("--arg {}={}", f.name, placeholder(f));
+    let needed = needed.into_iter().map(option);
+    let optional = optional.into_iter().map(|f| format!("[{}]", option(f)));
+    needed.chain(optional).collect::<Vec<_>>().join(" ")
+}
+
+/// What stands for the value of an argument in a usage line.
+fn placeholder(field: &ArgField) -> String {
+    let names = || field.values.iter().map(|v| v.0.as_str()).collect::<Vec<_>>().join("|");
+    match field.ty {
+        ArgType::Char if field.is_array => "TEXT".into(),
+        ArgType::Char => "CHARACTER".into(),
+        ArgType::Bool => "true|false".into(),
+        _ if !field.values.is_empty() => names(),
+        _ if field.is_array => "NUMBER,...".into(),
+        _ => "NUMBER".into(),
+    }
 }
 
 /// The type of an argument in words, with its range.
@@ -265,6 +289,7 @@ mod tests {
             max: None,
             values: Vec::new(),
             doc: None,
+            is_record_len: false,
         }
     }
 
@@ -398,12 +423,35 @@ mod tests {
         assert_eq!(
             encoded(&flexible, &[]),
             Err("argument `key_len` (a number (u8)) must be given".into()),
-            "an empty array need not be given, but nothing says how long it is"
+            "nothing says how long it is"
         );
         let too_long = "x".repeat(256);
         assert_eq!(
             encoded(&flexible, &[("key", &too_long)]),
             Err("argument `key_len`: `256` is not a number (u8)".into())
         );
+    }
+    /// A function that looks for a text ran without one, found it in every row and exited with 0, because arrays without a
+    /// length could always be left out. Now they are given, even if empty, or have a default.
+    #[test]
+    fn a_flexible_array_must_be_given_unless_it_has_a_default() {
+        let doc = Some("what to look for".to_owned());
+        let row_len = ArgField { default: Some("0".into()), ..field("row_len", 0, ArgType::U8) };
+        let pattern = ArgField { doc, ..array("pattern", 1, ArgType::Char, 0) };
+        let needed = schema(1, vec![row_len.clone(), pattern.clone()]);
+        assert_eq!(encoded(&needed, &[]), Err("argument `pattern` (text) must be given: what to look for".into()));
+        assert_eq!(encoded(&needed, &[("pattern", "")]), Ok(vec![0]));
+        let with_default = ArgField { default: Some(String::new()), ..pattern };
+        assert_eq!(encoded(&schema(1, vec![row_len, with_default]), &[]), Ok(vec![0]));
+    }
+
+    #[test]
+    fn usage_has_what_must_be_given_first() {
+        let row_len = ArgField { default: Some("0".into()), ..field("row_len", 0, ArgType::U8) };
+        let op = ArgField { values: vec![("eq".into(), 0), ("ge".into(), 1)], ..field("op", 1, ArgType::U8) };
+        let key_len = field("key_len", 2, ArgType::U8);
+        let keys = array("keys", 4, ArgType::U16, 2);
+        let schema = schema(8, vec![row_len, op, key_len, keys, array("key", 8, ArgType::Char, 0)]);
+        assert_eq!(usage(&schema), "--arg op=eq|ge --arg keys=NUMBER,... --arg key=TEXT [--arg row_len=NUMBER]");
     }
 }

@@ -1,7 +1,9 @@
 //! What a call is, and how it ends.
 
 use crate::code::{TierChoice, TierError};
+use crate::frames::BrokenFrames;
 use crate::function::Function;
+use crate::pieces::{Asked, PIECE_LEN_MAX, Part, Pieces};
 use crate::split::Split;
 use crate::state::State;
 use diskside_io::readahead::{ReadAt, ReadError, ReadStream};
@@ -10,6 +12,7 @@ use diskside_sbpf::machine::CancelToken;
 use diskside_sbpf::trap::Trap;
 use std::io::Write;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,10 +27,16 @@ pub struct Call<'a> {
     pub sources: Vec<Source>,
     /// The arguments as the program sees them; see [`crate::args::encode`].
     pub args: Vec<u8>,
-    /// Bytes of a chunk, more or less: chunks hold whole records.
-    pub chunk_len: usize,
-    /// How records end; `None` for what the object asks for.
+    /// Bytes of a piece, rounded to whole records; `None` for what suits the function.
+    pub chunk_len: Option<usize>,
+    /// What records are; `None` for what the function declares.
     pub split: Option<Split>,
+    /// Which part of a request it is; `None`: each source is all of a request's.
+    pub part: Option<Part>,
+    /// Which source of the request its first source is.
+    pub source_index: u32,
+    /// Windows of the input that are read ahead, besides one for each thread; `None`: [`DEPTH`](crate::DEPTH).
+    pub depth: Option<usize>,
     /// Threads that run the function. Programs with effects run on one.
     pub threads: usize,
     /// Which tier runs it.
@@ -66,9 +75,6 @@ pub trait Turns: std::fmt::Debug + Send + Sync {
 }
 
 impl<'a> Call<'a> {
-    /// Default length of a chunk.
-    pub const CHUNK_LEN: usize = 8 << 20;
-
     /// A call with the defaults: one thread, the best tier, results folded.
     #[must_use]
     pub fn new(function: &'a Function, sources: Vec<Source>, args: Vec<u8>) -> Self {
@@ -76,8 +82,11 @@ impl<'a> Call<'a> {
             function,
             sources,
             args,
-            chunk_len: Self::CHUNK_LEN,
+            chunk_len: None,
             split: None,
+            part: None,
+            source_index: 0,
+            depth: None,
             threads: 1,
             tier: TierChoice::Best,
             fold: true,
@@ -97,6 +106,15 @@ pub enum Source {
     File {
         /// Where it is.
         path: PathBuf,
+        /// Which bytes; `None` for all.
+        range: Option<Range<u64>>,
+    },
+    /// A regular file or a block device that is open already. Its position is neither used nor changed.
+    Open {
+        /// What errors call it.
+        name: String,
+        /// The open file.
+        file: Arc<OwnedFd>,
         /// Which bytes; `None` for all.
         range: Option<Range<u64>>,
     },
@@ -123,6 +141,27 @@ pub enum Source {
         /// The bytes.
         bytes: Arc<[u8]>,
     },
+    /// As many sources as there turn out to be, each opened when it is its turn: what runs over very many files holds
+    /// few of them.
+    Many {
+        /// What errors call them together.
+        name: String,
+        /// Where they come from.
+        sources: Arc<dyn Sources>,
+    },
+}
+
+/// Sources that are opened one after another. The function sees each as if the call had named it.
+pub trait Sources: std::fmt::Debug + Send + Sync {
+    /// The next one, which is not [`Many`](Source::Many) again; `None`: there are no more. Everything was read of those
+    /// before.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or that one of those before is no longer what it was.
+    fn next(&self) -> Result<Option<Source>, ReadError>;
+
+    /// Nobody will ask any more: a wait for the next returns, with whatever answer.
+    fn close(&self) {}
 }
 
 impl Source {
@@ -137,20 +176,28 @@ impl Source {
     pub fn name(&self) -> String {
         match self {
             Self::File { path, .. } => path.display().to_string(),
-            Self::Reader { name, .. } | Self::Stream { name, .. } | Self::Bytes { name, .. } => name.clone(),
+            Self::Open { name, .. }
+            | Self::Reader { name, .. }
+            | Self::Stream { name, .. }
+            | Self::Bytes { name, .. }
+            | Self::Many { name, .. } => name.clone(),
         }
     }
 
     /// Ends a wait for bytes that nobody needs any more.
     pub(crate) fn close(&self) {
-        if let Self::Stream { stream, .. } = self {
-            stream.close();
+        match self {
+            Self::Stream { stream, .. } => stream.close(),
+            Self::Many { sources, .. } => sources.close(),
+            Self::File { .. } | Self::Open { .. } | Self::Reader { .. } | Self::Bytes { .. } => {}
         }
     }
 }
 
 /// Where results go.
 pub enum Sink<'a> {
+    /// As [`frames`](crate::frames), unfolded, in order: to be folded with those of other parts of the request.
+    Frames(&'a mut (dyn Write + Send)),
     /// Into [`Outcome::result`].
     Memory,
     /// Written out as they come, in order; a folded result at the end.
@@ -174,7 +221,23 @@ pub struct CallLimits {
     pub heap_quota_bytes: u64,
 }
 
+impl CallLimits {
+    /// Most bytes of result that are kept in memory, and of a folded one in any case.
+    pub const RESULT_LEN_MAX: usize = 64 << 20;
+    /// Most bytes that `ds_alloc` gives out at one time.
+    pub const HEAP_LEN: u64 = 16 << 20;
+}
+
 impl Call<'_> {
+    /// Which pieces the function is called on.
+    ///
+    /// # Errors
+    /// Records or pieces of a length that cannot be.
+    pub fn pieces(&self) -> Result<Pieces, CallError> {
+        let asked = Asked { len_bytes: self.chunk_len, split: self.split, unfolded: !self.fold };
+        Pieces::of(self.function, &self.args, &asked)
+    }
+
     /// Runs `work` when it is its turn.
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         in_turn(self.turns.as_deref(), work)
@@ -195,9 +258,9 @@ impl Default for CallLimits {
             budget: None,
             deadline: None,
             cancel: None,
-            result_len_max: 64 << 20,
+            result_len_max: Self::RESULT_LEN_MAX,
             output_len_max: 4 << 30,
-            heap_quota_bytes: 64 << 20,
+            heap_quota_bytes: Self::HEAP_LEN,
         }
     }
 }
@@ -229,6 +292,8 @@ pub struct CallStats {
     pub tier: Tier,
     /// Threads that ran it.
     pub threads: usize,
+    /// Windows of the input that were read ahead, besides one for each thread.
+    pub depth: usize,
     /// Bytes given to the function.
     pub input_bytes: u64,
     /// Bytes that it gave back, before folding.
@@ -356,6 +421,35 @@ pub enum CallError {
         /// Why, in the words of who gives it.
         why: String,
     },
+    /// The function runs once over its whole input, which is longer than that may be.
+    #[error(
+        "{source_name}: {function} runs once over its whole input, of up to {max} bytes, and this {}; {remedy}, or ask for \
+         longer chunks",
+        .len.map_or_else(|| "is longer".to_owned(), |len| format!("has {len}"))
+    )]
+    Undivided {
+        /// What is too long.
+        source_name: String,
+        /// Which program.
+        function: String,
+        /// Bytes there, if that is known.
+        len: Option<u64>,
+        /// The limit.
+        max: usize,
+        /// What its author, or the caller, can do.
+        remedy: String,
+    },
+    /// What a part of the request gave is no sequence of results.
+    #[error("{part}: {error}")]
+    Frames {
+        /// Of which source.
+        part: String,
+        /// Where.
+        error: BrokenFrames,
+    },
+    /// No piece can be so long.
+    #[error("chunks of {0} bytes cannot be: a chunk is 1 to {PIECE_LEN_MAX} bytes")]
+    BadChunkLen(usize),
     /// The records' fixed length cannot be used.
     #[error("records of {0} bytes cannot be split: a record is 1 to {max} bytes", max = crate::split::RECORD_LEN_MAX)]
     BadRecordLen(usize),

@@ -3,7 +3,8 @@
 //! Cranelift compiles at once. LLVM, where the engine was given its compiler, takes its time on a
 //! thread of its own; calls that run meanwhile take its code at their next chunk. It is asked only for
 //! programs that have seen much input ([`LlvmOptions::input_len_min`]), or whose code lies in the store
-//! of an earlier process. When it fails, Cranelift goes on, and [`CodeStats`] says so.
+//! of an earlier process. When it fails, Cranelift goes on, and [`CodeStats`] says so. It also says when Cranelift
+//! would take more than a load may: then a program runs in a plainer form, at last interpreted.
 
 mod llvm;
 mod store;
@@ -13,6 +14,7 @@ pub use llvm::{CodeStats, LlvmOptions};
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::ir::Module;
+use diskside_sbpf_cranelift::CompileError;
 use llvm::Llvm;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +54,8 @@ pub enum TierError {
 #[derive(Default)]
 pub struct CodeCache {
     compiled: Mutex<Compiled>,
+    /// Why the last program that runs in a plainer form does.
+    plainer: Mutex<Option<String>>,
     llvm: Option<Llvm>,
 }
 
@@ -59,13 +63,13 @@ pub struct CodeCache {
 type Key = (u64, usize, Kind, Tier);
 
 /// Code with what it was made from. The hash can be made to collide, so that is compared.
-type Compiled = HashMap<Key, (Arc<Module>, Arc<dyn Code>)>;
+type Compiled = HashMap<Key, (Arc<Module>, Result<Arc<dyn Code>, CompileError>)>;
 
 impl CodeCache {
     /// One that compiles with LLVM as well.
     #[must_use]
     pub fn with_llvm(options: LlvmOptions) -> Self {
-        Self { compiled: Mutex::default(), llvm: Some(Llvm::new(options)) }
+        Self { llvm: Some(Llvm::new(options)), ..Self::default() }
     }
 
     /// Whether it compiles with LLVM as well.
@@ -97,10 +101,11 @@ impl CodeCache {
         llvm.ran(program, input_len)
     }
 
-    /// What became of programs that LLVM was asked for.
+    /// What became of programs.
     #[must_use]
     pub fn stats(&self) -> CodeStats {
-        self.llvm.as_ref().map(Llvm::stats).unwrap_or_default()
+        let plainer = self.plainer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        CodeStats { plainer, ..self.llvm.as_ref().map(Llvm::stats).unwrap_or_default() }
     }
 
     fn get_tier(&self, program: &Program, tier: Tier) -> Result<Arc<dyn Code>, TierError> {
@@ -113,17 +118,34 @@ impl CodeCache {
         }
     }
 
-    fn cranelift(&self, program: &Program) -> Result<Arc<dyn Code>, diskside_sbpf_cranelift::CompileError> {
+    fn cranelift(&self, program: &Program) -> Result<Arc<dyn Code>, CompileError> {
         let (key, module) = (key(program, Tier::Cranelift), program.optimised());
         if let Some((from, code)) = self.compiled().get(&key)
             && is_same(from, module)
         {
-            return Ok(Arc::clone(code));
+            return code.clone();
         }
         let options = diskside_sbpf_cranelift::Options::default();
-        let code: Arc<dyn Code> = Arc::new(diskside_sbpf_cranelift::compile(module, &options)?);
-        self.compiled().insert(key, (Arc::clone(module), Arc::clone(&code)));
-        Ok(code)
+        let fast = diskside_sbpf_cranelift::compile(module, &options);
+        let with_fast_loops = fast.is_ok();
+        // Without fast forms of its loops there is less to compile.
+        let code = match fast {
+            Err(CompileError::TooLarge { .. }) => diskside_sbpf_cranelift::compile(program.plain(), &options),
+            other => other,
+        };
+        let code = code.map(|code| Arc::new(code) as Arc<dyn Code>);
+        let why = match &code {
+            Err(e) => Some(format!("{e}; it is interpreted")),
+            Ok(_) if !with_fast_loops => Some("it is long: every access in its loops is checked".to_owned()),
+            Ok(code) => code.plainer().map(str::to_owned),
+        };
+        if let Some(why) = why {
+            let why = format!("{}: {why}", program.entry().section);
+            tracing::warn!("{why}");
+            *self.plainer.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        }
+        self.compiled().insert(key, (Arc::clone(module), code.clone()));
+        code
     }
 
     fn compiled(&self) -> MutexGuard<'_, Compiled> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::call::Turns;
 
 /// Log lines kept of one call; more are counted.
-const LOG_LINES_MAX: usize = 16;
+pub const LOG_LINES_MAX: usize = 16;
 /// Bytes kept of one line.
 const LOG_LINE_LEN_MAX: usize = 256;
 

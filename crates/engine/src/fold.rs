@@ -3,6 +3,7 @@
 use crate::call::{Call, CallError};
 use crate::code::CodeCache;
 use crate::environment::Log;
+use crate::frames::frames;
 use crate::worker::{ChunkInfo, Folder, too_large};
 use std::time::Instant;
 
@@ -15,10 +16,6 @@ pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -
         return if len > call.limits.result_len_max { Err(too_large(call)) } else { Ok(whole()) };
     };
     for (index, (name, part)) in parts.iter().enumerate() {
-        // A part of no bytes comes from a range in which no record begins.
-        if part.is_empty() {
-            continue;
-        }
         let info = ChunkInfo {
             source: format!("the result of {name}").into(),
             source_index: index as u32,
@@ -30,6 +27,20 @@ pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -
             last: true,
         };
         folder.fold(part, &info)?;
+    }
+    Ok(folder.result().to_vec())
+}
+
+/// Folds the outputs of pieces, one after another.
+pub(crate) fn fold_frames(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
+    let log = Log::default();
+    let folder = Folder::new(code, call, &log, call.limits.until(Instant::now()))?;
+    let mut folder = folder.expect("frames are of functions with a `combine`");
+    for (name, part) in parts {
+        for frame in frames(part) {
+            let frame = frame.map_err(|error| CallError::Frames { part: (*name).to_owned(), error })?;
+            folder.fold(frame.output, &ChunkInfo::of_frame(name, &frame.header))?;
+        }
     }
     Ok(folder.result().to_vec())
 }

@@ -1,16 +1,17 @@
 //! A function: a verified program, and the `combine` that folds its results.
 
-use crate::call::Call;
+use crate::pieces::PIECE_LEN;
 use diskside_sbpf::activation::Program;
 use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::{ArgSchema, Image, ImageError, Kind, Note};
 use diskside_sbpf::verify::Diagnostic;
+use diskside_sbpf::work::Work;
 use std::sync::Arc;
 
-/// Output of a chunk that is made before any of it is written: as much as usually comes in.
-const OUTPUT_CHUNK_LEN: u64 = Call::CHUNK_LEN as u64;
-/// Shorter chunks cost more than what they save.
-const INPUT_CHUNK_LEN_MIN: u64 = 64 << 10;
+/// Output of a piece that is made before any of it is written: as much as usually comes in.
+const OUTPUT_LEN: u64 = PIECE_LEN as u64;
+/// Shorter pieces cost more than what they save.
+const INPUT_LEN_MIN: u64 = 64 << 10;
 
 /// A function that may run.
 #[derive(Clone, Debug)]
@@ -94,7 +95,20 @@ impl Function {
     /// # Errors
     /// Why it cannot be taken.
     pub fn from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
-        let function = Self::any_from_image(image, name, helpers)?;
+        Self::with_work(image, name, helpers, &Work::default())
+    }
+
+    /// As [`Self::from_image`], with no more than this work, which may be that of several functions.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    pub fn with_work(
+        image: &Arc<Image>,
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+        work: &Work,
+    ) -> Result<Self, LoadError> {
+        let function = Self::any_with_work(image, name, helpers, work)?;
         if function.runs_over_bytes() {
             return Ok(function);
         }
@@ -106,12 +120,21 @@ impl Function {
     /// # Errors
     /// Why it cannot be taken.
     pub fn any_from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
+        Self::any_with_work(image, name, helpers, &Work::default())
+    }
+
+    fn any_with_work(
+        image: &Arc<Image>,
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+        work: &Work,
+    ) -> Result<Self, LoadError> {
         let main = mains(image, name)?;
         let entry = &image.programs[main];
         let combine = image.programs.iter().position(|p| p.kind == Kind::Combine && p.name == entry.name);
         Ok(Self {
-            main: prepare(image, main, helpers)?,
-            combine: combine.map(|i| prepare(image, i, helpers)).transpose()?,
+            main: prepare(image, main, helpers, work)?,
+            combine: combine.map(|i| prepare(image, i, helpers, work)).transpose()?,
         })
     }
 
@@ -181,18 +204,23 @@ impl Function {
         u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add(note.out_constant)
     }
 
-    /// Bytes of a chunk when about `wanted` are asked for: fewer of a function that expands them, so that it computes while
-    /// its output is written, in memory that is used again. The nearest power of two then, because functions may ask for
-    /// whole groups of elements, as bitmaps do.
+    /// Bytes of a piece when `usual` would do: fewer of a function that expands them, so that it computes while its output
+    /// is written, in memory that is used again. The nearest power of two then.
     #[must_use]
-    pub fn chunk_len(&self, wanted: usize) -> usize {
-        let cap = self.output_cap(wanted as u64);
-        if cap <= OUTPUT_CHUNK_LEN.max(wanted as u64) {
-            return wanted;
+    pub fn piece_len(&self, usual: usize) -> usize {
+        let cap = self.output_cap(usual as u64);
+        if cap <= OUTPUT_LEN.max(usual as u64) {
+            return usual;
         }
-        let fits = wanted as u128 * u128::from(OUTPUT_CHUNK_LEN) / u128::from(cap);
-        let fits = (fits as u64).max(INPUT_CHUNK_LEN_MIN);
-        wanted.min(1 << (fits + fits / 2).ilog2())
+        let fits = usual as u128 * u128::from(OUTPUT_LEN) / u128::from(cap);
+        let fits = (fits as u64).max(INPUT_LEN_MIN);
+        usual.min(1 << (fits + fits / 2).ilog2())
+    }
+
+    /// Whether results of several calls must be folded in the order of the input.
+    #[must_use]
+    pub fn folds_in_order(&self) -> bool {
+        self.combine.as_ref().is_some_and(|combine| !combine.entry().flags.iter().any(|flag| flag == "unordered"))
     }
 
     /// Whether it, or its `combine`, calls `ds_alloc`.
@@ -225,8 +253,13 @@ pub(crate) fn mains(image: &Image, name: Option<&str>) -> Result<usize, LoadErro
     }
 }
 
-pub(crate) fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
-    Program::new(image, program, helpers).map(Arc::new).map_err(|findings| LoadError::Refused {
+pub(crate) fn prepare(
+    image: &Arc<Image>,
+    program: usize,
+    helpers: &Arc<HelperSet>,
+    work: &Work,
+) -> Result<Arc<Program>, LoadError> {
+    Program::with_work(image, program, helpers, work).map(Arc::new).map_err(|findings| LoadError::Refused {
         program: image.programs[program].section.clone(),
         report: findings.iter().map(|d| d.render(image)).collect::<Vec<_>>().join("\n"),
         findings,

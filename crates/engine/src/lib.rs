@@ -11,7 +11,9 @@
 //! | [`function`] | which program of an image is meant, and what its arguments are |
 //! | [`args`] | how `name=value` becomes the bytes that the program sees |
 //! | [`code`] | which tier runs, and what is compiled already |
-//! | [`split`] | where a chunk ends, so that no record is cut |
+//! | [`pieces`] | which pieces of its input a function is called on |
+//! | [`split`] | where records begin |
+//! | [`frames`] | results of pieces on their way to where they are folded |
 //! | [`call`] | what a call is and how it ends |
 //! | [`small`] | the same over one small input, for who cannot wait |
 //! | [`state`] | memory that programs share across calls |
@@ -23,10 +25,13 @@ pub mod args;
 pub mod call;
 pub mod code;
 mod context;
+mod decompressed;
 mod environment;
 mod execute;
 mod fold;
+pub mod frames;
 pub mod function;
+pub mod pieces;
 mod run;
 pub mod small;
 pub mod split;
@@ -34,12 +39,16 @@ pub mod state;
 pub mod traverse;
 mod worker;
 
-pub use call::{Call, CallError, CallLimits, CallStats, Growth, Outcome, Place, Sink, Source, Turns};
+pub use call::{Call, CallError, CallLimits, CallStats, Growth, Outcome, Place, Sink, Source, Sources, Turns};
 pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
+pub use decompressed::decompression_memory;
+pub use diskside_decompress::Codec;
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
+pub use environment::LOG_LINES_MAX;
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
-pub use run::CHUNKS_OUT_MAX;
+pub use pieces::{Asked, Part, Pieces, Undivided};
+pub use run::{CHUNKS_OUT_MAX, DEPTH, DEPTH_MAX};
 pub use small::{SmallCall, SmallInput};
 pub use state::{State, TooManyClears};
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
@@ -143,5 +152,14 @@ impl Engine {
     /// Why `combine` did not end well, and at which result, or that all of it is too large.
     pub fn fold(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
         fold::fold(&self.code, call, parts)
+    }
+
+    /// Folds the [`frames`] of several parts of a request, in this order, as if one call had made them. Each part has the
+    /// name of its source.
+    ///
+    /// # Errors
+    /// Why `combine` did not end well, and at which piece, or that frames are broken.
+    pub fn fold_frames(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
+        fold::fold_frames(&self.code, call, parts)
     }
 }

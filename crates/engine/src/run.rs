@@ -2,10 +2,12 @@
 
 mod chunks;
 
+pub use chunks::{DEPTH, DEPTH_MAX};
+
 use crate::call::{Call, CallError, CallStats, Outcome, Sink, Source};
 use crate::code::CodeCache;
 use crate::environment::Log;
-use crate::split::{Split, chunk_len};
+use crate::frames::{self, FrameHeader};
 use crate::worker::{ChunkInfo, Folder, Tally, Worker, too_large};
 use chunks::{Chunks, Input};
 use diskside_io::buffer::Buffer;
@@ -26,12 +28,16 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
     if let Some(schema) = call.function.args().filter(|s| call.args.len() < s.len_bytes as usize) {
         return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }
-    let split = call.split.unwrap_or(call.function.note().split);
-    let len = chunk_len(split, call.function.chunk_len(call.chunk_len)).map_err(CallError::BadRecordLen)?;
-    let threads = if call.function.is_pure() { call.threads.max(1) } else { 1 };
+    let pieces = call.pieces()?;
+    let threads = if call.function.is_pure() && pieces.is_divisible() { call.threads.max(1) } else { 1 };
     let log = Log::default();
-    let mut results = Results { folder: Folder::new(code, call, &log, until)?, kept: Vec::new(), call, sink };
-    let chunks = Chunks::new(call, split, len, threads);
+    let folder = match sink {
+        Sink::Frames(_) => None,
+        Sink::Memory | Sink::Writer(_) => Folder::new(code, call, &log, until)?,
+    };
+    let mut results = Results { folder, kept: Vec::new(), call, sink };
+    let depth = call.depth.unwrap_or(DEPTH).min(DEPTH_MAX);
+    let chunks = Chunks::new(call, pieces, threads + depth);
     let (tally, tier, wait) = if threads == 1 {
         run_here(code, call, &log, until, chunks, &mut results)?
     } else {
@@ -42,6 +48,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
     let stats = CallStats {
         tier,
         threads,
+        depth,
         input_bytes: tally.input_bytes,
         output_bytes: tally.output_bytes,
         chunks: tally.chunks,
@@ -74,7 +81,8 @@ fn run_here(
 }
 
 type Job = (u64, Input, ChunkInfo);
-type Done = Result<(u64, Buffer, ChunkInfo), CallError>;
+/// A piece's number, and what became of it.
+type Done = (u64, Result<(Buffer, ChunkInfo), CallError>);
 
 fn run_on_threads(
     code: &CodeCache,
@@ -122,11 +130,11 @@ fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, d
         let Ok((number, input, info)) = job else {
             return;
         };
-        let result = worker.run_apart(input.bytes(), &info).map(|output| (number, output, info));
+        let result = worker.run_apart(input.bytes(), &info).map(|output| (output, info));
         let failed = result.is_err();
         // The buffer goes back to the reader before the result is waited for.
         drop(input);
-        if done.send(result).is_err() || failed {
+        if done.send((number, result)).is_err() || failed {
             // Whoever feeds the workers may wait for a stream that goes on only when somebody hears of the failure.
             call.sources.iter().for_each(Source::close);
             return;
@@ -147,45 +155,60 @@ fn feed(
     threads: usize,
     results: &mut Results<'_, '_, '_>,
 ) -> Result<(), CallError> {
-    let mut early = BTreeMap::new();
-    let mut next = 0;
-    // Gives how many results were added in all.
-    let mut take = |message: Done, results: &mut Results<'_, '_, '_>| {
-        let (number, output, info) = message?;
-        early.insert(number, (output, info));
-        while let Some((output, info)) = early.remove(&next) {
-            results.add(&output, &info)?;
-            next += 1;
-        }
-        Ok::<u64, CallError>(next)
-    };
-    let (most_out, mut added) = ((threads * CHUNKS_OUT_MAX) as u64, 0);
+    let mut ordered = InOrder::default();
+    let most_out = (threads * CHUNKS_OUT_MAX) as u64;
     for (number, chunk) in (0..).zip(chunks.by_ref()) {
         let (input, info) = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
+                drop(jobs);
                 // A worker that failed has closed the stream: then its error is the call's.
-                done.try_iter().try_for_each(|message| take(message, results).map(drop))?;
+                done.iter().try_for_each(|message| ordered.take(message, results))?;
                 return Err(error);
             }
         };
         let len = input.bytes().len();
-        while number - added >= most_out
+        while number - ordered.next >= most_out
+            && !ordered.is_failing
             && let Ok(message) = done.recv()
         {
-            added = take(message, results)?;
+            ordered.take(message, results)?;
         }
-        if jobs.send((number, input, info)).is_err() {
-            // Every worker stopped; the first of their errors is the call's.
+        if ordered.is_failing || jobs.send((number, input, info)).is_err() {
             break;
         }
         advance(call, len);
         while let Ok(message) = done.try_recv() {
-            added = take(message, results)?;
+            ordered.take(message, results)?;
         }
     }
     drop(jobs);
-    done.iter().try_for_each(|message| take(message, results).map(drop))
+    done.iter().try_for_each(|message| ordered.take(message, results))
+}
+
+/// Takes results in the order of their chunks, whichever thread is faster.
+#[derive(Default)]
+struct InOrder {
+    early: BTreeMap<u64, Result<(Buffer, ChunkInfo), CallError>>,
+    /// The chunk whose result is the next.
+    next: u64,
+    /// One of the chunks that were handed out has failed.
+    is_failing: bool,
+}
+
+impl InOrder {
+    /// Of several chunks that fail the call's error is that of the first, as with one thread: those before it were handed out
+    /// before it, and are waited for.
+    fn take(&mut self, (number, result): Done, results: &mut Results<'_, '_, '_>) -> Result<(), CallError> {
+        self.is_failing |= result.is_err();
+        self.early.insert(number, result);
+        while let Some(result) = self.early.remove(&self.next) {
+            let (output, info) = result?;
+            results.add(&output, &info)?;
+            self.next += 1;
+        }
+        Ok(())
+    }
 }
 
 fn advance(call: &Call<'_>, bytes: usize) {
@@ -209,6 +232,11 @@ impl Results<'_, '_, '_> {
         }
         match self.sink {
             Sink::Writer(writer) => writer.write_all(output).map_err(CallError::Write),
+            Sink::Frames(writer) => {
+                let (source_index, chunk_index, offset) = (info.source_index, info.chunk_index, info.offset);
+                let header = FrameHeader { source_index, chunk_index, offset, len_bytes: output.len() as u64 };
+                frames::write(*writer, &header, output).map_err(CallError::Write)
+            }
             Sink::Memory if self.kept.len() + output.len() > self.call.limits.result_len_max => {
                 Err(too_large(self.call))
             }
@@ -222,6 +250,10 @@ impl Results<'_, '_, '_> {
     fn finish(self) -> Result<Vec<u8>, CallError> {
         let folded = self.folder.as_ref().map(Folder::result);
         match (self.sink, folded) {
+            (Sink::Frames(writer), _) => {
+                writer.flush().map_err(CallError::Write)?;
+                Ok(Vec::new())
+            }
             (Sink::Writer(writer), folded) => {
                 writer.write_all(folded.unwrap_or_default()).and_then(|()| writer.flush()).map_err(CallError::Write)?;
                 Ok(Vec::new())
@@ -229,13 +261,5 @@ impl Results<'_, '_, '_> {
             (Sink::Memory, Some(folded)) => Ok(folded.to_vec()),
             (Sink::Memory, None) => Ok(self.kept),
         }
-    }
-}
-
-/// Bytes before a chunk for the start of a record that began in the one before.
-fn headroom(split: Split) -> usize {
-    match split {
-        Split::Delimiter(_) => 64 << 10,
-        Split::None | Split::Fixed(_) => 0,
     }
 }

@@ -8,6 +8,7 @@ use crate::code::TierChoice;
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
+use crate::pieces::{Asked, Pieces};
 use crate::split::{Split, record_index};
 use crate::worker::{ChunkInfo, Output, no_memory, output_len, trapped, value_of};
 use diskside_io::buffer::Hugepages;
@@ -24,7 +25,7 @@ pub struct SmallCall {
     activation: Activation,
     output: Output,
     fold: Option<Fold>,
-    split: Split,
+    split: Option<Split>,
 }
 
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl SmallCall {
             function: function.clone(),
             output: Output::default(),
             fold,
-            split: split.unwrap_or(function.note().split),
+            split,
         })
     }
 
@@ -103,6 +104,8 @@ impl SmallCall {
         if let Some(schema) = function.args().filter(|schema| args.len() < schema.len_bytes as usize) {
             return Err(CallError::BadArgs { given: args.len(), wants: schema.len_bytes, name: schema.name.clone() });
         }
+        let asked = Asked { len_bytes: None, split: self.split, unfolded: self.fold.is_none() };
+        let pieces = Pieces::of(function, args, &asked)?;
         let input_len = input.bytes.len();
         let place = || Place {
             source: input.source.to_string(),
@@ -115,7 +118,7 @@ impl SmallCall {
             source_len: input.source_len,
             chunk_index: 0,
             offset: input.offset,
-            record_index: record_index(self.split, input.offset),
+            record_index: record_index(pieces.split, input.offset),
             first: true,
             last: true,
         };
@@ -130,6 +133,7 @@ impl SmallCall {
             .read_only(RegionId::ARGS, args)
             .read_only(RegionId::CONTEXT, context.as_bytes());
         let registers = function.main().entry_registers(&[input_len as u64]);
+        self.activation.forget();
         let returned = self
             .activation
             .call(&mappings, registers, &limits)
@@ -143,6 +147,7 @@ impl SmallCall {
             .writable(RegionId::ACCUMULATOR, fold.accumulator.as_mut_bytes())
             .read_only(RegionId::INPUT, output);
         let registers = fold.program.entry_registers(&[0, cap as u64, len as u64]);
+        fold.activation.forget();
         let returned = fold
             .activation
             .call(&mappings, registers, &limits)

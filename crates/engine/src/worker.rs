@@ -4,6 +4,7 @@ use crate::call::{Call, CallError, Place};
 use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
+use crate::frames::FrameHeader;
 use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Tier};
@@ -30,6 +31,20 @@ pub(crate) struct ChunkInfo {
 }
 
 impl ChunkInfo {
+    /// Of a result that came as a frame.
+    pub(crate) fn of_frame(source: &str, header: &FrameHeader) -> Self {
+        Self {
+            source: source.into(),
+            source_index: header.source_index,
+            source_len: 0,
+            chunk_index: header.chunk_index,
+            offset: header.offset,
+            record_index: 0,
+            first: false,
+            last: false,
+        }
+    }
+
     fn place(&self, len: usize) -> Place {
         let range = self.offset..self.offset + len as u64;
         Place { source: self.source.to_string(), source_index: self.source_index, range }
@@ -80,6 +95,10 @@ pub(crate) struct Worker<'c> {
     activation: Activation,
     until: Option<Instant>,
     output: Output,
+    /// Nothing of one piece is left for the next, or results would depend on which pieces run together.
+    forgets: bool,
+    /// The source of the last piece.
+    source_index: Option<u32>,
     pub(crate) tally: Tally,
 }
 
@@ -97,6 +116,8 @@ impl<'c> Worker<'c> {
             activation: activate(code, call, program, log)?,
             until,
             output: Output::default(),
+            forgets: call.function.is_pure(),
+            source_index: None,
             tally: Tally::default(),
         })
     }
@@ -144,6 +165,13 @@ impl<'c> Worker<'c> {
         }
         let args = function.main().entry_registers(&[input.len() as u64, state_len as u64]);
         let activation = &mut self.activation;
+        let before = self.source_index.replace(info.source_index);
+        if self.forgets {
+            activation.forget();
+        } else if before.is_some_and(|before| before != info.source_index) {
+            // Files that are not together are calls of their own: what globals hold is the same either way.
+            activation.reset();
+        }
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
             // It may have waited long for its turn, and short programs do not look themselves.
@@ -229,6 +257,9 @@ impl<'c> Folder<'c> {
             .read_only(RegionId::INPUT, part);
         let args = self.program.entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
         let activation = &mut self.activation;
+        if self.program.verified().effects.is_pure() {
+            activation.forget();
+        }
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
             (activation.call(&mappings, args, &limits), started.elapsed())

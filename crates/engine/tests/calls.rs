@@ -1,5 +1,7 @@
 //! A call gives the same result however its input is cut, on however many threads, in every tier.
 
+use diskside_engine::pieces::PIECE_LEN;
+use diskside_engine::split::Split;
 use diskside_engine::{
     Call, CallError, Engine, Function, ReadAt, ReadAtError, ReadStream, Sink, Source, State, TierChoice,
 };
@@ -19,7 +21,8 @@ fn engine() -> Engine {
 /// Assembles a `read` program.
 fn function(engine: &Engine, text: &str) -> Function {
     let assembly = assemble(text).expect("the test's program assembles");
-    let image = assembly.into_image(Kind::Read, engine.helpers()).expect("the test's program links");
+    let mut image = assembly.into_image(Kind::Read, engine.helpers()).expect("the test's program links");
+    (image.note.split, image.note.concatenates) = (Some(Split::Bytes), true);
     Function::from_image(&Arc::new(image), None, engine.helpers()).expect("the test's program verifies")
 }
 
@@ -56,19 +59,16 @@ fn a_program_that_works_in_place_leaves_its_output_where_its_input_was() {
     assert!(function.is_pure() && function.is_in_place());
     let input: Vec<u8> = (0..100).collect();
     let mut expected = input.clone();
-    for chunk in expected.chunks_mut(8) {
-        let len = chunk.len();
-        chunk[len - 1] += 1;
-        chunk[0] += len as u8;
-    }
+    expected[99] += 1;
+    expected[0] += 100;
     for threads in [1, 3] {
         for tier in [Tier::Interpreter, Tier::Cranelift] {
             let tier = TierChoice::Only(tier);
-            let call = Call { chunk_len: 8, threads, tier, ..Call::new(&function, bytes(&input), Vec::new()) };
+            let call = Call { chunk_len: Some(8), threads, tier, ..Call::new(&function, bytes(&input), Vec::new()) };
             let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
             assert_eq!(ran.result, expected, "{threads} threads");
-            assert_eq!(ran.returned, Some(!96), "of the last chunk: no errno, though it is negative");
-            assert_eq!((ran.stats.chunks, ran.stats.output_bytes), (13, 100));
+            assert_eq!(ran.returned, Some(!0), "no errno, though it is negative");
+            assert_eq!((ran.stats.chunks, ran.stats.output_bytes), (1, 100), "a request is one run");
         }
     }
     // Of others the length of the output says it.
@@ -84,16 +84,18 @@ fn a_function_that_expands_works_by_short_chunks() {
     let image = assemble(COPY).expect("it assembles").into_image(Kind::Read, engine.helpers());
     let mut image = image.expect("it links");
     (image.note.out_ratio, image.note.out_constant) = ((32, 1), 0);
+    (image.note.split, image.note.concatenates) = (Some(Split::Bytes), true);
     let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
     let input: Vec<u8> = (0..1_u32 << 20).map(|n| (n >> 8) as u8).collect();
-    let chunks = |chunk_len: usize| {
+    let chunks = |chunk_len: Option<usize>| {
         let call = Call { chunk_len, ..Call::new(&function, bytes(&input), Vec::new()) };
         let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
         assert!(ran.result == input);
         ran.stats.chunks
     };
-    assert_eq!(chunks(Call::CHUNK_LEN), 4, "of 256 KiB, whose output has 8 MiB");
-    assert_eq!(chunks(128 << 10), 8, "shorter ones are as they were asked for");
+    assert_eq!(chunks(None), 4, "of 256 KiB, whose output has 8 MiB");
+    assert_eq!(chunks(Some(128 << 10)), 8, "others are as they were asked for");
+    assert_eq!(chunks(Some(PIECE_LEN)), 1, "also longer ones");
 }
 
 /// Chunks of a function whose output is a little more than twice its input were 4,194,288 bytes long. A bitmap of one bit an
@@ -104,9 +106,10 @@ fn shorter_chunks_hold_whole_groups_of_elements() {
     let image = assemble(COPY).expect("it assembles").into_image(Kind::Read, engine.helpers());
     let mut image = image.expect("it links");
     (image.note.out_ratio, image.note.out_constant) = ((2, 1), 64);
+    (image.note.split, image.note.concatenates) = (Some(Split::Bytes), true);
     let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
     let input: Vec<u8> = (0..8_u32 << 20).map(|n| (n >> 8) as u8).collect();
-    let call = Call { chunk_len: Call::CHUNK_LEN, ..Call::new(&function, bytes(&input), Vec::new()) };
+    let call = Call::new(&function, bytes(&input), Vec::new());
     let ran = engine.run(&call, &mut Sink::Memory).expect("it runs");
     assert!(ran.result == input);
     assert_eq!(ran.stats.chunks, 2, "of 4 MiB");
@@ -176,9 +179,9 @@ proptest! {
             _ => vec![Source::Stream { name: "stream".into(), stream: remote }],
         };
         let mut call = Call::new(&f, sources, Vec::new());
-        call.chunk_len = chunk;
+        call.chunk_len = Some(chunk);
         call.threads = threads;
-        call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+        call.split = Some(Split::Delimiter(b'\n'));
         let outcome = engine.run(&call, &mut Sink::Memory).expect("runs");
         prop_assert_eq!(outcome.result, input.as_bytes());
         prop_assert_eq!(outcome.stats.input_bytes, input.len() as u64);
@@ -209,8 +212,8 @@ proptest! {
                 Source::File { path: file.path().to_owned(), range: Some(range) }
             };
             let mut call = Call::new(&f, vec![source], Vec::new());
-            call.chunk_len = chunk;
-            call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+            call.chunk_len = Some(chunk);
+            call.split = Some(Split::Delimiter(b'\n'));
             joined.extend(engine.run(&call, &mut Sink::Memory).expect("runs").result);
         }
         prop_assert_eq!(joined, input.as_bytes());
@@ -223,8 +226,8 @@ fn a_source_of_fixed_records_is_cut_at_records() {
     // Returns the chunk's length as 8 bytes.
     let f = function(&engine, "stxdw [%r1], %r3\nmov %r0, 8\nexit");
     let mut call = Call::new(&f, bytes(&[1; 100]), Vec::new());
-    call.chunk_len = 30;
-    call.split = Some(diskside_engine::split::Split::Fixed(12));
+    call.chunk_len = Some(30);
+    call.split = Some(Split::Fixed(12));
     let result = engine.run(&call, &mut Sink::Memory).expect("runs").result;
     let lens: Vec<u64> = result.chunks(8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes"))).collect();
     assert_eq!(lens, [24, 24, 24, 24, 4], "whole records, and at the end what is left");
@@ -237,7 +240,7 @@ fn a_record_without_an_end_is_refused_at_its_limit_and_not_before() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     file.as_file().set_len(diskside_engine::split::RECORD_LEN_MAX as u64 + (9 << 20)).expect("sparse");
     let mut call = Call::new(&f, vec![Source::file(file.path())], Vec::new());
-    call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+    call.split = Some(Split::Delimiter(b'\n'));
     match engine.run(&call, &mut Sink::Memory) {
         Err(CallError::RecordTooLong { place, max }) => {
             assert_eq!((place.range.start, max), (0, diskside_engine::split::RECORD_LEN_MAX));
@@ -253,7 +256,7 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error_that_says_where() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     file.as_file().set_len(256 << 20).expect("sparse");
     let mut call = Call::new(&f, vec![Source::file(file.path())], Vec::new());
-    call.chunk_len = 1 << 20;
+    call.chunk_len = Some(1 << 20);
     // The first chunk's run shortens the file, long before the reader is at its end.
     let progress = Arc::new(std::sync::atomic::AtomicU64::new(0));
     call.progress = Some(Arc::clone(&progress));
@@ -298,7 +301,7 @@ fn a_cancelled_call_ends_promptly_also_in_a_long_loop() {
     let mut call = Call::new(&f, bytes(&vec![1; 64 << 20]), Vec::new());
     call.limits.budget = Some(u64::MAX / 2);
     call.limits.cancel = Some(cancel.clone());
-    call.chunk_len = 64 << 20;
+    call.chunk_len = Some(64 << 20);
     let (result, after) = std::thread::scope(|scope| {
         let pulled = scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
@@ -347,7 +350,7 @@ fn a_call_whose_workers_have_all_stopped_ends() {
     for round in 0..400 {
         let mut call = Call::new(&refuses, bytes(&[0; 4096]), Vec::new());
         call.threads = 1 + round % 3;
-        call.chunk_len = 64;
+        call.chunk_len = Some(64);
         let error = engine.run(&call, &mut Sink::Memory).expect_err("it refuses every chunk");
         assert!(matches!(error, CallError::Errno { code: -22, .. }), "{error}");
     }
@@ -403,7 +406,7 @@ fn results_that_wait_for_an_earlier_one_are_few() {
     let input: Vec<u8> = (0..64_u32 << 10).map(|n| (n >> 4) as u8).collect();
     let turns = Arc::new(FirstIsSlow::default());
     let mut call = Call::new(&copy, bytes(&input), Vec::new());
-    (call.threads, call.chunk_len) = (3, 1024);
+    (call.threads, call.chunk_len) = (3, Some(1024));
     call.turns = Some(turns.clone());
     assert!(engine.run(&call, &mut Sink::Memory).expect("it runs").result == input);
     let most = turns.most.load(Ordering::SeqCst);
@@ -437,9 +440,9 @@ fn a_record_that_outgrows_its_chunk_asks_for_memory_first() {
         let growth = Arc::new(Bounded { max, ..Bounded::default() });
         let source = Source::File { path: file.path().to_owned(), range };
         let mut call = Call::new(&f, vec![source], Vec::new());
-        call.chunk_len = 4096;
+        call.chunk_len = Some(4096);
         call.growth = Some(growth.clone());
-        call.split = Some(diskside_engine::split::Split::Delimiter(b'\n'));
+        call.split = Some(Split::Delimiter(b'\n'));
         let ran = engine.run(&call, &mut Sink::Memory).map(|ran| ran.result);
         let asked = growth.asked.lock().expect("nobody panicked").clone();
         (ran, asked)
@@ -465,4 +468,47 @@ fn a_record_that_outgrows_its_chunk_asks_for_memory_first() {
     std::fs::write(file.path(), &lines).expect("written");
     let (ran, asked) = run(0, None);
     assert_eq!((lens(ran.expect("runs")).iter().sum::<u64>(), asked.len()), (lines.len() as u64, 0));
+}
+
+/// A function of tens of kilobytes could take seconds to compile, once for each call that found it not compiled. What
+/// would take too long is compiled in one pass, or not at all; the result is the same, and the statistics say so.
+#[test]
+fn what_is_too_long_to_compile_runs_in_a_plainer_form_and_says_so() {
+    let checked = "ldxdw %r5, [%r4]\nadd %r0, %r5\nadd %r4, %r5\n";
+    let joined = "jlt %r3, 1, +1\nmul %r0, 3\nadd %r0, 1\n";
+    let of = |body: &str| format!("mov %r0, 0\nmov %r4, %r2\n{body}mov %r5, %r0\nstxdw [%r1], %r5\nmov %r0, 8\nexit");
+    let cases = [
+        (joined.repeat(100), Tier::Cranelift, None),
+        (joined.repeat(5000), Tier::Cranelift, Some("it is long, and was compiled in one pass")),
+        (
+            checked.repeat(9000),
+            Tier::Interpreter,
+            Some("function `read` is too large for the Cranelift tier; it is interpreted"),
+        ),
+    ];
+    for (body, tier, why) in cases {
+        let engine = engine();
+        let text = of(&body);
+        let mut image =
+            assemble(&text).expect("it assembles").into_image(Kind::Read, engine.helpers()).expect("it links");
+        (image.note.split, image.note.concatenates) = (Some(Split::Bytes), true);
+        image.note.out_constant = 8;
+        let function = Function::from_image(&Arc::new(image), None, engine.helpers()).expect("it verifies");
+        let run = |tier| {
+            let mut call = Call::new(&function, bytes(&[0; 64]), Vec::new());
+            call.tier = tier;
+            engine.run(&call, &mut Sink::Memory)
+        };
+        let (best, interpreted) = (run(TierChoice::Best), run(TierChoice::Only(Tier::Interpreter)));
+        let (best, interpreted) = (best.expect("it runs"), interpreted.expect("it runs"));
+        assert_eq!((&best.result, best.stats.tier), (&interpreted.result, tier));
+        assert_eq!(engine.code().stats().plainer, why.map(|why| format!("read/read: {why}")));
+        if tier == Tier::Interpreter {
+            let refused = run(TierChoice::Only(Tier::Cranelift)).expect_err("it is too long");
+            assert_eq!(
+                refused.to_string(),
+                "cranelift cannot compile `read/read`: function `read` is too large for the Cranelift tier"
+            );
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The LLVM tier beside running calls: it takes over, it is kept on disk, and when it fails nobody
 //! notices but those who look.
 
+use diskside_engine::split::Split;
 use diskside_engine::{Call, Engine, Function, LlvmOptions, Outcome, Sink, Source, TierChoice};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
@@ -28,7 +29,8 @@ next:
 
 fn sum() -> Function {
     let helpers = Arc::new(helpers::standard());
-    let image = assemble(SUM).expect("it assembles").into_image(Kind::Read, &helpers).expect("it links");
+    let mut image = assemble(SUM).expect("it assembles").into_image(Kind::Read, &helpers).expect("it links");
+    (image.note.split, image.note.concatenates) = (Some(Split::Bytes), true);
     Function::from_image(&Arc::new(image), None, &helpers).expect("it verifies")
 }
 
@@ -36,7 +38,7 @@ fn sum() -> Function {
 fn run(engine: &Engine, function: &Function, chunks: usize, tier: TierChoice) -> Outcome {
     let bytes: Arc<[u8]> = vec![3; chunks * (64 << 10)].into();
     let mut call = Call::new(function, vec![Source::Bytes { name: "input".into(), bytes }], Vec::new());
-    call.chunk_len = 64 << 10;
+    call.chunk_len = Some(64 << 10);
     call.tier = tier;
     let outcome = engine.run(&call, &mut Sink::Memory).expect("it runs");
     let expected = (3u64 * (64 << 10)).to_le_bytes();

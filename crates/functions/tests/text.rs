@@ -21,6 +21,9 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|b| *b == b'\n').collect()
 }
 
+/// What a row has to have.
+type Holds = fn(&[u8]) -> bool;
+
 fn contains(row: &[u8], pattern: &[u8]) -> bool {
     row.windows(pattern.len()).any(|w| w == pattern)
 }
@@ -50,14 +53,46 @@ proptest! {
     #[test]
     fn grep_over_lines(text in text(), pattern in "[ab]{1,3}", picks in vec(any::<Index>(), 0..4)) {
         let found: Vec<&[u8]> = lines(&text).into_iter().filter(|l| contains(l, pattern.as_bytes())).collect();
-        check_grep(&text, &[("pattern", &pattern)], &found, &line_cuts(&picks, &text));
+        let mut rows = found.concat();
+        if rows.last().is_some_and(|last| *last != b'\n') {
+            rows.push(b'\n');
+        }
+        check_grep(&text, &[("pattern", &pattern)], &found, &rows, &line_cuts(&picks, &text));
     }
 
     #[test]
     fn grep_over_fixed_rows(text in text(), pattern in "[ab\n]{1,3}", row_len in 1usize..20, picks in vec(any::<Index>(), 0..4)) {
         let found: Vec<&[u8]> = text.chunks(row_len).filter(|r| contains(r, pattern.as_bytes())).collect();
         let cuts = cuts(&picks, text.len(), row_len);
-        check_grep(&text, &[("pattern", &pattern), ("row_len", &row_len.to_string())], &found, &cuts);
+        check_grep(&text, &[("pattern", &pattern), ("row_len", &row_len.to_string())], &found, &found.concat(), &cuts);
+    }
+
+    #[test]
+    fn regex(text in text(), picks in vec(any::<Index>(), 0..4)) {
+        let holds: [(&str, Holds); 6] = [
+            ("a.*b", |line| line.iter().position(|c| *c == b'a').is_some_and(|at| line[at..].contains(&b'b'))),
+            ("^a", |line| line.first() == Some(&b'a')),
+            ("(a|b)$", |line| matches!(line.last(), Some(b'a' | b'b'))),
+            ("^$", |line| line.is_empty()),
+            ("b{2}", |line| line.windows(2).any(|pair| pair == b"bb")),
+            ("[^a]", |line| line.iter().any(|c| *c != b'a')),
+        ];
+        let cuts = line_cuts(&picks, &text);
+        let lines_len = lines(&text).len();
+        for (pattern, holds) in holds {
+            let args = [("pattern", pattern)];
+            let lines = lines(&text).into_iter().map(|line| line.strip_suffix(b"\n").unwrap_or(line));
+            let rows: Vec<&[u8]> = lines.filter(|line| holds(line)).collect();
+            let found: Vec<u8> = rows.iter().flat_map(|line| [line, &b"\n"[..]].concat()).collect();
+            let function = shipped("regex");
+            prop_assert_eq!(&function.run(&text, &args).unwrap(), &found, "{}", pattern);
+            prop_assert_eq!(&function.run_in_chunks(&text, &cuts, &args).unwrap(), &found, "{} in chunks", pattern);
+            let count = shipped("regex_count");
+            prop_assert_eq!(words(&count.run(&text, &args).unwrap()), vec![rows.len() as u64], "{}", pattern);
+            let others = vec![(lines_len - rows.len()) as u64];
+            prop_assert_eq!(words(&count.run(&text, &[args[0], ("invert", "1")]).unwrap()), others, "not {}", pattern);
+            prop_assert_eq!(words(&count.run_in_chunks(&text, &cuts, &args).unwrap()), vec![rows.len() as u64]);
+        }
     }
 
     #[test]
@@ -91,8 +126,7 @@ proptest! {
 }
 
 /// All three programs, whole and in chunks.
-fn check_grep(text: &[u8], args: &[(&str, &str)], found: &[&[u8]], cuts: &[usize]) {
-    let rows = found.concat();
+fn check_grep(text: &[u8], args: &[(&str, &str)], found: &[&[u8]], rows: &[u8], cuts: &[usize]) {
     let grep = shipped("grep");
     assert_eq!(grep.run(text, args).unwrap(), rows);
     assert_eq!(grep.run_in_chunks(text, cuts, args).unwrap(), rows);
@@ -102,6 +136,18 @@ fn check_grep(text: &[u8], args: &[(&str, &str)], found: &[&[u8]], cuts: &[usize
         assert_eq!(words(&function.run(text, args).unwrap()), count, "{name}");
         assert_eq!(words(&function.run_in_chunks(text, cuts, args).unwrap()), count, "{name} in chunks");
     }
+}
+
+/// Over two files, the last line of the first had no newline, and the first match of the second stood on the same line of
+/// the output. Now such a line gets its newline, as from grep(1).
+#[test]
+fn a_last_line_without_a_newline_gets_one() {
+    let grep = shipped("grep");
+    assert_eq!(grep.run(b"a1\na2", &[("pattern", "a")]).unwrap(), b"a1\na2\n");
+    assert_eq!(grep.run(b"a1\nb2", &[("pattern", "a")]).unwrap(), b"a1\n", "a line that does not match adds nothing");
+    assert_eq!(grep.run(b"", &[("pattern", "")]).unwrap(), b"");
+    let args = [b"\0\0\0\0".as_slice(), b"a"].concat();
+    assert_eq!(grep.chunk(b"a1", 0, true, &args, 2), Err(ENOSPC));
 }
 
 #[test]
@@ -120,13 +166,15 @@ fn half_a_pair_is_refused() {
 fn defaults_for_splitting_and_kinds() {
     for (name, split) in [
         ("grep", Split::Delimiter(b'\n')),
+        ("regex", Split::Delimiter(b'\n')),
+        ("regex_count", Split::Delimiter(b'\n')),
         ("wc", Split::Delimiter(b'\n')),
         ("stats64", Split::Fixed(8)),
         ("stats32", Split::Fixed(4)),
         ("bitmap", Split::Fixed(2)),
-        ("knn", Split::None),
+        ("topk", Split::Fixed(8)),
     ] {
-        assert_eq!(shipped(name).split(), split, "{name}");
+        assert_eq!(shipped(name).split(), Some(split), "{name}");
     }
     assert_eq!(shipped("bitmap").kind(), Kind::Write);
     assert_eq!(shipped("lambda_sum").kind(), Kind::Lambda);

@@ -16,7 +16,7 @@ use diskside_host::function::Compute;
 use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_io::request::{AsyncIo as _, Request, RequestFuture};
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 
 type Failure = Box<dyn std::error::Error>;
 

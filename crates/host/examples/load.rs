@@ -12,8 +12,8 @@ use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on, block_on_any, poll};
 use diskside_io::socket::SocketOptions;
-use diskside_target::config::VolumeSpec;
-use diskside_target::{Running, Target};
+use diskside_server::config::VolumeSpec;
+use diskside_server::{Running, Target};
 
 const NQN: &str = "nqn.2026-11.org.example:load";
 

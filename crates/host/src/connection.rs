@@ -15,13 +15,14 @@ use diskside_nvme::host::ControllerInfo;
 
 use crate::control::{Control, Order};
 use crate::error::HostError;
-use crate::job::{Command, CommandOutcome, Staged};
+use crate::job::{Command, CommandOutcome, Staged, refuse};
 use crate::options::ConnectOptions;
 use crate::queue::{Queue, QueueOrder, Report, ToControl};
 use crate::route::{Peer, Route, Transport, Wired};
 use crate::stats::{Counters, Stats};
 use crate::url::{PORT_DEFAULT, Url};
-use crate::volume::{Volume, VolumeState, refuse};
+use crate::volume::Volume;
+use crate::volume_state::VolumeState;
 
 /// An association with a controller: an admin queue with a thread that keeps it alive and makes it
 /// anew when it is lost, and I/O queues with a thread each. Clones refer to the same one; it ends

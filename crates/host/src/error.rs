@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use diskside_nvme::Status;
 use diskside_nvme::host::{CommandError, ConnectionError};
+use diskside_nvme::wire::ConnectError;
 
 use crate::route::Peer;
 use crate::url::UrlError;
@@ -32,7 +34,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// No connection.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}: {source}{}", remedy_of_connect(source))]
     Connect {
         /// Where to.
         address: Peer,
@@ -40,7 +42,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// The connection ended while it came up, or later.
-    #[error("{address}: {source}")]
+    #[error("{address}: {source}{}", remedy_of_end(source))]
     Ended {
         /// The peer.
         address: Peer,
@@ -103,6 +105,37 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn remedy_of_connect(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            ": no server listens there; start one there (diskside serve --listen), or check the host and the port"
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            ": the server cannot be reached; check its name, the network, and that no firewall closes the port"
+        }
+        _ => "",
+    }
+}
+
+/// Where a Connect's data has the subsystem's NQN.
+const SUBSYSTEM_NQN: u16 = 256;
+
+fn remedy_of_end(source: &ConnectionError) -> &'static str {
+    match source {
+        ConnectionError::Refused { status, .. } if status.is(Status::CONNECT_INVALID_HOST) => {
+            ": the target does not let this host in; add its NQN there (diskside serve --hosts NQN,...), or connect as a \
+             host that may (--hostnqn NQN)"
+        }
+        ConnectionError::Refused { parameter: Some(ConnectError::InData(SUBSYSTEM_NQN)), .. } => {
+            "; `diskside discover nvme-tcp://HOST:PORT` lists the subsystems that are"
+        }
+        ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
+            "; if that is so each time, what listens there is no NVMe/TCP server: check the port"
+        }
+        _ => "",
+    }
 }
 
 impl From<HostError> for io::Error {

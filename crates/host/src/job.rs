@@ -24,7 +24,7 @@ use diskside_nvme::wire::{DsmRange, Sqe};
 use diskside_nvme::{BufferId, BufferSlice, Status};
 use zerocopy::IntoBytes as _;
 
-use crate::volume::{GONE, VolumeState};
+use crate::volume_state::{GONE, VolumeState};
 
 /// The most blocks of one Read, Write or Write Zeroes (NLB is 16 bits wide, 0's based).
 const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
@@ -559,3 +559,13 @@ fn is_transient(status: Status) -> bool {
 
 #[cfg(test)]
 mod tests;
+
+/// Ends what was never handed to a queue.
+pub(crate) fn refuse(staged: Staged, why: &'static str) {
+    match staged {
+        Staged::Request { request, promise, .. } => {
+            promise.complete(Outcome::failed(IoStatus::lost(why), request.into_buffer()));
+        }
+        Staged::Command { promise, .. } => promise.complete(CommandOutcome::lost(why)),
+    }
+}

@@ -45,6 +45,7 @@ mod stats;
 mod task;
 mod url;
 mod volume;
+mod volume_state;
 
 pub use connection::{Connection, ConnectionState};
 pub use discovery::discover;

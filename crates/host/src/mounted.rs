@@ -14,16 +14,20 @@ mod write;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, RequestFuture, block_on};
 pub use diskside_layout::pool::{Pool, PoolLimits, PooledFile, directory_of, nameless, sync_name};
-use diskside_layout::{Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_LEN, Ticket, admit, watched};
+use diskside_layout::{
+    Admitted, Disk, Guard, GuardConfig, OpenFile, SUPERBLOCK_LEN, Ticket, admit, watched, watched_duplicate,
+};
 pub use diskside_layout::{Counters, Place, Proof, Reason, Refusal};
+use rustix::fs::{OFlags, fcntl_getfl};
 
 pub use call::{MountedCalls, MountedError};
 pub use find::{ATTACHED_DIRECTORY, ATTACHED_URL, ATTACHED_VOLUME, attached_url, volume_urls};
@@ -57,6 +61,8 @@ pub struct MountedFile {
     volume: Volume,
     admitted: Admitted,
     counters: Arc<Counters>,
+    /// Of a file that is read through somebody else's descriptor: its requests have one lease, so they go one by one.
+    turn: Option<&'static Mutex<()>>,
 }
 
 /// Which way bytes came.
@@ -83,18 +89,41 @@ impl MountedFile {
     /// Why its bytes cannot be read at the volume. The caller goes on with the file as it is.
     pub fn open(path: &Path, volume: &Volume, options: &MountedOptions) -> Result<Self, Refusal> {
         let file = File::open(path).map_err(|e| Refusal::failed(&path.display().to_string(), e))?;
+        Self::of(file, false, volume, options)
+    }
+
+    /// The file behind a descriptor, of which this is a duplicate; the descriptor may be open for writing, too. That is
+    /// proved if it is the only one that the file is open by.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn of_duplicate(file: File, volume: &Volume, options: &MountedOptions) -> Result<Self, Refusal> {
+        let flags = fcntl_getfl(&file).map_err(|e| Refusal::failed("F_GETFL", e.into()))?;
+        if flags & OFlags::RWMODE == OFlags::RDONLY {
+            // One of our own has a lease of its own. Who may not open the file, as after giving up rights, shares the other's.
+            if let Ok(own) = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+                return Self::of(own, false, volume, options);
+            }
+        }
+        Self::of(file, true, volume, options)
+    }
+
+    fn of(file: File, is_duplicate: bool, volume: &Volume, options: &MountedOptions) -> Result<Self, Refusal> {
         let admitted = admit(&file)?;
         check_volume(&admitted, volume)?;
+        let flags = fcntl_getfl(&file).map_err(|e| Refusal::failed("F_GETFL", e.into()))?;
         let config = GuardConfig {
             proof: options.proof,
+            own_writer: flags & OFlags::RWMODE != OFlags::RDONLY,
             place: admitted.place.clone(),
             moves_under_lease: admitted.moves_under_lease(),
             extents_max: options.extents_max,
             clock_tick: options.clock_tick.unwrap_or_else(clock_tick),
         };
-        let guard =
-            watched(file, config).map_err(|e| Refusal::failed("the thread that answers breaks of leases", e))?;
-        Ok(Self { guard, volume: volume.clone(), admitted, counters: Arc::clone(&options.counters) })
+        let guard = if is_duplicate { watched_duplicate(file, config) } else { watched(file, config) };
+        let guard = guard.map_err(|e| Refusal::failed("the thread that answers breaks of leases", e))?;
+        let turn = is_duplicate.then(|| &TURNS[admitted.inode as usize % TURNS.len()]);
+        Ok(Self { guard, volume: volume.clone(), admitted, counters: Arc::clone(&options.counters), turn })
     }
 
     /// The volume.
@@ -138,6 +167,7 @@ impl MountedFile {
         range: Range<u64>,
         at_volume: impl FnMut(&Ticket<OpenFile>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
+        let _turn = self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         self.guard.prove(range, &self.counters, at_volume)
     }
 
@@ -160,6 +190,9 @@ impl MountedFile {
         }
     }
 }
+
+/// By inode number; two files that share one only wait for each other.
+static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// Reads what a ticket stands for from the volume.
 ///

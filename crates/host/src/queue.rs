@@ -13,10 +13,9 @@ use diskside_nvme::{BufferId, BufferSlice, Buffers, crc32c};
 use crate::connection::Shared;
 use crate::control::Order;
 use crate::error::HostError;
-use crate::job::{Job, JobMemory, Limits, Next, Staged};
+use crate::job::{Job, JobMemory, Limits, Next, Staged, refuse};
 use crate::link::{Link, Memory};
 use crate::stats::add;
-use crate::volume::refuse;
 
 /// Buffers that bytes arrive in, for each queue. The kernel uses them in turn, so together they must
 /// stay in the core's own cache: eight times as much cost a third of the reads at depth 128.

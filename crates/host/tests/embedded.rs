@@ -10,8 +10,8 @@ use common::{NQN, memory_target, options, pattern, read, read_now, write, write_
 use diskside_host::{ConnectOptions, Connection, Stream, StreamRead, StreamWrite, Transport};
 use diskside_io::request::{AsyncIo as _, Request, Status, block_on, block_on_all};
 use diskside_nvme::Nqn;
-use diskside_target::Handle;
-use diskside_target::link::{LoopEnd, LoopRead, LoopWriteError};
+use diskside_server::Handle;
+use diskside_server::link::{LoopEnd, LoopRead, LoopWriteError};
 
 struct Embedded(Handle);
 

@@ -10,7 +10,7 @@ use diskside_host::{Command, CommandData};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::block_on;
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, ReceiveAnswer};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionCommand, FunctionKind, FunctionRequest, ReceiveAnswer};
 
 /// A host asked for the end of a result again and again, for ever, when the target had given the call up: it had waited for
 /// a slow reader of the result in vain.

@@ -10,9 +10,9 @@ use common::{
 };
 use diskside_host::{ConnectOptions, InlineVolume, Volume};
 use diskside_io::request::{AsyncIo, Cause, Request, Status, block_on, block_on_all};
-use diskside_target::config::VolumeSpec;
-use diskside_target::media::{FaultPlan, FaultyMedium, MemoryMedium};
-use diskside_target::medium::Medium;
+use diskside_server::config::VolumeSpec;
+use diskside_volume::media::{FaultPlan, FaultyMedium, MemoryMedium};
+use diskside_volume::medium::Medium;
 
 #[test]
 fn reads_and_writes_survive_connections_that_break_anywhere() {
@@ -65,7 +65,7 @@ fn an_inline_volume_survives_losses_too() {
 }
 
 /// A target whose memory says that it has a volatile write cache.
-fn cached_target() -> diskside_target::Running {
+fn cached_target() -> diskside_server::Running {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     let mut spec = VolumeSpec::new("data", format!("lossy:{}", path.display()));
@@ -187,7 +187,7 @@ fn without_patience_a_loss_fails_at_once() {
     assert!(matches!(outcomes.last().unwrap().status, Status::IoError(Cause::Lost(_))));
 }
 
-fn faulty_target(plan: FaultPlan) -> diskside_target::Running {
+fn faulty_target(plan: FaultPlan) -> diskside_server::Running {
     let memory: Arc<dyn Medium> = Arc::new(MemoryMedium::new(4 << 20, false).unwrap());
     let medium = Arc::new(FaultyMedium::new(memory, 4096, plan));
     start(builder().medium(VolumeSpec::new("data", "faulty"), medium))

@@ -12,7 +12,7 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Cause, Request, Status, block_on, block_on_all, block_on_any};
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::{Sqe, admin_opcode};
-use diskside_target::config::VolumeSpec;
+use diskside_server::config::VolumeSpec;
 
 #[test]
 fn what_is_written_is_read_whatever_its_length() {

@@ -7,6 +7,7 @@
 //! | [`request`] | requests by position, their futures and outcomes, `poll` and `block_on` (DAPHNE D6.3, part 2) | hosts, applications |
 //! | [`instance`] | local files served by threads with a ring each, for requests from any thread | hosts, applications |
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
+//! | [`stream`] | pipes, sockets and other descriptors without positions | engines |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
 //!
 //! The whole public interface is safe: what an operation reads or writes is moved into the ring and
@@ -19,5 +20,6 @@ pub mod request;
 pub mod ring;
 mod slab;
 pub mod socket;
+pub mod stream;
 
 pub use rustix::io::Errno;

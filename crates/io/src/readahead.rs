@@ -13,8 +13,10 @@
 //!
 //! A thread with a ring of its own fills aligned buffers of a bounded pool; the consumer gets the
 //! buffers themselves, without a copy, and gives each back by dropping its [`Chunk`]. Memory is
-//! bounded by `(depth + 1) × (chunk_bytes + headroom_bytes + 12 KiB)`. So at most `depth + 1` chunks
-//! exist: who keeps that many and asks for another waits until one of them is dropped.
+//! bounded by `(depth + 1) × (chunk_bytes + tailroom_bytes + 12 KiB)`. So at most `depth + 1` chunks
+//! exist: who keeps that many and asks for another waits until one of them is dropped. A range of a file that is one
+//! short chunk is read at once, on the caller's thread: with many small files a thread and a ring for each would be most
+//! of the work.
 //!
 //! The range is fixed when the reader is made. A file that ends before the range does has been
 //! shortened meanwhile; that is [`ReadError::Shrunk`], never a short success.
@@ -49,6 +51,8 @@ use reader::{Reader, Source};
 const CONSUMER_SPIN: Duration = Duration::from_micros(50);
 /// Pages looked at to learn whether a file is cached.
 const CACHE_SAMPLES: u64 = 16;
+/// A range of a file that is one chunk and no longer than this is read where it is asked for.
+const SHORT_LEN_MAX: u64 = 1 << 20;
 /// More chunks than this are not read at once, whatever is asked for.
 const DEPTH_MAX: usize = 1024;
 
@@ -59,8 +63,10 @@ pub struct ReadAhead {
     pub chunk_bytes: usize,
     /// Chunks read, or being read, before the consumer asks for them. At least 1; more than 1,024 are taken as 1,024.
     pub depth: usize,
-    /// Free bytes before each chunk, for [`Chunk::prepend`].
-    pub headroom_bytes: usize,
+    /// Bytes that the first chunk has more than the others, such as one that tells whether a record begins behind it.
+    pub lead_bytes: usize,
+    /// Free bytes behind each chunk, for [`Chunk::append`].
+    pub tailroom_bytes: usize,
     /// Through the page cache or past it.
     pub access: Access,
     /// Whether to ask for huge pages for the buffers.
@@ -70,7 +76,8 @@ pub struct ReadAhead {
 /// Through the page cache or past it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// `O_DIRECT` where the file system allows it and less than half of the range is cached; else buffered.
+    /// `O_DIRECT` where the file system allows it and less than half of the range is cached; else buffered. An open file that
+    /// can also be written is read through its descriptor alone: that may have to be the only one.
     #[default]
     Auto,
     /// Through the page cache.
@@ -128,6 +135,14 @@ pub enum ReadError {
         /// How that shows.
         how: String,
     },
+    /// What was read is not what it has to be.
+    #[error("{}: {how}", path.display())]
+    Damaged {
+        /// What was read.
+        path: PathBuf,
+        /// What is wrong, and where.
+        how: String,
+    },
     /// A read failed.
     #[error("reading {} at byte {offset}: {source}", path.display())]
     Read {
@@ -145,14 +160,50 @@ pub enum ReadError {
 
 /// Reads a range of a file ahead; an iterator over its chunks. After an error it ends.
 pub struct ChunkReader {
-    chunks: Receiver<Result<Chunk, ReadError>>,
+    chunks: Coming,
     range: Range<u64>,
     direct: bool,
+    /// The regular file that is read, as it was at the start.
+    began: Option<Began>,
     control: Arc<Control>,
     /// Whether the last chunk, or an error, was handed out.
     ended: bool,
     stream: Option<CloseStream>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A regular file when reading began.
+#[derive(Debug)]
+struct Began {
+    file: Arc<OwnedFd>,
+    path: PathBuf,
+    len_bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, u64),
+}
+
+impl Began {
+    /// `None`: the system says nothing of it, or it is no regular file.
+    fn of(file: &Arc<OwnedFd>, path: &Path) -> Option<Self> {
+        let found = rustix::fs::fstat(file).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        is_file.then(|| Self {
+            file: Arc::clone(file),
+            path: path.to_owned(),
+            len_bytes: found.st_size.cast_unsigned(),
+            modified: (found.st_mtime, found.st_mtime_nsec),
+        })
+    }
+
+    /// Whether what was read is what the file had at the start. One that has become longer is taken to have only grown, as a log
+    /// does.
+    fn check(&self) -> Result<(), ReadError> {
+        let Some(now) = Self::of(&self.file, &self.path) else { return Ok(()) };
+        if now.len_bytes > self.len_bytes || (now.len_bytes, now.modified) == (self.len_bytes, self.modified) {
+            return Ok(());
+        }
+        Err(ReadError::Changed { path: self.path.clone(), how: "it was written meanwhile".into() })
+    }
 }
 
 /// Consecutive bytes of a file, in a buffer that is used again after this is dropped.
@@ -163,6 +214,13 @@ pub struct Chunk {
     offset: u64,
     last: bool,
     control: Arc<Control>,
+}
+
+/// Where chunks come from.
+enum Coming {
+    Thread(Receiver<Result<Chunk, ReadError>>),
+    /// All there is, read already.
+    Read(Option<Box<Result<Chunk, ReadError>>>),
 }
 
 /// How the consumer tells the reading thread something.
@@ -189,7 +247,14 @@ impl Control {
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        Self { chunk_bytes: 8 << 20, depth: 3, headroom_bytes: 0, access: Access::Auto, hugepages: Hugepages::Ask }
+        Self {
+            chunk_bytes: 8 << 20,
+            depth: 3,
+            lead_bytes: 0,
+            tailroom_bytes: 0,
+            access: Access::Auto,
+            hugepages: Hugepages::Ask,
+        }
     }
 }
 
@@ -213,6 +278,11 @@ impl ChunkReader {
         let path = name.as_ref().to_owned();
         check_how(how)?;
         let range = check(&file, &path, range)?;
+        let len = range.end - range.start;
+        let began = Began::of(&file, &path);
+        if how.access != Access::Direct && len <= SHORT_LEN_MAX.min(how.chunk_bytes as u64) {
+            return Ok(Self::short(&file, path, range).beginning(began));
+        }
         let direct = match how.access {
             Access::Buffered => None,
             Access::Direct => Some(open_direct(&*file).map(Arc::new).map_err(|errno| {
@@ -222,17 +292,40 @@ impl ChunkReader {
                     source: io::Error::new(source.kind(), format!("O_DIRECT: {source}")),
                 }
             })?),
-            Access::Auto if mostly_cached(&file, &range) => None,
+            Access::Auto if is_writable(&file) || mostly_cached(&file, &range) => None,
             Access::Auto => open_direct(&*file).map(Arc::new).ok(),
         };
         // Only advice: a file system that ignores it is slower.
         let _ = rustix::fs::fadvise(&file, range.start, None, Advice::Sequential);
         let is_direct = direct.is_some();
         let source = Source { path, buffered: file, direct, may_fall_back: how.access == Access::Auto };
-        let plan = Plan::new(range.clone(), how.chunk_bytes, how.headroom_bytes);
+        let plan = Plan::new(range.clone(), how);
         let depth = how.depth.min(DEPTH_MAX);
         let pool = Pool::new(depth + 1, plan.buffer_bytes(), how.hugepages);
-        Self::start(source, plan, pool, depth, range, is_direct)
+        Self::start(source, plan, pool, depth, range, is_direct).map(|reader| reader.beginning(began))
+    }
+
+    fn beginning(mut self, began: Option<Began>) -> Self {
+        self.began = began;
+        self
+    }
+
+    /// Reads a range of one chunk at once, through the page cache.
+    fn short(file: &OwnedFd, path: PathBuf, range: Range<u64>) -> Self {
+        let wake = Wake::of(&std::thread::current());
+        let control = Arc::new(Control { stop: AtomicBool::new(false), wake });
+        let ended = range.is_empty();
+        let read = (!ended).then(|| Box::new(read_short(file, path, &range, &control)));
+        Self {
+            chunks: Coming::Read(read),
+            range,
+            direct: false,
+            began: None,
+            control,
+            ended,
+            stream: None,
+            thread: None,
+        }
     }
 
     fn start(
@@ -258,7 +351,8 @@ impl ChunkReader {
         })?;
         let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))??;
         let ended = range.is_empty();
-        Ok(Self { chunks, range, direct, control, ended, stream: None, thread: Some(thread) })
+        let chunks = Coming::Thread(chunks);
+        Ok(Self { chunks, range, direct, began: None, control, ended, stream: None, thread: Some(thread) })
     }
 
     /// Reads `range` of anything that can be read at a position, which errors call `name`. A range of one chunk is read
@@ -272,7 +366,7 @@ impl ChunkReader {
         let name = name.as_ref().to_owned();
         check_how(how)?;
         let range = within(&name, range, reader.len())?;
-        let plan = Plan::new(range.clone(), how.chunk_bytes, how.headroom_bytes);
+        let plan = Plan::new(range.clone(), how);
         let pieces = plan.pieces();
         let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
         let (deliver, chunks) = channel();
@@ -287,7 +381,8 @@ impl ChunkReader {
             spawn(read).map(|(control, thread)| (control, Some(thread)))?
         };
         let ended = range.is_empty();
-        Ok(Self { chunks, range, direct: false, control, ended, stream: None, thread })
+        let chunks = Coming::Thread(chunks);
+        Ok(Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread })
     }
 
     /// Reads a stream to its end. An empty one gives one empty chunk. Its `range` ends nowhere.
@@ -295,21 +390,34 @@ impl ChunkReader {
         let name = name.as_ref().to_owned();
         check_how(how)?;
         // The arithmetic of a single chunk: a stream has no positions to align to.
-        let plan = Plan::new(0..how.chunk_bytes as u64, how.chunk_bytes, how.headroom_bytes);
-        let headroom = plan.position(&plan.piece(0), 0);
+        let plan = Plan::new(0..how.chunk_bytes as u64, how);
         let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
         let (deliver, chunks) = channel();
         let (chunk_bytes, close) = (how.chunk_bytes, CloseStream(Arc::downgrade(&stream)));
         let (control, thread) = spawn(move |control| {
-            StreamReader { stream, name, chunk_bytes, headroom, pool, control, deliver }.run();
+            StreamReader { stream, name, chunk_bytes, pool, control, deliver }.run();
         })?;
         let range = 0..u64::MAX;
-        Ok(Self { chunks, range, direct: false, control, ended: false, stream: Some(close), thread: Some(thread) })
+        Ok(Self {
+            chunks: Coming::Thread(chunks),
+            range,
+            direct: false,
+            began: None,
+            control,
+            ended: false,
+            stream: Some(close),
+            thread: Some(thread),
+        })
     }
 
     /// The bytes that will be read.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
+    }
+
+    /// Whether the last chunk was handed out, or an error.
+    pub fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Whether reading began with `O_DIRECT`.
@@ -325,7 +433,10 @@ impl Iterator for ChunkReader {
         if self.ended {
             return None;
         }
-        let next = self.receive();
+        let next = self.receive().map(|next| match (next, &self.began) {
+            (Ok(chunk), Some(began)) if chunk.is_last() => began.check().map(|()| chunk),
+            (next, _) => next,
+        });
         self.ended = next.as_ref().is_none_or(|next| next.as_ref().is_ok_and(Chunk::is_last) || next.is_err());
         // The reading thread ends after the last chunk or an error, unless it panicked.
         Some(next.unwrap_or_else(|| Err(io::Error::other("the reading thread ended before the last chunk").into())))
@@ -333,13 +444,17 @@ impl Iterator for ChunkReader {
 }
 
 impl ChunkReader {
-    fn receive(&self) -> Option<Result<Chunk, ReadError>> {
+    fn receive(&mut self) -> Option<Result<Chunk, ReadError>> {
+        let chunks = match &mut self.chunks {
+            Coming::Read(chunk) => return chunk.take().map(|chunk| *chunk),
+            Coming::Thread(chunks) => chunks,
+        };
         let started = Instant::now();
         loop {
-            match self.chunks.try_recv() {
+            match chunks.try_recv() {
                 Ok(chunk) => return Some(chunk),
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => return self.chunks.recv().ok(),
+                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => return chunks.recv().ok(),
                 Err(TryRecvError::Empty) => std::hint::spin_loop(),
             }
         }
@@ -365,7 +480,7 @@ impl fmt::Debug for ChunkReader {
 }
 
 impl Chunk {
-    /// Position of the chunk's first byte in the file (of the first byte read, whatever was prepended).
+    /// Position of the chunk's first byte in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -375,22 +490,20 @@ impl Chunk {
         self.last
     }
 
-    /// Bytes that [`prepend`](Self::prepend) can still take.
-    pub fn headroom_bytes(&self) -> usize {
-        self.data.start
+    /// Bytes that [`append`](Self::append) can still take.
+    pub fn tailroom_bytes(&self) -> usize {
+        self.buffer.as_ref().expect("present until dropped").len() - self.data.end
     }
 
-    /// Puts bytes directly before the chunk's own, so that a record that began in the chunk before is
-    /// contiguous. Returns false, and does nothing, when they exceed the headroom.
-    #[must_use = "bytes that do not fit are not prepended"]
-    pub fn prepend(&mut self, bytes: &[u8]) -> bool {
-        let Some(start) = self.data.start.checked_sub(bytes.len()) else {
-            return false;
-        };
-        let end = self.data.start;
+    /// Puts bytes directly behind the chunk's own, so that a record that ends in the next chunk is contiguous. Returns
+    /// false, and does nothing, when they exceed the tailroom.
+    #[must_use = "bytes that do not fit are not appended"]
+    pub fn append(&mut self, bytes: &[u8]) -> bool {
+        let (start, end) = (self.data.end, self.data.end + bytes.len());
         let buffer = self.buffer.as_mut().expect("present until dropped");
-        buffer[start..end].copy_from_slice(bytes);
-        self.data.start = start;
+        let Some(room) = buffer.get_mut(start..end) else { return false };
+        room.copy_from_slice(bytes);
+        self.data.end = end;
         true
     }
 }
@@ -429,6 +542,23 @@ fn spawn(read: impl FnOnce(Arc<Control>) + Send + 'static) -> io::Result<(Arc<Co
     })?;
     let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))?;
     Ok((control, thread))
+}
+
+/// The one chunk of a short range.
+fn read_short(file: &OwnedFd, path: PathBuf, range: &Range<u64>, control: &Arc<Control>) -> Result<Chunk, ReadError> {
+    let mut buffer = Buffer::zeroed((range.end - range.start) as usize);
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let offset = range.start + filled as u64;
+        match rustix::io::pread(file, &mut buffer[filled..], offset) {
+            Ok(0) => return Err(ReadError::Shrunk { path, found: offset, expected: range.end }),
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(ReadError::Read { path, offset, source: errno.into() }),
+        }
+    }
+    let (data, control) = (0..filled, Arc::clone(control));
+    Ok(Chunk { buffer: Some(buffer), data, offset: range.start, last: true, control })
 }
 
 fn check_how(how: &ReadAhead) -> io::Result<()> {
@@ -487,6 +617,10 @@ pub fn open_direct(file: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether at least half of the range is in the page cache, judged by samples.
+fn is_writable(file: &OwnedFd) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::RWMODE != OFlags::RDONLY)
+}
+
 fn mostly_cached(file: &OwnedFd, range: &Range<u64>) -> bool {
     // What is missing the kernel begins to read, without waiting for it: this page, not all that comes behind it.
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);

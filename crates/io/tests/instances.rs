@@ -234,3 +234,29 @@ fn senseless_sizes_are_refused() {
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
     }
 }
+
+/// "Always the first instance" served everything right, and passed all tests. Here each instance has room for one request, which
+/// waits for a pipe: the requests are all under way at once only if each is another instance's.
+#[test]
+fn requests_go_to_the_instances_in_turn() {
+    const INSTANCES: usize = 4;
+    for threads in [Threads::One, Threads::Two] {
+        let config = InstanceConfig { instances: INSTANCES, in_flight_max: 1, threads, ..InstanceConfig::default() };
+        let instances = Instances::start(&config).unwrap();
+        let pipes: Vec<_> = (0..2 * INSTANCES).map(|_| rustix::pipe::pipe().unwrap()).collect();
+        let (send, answered) = std::sync::mpsc::channel();
+        for (at, (reader, _)) in pipes.iter().enumerate() {
+            let pipe = instances.file(reader.try_clone().unwrap()).unwrap();
+            let (future, send) = (pipe.submit(read(0, 1)), send.clone());
+            std::thread::spawn(move || send.send((at, block_on(future).into_read().unwrap()[0])));
+        }
+        let answer = |at: usize| {
+            rustix::io::write(&pipes[at].1, &[at as u8]).unwrap();
+            answered.recv_timeout(Duration::from_secs(20))
+        };
+        // Of the first round the last is answered first, though those before it wait; and the second round comes behind it.
+        for at in (0..INSTANCES).rev().chain(INSTANCES..2 * INSTANCES) {
+            assert_eq!(answer(at), Ok((at, at as u8)), "{threads:?}: it waits behind another one's request");
+        }
+    }
+}

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadAt, ReadAtError, ReadError, ReadStream};
 use proptest::prelude::*;
 
-fn how(chunk_bytes: usize, depth: usize, headroom_bytes: usize, access: Access) -> ReadAhead {
-    ReadAhead { chunk_bytes, depth, headroom_bytes, access, ..ReadAhead::default() }
+fn how(chunk_bytes: usize, depth: usize, tailroom_bytes: usize, access: Access) -> ReadAhead {
+    ReadAhead { chunk_bytes, depth, tailroom_bytes, access, ..ReadAhead::default() }
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn the_chunks_of_a_range_are_its_bytes(
         len in 0_usize..200_000, cut in (0.0..=1.0_f64, 0.0..=1.0_f64), chunk in 1_usize..70_000,
-        depth in 1_usize..5, headroom in 0_usize..5_000,
+        depth in 1_usize..5, tailroom in 0_usize..5_000, lead in 0_usize..3,
         access in prop_oneof![Just(Access::Auto), Just(Access::Buffered), Just(Access::Direct)],
     ) {
         let chunk = chunk.max(len / 64);
@@ -54,7 +54,8 @@ proptest! {
         let ends = [cut.0, cut.1].map(|part| (part * len as f64) as usize);
         let (start, end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
         let access = if takes_direct(file.path()) { access } else { Access::Auto };
-        let reader = ChunkReader::open(file.path(), start as u64..end as u64, &how(chunk, depth, headroom, access)).unwrap();
+        let how = ReadAhead { lead_bytes: lead, ..how(chunk, depth, tailroom, access) };
+        let reader = ChunkReader::open(file.path(), start as u64..end as u64, &how).unwrap();
         prop_assert_eq!(read_all(reader).unwrap(), &bytes[start..end]);
     }
 }
@@ -68,17 +69,17 @@ fn an_empty_file_has_no_chunks() {
 }
 
 #[test]
-fn the_last_chunk_says_so_and_takes_what_came_before_it() {
+fn the_last_chunk_says_so_and_the_one_before_takes_the_start_of_it() {
     let file = file_with(&pattern(10_000));
     let mut reader = ChunkReader::open(file.path(), .., &how(6_000, 2, 100, Access::Auto)).unwrap();
-    let first = reader.next().unwrap().unwrap();
-    let mut second = reader.next().unwrap().unwrap();
+    let mut first = reader.next().unwrap().unwrap();
+    let second = reader.next().unwrap().unwrap();
     assert!(!first.is_last() && second.is_last());
-    assert!(second.prepend(&first[5_950..]));
-    assert!(second.prepend(&first[5_900..5_950]));
-    assert_eq!(&second[..], &pattern(10_000)[5_900..]);
-    assert_eq!(second.offset(), 6_000);
-    assert!(!second.prepend(&vec![0; second.headroom_bytes() + 1]), "more than the headroom is refused");
+    assert!(first.append(&second[..50]));
+    assert!(first.append(&second[50..100]));
+    assert_eq!(&first[..], &pattern(10_000)[..6_100]);
+    assert_eq!((first.offset(), second.offset()), (0, 6_000));
+    assert!(!first.append(&vec![0; first.tailroom_bytes() + 1]), "more than the tailroom is refused");
     assert!(reader.next().is_none());
 }
 
@@ -250,10 +251,10 @@ proptest! {
     #[test]
     fn chunks_of_any_reader_and_of_a_stream_are_its_bytes(
         len in 0_usize..100_000, cut in (0.0..=1.0_f64, 0.0..=1.0_f64), chunk in 1_usize..30_000,
-        depth in 1_usize..5, headroom in 0_usize..5_000, at_once in 0_usize..6,
+        depth in 1_usize..5, tailroom in 0_usize..5_000, at_once in 0_usize..6,
     ) {
         let chunk = chunk.max(len / 64);
-        let how = how(chunk, depth, headroom, Access::Auto);
+        let how = how(chunk, depth, tailroom, Access::Auto);
         let source = Remote { at_once, ..remote(len) };
         let bytes = source.bytes.clone();
         let ends = [cut.0, cut.1].map(|part| (part * len as f64) as usize);
@@ -266,9 +267,10 @@ proptest! {
         for next in ChunkReader::of_stream(Trickle::new(bytes.clone(), false), "stream", &how).unwrap() {
             let mut next = next.unwrap();
             prop_assert_eq!(next.offset(), all.len() as u64);
-            prop_assert!(next.headroom_bytes() >= headroom && next.prepend(&vec![0; headroom]));
+            let len = next.len();
+            prop_assert!(next.tailroom_bytes() >= tailroom && next.append(&vec![0; tailroom]));
             lasts += usize::from(next.is_last());
-            all.extend_from_slice(&next[headroom..]);
+            all.extend_from_slice(&next[..len]);
         }
         prop_assert_eq!((all, lasts), (bytes, 1), "one chunk says that it is the last");
     }

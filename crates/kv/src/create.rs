@@ -83,13 +83,16 @@ impl Creation {
         if nodes.len() > LEVELS_MAX as usize {
             return usage("a store has at most 16 levels; fill nodes with more keys");
         }
-        let is_full = self.fill == FAN_OUT as u64 && count == self.fill.pow(nodes.len() as u32);
+        let is_full = self.fill == FAN_OUT as u64 && self.fill.checked_pow(nodes.len() as u32) == Some(count);
         if self.older && !is_full {
             return usage("older stores have full nodes: 31 to the power of levels keys");
         }
-        let log = nodes.iter().sum::<u64>() * NODE_LEN as u64;
-        let len = (log + count * VALUE_LEN as u64).next_multiple_of(NODE_LEN as u64);
-        Ok(Geometry { nodes, log, len })
+        let log = nodes.iter().sum::<u64>().checked_mul(NODE_LEN as u64);
+        let end = log.and_then(|log| count.checked_mul(VALUE_LEN as u64)?.checked_add(log));
+        match (log, end.and_then(|end| end.checked_next_multiple_of(NODE_LEN as u64))) {
+            (Some(log), Some(len)) => Ok(Geometry { nodes, log, len }),
+            _ => usage("the store would have more than 2^64 bytes; it can have fewer keys or levels"),
+        }
     }
 
     /// Writes the store.

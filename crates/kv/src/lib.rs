@@ -42,6 +42,6 @@ pub mod ycsb;
 pub use cache::Sampling;
 pub use error::KvError;
 pub use format::Value;
+pub use pushdown::Pairs;
 pub use pushdown::Pushdown;
-pub use range::Pairs;
 pub use store::{Counters, Mode, Options, Store};

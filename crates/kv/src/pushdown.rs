@@ -5,7 +5,6 @@
 
 use crate::error::KvError;
 use crate::format::{VALUE_LEN, Value};
-use crate::range::Pairs;
 use diskside::traverse::{FileList, Traversal, TraverseLimits, TraverseRequest};
 use diskside::{Engine, TierChoice, helpers, library};
 use std::cell::RefCell;
@@ -13,6 +12,9 @@ use std::fs::File;
 use std::future::Future;
 use std::pin::Pin;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Pairs of key and value, in the order of keys.
+pub type Pairs = Vec<(u64, Value)>;
 
 /// Most keys of one request of [`Function::MultiGet`].
 pub const MULTI_MAX: usize = 64;

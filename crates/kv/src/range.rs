@@ -2,13 +2,10 @@
 
 use crate::error::KvError;
 use crate::format::{LEVELS_MAX, NO_KEY, NODE_LEN, Node, VALUE_LEN, Value, number};
-use crate::pushdown::RangeRequest;
+use crate::pushdown::{Pairs, RangeRequest};
 use crate::store::{Mode, Read, Store};
 use std::ops::Range;
 use zerocopy::FromBytes;
-
-/// Pairs of key and value, in the order of keys.
-pub type Pairs = Vec<(u64, Value)>;
 
 /// Values that lie side by side, and the places of their pairs.
 struct Run {

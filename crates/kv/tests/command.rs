@@ -47,6 +47,30 @@ fn a_store_is_made_read_changed_and_checked() {
     fails(&["put", "1", &"x".repeat(65)], &store, 2, "a value has at most 64 bytes, this one has 65");
 }
 
+/// `create` emptied whatever file it was given, before it looked at anything else.
+#[test]
+fn nothing_that_is_there_is_overwritten_unasked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("letters");
+    std::fs::write(&store, "dear reader").expect("written");
+    let create = ["create", "--levels", "1"];
+    let told = format!(
+        "diskside-kv: {} holds a file of 11 bytes, which the new store would overwrite; --force does",
+        store.display()
+    );
+    fails(&create, &store, 2, &told);
+    assert_eq!(std::fs::read(&store).expect("it is there"), b"dear reader");
+    // What cannot be made does not empty it either.
+    fails(&["create", "--levels", "40", "--force"], &store, 2, "more than 2^64 bytes");
+    assert_eq!(std::fs::read(&store).expect("it is there"), b"dear reader");
+    assert_eq!(ok(&["create", "--levels", "1", "--force"], &store), "1 levels, 2560 bytes\n");
+    std::fs::write(dir.path().join("empty"), "").expect("written");
+    ok(&create, &dir.path().join("empty"));
+    fails(&create, dir.path(), 4, "Is a directory (os error 21): name a file in it");
+    fails(&create, &dir.path().join("none/x"), 4, "make it first");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 2);
+}
+
 #[test]
 fn what_is_dumped_makes_the_same_store_again() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -111,4 +135,29 @@ fn workloads_run() {
     let rate = document["operations_per_s"].as_f64().expect("a number");
     assert!(rate < 1100.0, "operations start by the clock: {rate}");
     fails(&["ycsb", "--rate", "0"], &store, 2, "--seconds and --rate are positive numbers");
+}
+
+/// Help that could not be written was lost, with exit code 0; a message that could not be written was a panic.
+#[test]
+fn streams_that_cannot_be_written_are_no_panic() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("store");
+    ok(&["create", "--levels", "2"], &store);
+    let path = store.to_str().expect("text");
+    for args in [&["--help"][..], &["get", path, "500"], &["check", path]] {
+        let run = |stdout| Command::new(env!("CARGO_BIN_EXE_diskside-kv")).args(args).stdout(stdout).output();
+        let output = run(full()).expect("it runs");
+        assert_eq!(output.status.code(), Some(4), "{args:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, "diskside-kv: writing the output: No space left on device (os error 28)\n", "{args:?}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = run(writer.into()).expect("it runs");
+        assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{args:?}");
+    }
+    for (args, code) in [(&["get", path, "5000000"][..], 1), (&["get", path], 2), (&["get", "/no/such", "1"], 4)] {
+        let ended = Command::new(env!("CARGO_BIN_EXE_diskside-kv")).args(args).stderr(full()).status();
+        assert_eq!(ended.expect("it runs").code(), Some(code), "{args:?}");
+    }
 }

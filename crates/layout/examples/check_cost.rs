@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let admitted = admit(&file)?;
         let config = GuardConfig {
             proof,
+            own_writer: false,
             place: admitted.place.clone(),
             moves_under_lease: admitted.moves_under_lease(),
             extents_max: 1 << 16,

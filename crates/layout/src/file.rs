@@ -29,6 +29,7 @@ pub struct OpenFile {
     file: File,
     process: Pid,
     notices: Option<Address>,
+    is_shared: bool,
 }
 
 impl OpenFile {
@@ -39,17 +40,13 @@ impl OpenFile {
     /// (45 s). [`watched`] spares it that.
     #[must_use]
     pub fn new(file: File) -> Self {
-        Self { file, process: getpid(), notices: None }
+        Self { file, process: getpid(), notices: None, is_shared: false }
     }
 
     /// The file, for the plain path.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
-    }
-
-    fn take_lease(&self, lease: Lease) -> io::Result<()> {
-        lease::take(&self.file, lease, self.notices.map_or(Notice::Silent, Notice::Listener))
     }
 }
 
@@ -65,8 +62,12 @@ impl Drop for OpenFile {
 }
 
 impl FileOps for OpenFile {
-    fn take_read_lease(&self) -> io::Result<()> {
-        self.take_lease(Lease::Read)
+    fn take_lease(&self, lease: Lease) -> io::Result<()> {
+        // It would be changed to ours, and given up with ours.
+        if self.is_shared && lease::lease(&self.file)?.is_some() {
+            return Err(Errno::BUSY.into());
+        }
+        lease::take(&self.file, lease, self.notices.map_or(Notice::Silent, Notice::Listener))
     }
 
     fn lease(&self) -> io::Result<Option<Lease>> {
@@ -106,10 +107,6 @@ impl FileOps for OpenFile {
 }
 
 impl WriteOps for OpenFile {
-    fn take_write_lease(&self) -> io::Result<()> {
-        self.take_lease(Lease::Write)
-    }
-
     fn drop_cache(&self) -> io::Result<()> {
         // All of it: a folio that lies across the borders of a range would stay.
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
@@ -155,7 +152,16 @@ fn since_1970(time: StatxTimestamp) -> Duration {
 /// # Errors
 /// The thread cannot be started.
 pub fn watched(file: File, config: GuardConfig) -> io::Result<Guard<OpenFile>> {
-    with_watcher(file, |file| Guard::new(file, config), Guard::answerer)
+    with_watcher(file, false, |file| Guard::new(file, config), Guard::answerer)
+}
+
+/// [`watched`] for a duplicate of somebody else's descriptor. A lease that its owner has taken is left alone: it is `EBUSY`.
+/// One request at a time, since they all have the one lease.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn watched_duplicate(file: File, config: GuardConfig) -> io::Result<Guard<OpenFile>> {
+    with_watcher(file, true, |file| Guard::new(file, config), Guard::answerer)
 }
 
 /// A guard for writes, whose request is told by that thread when someone else wants the file.
@@ -163,17 +169,18 @@ pub fn watched(file: File, config: GuardConfig) -> io::Result<Guard<OpenFile>> {
 /// # Errors
 /// The thread cannot be started.
 pub fn watched_writer(file: File, config: WriteGuardConfig) -> io::Result<WriteGuard<OpenFile>> {
-    with_watcher(file, |file| WriteGuard::new(file, config), WriteGuard::answerer)
+    with_watcher(file, false, |file| WriteGuard::new(file, config), WriteGuard::answerer)
 }
 
 fn with_watcher<G>(
     file: File,
+    is_shared: bool,
     guard: impl FnOnce(OpenFile) -> G,
     answerer: impl FnOnce(&G) -> WeakGuard,
 ) -> io::Result<G> {
     let watcher = Watcher::of_process()?;
     let number = file.as_raw_fd();
-    let guard = guard(OpenFile { file, process: watcher.process, notices: Some(watcher.address) });
+    let guard = guard(OpenFile { file, process: watcher.process, notices: Some(watcher.address), is_shared });
     lock(&watcher.guards).insert(number, answerer(&guard));
     Ok(guard)
 }

@@ -11,6 +11,11 @@
 //! extents are asked for once more at the end, *before* the lease. What is left is a deduplication there and back
 //! within one request, which takes two deliberate calls by the file's owner or root.
 //!
+//! **A file that is open for writing by the very descriptor that is read.** The kernel grants no read lease then, but a write
+//! lease: nobody else has the file open, and nobody can open it. What is left is whoever has this descriptor: the program
+//! itself. So each request compares extents and times before and after as well, which shows what the program did to its own
+//! file meanwhile, and a lease is for one request. Nothing can be written so: see [`write`](crate::write).
+//!
 //! A *period* is from one lease to its end; its number is the [generation](Layout::generation). A lease that was broken
 //! is given up at once, also while requests are in flight: they notice at their end. (For writes that would be wrong;
 //! there the requests have to end first.)
@@ -32,8 +37,8 @@ use crate::reason::{Counters, Reason, Refusal};
 
 /// What the guard asks of the kernel about one open file.
 pub trait FileOps: Send + Sync {
-    /// Asks for a read lease. Success does not mean that it is in force.
-    fn take_read_lease(&self) -> io::Result<()>;
+    /// Asks for a lease. Success does not mean that it is in force.
+    fn take_lease(&self, lease: Lease) -> io::Result<()>;
     /// The lease that is in force.
     fn lease(&self) -> io::Result<Option<Lease>>;
     /// Gives the lease up.
@@ -81,6 +86,8 @@ pub enum Proof {
 pub struct GuardConfig {
     /// How sure to be.
     pub proof: Proof,
+    /// Whether the descriptor is the caller's own, and open for writing.
+    pub own_writer: bool,
     /// Where the file system is.
     pub place: Place,
     /// Whether extents can move under a lease (XFS).
@@ -118,8 +125,9 @@ struct Period {
 pub struct Ticket<F: FileOps> {
     inner: Arc<Inner<F>>,
     range: Range<u64>,
+    /// Its generation is 0 without a lease.
     layout: Arc<Layout>,
-    /// Without a lease: what the file looked like.
+    /// Where the lease does not say it all: what the file looked like.
     stamp: Option<Stamp>,
 }
 
@@ -155,7 +163,8 @@ impl<F: FileOps> Guard<F> {
             return Err(Reason::Forked.into());
         }
         if inner.config.proof == Proof::Detect {
-            return inner.begin_without_lease(range);
+            let (layout, stamp) = inner.to_compare(0, &range)?;
+            return Ok(Ticket { inner: Arc::clone(inner), range, layout, stamp: Some(stamp) });
         }
         let mut period = inner.lock();
         if let Some(current) = &mut *period
@@ -165,7 +174,7 @@ impl<F: FileOps> Guard<F> {
             current.in_flight += 1;
             return Ok(Ticket { inner: Arc::clone(inner), range, layout, stamp: None });
         }
-        if period.is_some() && inner.held()? != Some(Lease::Read) {
+        if period.is_some() && inner.held()? != Some(inner.lease()) {
             // Broken, and nobody has told us yet.
             inner.end(&mut period);
         }
@@ -173,11 +182,11 @@ impl<F: FileOps> Guard<F> {
             Some(current) => current,
             none => none.insert(inner.start()?),
         };
-        let found = inner.look(current, &range);
+        let found = inner.ticket(current, range);
         match found {
-            Ok(layout) => {
+            Ok(ticket) => {
                 current.in_flight += 1;
-                Ok(Ticket { inner: Arc::clone(inner), range, layout, stamp: None })
+                Ok(ticket)
             }
             Err(refusal) => {
                 // What is remembered is wrong, or nobody needs the lease any more.
@@ -274,7 +283,12 @@ impl<F: FileOps> Ticket<F> {
             // The times are set before or together with the extents: they are looked at last.
             let same_places = inner.still_there(&self.layout, &self.range, true)?;
             let after = inner.ops.stamp().map_err(|e| Refusal::failed("statx", e))?;
-            return if same_places && before == after { Ok(()) } else { Err(Reason::Changed.into()) };
+            if !same_places || before != after {
+                return Err(Reason::Changed.into());
+            }
+        }
+        if self.layout.generation == 0 {
+            return Ok(());
         }
         let mut period = inner.lock();
         if period.as_ref().is_none_or(|period| period.generation != self.layout.generation) {
@@ -283,8 +297,8 @@ impl<F: FileOps> Ticket<F> {
         let same_places = !inner.config.moves_under_lease || inner.still_there(&self.layout, &self.range, false)?;
         // Last: it vouches for the answer before it as well.
         let reason = match inner.held()? {
-            Some(Lease::Read) if same_places => return Ok(()),
-            Some(Lease::Read) => Reason::Remapped,
+            Some(lease) if lease == inner.lease() && same_places => return Ok(()),
+            Some(lease) if lease == inner.lease() => Reason::Remapped,
             _ => Reason::LeaseBroken,
         };
         inner.end(&mut period);
@@ -294,13 +308,13 @@ impl<F: FileOps> Ticket<F> {
 
 impl<F: FileOps> Drop for Ticket<F> {
     fn drop(&mut self) {
-        if self.stamp.is_some() {
+        if self.layout.generation == 0 {
             return;
         }
         let mut period = self.inner.lock();
         let Some(current) = period.as_mut().filter(|p| p.generation == self.layout.generation) else { return };
         current.in_flight -= 1;
-        let lasts = self.inner.config.proof == Proof::Epoch;
+        let lasts = self.inner.lasts();
         if current.in_flight == 0 && !lasts {
             self.inner.end(&mut period);
         }
@@ -311,6 +325,16 @@ impl<F: FileOps> Inner<F> {
     fn lock(&self) -> MutexGuard<'_, Option<Period>> {
         // A panic elsewhere leaves whole values here.
         self.period.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lease that keeps everybody else from changing the file.
+    fn lease(&self) -> Lease {
+        if self.config.own_writer { Lease::Write } else { Lease::Read }
+    }
+
+    /// Whether a lease is kept until someone else wants the file. What the program itself writes meanwhile breaks none.
+    fn lasts(&self) -> bool {
+        self.config.proof == Proof::Epoch && !self.config.own_writer
     }
 
     fn held(&self) -> Result<Option<Lease>, Refusal> {
@@ -329,13 +353,15 @@ impl<F: FileOps> Inner<F> {
     }
 
     fn take(&self) -> Result<(), Refusal> {
-        let mut taken = self.ops.take_read_lease();
+        let mut taken = self.ops.take_lease(self.lease());
         if taken.as_ref().is_err_and(|error| error.raw_os_error() == Some(EAGAIN)) {
             // A writer that has just closed the file may still count.
-            taken = self.ops.take_read_lease();
+            taken = self.ops.take_lease(self.lease());
         }
         taken.map_err(|error| match error.raw_os_error() {
+            Some(EAGAIN) if self.config.own_writer => Refusal::new(Reason::Writer, OTHERS_TOO),
             Some(EAGAIN) => Reason::Writer.into(),
+            Some(EBUSY) => Refusal::new(Reason::NoLeases, "the program has a lease on this descriptor itself"),
             Some(EACCES | EPERM) => Reason::NotOwner.into(),
             Some(EINVAL | EOPNOTSUPP | ENOLCK) => Refusal { source: Some(error), ..Reason::NoLeases.into() },
             _ => Refusal::failed("F_SETLEASE", error),
@@ -346,7 +372,7 @@ impl<F: FileOps> Inner<F> {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         let len = self.ops.stamp().map_err(|e| Refusal::failed("statx", e))?.len;
-        let layout = if self.config.proof == Proof::Epoch {
+        let layout = if self.lasts() {
             let mut extents = Vec::new();
             match self.extents(0..len, true, &mut extents)? {
                 Told::All => Some(Arc::new(Layout::new(generation, len, 0..len, &extents, &self.config.place)?)),
@@ -357,7 +383,7 @@ impl<F: FileOps> Inner<F> {
             None
         };
         // Taking it said nothing: a break may have been pending.
-        if self.held()? != Some(Lease::Read) {
+        if self.held()? != Some(self.lease()) {
             return Err(Reason::LeaseBroken.into());
         }
         Ok(Period { generation, len, layout, in_flight: 0 })
@@ -370,6 +396,19 @@ impl<F: FileOps> Inner<F> {
         }
     }
 
+    /// A request under the present lease.
+    fn ticket(self: &Arc<Self>, period: &Period, range: Range<u64>) -> Result<Ticket<F>, Refusal> {
+        if !self.config.own_writer {
+            let layout = self.look(period, &range)?;
+            return Ok(Ticket { inner: Arc::clone(self), range, layout, stamp: None });
+        }
+        let (layout, stamp) = self.to_compare(period.generation, &range)?;
+        if self.held()? != Some(self.lease()) {
+            return Err(Reason::LeaseBroken.into());
+        }
+        Ok(Ticket { inner: Arc::clone(self), range, layout, stamp: Some(stamp) })
+    }
+
     /// The layout for a range under the present lease, which is known to be in force afterwards.
     fn look(&self, period: &Period, range: &Range<u64>) -> Result<Arc<Layout>, Refusal> {
         let layout = match &period.layout {
@@ -379,7 +418,7 @@ impl<F: FileOps> Inner<F> {
             Some(layout) => Arc::clone(layout),
             None => Arc::new(self.layout_of(period.generation, period.len, range.clone())?),
         };
-        if self.held()? != Some(Lease::Read) {
+        if self.held()? != Some(self.lease()) {
             return Err(Reason::LeaseBroken.into());
         }
         Ok(layout)
@@ -415,7 +454,8 @@ impl<F: FileOps> Inner<F> {
         Ok(now.is_ok_and(|now| now.pieces(range.clone()) == layout.pieces(range)))
     }
 
-    fn begin_without_lease(self: &Arc<Self>, range: Range<u64>) -> Result<Ticket<F>, Refusal> {
+    /// Where a range is and what the file looks like, to be compared at the end of a request.
+    fn to_compare(&self, generation: u64, range: &Range<u64>) -> Result<(Arc<Layout>, Stamp), Refusal> {
         // Delayed blocks get their place now, or the file would seem to grow while it is read.
         self.ops.flush(0..i64::MAX as u64).map_err(|e| Refusal::failed("sync_file_range", e))?;
         // Then the times: what is written later moves them, what was written before is flushed with the extents.
@@ -429,8 +469,8 @@ impl<F: FileOps> Inner<F> {
             return Err(Reason::TooFresh.into());
         }
         let known = range.start..range.end.min(stamp.len).max(range.start);
-        let layout = Layout::new(0, stamp.len, known, &extents, &self.config.place)?;
-        Ok(Ticket { inner: Arc::clone(self), range, layout: Arc::new(layout), stamp: Some(stamp) })
+        let layout = Layout::new(generation, stamp.len, known, &extents, &self.config.place)?;
+        Ok((Arc::new(layout), stamp))
     }
 }
 
@@ -443,7 +483,7 @@ pub trait AnswerBreak: Send + Sync {
 impl<F: FileOps> AnswerBreak for Inner<F> {
     fn answer_break(&self) {
         let mut period = self.lock();
-        if period.is_some() && !matches!(self.ops.lease(), Ok(Some(Lease::Read))) {
+        if period.is_some() && !matches!(self.ops.lease(), Ok(Some(lease)) if lease == self.lease()) {
             self.end(&mut period);
         }
     }
@@ -457,10 +497,14 @@ impl<F: FileOps> Drop for Inner<F> {
     }
 }
 
+/// The program's own descriptor is for writing, and others have the file open as well.
+const OTHERS_TOO: &str = "by the descriptor that is read, and it is open a second time; close the other one";
+
 // Linux's numbers, the same on all architectures that we run on.
 const EPERM: i32 = 1;
 const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const ENOLCK: i32 = 37;
 const EOPNOTSUPP: i32 = 95;

@@ -27,7 +27,7 @@ pub mod reason;
 pub mod write;
 
 pub use admission::{Admitted, SUPERBLOCK_LEN, admit};
-pub use file::{OpenFile, watched, watched_writer};
+pub use file::{OpenFile, watched, watched_duplicate, watched_writer};
 pub use guard::{FileOps, Guard, GuardConfig, Proof, Ticket};
 pub use layout::{BlockRead, Layout, Piece, Run};
 pub use place::{Disk, Namespace, Place};

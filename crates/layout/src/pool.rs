@@ -20,16 +20,19 @@
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use diskside_outfile::{Found, Name, keep_attributes, reset_attributes};
 use diskside_sys::extent::{Extent, ExtentFlags, Told, extents};
-use rustix::fs::{CWD, FallocateFlags, FlockOperation, OFlags, RenameFlags, fallocate, flock, renameat_with};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, fallocate, flock, renameat_with};
 use rustix::io::Errno;
 
 /// The directory of a pool.
@@ -350,29 +353,13 @@ impl PooledFile<'_> {
     }
 
     /// Makes its first `len` bytes the file at `destination`, on stable media. A file that is there is replaced at once, and
-    /// comes into the pool if it can. Who may use the new one: who may use the old, or else as with any new file.
+    /// comes into the pool if it can. The new one has its attributes, or those of any new file.
     ///
     /// # Errors
-    /// What the file system says. Then `destination` is what it was.
+    /// What the file system says; or another file must not take that name, since what has it is no regular file, has other
+    /// names, or attributes that this user cannot give. Then `destination` is what it was.
     pub fn publish(mut self, len: u64, destination: &Path) -> io::Result<()> {
-        let old = match fs::symlink_metadata(destination) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            old => Some(old?),
-        };
-        {
-            let file = OpenOptions::new().write(true).open(&self.path)?;
-            file.set_len(len)?;
-            let mine = file.metadata()?;
-            let mut mode = 0o666 & !umask()?;
-            if let Some(old) = old.as_ref().filter(|old| old.is_file()) {
-                if (old.uid(), old.gid()) != (mine.uid(), mine.gid()) {
-                    fchown(&file, Some(old.uid()), Some(old.gid()))?;
-                }
-                mode = old.mode() & 0o777;
-            }
-            file.set_permissions(Permissions::from_mode(mode))?;
-            file.sync_all()?;
-        }
+        let old = self.take_on_attributes(len, destination)?;
         let is_kept = match &old {
             Some(old) => self.pool.suits(destination, old) && self.pool.has_room(old.len())?,
             None => false,
@@ -391,6 +378,31 @@ impl PooledFile<'_> {
             if kept { self.give_back() } else { self.remove() }?;
         }
         Ok(())
+    }
+}
+
+impl PooledFile<'_> {
+    /// Makes the file what is to be seen of it, on stable media. Gives what is known of the file that has the name.
+    fn take_on_attributes(&self, len: u64, destination: &Path) -> io::Result<Option<Metadata>> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.set_len(len)?;
+        let name = destination.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent: OwnedFd = File::open(directory_of(destination))?.into();
+        let old = match (Name { parent, name: name.as_bytes().to_vec() }).find()? {
+            Found::Nothing => {
+                reset_attributes(file.as_fd(), Mode::from_raw_mode(0o666 & !umask()?))?;
+                None
+            }
+            Found::File { fd, stat, .. } if stat.st_nlink == 1 => {
+                keep_attributes(fd.as_fd(), &stat, file.as_fd())?;
+                Some(File::from(fd).metadata()?)
+            }
+            Found::File { .. } | Found::Other { .. } => {
+                return Err(io::Error::other("it has other names, or is no regular file"));
+            }
+        };
+        file.sync_all()?;
+        Ok(old)
     }
 }
 

@@ -30,8 +30,6 @@ use crate::reason::{Reason, Refusal};
 
 /// What guarded writes ask of the kernel beside [`FileOps`].
 pub trait WriteOps: FileOps {
-    /// Asks for a write lease. Success does not mean that it is in force.
-    fn take_write_lease(&self) -> io::Result<()>;
     /// Lets go of the clean pages of the whole file.
     fn drop_cache(&self) -> io::Result<()>;
     /// What the page cache holds of a range.
@@ -224,7 +222,7 @@ impl<F: WriteOps> Inner<F> {
     }
 
     fn take(&self) -> Result<(), Refusal> {
-        let mut taken = self.ops.take_write_lease();
+        let mut taken = self.ops.take_lease(Lease::Write);
         for _ in 0..PAUSES {
             if !taken.as_ref().is_err_and(|error| error.raw_os_error() == Some(EAGAIN)) {
                 break;
@@ -232,7 +230,7 @@ impl<F: WriteOps> Inner<F> {
             // Someone who has just closed the file may still count: above all a child of this process between `fork`
             // and `exec`, which has all its descriptors.
             self.ops.pause();
-            taken = self.ops.take_write_lease();
+            taken = self.ops.take_lease(Lease::Write);
         }
         taken.map_err(|error| match error.raw_os_error() {
             Some(EAGAIN | EBUSY) => Reason::Opened.into(),

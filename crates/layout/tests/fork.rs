@@ -41,6 +41,7 @@ fn a_forked_child_is_told_to_open_the_file_anew() {
     let place = admitted.place.clone();
     let config = GuardConfig {
         proof: Proof::Epoch,
+        own_writer: false,
         place: place.clone(),
         moves_under_lease: admitted.moves_under_lease(),
         extents_max: 100,

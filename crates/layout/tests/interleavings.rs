@@ -29,6 +29,10 @@ enum Other {
     Truncate,
     /// Moves its blocks through a descriptor that is open for reading (XFS); the old ones become another file's.
     Dedupe,
+    /// The program whose descriptor is read changes a block: no lease is in its way.
+    OwnWrite,
+    /// It cuts the file; its blocks become another file's.
+    OwnTruncate,
     /// The kernel loses its patience with the holder of the lease.
     Timeout,
     /// The thread that answers breaks gets to run.
@@ -94,7 +98,7 @@ impl World {
             match other {
                 Other::Timeout => self.let_them_in(),
                 Other::Answer => self.answer_due = true,
-                Other::Dedupe => self.happen(other),
+                Other::Dedupe | Other::OwnWrite | Other::OwnTruncate => self.happen(other),
                 _ if self.lease.is_some() => {
                     self.wanted = true;
                     self.waiting.push(other);
@@ -118,14 +122,14 @@ impl World {
     fn happen(&mut self, other: Other) {
         self.changes += 1;
         match other {
-            Other::Write if self.places.is_empty() => {}
-            Other::Write => {
+            Other::Write | Other::OwnWrite if self.places.is_empty() => {}
+            Other::Write | Other::OwnWrite => {
                 self.bytes[0] = 1000 + self.changes as u32;
                 self.dirty[0] = true;
             }
             Other::MoveAway | Other::Dedupe => self.move_to(BLOCKS),
             Other::MoveBack => self.move_to(0),
-            Other::Truncate => {
+            Other::Truncate | Other::OwnTruncate => {
                 for place in std::mem::take(&mut self.places) {
                     self.device[place] = FOREIGN;
                 }
@@ -170,10 +174,10 @@ impl Kernel {
 }
 
 impl FileOps for Kernel {
-    fn take_read_lease(&self) -> io::Result<()> {
+    fn take_lease(&self, lease: Lease) -> io::Result<()> {
         let mut world = self.step();
         if !world.wanted {
-            world.lease = Some(Lease::Read);
+            world.lease = Some(lease);
         }
         // As the kernel does: success, also while a break is pending.
         Ok(())
@@ -230,10 +234,16 @@ fn blocks(range: &Range<u64>) -> Range<usize> {
 
 /// Two requests, one after the other. How many were proved, and whether one of those saw what the file did not hold.
 fn run(world: World, proof: Proof, moves_under_lease: bool) -> (usize, Vec<Reason>, bool) {
+    run_by(world, proof, moves_under_lease, false)
+}
+
+/// The same; `own_writer`: by the descriptor of a program that may write as well.
+fn run_by(world: World, proof: Proof, moves_under_lease: bool, own_writer: bool) -> (usize, Vec<Reason>, bool) {
     let kernel = Kernel(Arc::new(Mutex::new(world)));
     let place =
         Place { disk: Disk::Other("model".into()), device: "model".into(), offset: 0, len: 1 << 20, block_len: 512 };
-    let config = GuardConfig { proof, place, moves_under_lease, extents_max: 100, clock_tick: Duration::ZERO };
+    let config =
+        GuardConfig { proof, own_writer, place, moves_under_lease, extents_max: 100, clock_tick: Duration::ZERO };
     let guard = Guard::new(kernel.clone(), config);
     let (mut proved, mut reasons, mut wrong) = (0, Vec::new(), false);
     for _ in 0..2 {
@@ -326,5 +336,25 @@ fn a_change_is_noticed_without_a_lease() {
     for plan in [Other::Write, Other::MoveAway, Other::Truncate].into_iter().flat_map(single) {
         let (_, _, wrong) = run(World::new(plan.clone()), Proof::Detect, false);
         assert!(!wrong, "{plan:?}");
+    }
+}
+
+/// A program that has its file open for writing: others are kept away by the lease, whatever they do, and what it does to the
+/// file itself during a request is noticed.
+#[test]
+fn by_a_descriptor_that_writes_too_nothing_foreign_or_stale_is_proved() {
+    for (others, moves_under_lease) in [(&EXT4[..], false), (&XFS[..], true)] {
+        let own = (0..30).flat_map(|when| [Other::OwnWrite, Other::OwnTruncate].map(|other| vec![(when, other)]));
+        let (mut proved, mut seen) = (0, Vec::new());
+        for plan in plans(others).into_iter().chain(own) {
+            let (count, reasons, wrong) = run_by(World::new(plan.clone()), Proof::Epoch, moves_under_lease, true);
+            assert!(!wrong, "{plan:?}");
+            proved += count;
+            seen.extend(reasons.into_iter().filter(|reason| !seen.contains(reason)).collect::<Vec<_>>());
+        }
+        assert!(proved > 1000, "{proved} proved: a guard that always refuses would pass");
+        assert!(seen.contains(&Reason::LeaseBroken) && seen.contains(&Reason::Changed), "{seen:?}");
+        let undisturbed = run_by(World::new(Vec::new()), Proof::Epoch, moves_under_lease, true);
+        assert_eq!(undisturbed, (2, Vec::new(), false));
     }
 }

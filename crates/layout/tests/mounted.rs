@@ -18,6 +18,7 @@ const ALL: [Kind; 3] = [Kind::Ext4, Kind::Ext4WithBlocksOf1KiB, Kind::Xfs];
 fn config(admitted: &Admitted, proof: Proof) -> GuardConfig {
     GuardConfig {
         proof,
+        own_writer: false,
         place: admitted.place.clone(),
         moves_under_lease: admitted.moves_under_lease(),
         extents_max: 1 << 16,

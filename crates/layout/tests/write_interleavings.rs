@@ -320,8 +320,17 @@ impl Kernel {
 }
 
 impl FileOps for Kernel {
-    fn take_read_lease(&self) -> io::Result<()> {
-        unreachable!("a writer has no use for it")
+    fn take_lease(&self, lease: Lease) -> io::Result<()> {
+        assert_eq!(lease, Lease::Write, "a writer has no use for another");
+        let mut world = self.step();
+        if world.flaw == Flaw::HiddenBreaks {
+            return Ok(());
+        }
+        if world.open > 0 {
+            return Err(io::Error::from_raw_os_error(11));
+        }
+        world.lease = Some(lease);
+        Ok(())
     }
 
     fn lease(&self) -> io::Result<Option<Lease>> {
@@ -376,18 +385,6 @@ impl FileOps for Kernel {
 }
 
 impl WriteOps for Kernel {
-    fn take_write_lease(&self) -> io::Result<()> {
-        let mut world = self.step();
-        if world.flaw == Flaw::HiddenBreaks {
-            return Ok(());
-        }
-        if world.open > 0 {
-            return Err(io::Error::from_raw_os_error(11));
-        }
-        world.lease = Some(Lease::Write);
-        Ok(())
-    }
-
     fn drop_cache(&self) -> io::Result<()> {
         let mut world = self.step();
         if world.below(4) > 0 {

@@ -125,6 +125,12 @@ impl Status {
         }
         self.name()
     }
+
+    /// As in `(SCT 1h, SC 82h)`, for messages that name it otherwise.
+    #[must_use]
+    pub fn numbers(self) -> impl fmt::Display {
+        Numbers(self)
+    }
 }
 
 impl fmt::Display for Status {
@@ -134,8 +140,17 @@ impl fmt::Display for Status {
             (None, StatusType::VendorSpecific) => "Vendor Specific",
             (None, _) => "Unknown status",
         };
-        write!(f, "{name} (SCT {:X}h, SC {:02X}h", self.sct(), self.code())?;
-        if self.do_not_retry() {
+        write!(f, "{name} {}", self.numbers())
+    }
+}
+
+/// See [`Status::numbers`].
+struct Numbers(Status);
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "(SCT {:X}h, SC {:02X}h", self.0.sct(), self.0.code())?;
+        if self.0.do_not_retry() {
             f.write_str(", do not retry")?;
         }
         f.write_str(")")

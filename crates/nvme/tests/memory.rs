@@ -4,8 +4,8 @@ mod support;
 
 use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace, SubsystemConfig};
 use diskside_nvme::host::{CommandError, Data};
-use diskside_nvme::wire::function::{CSI_COMPUTE, CSI_SLM};
 use diskside_nvme::wire::memory::{MemoryCopySource, memory_log, memory_opcode};
+use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM};
 use diskside_nvme::wire::{IdentifyController, IndependentNamespace, Sqe, cns};
 use diskside_nvme::{Nqn, Status};
 use support::pair::{Pair, SUBSYSTEM, Target, admin_config, namespace};

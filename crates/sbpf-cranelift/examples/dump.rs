@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if wanted("clif") {
             println!("{}", intermediate_code(module)?);
         }
-        let options = Options { disassembly: true };
+        let options = Options { disassembly: true, ..Options::default() };
         if wanted("asm") {
             println!("{}", compile(module, &options)?.disassembly());
         }

@@ -26,32 +26,59 @@ impl Loops {
                 predecessors[to].push(from);
             }
         }
-        let mut depths = vec![0; count];
-        let mut innermost: Vec<Option<(usize, usize)>> = vec![None; count];
         let mut latches_by_header = std::collections::BTreeMap::<usize, Vec<usize>>::new();
         for (latch, header) in retreating_edges(&successors) {
             latches_by_header.entry(header).or_default().push(latch);
         }
-        for (header, latches) in latches_by_header {
-            // Everything that reaches a latch without passing the header is in the loop.
-            let mut inside = vec![false; count];
-            inside[header] = true;
-            let mut waiting = latches;
-            while let Some(block) = waiting.pop() {
-                if !std::mem::replace(&mut inside[block], true) {
-                    waiting.extend(&predecessors[block]);
-                }
+        // The header of the outermost loop that a block is known to be in. A loop that was found counts as one block
+        // for those around it, so that each edge is looked at once.
+        let mut outermost: Vec<usize> = (0..count).collect();
+        let mut innermost = vec![None; count];
+        let mut around = vec![None; count];
+        let mut found = Vec::new();
+        for header in reverse_postorder(func).into_iter().rev() {
+            let Some(mut waiting) = latches_by_header.remove(&header) else { continue };
+            if outermost[header] != header {
+                // Entered in the middle, it lies in one of those that it goes around.
+                continue;
             }
-            let len = inside.iter().filter(|b| **b).count();
-            for (block, _) in inside.into_iter().enumerate().filter(|(_, inside)| *inside) {
-                depths[block] += 1;
-                if innermost[block].is_none_or(|(least, _)| len < least) {
-                    innermost[block] = Some((len, header));
+            found.push(header);
+            innermost[header] = Some(header);
+            while let Some(block) = waiting.pop() {
+                let block = representative(&mut outermost, block);
+                if block == header {
+                    continue;
                 }
+                outermost[block] = header;
+                match innermost[block] {
+                    Some(inner) if inner == block => around[block] = Some(header),
+                    _ => innermost[block] = Some(header),
+                }
+                waiting.extend(&predecessors[block]);
             }
         }
-        Self { depths, innermost: innermost.into_iter().map(|i| i.map(|(_, header)| header)).collect() }
+        let mut depths = vec![0; count];
+        for header in found.into_iter().rev() {
+            depths[header] = 1 + around[header].map_or(0, |h: usize| depths[h]);
+        }
+        for block in 0..count {
+            depths[block] = innermost[block].map_or(0, |header| depths[header]);
+        }
+        Self { depths, innermost }
     }
+}
+
+/// The header of the outermost known loop, shortening the way for the next who asks.
+fn representative(outermost: &mut [usize], block: usize) -> usize {
+    let mut top = block;
+    while outermost[top] != top {
+        top = outermost[top];
+    }
+    let mut at = block;
+    while at != top {
+        at = std::mem::replace(&mut outermost[at], top);
+    }
+    top
 }
 
 /// The blocks that can be reached, each after those that lead to it but for loops.

@@ -7,17 +7,20 @@
 //! Memory for code is written first and executed after, never both at once, and goes when the
 //! module is dropped.
 
+mod cost;
 mod layout;
 mod link;
 mod liveness;
 mod runtime;
 mod translate;
 
+pub use cost::{Cost, Effort};
+
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_frontend::FunctionBuilderContext;
 use diskside_sbpf::activation::{Code, Tier};
-use diskside_sbpf::ir::Module;
+use diskside_sbpf::ir::{Func, Module};
 use diskside_sbpf::machine::{Machine, Status};
 use diskside_sbpf_native::{CodeMemory, EntryPoint};
 use runtime::Runtime;
@@ -28,6 +31,8 @@ use std::fmt::Write as _;
 pub struct Options {
     /// Keep a listing of the machine code: see [`CompiledModule::disassembly`].
     pub disassembly: bool,
+    /// How to compile; by default as the cost allows.
+    pub effort: Option<Effort>,
 }
 
 /// Why a module was not compiled. The interpreter can still run it.
@@ -39,10 +44,10 @@ pub enum CompileError {
         /// What is missing.
         why: String,
     },
-    /// The function is larger than the code generator can take.
+    /// Compiling it would take more than a load may.
     #[error("function `{function}` is too large for the Cranelift tier")]
     TooLarge {
-        /// Its name.
+        /// Its name, or that of the program that it belongs to.
         function: String,
     },
     /// The system gave no memory for code.
@@ -67,6 +72,8 @@ pub struct CompiledModule {
     memory: CodeMemory,
     entry: EntryPoint,
     functions: Vec<CompiledFunction>,
+    cost: Cost,
+    effort: Effort,
     /// What the code refers to.
     _lists: translate::Lists,
 }
@@ -84,18 +91,32 @@ struct CompiledFunction {
 /// [`CompileError`]; nothing in a verified program itself is an error.
 pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, CompileError> {
     let runtime = Runtime::get()?;
+    let too_large = |func: &Func| CompileError::TooLarge { function: func.name.clone() };
+    if !cost::is_small_enough(module) {
+        return Err(too_large(&module.functions[0]));
+    }
     let mut context = Context::new();
     let mut builder_context = FunctionBuilderContext::new();
     let mut linker = link::Linker::default();
     let mut functions = Vec::with_capacity(module.functions.len());
     let mut starts = Vec::with_capacity(module.functions.len());
     let mut lists = translate::Lists::new();
+    let mut cost = Cost::default();
+    let mut effort = Effort::Full;
     for func in &module.functions {
         context.clear();
         context.set_disasm(options.disassembly);
         translate::translate(module, func, runtime, &mut context.func, &mut builder_context, &mut lists);
+        cost += Cost::of(&context.func);
+        let allowed = cost.effort().ok_or_else(|| too_large(func))?;
+        let wanted = options.effort.unwrap_or(allowed);
+        effort = effort.max(wanted);
+        let isa = match wanted {
+            Effort::Full => &runtime.isa,
+            Effort::Quick => &runtime.quick_isa,
+        };
         context
-            .compile(&*runtime.isa, &mut ControlPlane::default())
+            .compile(&**isa, &mut ControlPlane::default())
             .map_err(|e| CompileError::from_codegen(&func.name, &e.inner))?;
         let code = context.take_compiled_code().expect("compilation succeeded");
         starts.push(linker.add(&code, &context.func.params));
@@ -108,7 +129,7 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     let memory = linker.link().map_err(|e| CompileError::out_of_memory(&e))?;
     // SAFETY: the module's first function starts there, which was translated with that signature.
     let entry = unsafe { memory.entry_point(starts[0]) };
-    Ok(CompiledModule { memory, entry, functions, _lists: lists })
+    Ok(CompiledModule { memory, entry, functions, cost, effort, _lists: lists })
 }
 
 /// The Cranelift intermediate code of every function, as text: for those who work on this tier.
@@ -128,6 +149,12 @@ pub fn intermediate_code(module: &Module) -> Result<String, CompileError> {
 }
 
 impl CompiledModule {
+    /// What the code generator was given.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
     /// The machine code as text, function by function; empty unless [`Options::disassembly`] asked
     /// for it.
     #[must_use]
@@ -151,6 +178,10 @@ unsafe impl Code for CompiledModule {
 
     fn code_len_bytes(&self) -> usize {
         self.memory.code_len_bytes()
+    }
+
+    fn plainer(&self) -> Option<&'static str> {
+        (self.effort == Effort::Quick).then_some("it is long, and was compiled in one pass")
     }
 
     // SAFETY: as the trait says: the caller has mapped what the checked IR may reach.

@@ -20,6 +20,9 @@ pub(crate) const CALL_CONV: CallConv = CallConv::SystemV;
 /// Shared by all compilations.
 pub(crate) struct Runtime {
     pub(crate) isa: OwnedTargetIsa,
+    /// The same, with registers allocated in one pass: code that spills more, of functions that would take the
+    /// other way too long.
+    pub(crate) quick_isa: OwnedTargetIsa,
     pub(crate) thunks: Thunks,
     _memory: CodeMemory,
 }
@@ -45,7 +48,8 @@ impl Runtime {
     }
 
     fn new() -> Result<Self, CompileError> {
-        let isa = host_isa()?;
+        let isa = host_isa("backtracking")?;
+        let quick_isa = host_isa("single_pass")?;
         let callouts: [Callout; 5] =
             [callouts::load, callouts::store, callouts::resolve_atomic, callouts::refill, callouts::load_all];
         let mut code = Vec::new();
@@ -58,7 +62,7 @@ impl Runtime {
         let memory = CodeMemory::new(code, |_, _| {}).map_err(|e| CompileError::out_of_memory(&e))?;
         let [load, store, resolve_atomic, refill, load_all] = offsets.map(|o| memory.at(o).addr() as u64);
         let thunks = Thunks { load, store, resolve_atomic, refill, load_all };
-        Ok(Self { isa, thunks, _memory: memory })
+        Ok(Self { isa, quick_isa, thunks, _memory: memory })
     }
 }
 
@@ -95,7 +99,7 @@ fn compile_thunk(isa: &OwnedTargetIsa, callout: Callout) -> Result<Vec<u8>, Comp
     Ok(compiled.code_buffer().to_vec())
 }
 
-fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
+fn host_isa(regalloc: &str) -> Result<OwnedTargetIsa, CompileError> {
     let unsupported = |why: String| CompileError::UnsupportedHost { why };
     let mut flags = settings::builder();
     let debug = if cfg!(debug_assertions) { "true" } else { "false" };
@@ -103,7 +107,7 @@ fn host_isa() -> Result<OwnedTargetIsa, CompileError> {
         // What its optimiser would find, ours has found; and it defers arithmetic to the end of a block,
         // where so many loaded values wait that the hottest loops spill.
         ("opt_level", "none"),
-        ("regalloc_algorithm", "backtracking"),
+        ("regalloc_algorithm", regalloc),
         ("enable_verifier", debug),
         ("unwind_info", "false"),
         // Only frames longer than a page are probed: those could jump over a thread's guard page.

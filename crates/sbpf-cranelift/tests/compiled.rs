@@ -127,7 +127,8 @@ fn listings_show_what_was_compiled() {
     let program = program(SUM);
     let silent = compile(program.optimised(), &Options::default()).expect("it compiles");
     assert_eq!(silent.disassembly(), "");
-    let listed = compile(program.optimised(), &Options { disassembly: true }).expect("it compiles");
+    let listed =
+        compile(program.optimised(), &Options { disassembly: true, ..Options::default() }).expect("it compiles");
     assert!(listed.disassembly().contains("ret"), "{}", listed.disassembly());
     let clif = intermediate_code(program.optimised()).expect("it translates");
     assert!(clif.contains("return"), "{clif}");

@@ -146,6 +146,19 @@ impl Compiler {
         }
     }
 
+    /// Has it make an eBPF object, with stack frames of so many bytes, of the bitcode that a front end wrote for eBPF.
+    /// What eBPF has no instructions for becomes calls of the sandbox's helpers.
+    ///
+    /// # Errors
+    /// What is wrong with the module ([`ChildError::Refused`], lines as clang prints them), or with the child.
+    pub fn lower(&self, bitcode: &[u8], stack_bytes: u32) -> Result<Vec<u8>, ChildError> {
+        let bytes = self.run(&["--bpf", &stack_bytes.to_string()], bitcode)?;
+        match Answer::parse(&bytes).map_err(ChildError::Garbage)? {
+            Answer::Object { object, .. } => Ok(object),
+            Answer::Error(message) => Err(ChildError::Refused(message)),
+        }
+    }
+
     fn run(&self, flags: &[&str], input: &[u8]) -> Result<Vec<u8>, ChildError> {
         let mut args: Vec<OsString> = flags.iter().map(OsString::from).collect();
         if let Some(cpu) = &self.cpu {

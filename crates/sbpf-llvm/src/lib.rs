@@ -23,7 +23,7 @@ use diskside_sbpf::machine::{Machine, Status};
 use diskside_sbpf_native::{CodeMemory, EntryPoint};
 
 /// The version of what this tier emits: part of what an object in a cache depends on.
-pub const EMITTER_VERSION: u32 = 1;
+pub const EMITTER_VERSION: u32 = 2;
 
 /// Why a module was not compiled. Another tier can still run it.
 #[derive(Debug, thiserror::Error)]

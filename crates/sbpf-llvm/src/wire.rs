@@ -5,9 +5,9 @@
 //! then an object; or what is wrong. Everything about the processor is in the child's arguments.
 
 /// Most bytes of text that a child takes.
-pub const TEXT_LEN_MAX: usize = 64 << 20;
+pub const TEXT_LEN_MAX: usize = 8 << 20;
 /// Most bytes that a parent takes.
-pub const ANSWER_LEN_MAX: usize = 64 << 20;
+pub const ANSWER_LEN_MAX: usize = 8 << 20;
 /// Longest first line.
 const HEADER_LEN_MAX: usize = 64;
 

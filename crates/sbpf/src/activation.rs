@@ -12,6 +12,7 @@ use crate::opt::optimise;
 use crate::region::{REGION_COUNT, REGION_LEN_MAX, RegionId};
 use crate::trap::Trap;
 use crate::verify::{Contract, Diagnostic, Entry, Verified, contract, verify};
+use crate::work::Work;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -52,6 +53,11 @@ pub unsafe trait Code: Send + Sync {
     /// Bytes of machine code; 0 for none.
     fn code_len_bytes(&self) -> usize;
 
+    /// Why it is slower than code of its tier usually is.
+    fn plainer(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Runs the entry function. `fp` is the first frame's end.
     ///
     /// # Safety
@@ -77,9 +83,22 @@ impl Program {
     /// # Errors
     /// What the verifier found.
     pub fn new(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Self, Vec<Diagnostic>> {
+        Self::with_work(image, program, helpers, &Work::default())
+    }
+
+    /// As [`Self::new`], with no more than this work. Without any left, loops stay as they are.
+    ///
+    /// # Errors
+    /// What the verifier found.
+    pub fn with_work(
+        image: &Arc<Image>,
+        program: usize,
+        helpers: &Arc<HelperSet>,
+        work: &Work,
+    ) -> Result<Self, Vec<Diagnostic>> {
         let verified = verify(image, program, helpers)?;
         let plain = Arc::new(lower(&verified, helpers));
-        let optimised = Arc::new(optimise(&plain));
+        let optimised = Arc::new(optimise(&plain, work));
         let imports = image.imports.iter().map(|i| i.helper.map(|id| *helpers.get(id))).collect();
         Ok(Self { verified, helpers: Arc::clone(helpers), imports, plain, optimised })
     }
@@ -426,6 +445,18 @@ impl Activation {
         let fp = self.prepare(mappings, limits);
         let (status, value) = interpreter.trace(&mut self.machine, args, fp, tracer);
         self.finish(mappings, status, value)
+    }
+
+    /// Empties the heap and zeroes the stack: nothing of the last call is left for the next, except in globals.
+    #[inline]
+    pub fn forget(&mut self) {
+        if !self.machine.heap.is_untouched() {
+            self.machine.heap.clear();
+            self.map_own();
+        }
+        if self.program.plain.stack_addressable {
+            self.stack.as_mut_slice().fill(0);
+        }
     }
 
     /// Sets globals back to the image's initial values and empties the heap.

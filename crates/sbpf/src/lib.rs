@@ -20,3 +20,4 @@ pub mod opt;
 pub mod region;
 pub mod trap;
 pub mod verify;
+pub mod work;

@@ -39,6 +39,8 @@ impl RegionEntry {
 pub enum Fault {
     /// The arguments are wrong, for this reason.
     Refused(&'static str),
+    /// They are wrong at this byte of a text.
+    RefusedAt(&'static str, u64),
     /// A memory access, budget or cancellation trap that the machine has recorded.
     Trapped,
 }
@@ -90,6 +92,7 @@ pub struct Machine {
     pub(crate) imports: Arc<[Option<Helper>]>,
     pub(crate) heap: crate::helpers::heap::Heap,
     pub(crate) finder: crate::helpers::find::FinderCache,
+    pub(crate) regex: crate::helpers::regex::RegexCache,
     pub(crate) environment: Box<dyn Environment + Send>,
 }
 
@@ -130,6 +133,7 @@ impl Machine {
             imports,
             heap: crate::helpers::heap::Heap::new(heap_quota_bytes),
             finder: crate::helpers::find::FinderCache::default(),
+            regex: crate::helpers::regex::RegexCache::default(),
             environment,
         }
     }
@@ -311,6 +315,13 @@ impl Machine {
                 Status::Returned
             }
             Err(Fault::Refused(why)) => self.refused(helper.name, why),
+            Err(Fault::RefusedAt(why, byte)) => {
+                let status = self.refused(helper.name, why);
+                if let Some(t) = &mut self.trap {
+                    (t.offset, t.len) = (byte as i64, 1);
+                }
+                status
+            }
             Err(Fault::Trapped) => {
                 if let Some(t) = &mut self.trap {
                     t.insn = insn;

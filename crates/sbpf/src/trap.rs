@@ -75,7 +75,8 @@ impl fmt::Display for Trap {
         if let Some((name, why)) = self.helper {
             write!(f, "{name}: {why}")?;
             if self.kind == TrapKind::Helper {
-                return Ok(());
+                // What it names is a byte of a text that it was given.
+                return if self.len > 0 { write!(f, ", at byte {}", self.offset) } else { Ok(()) };
             }
             f.write_str(": ")?;
         }

@@ -272,7 +272,7 @@ fn note_section() {
         let note = &image.note;
         assert_eq!((note.abi_version, note.stack_bytes), (1, 8192), "{build}");
         assert_eq!((note.out_ratio, note.out_constant), ((32, 1), 0x1_0000_0001));
-        assert_eq!(note.split, Split::Delimiter(b'\n'));
+        assert_eq!(note.split, Some(Split::Delimiter(b'\n')));
     }
 }
 
@@ -373,8 +373,8 @@ const REFUSED: &[(&str, &str, bool)] = &[
     ),
     (
         "refused_tag.bpf.c",
-        "argument `k` of program `bad`: tag `defalt:3`: tags are default:…, min:…, max:…, doc:… \
-         and type:f32 or type:f64",
+        "argument `k` of program `bad`: tag `defalt:3`: tags are default:…, min:…, max:…, doc:…, \
+         is:record_len and type:f32 or type:f64",
         false,
     ),
     ("refused_duplicate.bpf.c", "two `read` programs are named `same`; rename one", false),

@@ -408,7 +408,12 @@ fn notes() {
         (words(4, &[2, 256]), "split kind 2 with 256 is not defined"),
         (words(5, &[]), "record type 5 is 0 bytes long instead of 4"),
         (words(5, &[3]), "kind 3 is not defined"),
-        (words(6, &[]), "record type 6 is unknown here; compile with the header of this host"),
+        (words(6, &[]), "record type 6 is 0 bytes long instead of 4"),
+        (words(6, &[2]), "concatenation 2 is not defined; it is 1 or left out"),
+        (words(7, &[0]), "pieces of a multiple of 0 records: ask for 1 to 65536"),
+        (words(7, &[65_537]), "pieces of a multiple of 65537 records: ask for 1 to 65536"),
+        (words(4, &[3, 1]), "split kind 3 with 1 is not defined"),
+        (words(8, &[]), "record type 8 is unknown here; compile with the header of this host"),
         (words(0, &[1]), "record type 0 is 4 bytes long instead of 0"),
         (words(0x8005, &[1]), "it loads"),
         (

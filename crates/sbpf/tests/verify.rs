@@ -169,7 +169,7 @@ fn limit_cases() -> Vec<(&'static str, Vec<Diagnostic>)> {
         ("V0704", refused(noted(&|n| n.stack_bytes = 0))),
         ("V0704", refused(noted(&|n| n.stack_bytes = (1 << 20) + 64))),
         ("V0705", refused(noted(&|n| n.out_ratio = (1, 0)))),
-        ("V0706", refused(noted(&|n| n.split = Split::Fixed(0)))),
+        ("V0706", refused(noted(&|n| n.split = Some(Split::Fixed(0))))),
         ("V0707", refused(noted(&|n| n.out_constant = (1 << 40) - (64 << 10) + 1))),
         ("V0707", refused(noted(&|n| n.out_constant = u64::MAX))),
         ("V0801", refused(with_exit(vec![nothing; CODE_SLOTS_MAX]))),

@@ -8,6 +8,7 @@
 //! | [`cache`] | flushing a range, and what of it the page cache holds (`cachestat`, `mincore`) | `sync_file_range(2)` |
 //! | [`attributes`] | file system, flags and identity of an open file | `ioctl_fsgetxattr(2)`, `statx(2)` |
 //! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
+//! | [`descriptor`] | a descriptor once more, by its number (`F_DUPFD_CLOEXEC`) | `fcntl(2)` |
 //! | [`schedule`] | a thread's scheduling policy (`sched_setscheduler`) | `sched(7)` |
 //!
 //! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
@@ -15,6 +16,7 @@
 
 pub mod attributes;
 pub mod cache;
+pub mod descriptor;
 pub mod extent;
 pub mod lease;
 pub mod lock;

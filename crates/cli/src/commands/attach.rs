@@ -2,6 +2,7 @@
 
 use super::volume::{Connect, host_failure, parse_url};
 use crate::error::Failure;
+use crate::output::say;
 use clap::Args;
 use diskside::host::{Url, Volume};
 use diskside_attach::{AttachError, Attached, detach};
@@ -43,7 +44,7 @@ impl Attach {
         let volume = Volume::connect(&self.volume, &self.connect.options()?).map_err(host_failure)?;
         let url = self.volume.to_string();
         let attached = Attached::new(&volume, &url, self.read_only).map_err(attach_failure)?;
-        attached.detach_on_signal(|error| eprintln!("diskside: {error}; waiting")).map_err(attach_failure)?;
+        attached.detach_on_signal(|error| say(format_args!("diskside: {error}; waiting"))).map_err(attach_failure)?;
         {
             // People read it, and scripts wait for the line.
             let mut out = std::io::stdout().lock();

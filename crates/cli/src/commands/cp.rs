@@ -1,22 +1,29 @@
 //! `diskside cp`.
 
-use super::exports::session;
+use super::exports::{refuse_no_export, session};
+use super::near::{explain_session, near_here};
 use super::volume::{Connect, host_failure, session_failure};
 use crate::error::Failure;
 use crate::output::{self, bytes, rate};
 use crate::progress::Progress;
 use clap::Args;
-use diskside::copy::{End, copy, verify};
-use diskside::host::Volume;
+use diskside::copy::{CopyError, End, copy, copy_in_order, copy_stream, copy_stream_in_order, find_content, verify};
+use diskside::host::{Url, Volume};
 use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::AsyncIo;
-use diskside::session::FileWriter;
+use diskside::io::stream::DescriptorStream;
+use diskside::outfile::{Destination, OutFile};
+use diskside::session::{FileWriter, LocalBytes, OpenMode, SessionError};
 use diskside::wire::file::FileKind;
-use diskside::{ExportUrl, Location};
+use diskside::{ExportUrl, Location, LocationError};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Arguments of `cp`.
 #[derive(Args)]
@@ -26,13 +33,17 @@ Examples:
   diskside cp nvme-tcp://server:4420/nqn.2026-11.io.diskside:server/1 backup.img
   diskside cp report.csv diskside://server/data/reports")]
 pub(crate) struct Cp {
-    /// A file, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume (nvme-tcp://HOST[:PORT]/NQN/NSID)
-    source: String,
-    /// The same; in a directory of an export the file keeps its name
-    destination: String,
+    /// A file, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), a volume (nvme-tcp://HOST[:PORT]/NQN/NSID), or `-` for
+    /// standard input
+    source: OsString,
+    /// The same, or `-` for standard output; in a directory the file keeps its name
+    destination: OsString,
     /// Read both again and compare
     #[arg(long)]
     verify: bool,
+    /// Overwrite a volume or a block device that holds something
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     connect: Connect,
     /// Print JSON
@@ -40,131 +51,277 @@ pub(crate) struct Cp {
     json: bool,
 }
 
+/// The source, open.
+enum Source {
+    /// So many bytes, read at any position.
+    At { io: Arc<dyn AsyncIo>, len: u64, fixed: bool },
+    /// Bytes as they come.
+    Stream(DescriptorStream),
+}
+
+/// The destination, open.
+enum Target {
+    /// A volume or a block device, overwritten from its start.
+    Fixed { io: Arc<dyn AsyncIo>, len: u64 },
+    /// A file here, and how it is written anywhere.
+    File { io: Arc<dyn AsyncIo>, file: OutFile },
+    /// A file of an export, removed when it is dropped.
+    Export { io: Arc<dyn AsyncIo>, writer: Box<FileWriter> },
+    /// What takes bytes as they come.
+    Stream { file: OutFile, is_stdout: bool },
+}
+
 impl Cp {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let started = Instant::now();
-        let source = self.open(&self.source, false)?;
-        let destination = self.open(&self.destination, true)?;
+        let source = self.open_source()?;
+        let mut target = self.open_target()?;
+        self.refuse_loss(&source, &target)?;
+        let is_stdout = matches!(target, Target::Stream { is_stdout: true, .. });
         let steps = if self.verify { 2 } else { 1 };
-        let progress = Progress::start(source.end().len * steps);
-        let result = self.copy(&source, &destination, &progress);
+        let progress = Progress::start(source.len().unwrap_or(0) * steps, is_stdout);
+        let result = self.copy(&source, &mut target, &progress);
         progress.finish();
         let copied = result?;
-        destination.publish()?;
-        if self.json {
-            output::print_json(json!({
-                "source": self.source, "destination": self.destination, "bytes": copied,
-                "verified": self.verify, "total_ns": started.elapsed().as_nanos() as u64,
-            }))?;
-        } else {
-            let verified = if self.verify { ", verified" } else { "" };
-            println!("{} copied{verified}, {}", bytes(copied), rate(copied, started.elapsed()));
-        }
-        Ok(())
+        target.publish()?;
+        self.report(copied, started.elapsed(), is_stdout)
     }
 
-    fn copy(&self, source: &Opened, destination: &Opened, progress: &Progress) -> Result<u64, Failure> {
-        let failed = |e: diskside::copy::CopyError| {
-            Failure::Environment(format!("{} to {}: {e}", self.source, self.destination))
+    fn report(&self, copied: u64, took: Duration, is_stdout: bool) -> Result<(), Failure> {
+        if self.json {
+            return Ok(output::print_json(json!({
+                "source": self.source.to_string_lossy(), "destination": self.destination.to_string_lossy(), "bytes": copied,
+                "verified": self.verify, "total_ns": took.as_nanos() as u64,
+            }))?);
+        }
+        let verified = if self.verify { ", verified" } else { "" };
+        let told = format!("{} copied{verified}, {}", bytes(copied), rate(copied, took));
+        if is_stdout {
+            output::say(told);
+            return Ok(());
+        }
+        Ok(writeln!(output::stdout(), "{told}")?)
+    }
+
+    fn copy(&self, source: &Source, target: &mut Target, progress: &Progress) -> Result<u64, Failure> {
+        let failed = |error| {
+            Failure::Environment(format!("{} to {}: {error}", self.source.display(), self.destination.display()))
         };
-        let copied = copy(&source.end(), &destination.end(), progress.done()).map_err(failed)?;
+        if let Target::Stream { file, is_stdout } = target {
+            let copied = match source {
+                Source::At { .. } => copy_in_order(&source.end(), file, progress.done()),
+                Source::Stream(stream) => copy_stream_in_order(stream, file, progress.done()),
+            };
+            return copied.map_err(|error| match error {
+                // Whoever reads our output has read enough.
+                CopyError::Write { error, .. } if *is_stdout && error.kind() == ErrorKind::BrokenPipe => {
+                    Failure::Output(error)
+                }
+                error => failed(error),
+            });
+        }
+        let to = target.end();
+        if let Source::Stream(stream) = source {
+            return copy_stream(stream, &to, progress.done()).map_err(failed);
+        }
+        let from = source.end();
+        let copied = copy(&from, &to, progress.done()).map_err(failed)?;
         if self.verify {
-            verify(&source.end(), &destination.end(), progress.done()).map_err(failed)?;
+            verify(&from, &to, progress.done()).map_err(failed)?;
         }
         Ok(copied)
     }
 
-    fn open(&self, what: &str, write: bool) -> Result<Opened, Failure> {
-        let url = match what.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))? {
-            Location::Local(path) => return Opened::file(&path, write),
-            Location::Export(url) if write => return self.open_to_write(url),
-            Location::Export(_) => {
-                let file = session(&self.connect)?.open(what).map_err(session_failure)?;
-                let (io, len) = (file.io().map_err(session_failure)?, file.len_bytes().map_err(session_failure)?);
-                return Ok(Opened { io, len, fixed: false, partial: None });
-            }
-            Location::Volume(url) => url,
-        };
-        let volume = Volume::connect(&url, &self.connect.options()?).map_err(host_failure)?;
-        if write && volume.is_read_only() {
-            return Err(Failure::Environment(format!("{what}: the volume is read-only")));
+    /// Of a volume that is to be overwritten: nothing is lost that nobody knows of.
+    fn refuse_loss(&self, source: &Source, target: &Target) -> Result<(), Failure> {
+        let (false, Target::Fixed { io, len }) = (self.force, target) else { return Ok(()) };
+        let end = End { io, len: *len, fixed: true };
+        let found = find_content(&end, source.len().unwrap_or(*len));
+        let found = found.map_err(|error| Failure::Environment(format!("{}: {error}", self.destination.display())))?;
+        match found {
+            None => Ok(()),
+            Some(content) => Err(Failure::Usage(format!(
+                "{} holds {content}, which the copy would overwrite; --force does",
+                self.destination.display()
+            ))),
         }
-        let len = volume.len_bytes()?;
-        Ok(Opened { io: Arc::new(volume), len, fixed: true, partial: None })
     }
 
-    fn open_to_write(&self, mut url: ExportUrl) -> Result<Opened, Failure> {
+    fn open_source(&self) -> Result<Source, Failure> {
+        match parse(&self.source)? {
+            Location::Local(path) => self.open_local_source(&path),
+            location @ Location::Export(_) => {
+                let session = session(&self.connect)?;
+                let file = session
+                    .open_as(&location, OpenMode::Read)
+                    .map_err(|error| explain_session(&session, &location, error))?;
+                let (io, len) = (file.io().map_err(session_failure)?, file.len_bytes().map_err(session_failure)?);
+                Ok(Source::At { io, len, fixed: false })
+            }
+            Location::Volume(url) => {
+                let volume = self.connect(&url)?;
+                Ok(Source::At { len: volume.len_bytes()?, io: Arc::new(volume), fixed: true })
+            }
+        }
+    }
+
+    fn open_local_source(&self, path: &Path) -> Result<Source, Failure> {
+        let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
+        let failed = |error: std::io::Error| {
+            let near = if error.kind() == ErrorKind::NotFound { near_here(path) } else { Vec::new() };
+            cannot_open(&self.source.to_string_lossy(), &error).hinting(&near)
+        };
+        match LocalBytes::of(path) {
+            Ok(LocalBytes::Stream(_)) if self.verify => {
+                Err(Failure::Usage(format!("{}: what can be read only once cannot be verified", self.source.display())))
+            }
+            Ok(LocalBytes::Stream(stream)) => Ok(Source::Stream(stream)),
+            Ok(LocalBytes::At { .. }) => {
+                let (io, len) = File::open(path).and_then(by_position).map_err(failed)?;
+                Ok(Source::At { io, len, fixed: false })
+            }
+            Err(SessionError::Open { source, .. }) => Err(failed(source)),
+            Err(error) => Err(session_failure(error)),
+        }
+    }
+
+    fn open_target(&self) -> Result<Target, Failure> {
+        if self.destination == "-" {
+            return self.open_local(Destination::stdout());
+        }
+        match parse(&self.destination)? {
+            Location::Local(path) if path.is_dir() => self.open_local(Destination::find(&path.join(self.name()?))),
+            Location::Local(path) => self.open_local(Destination::find(&path)),
+            Location::Export(url) => self.open_export(url),
+            Location::Volume(url) => {
+                let volume = self.connect(&url)?;
+                if volume.is_read_only() {
+                    return Err(Failure::Environment(format!(
+                        "{}: the volume is read-only",
+                        self.destination.display()
+                    )));
+                }
+                Ok(Target::Fixed { len: volume.len_bytes()?, io: Arc::new(volume) })
+            }
+        }
+    }
+
+    fn open_local(&self, destination: std::io::Result<Destination>) -> Result<Target, Failure> {
+        let destination = destination.map_err(cannot_write)?;
+        let is_unreadable = destination.is_stream() && !destination.is_block_device();
+        if self.verify && is_unreadable {
+            let told = format!("{}: what takes bytes as they come cannot be verified", self.destination.display());
+            return Err(Failure::Usage(told));
+        }
+        if self.json && destination.is_stdout() {
+            return Err(Failure::Usage("the copy and --json would both go to standard output".into()));
+        }
+        Target::local(destination)
+    }
+
+    fn open_export(&self, mut url: ExportUrl) -> Result<Target, Failure> {
+        refuse_no_export(&url)?;
         let session = session(&self.connect)?;
         let files = session.files(&url).map_err(session_failure)?;
-        if files.stat(url.path.as_bytes()).is_ok_and(|info| info.kind == FileKind::Directory) {
-            let name = self.source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-            url = url.join(name);
+        if files.stat(&url.path).is_ok_and(|info| info.kind == FileKind::Directory) {
+            url = url.join(self.name()?.as_bytes());
         }
         let writer = FileWriter::create(&session, &url).map_err(session_failure)?;
         let io = writer.file().io().map_err(session_failure)?;
-        Ok(Opened { io, len: u64::MAX, fixed: false, partial: Some(Partial::Export(Box::new(writer))) })
+        Ok(Target::Export { io, writer: Box::new(writer) })
     }
-}
 
-/// One end, open.
-struct Opened {
-    io: Arc<dyn AsyncIo>,
-    len: u64,
-    fixed: bool,
-    /// A new file under its temporary name, and what it will be called.
-    partial: Option<Partial>,
-}
+    fn connect(&self, url: &Url) -> Result<Volume, Failure> {
+        Volume::connect(url, &self.connect.options()?).map_err(host_failure)
+    }
 
-enum Partial {
-    Local {
-        temporary: PathBuf,
-        path: PathBuf,
-    },
-    /// Removed when it is dropped.
-    Export(Box<FileWriter>),
-}
-
-impl Opened {
-    fn file(path: &Path, write: bool) -> Result<Self, Failure> {
-        use std::os::unix::fs::FileTypeExt;
-        let failed = |e: std::io::Error| Failure::Environment(format!("cannot open {}: {e}", path.display()));
-        let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
-        let mut options = std::fs::OpenOptions::new();
-        let (file, partial) = match (write, is_device) {
-            (false, _) => (options.read(true).open(path), None),
-            (true, true) => (options.read(true).write(true).open(path), None),
-            (true, false) => {
-                let temporary = path.with_added_extension("partial");
-                let file = options.read(true).write(true).create(true).truncate(true).open(&temporary);
-                (file, Some(Partial::Local { temporary, path: path.to_owned() }))
+    /// What the source is called where it is.
+    fn name(&self) -> Result<OsString, Failure> {
+        let name = match parse(&self.source)? {
+            Location::Export(url) => OsStr::from_bytes(url.name()).to_owned(),
+            Location::Local(_) | Location::Volume(_) => {
+                Path::new(&self.source).file_name().unwrap_or_default().to_owned()
             }
         };
-        let instances = Instances::start(&InstanceConfig::default()).map_err(failed)?;
-        let file = instances.file(file.map_err(failed)?).map_err(failed)?;
-        let len = file.len_bytes().map_err(failed)?;
-        Ok(Self { io: Arc::new(file), len, fixed: is_device, partial })
+        let has_none = name.is_empty() || name == "-";
+        if has_none {
+            Err(Failure::Usage("standard input has no name: name the file to write".into()))
+        } else {
+            Ok(name)
+        }
+    }
+}
+
+impl Source {
+    /// Bytes in all, where that is known.
+    fn len(&self) -> Option<u64> {
+        match self {
+            Self::At { len, .. } => Some(*len),
+            Self::Stream(_) => None,
+        }
     }
 
+    /// How it is read by position.
     fn end(&self) -> End<'_> {
-        End { io: &*self.io, len: self.len, fixed: self.fixed }
+        match self {
+            Self::At { io, len, fixed } => End { io: &**io, len: *len, fixed: *fixed },
+            Self::Stream(_) => unreachable!("bytes come from there in their order"),
+        }
+    }
+}
+
+impl Target {
+    fn local(destination: Destination) -> Result<Self, Failure> {
+        if destination.is_block_device() {
+            let path = destination.path();
+            let shown = path.display().to_string();
+            let device = File::options().read(true).write(true).open(path);
+            let (io, len) = device.and_then(by_position).map_err(|error| cannot_open(&shown, &error))?;
+            return Ok(Self::Fixed { io, len });
+        }
+        let (is_stream, is_stdout) = (destination.is_stream(), destination.is_stdout());
+        let file = destination.begin().map_err(cannot_write)?;
+        if is_stream {
+            return Ok(Self::Stream { file, is_stdout });
+        }
+        let (io, _) = file.file().try_clone().and_then(by_position).map_err(cannot_write)?;
+        Ok(Self::File { io, file })
+    }
+
+    /// How it is written by position.
+    fn end(&self) -> End<'_> {
+        match self {
+            Self::Fixed { io, len } => End { io, len: *len, fixed: true },
+            Self::File { io, .. } | Self::Export { io, .. } => End { io, len: u64::MAX, fixed: false },
+            Self::Stream { .. } => unreachable!("bytes go there in their order"),
+        }
     }
 
     /// Gives a new file its name, now that it is whole.
-    fn publish(mut self) -> Result<(), Failure> {
-        match self.partial.take() {
-            None => Ok(()),
-            Some(Partial::Local { temporary, path }) => std::fs::rename(&temporary, &path)
-                .map_err(|e| Failure::Environment(format!("cannot write {}: {e}", path.display()))),
-            Some(Partial::Export(writer)) => writer.publish().map_err(session_failure),
+    fn publish(self) -> Result<(), Failure> {
+        match self {
+            Self::Fixed { .. } => Ok(()),
+            Self::File { file, .. } | Self::Stream { file, .. } => file.publish().map_err(cannot_write),
+            Self::Export { writer, .. } => writer.publish().map_err(session_failure),
         }
     }
 }
 
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if let Some(Partial::Local { temporary, .. }) = &self.partial {
-            // The error that matters was reported.
-            let _ = std::fs::remove_file(temporary);
-        }
-    }
+fn parse(text: &OsStr) -> Result<Location, Failure> {
+    text.try_into().map_err(|error: LocationError| Failure::Usage(error.to_string()))
+}
+
+fn cannot_open(name: &str, error: &std::io::Error) -> Failure {
+    Failure::Environment(format!("cannot open {name}: {error}"))
+}
+
+/// The error names the file.
+fn cannot_write(error: std::io::Error) -> Failure {
+    Failure::Environment(format!("cannot write {error}"))
+}
+
+fn by_position(file: File) -> std::io::Result<(Arc<dyn AsyncIo>, u64)> {
+    let file = Instances::start(&InstanceConfig::default())?.file(file)?;
+    let len = file.len_bytes()?;
+    Ok((Arc::new(file), len))
 }

@@ -6,6 +6,7 @@ use crate::output::{self, Table};
 use clap::Args;
 use diskside::host::Url;
 use serde_json::json;
+use std::io::Write as _;
 
 /// Arguments of `discover`.
 #[derive(Args)]
@@ -45,7 +46,7 @@ impl Discover {
                 s.nqn.as_str().into(),
             ]);
         }
-        print!("{table}");
+        write!(output::stdout(), "{table}")?;
         Ok(())
     }
 }

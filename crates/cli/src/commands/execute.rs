@@ -5,9 +5,11 @@ use crate::interrupt::cancel_on_signal;
 use crate::output::{self, parse_bytes, parse_tier};
 use clap::Args;
 use diskside::io::buffer::{Buffer, Hugepages};
+use diskside::outfile::OutFile;
 use diskside::sandbox::activation::Tier;
 use diskside::{CallLimits, Engine, Execution, Function, State, TierChoice};
 use serde_json::json;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -43,7 +45,7 @@ pub(crate) struct Execute {
     #[arg(long, value_parser = parse_tier)]
     tier: Option<Tier>,
     /// Loop iterations that it may take [default: 4 a byte, at least 16 Mi]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     budget: Option<u64>,
     /// Stop after this many milliseconds
     #[arg(long, value_name = "MS")]
@@ -100,8 +102,7 @@ impl Execute {
             turns: None,
         })?;
         for Out { range, path } in &self.out {
-            std::fs::write(path, &ranges[range - 1][..])
-                .map_err(|e| Failure::Environment(format!("cannot write {}: {e}", path.display())))?;
+            write(path, &ranges[range - 1])?;
         }
         // Of delilah it is a number like any other.
         if let code @ ..0 = returned.cast_signed()
@@ -117,7 +118,7 @@ impl Execute {
                 json!({ "function": name, "kind": kind, "returned": returned, "out": outs }),
             )?);
         }
-        println!("returned {returned}");
+        writeln!(output::stdout(), "returned {returned}")?;
         Ok(())
     }
 
@@ -170,6 +171,14 @@ impl FromStr for Out {
         let range = range.parse().map_err(|_| format!("`{range}` is no number of a range"))?;
         Ok(Self { range, path: path.into() })
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written = OutFile::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.publish()
+    });
+    written.map_err(|error| Failure::Environment(format!("cannot write {error}")))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

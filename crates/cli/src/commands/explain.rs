@@ -1,8 +1,10 @@
 //! `diskside explain`.
 
 use crate::error::Failure;
+use crate::output;
 use clap::Args;
 use diskside::sandbox::verify::explain;
+use std::io::Write as _;
 
 /// Arguments of `explain`.
 #[derive(Args)]
@@ -19,7 +21,7 @@ impl Explain {
                 "no code {code}; codes look like V0301 and stand at the head of a refusal"
             )));
         };
-        println!("{}: {}\n\n{}", e.code, e.title, e.text.trim());
+        writeln!(output::stdout(), "{}: {}\n\n{}", e.code, e.title, e.text.trim())?;
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
 //! `diskside ls`, `cat`, `stat` and `rm`: files of exports.
 
+use super::near::{NOT_FOUND, explain_export, explain_session};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
-use diskside::ExportUrl;
-use diskside::host::function::{FileInfo, FunctionError, Listed};
-use diskside::session::{Session, SessionOptions};
+use diskside::host::function::{FileInfo, Found, FunctionError, Listed};
+use diskside::session::{OpenMode, Session, SessionOptions};
 use diskside::wire::file::FileKind;
+use diskside::{ExportUrl, Location, PathText};
+use diskside_paths::Pattern;
 use serde_json::json;
 use std::io::Write;
 
@@ -18,11 +20,15 @@ const URL: &str = "diskside://HOST[:PORT]/EXPORT/PATH";
 #[command(after_help = "\
 Examples:
   diskside ls diskside://server
-  diskside ls diskside://server/logs")]
+  diskside ls diskside://server/logs
+  diskside ls 'diskside://server/logs/**/*.log'")]
 pub(crate) struct Ls {
-    /// A target, to list its exports, or a directory
+    /// A target, to list its exports, a directory, or a pattern with *, ?, [...] or **
     #[arg(value_name = URL, value_parser = parse_export)]
     url: ExportUrl,
+    /// List all files below directories
+    #[arg(long, short)]
+    recursive: bool,
     #[command(flatten)]
     connect: Connect,
     /// Print JSON
@@ -76,21 +82,40 @@ impl Ls {
             return self.exports(&session);
         }
         let files = session.files(&self.url).map_err(session_failure)?;
-        let path = self.url.path.as_bytes();
-        let info = files.stat(path).map_err(|e| failed(&self.url, &e))?;
-        let mut entries = match info.kind {
-            FileKind::Directory => files.list(path).map_err(|e| failed(&self.url, &e))?,
-            kind => vec![Listed { name: self.url.name().as_bytes().to_vec(), kind, info: Some(info) }],
+        let path = &self.url.path[..];
+        if self.recursive || Pattern::has_wildcards(path) {
+            let found = files.find(path, self.recursive, true).map_err(|e| failed(&self.url, &e))?;
+            if found.is_empty() {
+                return Err(no_match(&self.url));
+            }
+            let named = |path: &Vec<u8>| ExportUrl { path: path.clone(), ..self.url.clone() };
+            let entries =
+                found.into_iter().map(|Found { path, kind, info }| (named(&path), Listed { name: path, kind, info }));
+            return self.print(&entries.collect::<Vec<_>>());
+        }
+        let info = files.stat(path).map_err(|e| not_there(&session, &self.url, &e))?;
+        let mut entries: Vec<(ExportUrl, Listed)> = match info.kind {
+            FileKind::Directory => {
+                let listed = files.list(path).map_err(|e| failed(&self.url, &e))?;
+                listed.into_iter().map(|entry| (self.url.join(&entry.name), entry)).collect()
+            }
+            kind => {
+                vec![(self.url.clone(), Listed { name: self.url.name().to_vec(), kind, info: Some(info) })]
+            }
         };
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        self.print(&entries)
+    }
+
+    fn print(&self, entries: &[(ExportUrl, Listed)]) -> Result<(), Failure> {
         if self.json {
-            let list: Vec<_> = entries.iter().map(entry_document).collect();
+            let list: Vec<_> = entries.iter().map(|(url, entry)| entry_document(url, entry)).collect();
             return Ok(output::print_json(json!({ "url": self.url.to_string(), "entries": list }))?);
         }
         let mut table = Table::new(&["kind", ">size", "modified", "name"]);
-        for entry in &entries {
+        for (_, entry) in entries {
             let (size, modified) = entry.info.map_or_else(Default::default, |i| (size_of(&i), time_text(i.modified.0)));
-            table.row(vec![kind_name(entry.kind).into(), size, modified, shown(&entry.name)]);
+            table.row(vec![kind_name(entry.kind).into(), size, modified, PathText(&entry.name).to_string()]);
         }
         Ok(write!(std::io::stdout().lock(), "{table}")?)
     }
@@ -119,7 +144,9 @@ impl Cat {
         let session = session(&self.connect)?;
         let mut out = std::io::stdout().lock();
         for url in &self.urls {
-            let file = session.open(&url.to_string()).map_err(session_failure)?;
+            let location = Location::Export(url.clone());
+            let file = session.open_as(&location, OpenMode::Read);
+            let file = file.map_err(|error| explain_session(&session, &location, error))?;
             let mut offset = 0;
             let mut next = file.pread(offset, CAT_LEN);
             loop {
@@ -140,7 +167,7 @@ impl Stat {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
         let files = session.files(&self.url).map_err(session_failure)?;
-        let i = files.stat(self.url.path.as_bytes()).map_err(|e| failed(&self.url, &e))?;
+        let i = files.stat(&self.url.path[..]).map_err(|e| not_there(&session, &self.url, &e))?;
         if self.json {
             let mut document = info_document(&i);
             document["url"] = json!(self.url.to_string());
@@ -162,9 +189,9 @@ impl Rm {
         let session = session(&self.connect)?;
         for url in &self.urls {
             let files = session.files(url).map_err(session_failure)?;
-            let path = url.path.as_bytes();
+            let path = &url.path;
             let removed = if self.dir { files.remove_directory(path) } else { files.unlink(path) };
-            removed.map_err(|e| failed(url, &e))?;
+            removed.map_err(|e| not_there(&session, url, &e))?;
         }
         Ok(())
     }
@@ -178,8 +205,27 @@ pub(super) fn parse_export(text: &str) -> Result<ExportUrl, String> {
     text.parse().map_err(|e: diskside::LocationError| e.to_string())
 }
 
-fn failed(url: &ExportUrl, error: &FunctionError) -> Failure {
+pub(super) fn failed(url: &ExportUrl, error: &FunctionError) -> Failure {
     Failure::Environment(format!("{url}: {error}"))
+}
+
+/// Of what is to be written: a target alone is no place for a file.
+pub(super) fn refuse_no_export(url: &ExportUrl) -> Result<(), Failure> {
+    if !url.path.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{url} names no export: write {URL}; `diskside ls {url}` lists its exports")))
+}
+
+/// As [`failed`], with names like it.
+pub(super) fn not_there(session: &Session, url: &ExportUrl, error: &FunctionError) -> Failure {
+    let failure = failed(url, error);
+    if error.errno() == Some(NOT_FOUND) { explain_export(session, url, failure) } else { failure }
+}
+
+/// As `ls` says it.
+pub(super) fn no_match(url: &ExportUrl) -> Failure {
+    Failure::Usage(format!("cannot access '{url}': No such file or directory"))
 }
 
 fn read_only(info: &FileInfo) -> &'static str {
@@ -199,8 +245,9 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-fn entry_document(entry: &Listed) -> serde_json::Value {
+fn entry_document(url: &ExportUrl, entry: &Listed) -> serde_json::Value {
     let mut document = entry.info.as_ref().map_or_else(|| json!({}), info_document);
+    document["url"] = json!(url.to_string());
     document["name"] = json!(String::from_utf8_lossy(&entry.name));
     document["kind"] = json!(kind_name(entry.kind));
     document
@@ -212,14 +259,6 @@ fn info_document(i: &FileInfo) -> serde_json::Value {
         "gid": i.owner.1, "modified_s": i.modified.0, "modified_ns": i.modified.1, "inode": i.inode.0,
         "version": format!("{:016x}", i.version), "read_only": i.read_only,
     })
-}
-
-/// A name as a terminal may show it.
-fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name)
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-        .collect()
 }
 
 /// `2026-11-21 16:05:09`, UTC.
@@ -260,6 +299,6 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_a_terminal() {
-        assert_eq!(shown(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(PathText(b"a\x1b[2Jb\n").to_string(), "a%1B[2Jb%0A");
     }
 }

@@ -54,7 +54,9 @@ impl Functions {
             let list: Vec<_> = functions.iter().map(document).collect();
             output::print_json(json!({ "functions": list }))?;
         } else if self.name.is_some() {
-            functions.iter().for_each(|f| print!("{}", describe(f)));
+            for function in &functions {
+                write!(output::stdout(), "{}", describe(function))?;
+            }
         } else {
             let mut table = Table::new(&["function", "kind", "folds", "arguments"]);
             for f in &functions {
@@ -64,7 +66,7 @@ impl Functions {
                 let folds = if f.combine().is_some() { "yes" } else { "no" };
                 table.row(vec![f.name().into(), f.kind().name().into(), folds.into(), args]);
             }
-            print!("{table}");
+            write!(output::stdout(), "{table}")?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use clap::Args;
 use diskside::host::{Connection, HostError, Url, Volume};
 use diskside::io::request::AsyncIo;
 use serde_json::json;
+use std::io::Write as _;
 
 /// Arguments of `info`.
 #[derive(Args)]
@@ -55,12 +56,22 @@ impl Info {
                 "volumes": volumes.iter().map(document).collect::<Vec<_>>(),
             }))?);
         }
-        println!("subsystem   {}", controller.subsystem.as_str());
-        println!("address     {}", connection.address());
-        println!("model       {}, serial {}, firmware {}", controller.model, controller.serial, controller.firmware);
-        println!("nvme        {version}, controller {}", controller.controller_id);
-        println!("transfer    at most {}", bytes(controller.transfer_len_max.into()));
-        println!("write cache {}\n", if controller.write_cache { "volatile: flush matters" } else { "none" });
+        writeln!(output::stdout(), "subsystem   {}", controller.subsystem.as_str())?;
+        writeln!(output::stdout(), "address     {}", connection.address())?;
+        writeln!(
+            output::stdout(),
+            "model       {}, serial {}, firmware {}",
+            controller.model,
+            controller.serial,
+            controller.firmware
+        )?;
+        writeln!(output::stdout(), "nvme        {version}, controller {}", controller.controller_id)?;
+        writeln!(output::stdout(), "transfer    at most {}", bytes(controller.transfer_len_max.into()))?;
+        writeln!(
+            output::stdout(),
+            "write cache {}\n",
+            if controller.write_cache { "volatile: flush matters" } else { "none" }
+        )?;
         let mut table = Table::new(&[">nsid", ">size", ">block", "access", "uuid"]);
         for v in &volumes {
             table.row(vec![
@@ -71,7 +82,7 @@ impl Info {
                 uuid_text(v),
             ]);
         }
-        print!("{table}");
+        write!(output::stdout(), "{table}")?;
         Ok(())
     }
 }

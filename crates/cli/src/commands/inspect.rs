@@ -11,8 +11,11 @@ use diskside::sandbox::activation::{Program, Tier};
 use diskside::sandbox::disasm;
 use diskside::sandbox::image::{Image, Kind};
 use diskside::sandbox::ir::LoopReport;
+use diskside::sandbox::opt::instead;
+use diskside::{CodeCache, TierChoice};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Arc;
 
 /// Arguments of `inspect`.
@@ -58,22 +61,34 @@ impl Inspect {
             let imports: Vec<_> = image.imports.iter().map(|i| json!({ "name": i.name, "weak": i.weak })).collect();
             return Ok(output::print_json(json!({ "object": self.object, "programs": list, "helpers": imports }))?);
         }
-        print!("{}", summary(&image, &programs));
+        write!(output::stdout(), "{}", summary(&image, &programs))?;
         for (i, program) in programs.iter().enumerate() {
-            println!("\n{}", image.programs[i].section);
+            writeln!(output::stdout(), "\n{}", image.programs[i].section)?;
             match program {
                 Ok(program) => {
-                    print!("{}", loops(&image, program, said[i].as_ref()));
+                    write!(output::stdout(), "{}", loops(&image, program, said[i].as_ref()))?;
+                    if let Some(why) = plainer(program) {
+                        writeln!(output::stdout(), "  code: {why}")?;
+                    }
                     if self.ir {
-                        print!("{}", program.optimised());
+                        write!(output::stdout(), "{}", program.optimised())?;
                     }
                 }
-                Err(findings) => findings.iter().for_each(|d| println!("{}", d.render(&image))),
+                Err(findings) => {
+                    for finding in findings {
+                        writeln!(output::stdout(), "{}", finding.render(&image))?;
+                    }
+                }
             }
         }
         if self.code {
             for f in 0..image.functions.len() {
-                println!("\n{}:\n{}", image.functions[f].name, disasm::listing(&image, f).trim_end());
+                writeln!(
+                    output::stdout(),
+                    "\n{}:\n{}",
+                    image.functions[f].name,
+                    disasm::listing(&image, f).trim_end()
+                )?;
             }
         }
         Ok(())
@@ -120,12 +135,33 @@ fn loops(image: &Image, program: &Program, said: Option<&Outcomes>) -> String {
             (n, false) => format!("all {n} accesses are checked one by one"),
         };
         text += &format!("  loop at instruction {}{place}: {what}\n", l.insn);
-        l.why.iter().for_each(|w| text += &format!("    {w}\n"));
+        l.why.iter().for_each(|w| text += &reason(image, w));
         if let Some(said) = said {
             text += &vectors(l, said.get(&l.insn));
         }
     }
     text
+}
+
+/// Why an access or a loop keeps its checks, where in the source, and what to write instead.
+fn reason(image: &Image, why: &str) -> String {
+    let insn = why.strip_prefix("insn ").and_then(|w| w.split_once(": "));
+    let place = insn.and_then(|(insn, _)| image.line_of(insn.parse().ok()?));
+    let mut text = match (insn, place) {
+        (Some((insn, what)), Some(place)) => format!("    insn {insn} ({}:{}): {what}\n", place.file, place.line),
+        _ => format!("    {why}\n"),
+    };
+    if let Some(advice) = instead(why) {
+        text += &format!("      instead: {advice}\n");
+    }
+    text
+}
+
+/// Why its code is not as fast as that of others, if so.
+fn plainer(program: &Program) -> Option<String> {
+    let code = CodeCache::default();
+    code.get(program, TierChoice::Best).ok()?;
+    code.stats().plainer
 }
 
 /// Compiles with LLVM, for what it says of loops.

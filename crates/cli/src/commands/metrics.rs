@@ -3,12 +3,14 @@
 mod scrape;
 
 use super::exports::{parse_export, session};
-use super::top::kind_name;
+use super::top::{entry_name, entry_program, kind_name};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
+use crate::output::{self, say};
 use clap::Args;
 use diskside::ExportUrl;
 use diskside::session::Session;
+use diskside::target::config::parse_address;
 use diskside::wire::function::{StatisticsEntry, StatisticsPage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -31,7 +33,7 @@ pub(crate) struct Metrics {
     #[arg(value_name = "diskside://HOST[:PORT]", value_parser = parse_export)]
     url: ExportUrl,
     /// Answer scrapes at this address until a signal ends it
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     connect: Connect,
@@ -46,13 +48,15 @@ impl Metrics {
         };
         let in_listen = |error| Failure::Environment(format!("listening at {address}: {error}"));
         let listener = TcpListener::bind(address).map_err(in_listen)?;
-        println!("http://{}/metrics", listener.local_addr().map_err(in_listen)?);
-        std::io::stdout().flush()?;
+        let mut out = output::stdout();
+        writeln!(out, "http://{}/metrics", listener.local_addr().map_err(in_listen)?)?;
+        out.flush()?;
+        drop(out);
         let mut session = None;
         scrape::answer(&listener, || {
             let look = self.look(&mut session);
             if let Err(failure) = &look {
-                eprintln!("diskside: {failure}");
+                say(format_args!("diskside: {failure}"));
                 // What was connected may be what failed.
                 session = None;
             }
@@ -165,11 +169,12 @@ impl Out<'_, '_> {
         let kind = ConstCounter::new(0.0).metric_type();
         let mut family = self.0.encode_descriptor(name, help, unit, kind)?;
         for entry in entries {
-            let labels = [
+            let mut labels = vec![
                 ("kind", kind_name(entry.kind).to_owned()),
                 ("id", entry.id.get().to_string()),
-                ("name", entry.name()),
+                ("name", entry_name(entry)),
             ];
+            labels.extend(entry_program(entry).map(|program| ("program", program)));
             ConstCounter::new(value(entry)).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
@@ -192,13 +197,18 @@ mod tests {
         told.uptime_ms.set(1500);
         let mut entry = StatisticsEntry::new(statistics_kind::EXPORT, 3, "a\"b\n");
         entry.read.set(4096);
-        let text = page(Some(Look { page: told, entries: vec![entry] }));
+        let mut function = StatisticsEntry::new(statistics_kind::FUNCTION, 7, "mine");
+        function.program_id.set(0xab);
+        let rest = StatisticsEntry::new(statistics_kind::FUNCTION, 0, "");
+        let text = page(Some(Look { page: told, entries: vec![entry, function, rest] }));
         for line in [
             "# TYPE diskside_sent_bytes counter",
             "diskside_sent_bytes_total 12",
             "diskside_up 1.0",
             "diskside_uptime_seconds 1.5",
             r#"diskside_operations_read_bytes_total{kind="export",id="3",name="a\"b\n"} 4096.0"#,
+            r#"diskside_operations_total{kind="function",id="7",name="mine",program="00000000000000ab"} 0.0"#,
+            r#"diskside_operations_total{kind="function",id="0",name="(others)"} 0.0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -8,6 +8,7 @@ use diskside::host::{Url, Volume};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::{AsyncIo, Request, block_on};
 use serde_json::json;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// Arguments of `ping`.
@@ -46,7 +47,13 @@ impl Ping {
                 .map_err(|e| Failure::Environment(format!("{}: {e}", self.url)))?;
             times.push(sent.elapsed());
             if !self.json {
-                println!("read of {} bytes from {}: {} us", volume.block_len(), self.url, micros(sent.elapsed()));
+                writeln!(
+                    output::stdout(),
+                    "read of {} bytes from {}: {} us",
+                    volume.block_len(),
+                    self.url,
+                    micros(sent.elapsed())
+                )?;
             }
         }
         times.sort_unstable();
@@ -58,14 +65,15 @@ impl Ping {
                 "max_us": max.as_micros() as u64,
             }))?);
         }
-        println!(
+        writeln!(
+            output::stdout(),
             "connected in {} us; {} reads: min {} us, median {} us, max {} us",
             micros(connected),
             times.len(),
             micros(min),
             micros(median),
             micros(max)
-        );
+        )?;
         Ok(())
     }
 }

@@ -1,21 +1,35 @@
 //! `diskside run`.
 
+mod files;
+mod json;
 mod report;
+mod shown;
 
+use super::exports::refuse_no_export;
+use super::parse_kind;
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
-use crate::output::{parse_bytes, parse_tier};
+use crate::output::{parse_bytes, parse_tier, say};
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use diskside::host::Url;
 use diskside::host::mounted::Proof;
+use diskside::outfile::Destination;
 use diskside::sandbox::activation::Tier;
-use diskside::session::{File, Policy, Ran, RunOptions, Session, SessionFunction, SessionOptions, Where};
+use diskside::sandbox::image::Kind;
+use diskside::session::{
+    Decompress, FailureKind, File, Header, Policy, Ran, RunOptions, Session, SessionError, SessionFunction,
+    SessionOptions, Where,
+};
 use diskside::split::Split;
+use diskside::wire::file::FileKind;
 use diskside::wire::function::StateName;
-use diskside::{Location, TierChoice};
-use std::path::PathBuf;
+use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Location, TierChoice};
+use shown::Shown;
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,13 +42,22 @@ Examples:
   diskside run grep diskside://server/logs/today.log --arg pattern=ERROR --explain
   diskside run grep /mnt/volume/today.log --arg pattern=ERROR --explain
   diskside run wc diskside://one/logs/a.log diskside://two/logs/a.log
+  journalctl | diskside run grep - --arg pattern=ERROR
+  diskside run grep_count 'diskside://server/logs/**/*.log' --arg pattern=ERROR
   diskside run ./mine.bpf.c data.bin --stats")]
 pub(crate) struct Run {
     /// A shipped function, an object (FILE.o[:NAME]) or C source (FILE.c[:NAME])
     function: String,
-    /// Files to run over: paths, diskside://HOST[:PORT]/EXPORT/PATH, or volumes nvme-tcp://HOST[:PORT]/NQN/NSID
+    /// Take FUNCTION as a file of raw bytecode of this kind, such as read
+    #[arg(long, value_parser = parse_kind)]
+    kind: Option<Kind>,
+    /// Files to run over: paths, `-` for standard input, diskside://HOST[:PORT]/EXPORT/PATH (with *, ?, [...] and ** in
+    /// PATH), or volumes nvme-tcp://HOST[:PORT]/NQN/NSID
     #[arg(required = true)]
-    files: Vec<String>,
+    files: Vec<OsString>,
+    /// Run over all files below directories
+    #[arg(long, short)]
+    recursive: bool,
     /// An argument of the function
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     args: Vec<String>,
@@ -42,8 +65,14 @@ pub(crate) struct Run {
     /// this machine it runs here; `device` is refused
     #[arg(long = "where", value_enum, default_value_t = Side::Auto)]
     place: Side,
-    /// How `auto` chooses: adaptive, or as lambda-IO does, measuring the first K of every N requests on both sides
-    #[arg(long, value_name = "adaptive|lambda-io[:n=N,k=K]", default_value = "adaptive")]
+    /// How `auto` chooses: adaptive, or as lambda-IO does, measuring the first K of every N requests on both sides, or always
+    /// one side
+    #[arg(
+        long,
+        value_name = "adaptive|lambda-io[:n=N,k=K]|host|device",
+        default_value = "adaptive",
+        env = "DISKSIDE_POLICY"
+    )]
     policy: Policy,
     /// At a target, run only while nothing else is to do there
     #[arg(long)]
@@ -61,13 +90,35 @@ pub(crate) struct Run {
     /// Neither use nor keep what runs measure (in $XDG_STATE_HOME/diskside, for --where auto)
     #[arg(long)]
     stateless: bool,
-    /// Bytes of a chunk
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
-    chunk: u64,
+    /// Where in each file to begin
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes, hide_default_value = true)]
+    offset: u64,
+    /// How many bytes of each file to run over [default: all behind the offset]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    length: Option<u64>,
+    /// What to decompress: files and pipes that begin like gzip or zstd data (auto), nothing, or all input. Then --offset
+    /// and --length count decompressed bytes
+    #[arg(long, value_name = "auto|none|gzip|zstd", default_value = "auto", value_parser = parse_decompress)]
+    decompress: Decompress,
+    /// Whose header to leave out: that of any file of a known format (auto; that is NumPy's .npy), or none. Then --offset and
+    /// --length count bytes behind the header
+    #[arg(long, value_name = "auto|none|npy", default_value = "auto", value_parser = parse_header)]
+    header: Header,
+    /// Call the function on pieces of this many bytes, rounded to whole records [default: 8MiB, or less for functions
+    /// that expand their input]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    chunk: Option<u64>,
+    /// Bytes that the function may have allocated at one time (ds_alloc)
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
+    heap: u64,
+    /// Pieces that are read ahead, besides one for each thread; a target may have memory for fewer [default: 4, or what the
+    /// target's configuration says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=DEPTH_MAX as i64))]
+    depth: Option<u16>,
     /// Threads that run the function
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// How records end: lines, records:N or none [default: what the function asks for]
+    /// What the records are: lines, records:N, bytes, or whole to call the function once [default: what it declares]
     #[arg(long, value_parser = parse_split)]
     split: Option<Split>,
     /// How the function runs: interp, cranelift or llvm [default: cranelift at once, and llvm when its
@@ -80,11 +131,14 @@ pub(crate) struct Run {
     /// Do not fold the results of the chunks
     #[arg(long)]
     no_combine: bool,
-    /// Write the result to this file, as it is: a path, or diskside://HOST[:PORT]/EXPORT/PATH
+    /// Write the result to this file, as it is: a path, `-` for standard output, or diskside://HOST[:PORT]/EXPORT/PATH
     #[arg(long, short, value_name = "FILE")]
-    out: Option<String>,
+    out: Option<OsString>,
+    /// Let --out overwrite a block device
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Loop iterations that one chunk may take [default: 4 a byte, at least 16 Mi]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     budget: Option<u64>,
     /// Stop after this many milliseconds
     #[arg(long, value_name = "MS")]
@@ -98,6 +152,9 @@ pub(crate) struct Run {
     #[arg(long)]
     stats: bool,
 }
+
+/// Files whose lengths are asked for before they are read.
+const LENGTHS_MAX: usize = 64;
 
 /// Where functions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -134,18 +191,30 @@ impl Run {
             },
             ..SessionOptions::default()
         });
-        let function = session.function(&self.function)?;
+        let function = match self.kind {
+            Some(kind) => session.raw_function(Path::new(&self.function), kind)?,
+            None => session.function(&self.function)?,
+        };
         let args = self.encode_args(&function)?;
-        let files = self.files.iter().map(|file| session.open(file)).collect::<Result<Vec<_>, _>>();
-        let files = files.map_err(session_failure)?;
-        let progress = Progress::start(files.iter().filter_map(|file| file.len_bytes().ok()).sum());
+        let files = files::open(&session, &self.files, self.recursive)?;
+        // How long many files are is known when they are read.
+        let len =
+            if files.len() > LENGTHS_MAX { 0 } else { files.iter().filter_map(|file| file.len_bytes().ok()).sum() };
+        // What is folded is printed when all is done.
+        let prints_meanwhile = self.no_combine || function.combine().is_none();
+        let progress = Progress::start(len, prints_meanwhile && self.out.as_ref().is_none_or(|out| out == "-"));
         let mut options = RunOptions {
             place: match self.place {
                 Side::Auto => Where::Auto,
                 Side::Host => Where::Host,
                 Side::Device => Where::Device,
             },
-            chunk_len: usize::try_from(self.chunk).map_err(|_| Failure::Usage("--chunk is too large".into()))?,
+            chunk_len: self.chunk.map(|chunk| usize::try_from(chunk).unwrap_or(usize::MAX)),
+            offset: self.offset,
+            length: self.length,
+            decompress: self.decompress,
+            header: self.header,
+            depth: self.depth.map(usize::from),
             threads: self.threads.into(),
             split: self.split,
             tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
@@ -156,18 +225,22 @@ impl Run {
             ..RunOptions::default()
         };
         options.limits.budget = self.budget;
+        options.limits.heap_quota_bytes = self.heap;
         options.limits.deadline = self.deadline_ms.map(Duration::from_millis);
         options.limits.cancel = Some(cancel_on_signal()?);
-        let result = self.run(&session, &files, &function, &args, &options);
+        let mut shown = Shown::new(&function, self.json);
+        let result = self.run(&session, &files, &function, &args, &options, &mut shown);
         progress.finish();
-        let ran = result?;
+        let ran = match (result, shown.take_failure()) {
+            (Err(_), Some(failure)) => return Err(failure),
+            (ran, _) => ran?,
+        };
         if let Err(error) = session.save_learnt()
             && self.explain
         {
-            eprintln!("diskside: what was measured is not kept: {error}");
+            say(format_args!("diskside: what was measured is not kept: {error}"));
         }
-        report::print(&self, &function, &ran, &session.engine().code().stats(), &session.decisions())?;
-        Ok(())
+        report::print(&self, &function, &ran, &session.engine().code().stats(), &session.decisions(), shown)
     }
 
     fn run(
@@ -177,17 +250,58 @@ impl Run {
         function: &SessionFunction,
         args: &[u8],
         options: &RunOptions,
+        shown: &mut Shown<'_>,
     ) -> Result<Ran, Failure> {
         let Some(out) = &self.out else {
-            return session.run(files, function, args, options, None).map_err(session_failure);
-        };
-        match out.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))? {
-            Location::Local(path) => {
-                session.run_into_path(files, function, args, options, &path).map_err(session_failure)
+            if !(options.fold && function.combine().is_some()) {
+                return session.run(files, function, args, options, Some(shown)).map_err(session_failure);
             }
-            Location::Export(url) => session.run_into(files, function, args, options, &url).map_err(session_failure),
-            Location::Volume(_) => Err(Failure::Usage(format!("--out {out}: a result is a file, not a volume"))),
+            // What is folded is one short result, which both sides can work on at once.
+            let ran = session.run(files, function, args, options, None).map_err(session_failure)?;
+            return shown.write_all(&ran.result).map(|()| ran).map_err(Failure::Output);
+        };
+        let location = Location::try_from(&**out).map_err(|e| Failure::Usage(e.to_string()))?;
+        let out = out.display();
+        let destination = match location {
+            Location::Local(path) if path.as_os_str() == "-" => Destination::stdout(),
+            Location::Local(path) => Destination::find(&path),
+            Location::Export(url) => {
+                refuse_no_export(&url)?;
+                let ran = session.run_into(files, function, args, options, &url);
+                return ran.map_err(|error| self.explain_out(session, &url, error));
+            }
+            Location::Volume(_) => {
+                return Err(Failure::Usage(format!("--out {out}: a result is a file, not a volume")));
+            }
+        };
+        let destination = destination.map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
+        let is_stdout = destination.is_stdout();
+        if is_stdout && self.json {
+            return Err(Failure::Usage(format!("--out {out} and --json would both go to standard output")));
         }
+        if destination.is_block_device() && !self.force {
+            let told = format!("--out {out}: it is a block device, whose content would be lost; --force overwrites it");
+            return Err(Failure::Usage(told));
+        }
+        let ran = session.run_into_destination(files, function, args, options, destination);
+        ran.map_err(|error| match error {
+            // Whoever reads our output has read enough.
+            SessionError::Call(CallError::Write(error)) if is_stdout && error.kind() == ErrorKind::BrokenPipe => {
+                Failure::Output(error)
+            }
+            error => session_failure(error),
+        })
+    }
+
+    /// A directory of an export is no name for a result.
+    fn explain_out(&self, session: &Session, url: &ExportUrl, error: SessionError) -> Failure {
+        let stat = || session.files(url).ok()?.stat(&url.path).ok();
+        let is_there =
+            error.kind() == FailureKind::Environment && stat().is_some_and(|i| i.kind == FileKind::Directory);
+        if is_there {
+            return Failure::Environment(format!("cannot write {url}: it is a directory: name a file in it"));
+        }
+        session_failure(error)
     }
 
     fn encode_args(&self, function: &SessionFunction) -> Result<Vec<u8>, Failure> {
@@ -199,13 +313,19 @@ impl Run {
             given.push((name.to_owned(), value.to_owned()));
         }
         match function.args() {
-            Some(schema) => {
-                diskside::args::encode(schema, &given).map_err(|e| Failure::Usage(format!("{}: {e}", function.name())))
-            }
+            Some(schema) => diskside::args::encode(schema, &given).map_err(|e| {
+                let usage = diskside::args::usage(schema);
+                Failure::Usage(format!("{0}: {e}\nUsage: diskside run {0} FILE... {usage}", function.name()))
+            }),
             None if given.is_empty() => Ok(Vec::new()),
             None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
         }
     }
+}
+
+/// The path or URL that an argument means.
+fn input_name(file: &OsStr) -> &OsStr {
+    if file == "-" { OsStr::new("/dev/stdin") } else { file }
 }
 
 /// Where the XDG base directory specification has a program's state.
@@ -226,15 +346,35 @@ fn parse_state(text: &str) -> Result<StateName, String> {
     Ok(StateName { name: name.to_owned(), len_bytes })
 }
 
+fn parse_decompress(text: &str) -> Result<Decompress, String> {
+    match text {
+        "auto" => Ok(Decompress::Auto),
+        "none" => Ok(Decompress::Never),
+        "gzip" => Ok(Decompress::Only(Codec::Gzip)),
+        "zstd" => Ok(Decompress::Only(Codec::Zstd)),
+        _ => Err("use auto, none, gzip or zstd".into()),
+    }
+}
+
+fn parse_header(text: &str) -> Result<Header, String> {
+    match text {
+        "auto" => Ok(Header::Auto),
+        "none" => Ok(Header::Ignore),
+        "npy" => Ok(Header::Npy),
+        _ => Err("use auto, none or npy".into()),
+    }
+}
+
 fn parse_split(text: &str) -> Result<Split, String> {
     match text {
         "lines" => Ok(Split::Delimiter(b'\n')),
-        "none" => Ok(Split::None),
+        "bytes" => Ok(Split::Bytes),
+        "whole" => Ok(Split::Whole),
         _ => {
             let n = text.strip_prefix("records:").and_then(|n| parse_bytes(n).ok()).and_then(|n| u32::try_from(n).ok());
             n.filter(|n| *n > 0)
                 .map(Split::Fixed)
-                .ok_or_else(|| "use lines, records:N (N bytes a record) or none".into())
+                .ok_or_else(|| "use lines, records:N (N bytes a record), bytes or whole".into())
         }
     }
 }

@@ -1,9 +1,12 @@
 //! `diskside serve`.
 
 use crate::error::Failure;
+use crate::output::{self, say};
 use clap::Args;
-use diskside::target::Target;
+use diskside::target::config::parse_address;
 use diskside::target::config::{ComputeSettings, ExportSpec, ServeConfig, Settings, VolumeSpec};
+use diskside::target::{Handle, Target};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,8 +25,8 @@ pub(crate) struct Serve {
     /// A directory, served by name; files in it are opened, made and written as this user and group
     #[arg(long = "export", value_name = "NAME=PATH[,ro][,uid=N][,gid=N][,direct]")]
     exports: Vec<ExportSpec>,
-    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Address or name to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
     /// NQN of the subsystem
     #[arg(long)]
@@ -75,30 +78,36 @@ impl Serve {
         };
         let config = ServeConfig::resolve(file.overridden_by(flags)).map_err(|e| Failure::Usage(e.to_string()))?;
         if self.print_config {
-            print!("{}", config.to_toml());
-            return Ok(());
+            return Ok(output::stdout().write_all(config.to_toml().as_bytes())?);
+        }
+        if config.volumes.is_empty() && config.exports.is_empty() {
+            return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
         let failed = |e: diskside::target::TargetError| Failure::Environment(e.to_string());
         let target = Target::builder().config(config).build().map_err(failed)?;
-        announce(&target)?;
-        target.serve_until_signal().map_err(failed)
+        target.serve_until_signal(announce).map_err(failed)
     }
 }
 
-/// Says where and what is served: people read it, and scripts wait for the line.
-fn announce(target: &Target) -> std::io::Result<()> {
-    use std::io::Write;
-    let handle = target.handle();
-    let mut out = std::io::stdout().lock();
+const NOTHING_TO_SERVE: &str = "there is nothing to serve: give a directory (--export NAME=DIRECTORY), a volume \
+    (--volume NAME=FILE, or --volume NAME=mem:1GiB), or both in a file (--config FILE)";
+
+/// Says where and what is served, once hosts are answered: people read it, and scripts wait for the line. Hosts are served
+/// also when nobody reads it.
+fn announce(handle: &Handle) {
+    if let Err(error) = print_urls(handle) {
+        say(format_args!("diskside: the URLs are not printed: {error}"));
+    }
+}
+
+fn print_urls(handle: &Handle) -> std::io::Result<()> {
+    let mut out = output::stdout();
     for address in handle.local_addresses() {
         for volume in handle.volumes() {
             writeln!(out, "serving {} at nvme-tcp://{address}/{}/{}", volume.name, handle.nqn(), volume.nsid)?;
         }
         for export in handle.exports().names() {
             writeln!(out, "serving {export} at diskside://{address}/{export}")?;
-        }
-        if handle.volumes().is_empty() && handle.exports().is_empty() {
-            writeln!(out, "serving no volumes at nvme-tcp://{address}/{}", handle.nqn())?;
         }
     }
     out.flush()

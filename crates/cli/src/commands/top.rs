@@ -104,14 +104,13 @@ impl Top {
             bytes(page.memory_max.get()),
         );
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
-        for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::PROGRAM || entry.operations.get() > 0)
-        {
+        for entry in entries {
             let then = before.and_then(|(_, entries, _)| {
                 entries.iter().find(|other| other.kind == entry.kind && other.id == entry.id)
             });
             table.row(vec![
                 kind_name(entry.kind).into(),
-                entry.name(),
+                entry_name(entry),
                 entry.operations.get().to_string(),
                 rate(entry.read.get(), then.map(|e| e.read.get())),
                 rate(entry.written.get(), then.map(|e| e.written.get())),
@@ -125,7 +124,7 @@ impl Top {
 
 pub(super) fn kind_name(kind: u8) -> &'static str {
     match kind {
-        statistics_kind::PROGRAM => "function",
+        statistics_kind::FUNCTION => "function",
         statistics_kind::VOLUME => "volume",
         statistics_kind::EXPORT => "export",
         statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
@@ -134,10 +133,21 @@ pub(super) fn kind_name(kind: u8) -> &'static str {
     }
 }
 
+/// Functions that ran too long ago to have an entry of their own have one together.
+pub(super) fn entry_name(entry: &StatisticsEntry) -> String {
+    let is_rest = entry.kind == statistics_kind::FUNCTION && entry.id.get() == 0;
+    if is_rest { "(others)".to_owned() } else { entry.name() }
+}
+
+/// The content hash of a function's program, which tells functions of one name apart.
+pub(super) fn entry_program(entry: &StatisticsEntry) -> Option<String> {
+    (entry.program_id.get() != 0).then(|| format!("{:016x}", entry.program_id.get()))
+}
+
 fn document((page, entries, _): &Look) -> serde_json::Value {
     let entry = |e: &StatisticsEntry| {
         json!({
-            "kind": kind_name(e.kind), "id": e.id.get(), "name": e.name(), "operations": e.operations.get(),
+            "kind": kind_name(e.kind), "id": e.id.get(), "name": entry_name(e), "program": entry_program(e), "operations": e.operations.get(),
             "read_bytes": e.read.get(), "written_bytes": e.written.get(), "busy_us": e.busy_us.get(),
             "failed": e.failed.get(),
         })

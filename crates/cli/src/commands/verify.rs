@@ -8,6 +8,7 @@ use clap::Args;
 use diskside::sandbox::image::Kind;
 use diskside::sandbox::verify::verify;
 use serde_json::json;
+use std::io::Write as _;
 
 /// Arguments of `verify`.
 #[derive(Args)]
@@ -36,7 +37,7 @@ impl Verify {
                     if !self.json {
                         let effects =
                             if effects.is_empty() { String::new() } else { format!(" ({})", effects.join(", ")) };
-                        println!("{}: ok{effects}", program.section);
+                        writeln!(output::stdout(), "{}: ok{effects}", program.section)?;
                     }
                 }
                 Err(findings) => {
@@ -52,8 +53,10 @@ impl Verify {
                         .collect();
                     list.push(json!({ "program": program.section, "ok": false, "findings": found }));
                     if !self.json {
-                        println!("{}: refused", program.section);
-                        findings.iter().for_each(|d| println!("{}", d.render(&image)));
+                        writeln!(output::stdout(), "{}: refused", program.section)?;
+                        for finding in &findings {
+                            writeln!(output::stdout(), "{}", finding.render(&image))?;
+                        }
                     }
                 }
             }

@@ -60,10 +60,12 @@ pub(super) fn session_failure(e: SessionError) -> Failure {
     let text = e.to_string();
     match e {
         _ if e.kind() == FailureKind::Cancelled => Failure::Interrupted(text),
+        SessionError::Late(_) => Failure::Function(text),
         SessionError::Call(call) => call.into(),
-        SessionError::Location(_) | SessionError::OutOfRange { .. } | SessionError::NoDevice { .. } => {
-            Failure::Usage(text)
-        }
+        SessionError::Location(_)
+        | SessionError::OutOfRange { .. }
+        | SessionError::Input { .. }
+        | SessionError::NoDevice { .. } => Failure::Usage(text),
         SessionError::Target { source, .. } => match host_failure(source) {
             Failure::Usage(_) => Failure::Usage(text),
             _ => Failure::Environment(text),

@@ -1,9 +1,9 @@
 //! Real `diskside` processes for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,7 +19,7 @@ pub struct Server {
     pub process: Process,
     pub dir: PathBuf,
     pub url: String,
-    _temporary: Option<tempfile::TempDir>,
+    pub _temporary: Option<tempfile::TempDir>,
 }
 
 impl Process {
@@ -99,6 +99,35 @@ impl Server {
     pub fn target(&self) -> &str {
         self.url.strip_suffix("/data").expect("the export's name")
     }
+}
+
+/// A command whose output is kept, and which knows nothing that another one learnt.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+    command.args(args).env("XDG_STATE_HOME", "/dev/null/none").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command ends with whose standard input is a pipe of these bytes.
+pub fn fed(args: &[&str], bytes: &[u8]) -> Output {
+    let mut child = command(args).stdin(Stdio::piped()).spawn().expect("diskside runs");
+    let (mut pipe, bytes) = (child.stdin.take().expect("piped"), bytes.to_vec());
+    // Who needs no more of it closes the pipe.
+    let feeder = std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+    let output = child.wait_with_output().expect("it is ours");
+    feeder.join().expect("no panic");
+    output
+}
+
+/// What a command printed that succeeded.
+pub fn output_of(output: &Output) -> &[u8] {
+    assert!(output.status.success(), "{}", said(output));
+    &output.stdout
+}
+
+/// What it said on standard error.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Exit code, standard output, standard error.

@@ -12,7 +12,7 @@ use quick_cache::sync::Cache;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Bytes of a block.
@@ -107,6 +107,8 @@ pub(super) struct CachedFile {
     pub(super) len_bytes: u64,
     /// Whether what is kept may be used, and what is read be kept.
     pub(super) keep: bool,
+    /// It became longer than it was when it was opened.
+    pub(super) grew: AtomicBool,
     pub(super) fetched: Fetched,
 }
 
@@ -135,6 +137,9 @@ impl Fetched {
 impl CachedFile {
     /// Fills the buffer: from what is kept, and the rest from the target, all of it asked for at once.
     pub(super) async fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
         let range = offset..offset + buffer.len() as u64;
         let mut missing = Vec::new();
         for block in range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN) {
@@ -161,7 +166,7 @@ impl CachedFile {
         for (part, read) in asked {
             let bytes = self.finish(&part, read.await).await?;
             copy(part.start, &bytes, &range, buffer);
-            if self.keep {
+            if self.keep && !self.grew.load(Ordering::Relaxed) {
                 for (at, block) in bytes.chunks(BLOCK_LEN as usize).enumerate() {
                     self.cache.insert(self.key(part.start / BLOCK_LEN + at as u64), block);
                 }
@@ -183,7 +188,12 @@ impl CachedFile {
         loop {
             let outcome = answer.map_err(io::Error::from)?;
             if outcome.trailer.generation != self.version && outcome.trailer.generation != 0 {
-                return Err(ReadAtError::Changed("another version than was opened".into()));
+                let now = self.file.stat().await.map_err(io::Error::from)?;
+                if now.len_bytes <= self.len_bytes {
+                    return Err(ReadAtError::Changed("another version than was opened".into()));
+                }
+                // It only grows, and what was there is read; but what is kept is kept of one version.
+                self.grew.store(true, Ordering::Relaxed);
             }
             let got = outcome.result.len();
             self.fetched.bytes.fetch_add(got as u64, Ordering::Relaxed);

@@ -6,9 +6,10 @@ use diskside_host::HostError;
 use diskside_host::function::FunctionError;
 use diskside_io::readahead::ReadError;
 use diskside_io::request::Lost;
-use diskside_nvme::wire::function::Outcome;
 use diskside_sbpf::trap::TrapKind;
+use diskside_wire::function::Outcome;
 use std::io;
+use std::ops::Range;
 
 /// Why a file could not be used, or a function not be run over it.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub enum SessionError {
         /// What the system said.
         source: io::Error,
     },
+    /// A local file could not be written; the error names it.
+    #[error("cannot write {0}")]
+    Output(io::Error),
     /// It cannot be done with this file.
     #[error("{name}: {why}")]
     Unsupported {
@@ -66,6 +70,14 @@ pub enum SessionError {
         /// Which one.
         name: String,
         /// Why, and what can be done instead.
+        why: String,
+    },
+    /// What the file holds is not what the function takes.
+    #[error("{name}: {why}")]
+    Input {
+        /// Which one.
+        name: String,
+        /// Why, and what can be done.
         why: String,
     },
     /// The range is not in the file.
@@ -98,6 +110,9 @@ pub enum SessionError {
     /// The request was cancelled before the function ran, or between its runs.
     #[error("{0}: the call was cancelled")]
     Cancelled(String),
+    /// The input was a stream, and there was no more of it in time.
+    #[error("{0}: the deadline passed while the call waited for more of it")]
+    Late(String),
     /// What ran the request is gone.
     #[error("{0}")]
     Lost(&'static str),
@@ -135,11 +150,14 @@ impl SessionError {
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Location(_) | Self::OutOfRange { .. } | Self::NoDevice { .. } | Self::Unsupported { .. } => {
-                FailureKind::Usage
-            }
+            Self::Location(_)
+            | Self::OutOfRange { .. }
+            | Self::Input { .. }
+            | Self::NoDevice { .. }
+            | Self::Unsupported { .. } => FailureKind::Usage,
             Self::Changed(_) => FailureKind::Changed,
             Self::Cancelled(_) => FailureKind::Cancelled,
+            Self::Late(_) => FailureKind::Deadline,
             Self::Traversal { kind, .. } => *kind,
             Self::Call(error) => kind_of_call(error),
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
@@ -162,6 +180,10 @@ impl SessionError {
         Self::Device { name: name.to_owned(), source }
     }
 
+    pub(super) fn out_of_range(name: &str, range: Range<u64>, len: u64) -> Self {
+        Self::OutOfRange { name: name.to_owned(), start: range.start, end: range.end, len }
+    }
+
     pub(super) fn file(name: &str, source: io::Error) -> Self {
         Self::File { name: name.to_owned(), source }
     }
@@ -179,6 +201,7 @@ impl SessionError {
 fn kind_of_call(error: &CallError) -> FailureKind {
     match error {
         CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => FailureKind::Changed,
+        CallError::Read { error: ReadError::OutOfRange { .. }, .. } => FailureKind::Usage,
         CallError::Read { .. } | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
             FailureKind::Environment
         }
@@ -207,7 +230,10 @@ impl From<SessionError> for io::Error {
         let kind = match &error {
             _ if error.kind() == FailureKind::Cancelled => io::ErrorKind::Interrupted,
             SessionError::File { source, .. } | SessionError::Open { source, .. } => source.kind(),
-            SessionError::Location(_) | SessionError::OutOfRange { .. } => io::ErrorKind::InvalidInput,
+            SessionError::Output(source) => source.kind(),
+            SessionError::Location(_) | SessionError::OutOfRange { .. } | SessionError::Input { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             SessionError::Unsupported { .. } | SessionError::NoDevice { .. } => io::ErrorKind::Unsupported,
             SessionError::Device { source, .. } => {
                 source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
@@ -218,6 +244,7 @@ impl From<SessionError> for io::Error {
             | SessionError::Call(_)
             | SessionError::Changed(_)
             | SessionError::Cancelled(_)
+            | SessionError::Late(_)
             | SessionError::Lost(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)

@@ -1,11 +1,12 @@
 //! Files, wherever they are.
 
+use super::Session;
+use super::descriptor::Descriptor;
 use super::error::SessionError;
 use super::function::SessionFunction;
 use super::pending::Pending;
 use super::place::{Place, Remote};
-use super::run::{self, Ran, RunOptions};
-use super::{Session, run::Input};
+use super::run::{self, Input, InputPart, Ran, RunOptions};
 use crate::location::{ExportUrl, Location};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
@@ -13,6 +14,7 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
 /// What a file is opened for.
@@ -63,6 +65,32 @@ impl File {
         Ok(Self::of(session, location, called, Place::open(session, location, mode)?))
     }
 
+    pub(super) fn of_descriptor(
+        session: &Session,
+        descriptor: BorrowedFd<'_>,
+        mode: OpenMode,
+    ) -> Result<Self, SessionError> {
+        let number = descriptor.as_raw_fd();
+        let wanted = if mode.writes() { "writing at positions" } else { "reading at positions" };
+        let failed = |source| SessionError::Open { name: format!("descriptor {number} for {wanted}"), source };
+        let open = descriptor.try_clone_to_owned().map_err(failed)?;
+        let descriptor = Descriptor::new(open, mode).map_err(failed)?;
+        let (called, id) = (Location::Local(descriptor.name()), descriptor.file_id().map_err(failed)?);
+        let mut file = Self::of(session, &called, &called, Place::of_descriptor(descriptor, mode));
+        Arc::get_mut(&mut file.inner).expect("nobody else has it yet").id = id;
+        Ok(file)
+    }
+
+    /// A file to be read; one of an export is opened when it is used.
+    pub(super) fn late(session: &Session, location: &Location) -> Result<Self, SessionError> {
+        match location {
+            Location::Export(url) => {
+                Ok(Self::of(session, location, location, Place::Export(Remote::late(session, url)?)))
+            }
+            _ => Self::open(session, location, OpenMode::Read),
+        }
+    }
+
     /// A new file of an export, which has no name until it is published.
     pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
         let location = Location::Export(url.clone());
@@ -75,6 +103,13 @@ impl File {
         name.hash(&mut hasher);
         let (session, location, id) = (session.clone(), location.clone(), hasher.finish());
         Self { inner: Arc::new(FileInner { session, location, name, id, place }) }
+    }
+
+    /// Closes a file that was opened to be used once.
+    pub(super) fn close_late(&self) {
+        if let Place::Export(remote) = &self.inner.place {
+            remote.close();
+        }
     }
 
     /// What it was opened by.
@@ -126,12 +161,15 @@ impl File {
     pub fn truncate(&self, len: u64) -> Result<(), SessionError> {
         let name = &self.inner.name;
         match &self.inner.place {
-            Place::Local { path, .. } => std::fs::OpenOptions::new()
-                .write(true)
-                .open(path)
-                .and_then(|file| file.set_len(len))
-                .map_err(|error| SessionError::file(name, error)),
-            Place::Export(remote) => remote.file().truncate(len).map_err(|error| SessionError::device(name, error)),
+            Place::Local { path, descriptor, .. } => match descriptor {
+                Some(descriptor) => descriptor.duplicate(),
+                None => std::fs::OpenOptions::new().write(true).open(path),
+            }
+            .and_then(|file| file.set_len(len))
+            .map_err(|error| SessionError::file(name, error)),
+            Place::Export(remote) => {
+                remote.file().and_then(|file| file.truncate(len)).map_err(|error| SessionError::device(name, error))
+            }
             Place::Volume { .. } => {
                 Err(SessionError::Unsupported { name: name.clone(), why: "a volume keeps its length" })
             }
@@ -150,7 +188,7 @@ impl File {
         options: &RunOptions,
     ) -> Pending<Ran> {
         let (start, end) = range_of(range);
-        let input = Input { file: self.clone(), start, end };
+        let input = Input { file: self.clone(), part: InputPart { start, end }, source_index: 0, frames: false };
         let (function, args) = (function.clone(), args.to_vec());
         Pending::run(options, move |options| run::read(&input, &function, &args, options, None))
     }
@@ -207,13 +245,15 @@ impl FileInner {
         let now = remote.refresh().await.map_err(|error| SessionError::device(&self.name, error))?;
         let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
         let mut buffer = Buffer::zeroed(len);
-        let file = remote.cached(&self.session, self.id, &now);
+        let failed = |error| SessionError::device(&self.name, error);
+        let file = remote.cached(&self.session, self.id, &now).map_err(failed)?;
         file.read(offset, &mut buffer).await.map_err(|error| {
             let error = match error {
                 diskside_io::readahead::ReadAtError::Io(error) => error,
                 diskside_io::readahead::ReadAtError::Changed(how) => {
                     std::io::Error::other(format!("it changed while it was read: {how}"))
                 }
+                other => std::io::Error::other(other),
             };
             SessionError::file(&self.name, error)
         })?;

@@ -1,8 +1,10 @@
 //! A function that runs on either side.
 
-use crate::library::{ResolveError, resolve_object};
+use crate::library::{ResolveError, resolve_object, resolve_raw};
 use diskside_engine::{Engine, Function};
+use diskside_sbpf::image::Kind;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A function with its object, so that targets can have it too. Clones refer to the same one.
@@ -21,6 +23,12 @@ impl SessionFunction {
     /// Finds `NAME`, `FILE.o[:NAME]` or `FILE.c[:NAME]`.
     pub(super) fn resolve(engine: &Engine, what: &str) -> Result<Self, ResolveError> {
         let (object, function) = resolve_object(engine, what)?;
+        Ok(Self { inner: Arc::new(Inner { function, object }) })
+    }
+
+    /// Takes a file of raw bytecode as a function of this kind.
+    pub(super) fn resolve_raw(engine: &Engine, path: &Path, kind: Kind) -> Result<Self, ResolveError> {
+        let (object, function) = resolve_raw(engine, path, kind)?;
         Ok(Self { inner: Arc::new(Inner { function, object }) })
     }
 

@@ -1,10 +1,10 @@
 //! What was learnt of functions at targets, kept in files for the next process.
 //!
-//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, by
-//! rename, so writers at the same time leave one of theirs. A file that says nothing sensible, or is gone,
+//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at the same time leave one of theirs. A file that says nothing sensible, or is gone,
 //! costs nothing but measuring anew.
 
 use diskside_dispatch::{Learnt, TEXT_LEN_MAX_BYTES};
+use diskside_outfile::write_private;
 use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -60,18 +60,12 @@ impl LearntFiles {
         }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         for (subject, learnt) in known {
-            let path = self.path(&subject);
-            let partial = path.with_extension(format!("{}.partial", std::process::id()));
-            let written = fs::write(&partial, learnt.to_text()).and_then(|()| fs::rename(&partial, path));
-            written.inspect_err(|_| {
-                // The first error is the one that matters.
-                let _ = fs::remove_file(&partial);
-            })?;
+            write_private(&self.path(&subject), learnt.to_text().as_bytes())?;
         }
         self.prune()
     }
 
-    /// Removes what is too much, and what a writer left behind that was killed.
+    /// Removes what is too much.
     fn prune(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -118,7 +112,7 @@ mod tests {
             output_s: s,
             total_s: s,
         };
-        Learnt { observations: vec![observation], credit_s: 0.0, since: 1, interval: 1, free: 0 }
+        Learnt { observations: vec![observation], credit_s: 0.0, since: 1, interval: 1, free: 0, requests: 1 }
     }
 
     fn save(files: &LearntFiles, program: u64, s: f64) -> io::Result<()> {
@@ -136,7 +130,7 @@ mod tests {
         let next = LearntFiles::new(directory.clone());
         assert_eq!((next.load(&subject(1)), next.load(&subject(2))), (Some(learnt(0.5)), None));
         let path = next.path(&subject(1));
-        for garbage in [&b"diskside-learnt 1 x"[..], b"", &[0xff; 100], &[b' '; 1 << 20]] {
+        for garbage in [&b"diskside-learnt 2 x"[..], b"", &[0xff; 100], &[b' '; 1 << 20]] {
             fs::write(&path, garbage).unwrap();
             assert_eq!(next.load(&subject(1)), None);
         }
@@ -151,14 +145,17 @@ mod tests {
             for writer in 0..4 {
                 let files = LearntFiles::new(home.path().to_owned());
                 scope.spawn(move || {
-                    // A process writes one file at a time: writers of the same one have other processes' names.
-                    (0..100).for_each(|n| save(&files, writer, f64::from(n)).unwrap());
+                    for n in 0..100 {
+                        save(&files, writer, f64::from(n)).unwrap();
+                        save(&files, u64::MAX, f64::from(n)).unwrap();
+                    }
                 });
             }
         });
         let files = LearntFiles::new(home.path().to_owned());
+        assert!((0..4).chain([u64::MAX]).all(|writer| files.load(&subject(writer)).is_some()));
         assert!((0..4).all(|writer| files.load(&subject(writer)) == Some(learnt(99.0))));
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 5);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! One target of a session.
 
+use super::crowd::{Crowd, Present};
 use super::error::SessionError;
 use super::function::SessionFunction;
-use diskside_dispatch::Waits;
-use diskside_host::function::{Compute, Files, FunctionError};
+use super::memo::Memo;
+use diskside_dispatch::{Side, Waits};
+use diskside_host::function::{Compute, Files, FunctionError, Program};
 use diskside_host::{ConnectOptions, Connection, ConnectionState, Url, discover};
-use diskside_nvme::Nqn;
-use std::collections::HashMap;
+use diskside_nvme::{Nqn, Status};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// A connection with what is known of its target.
@@ -18,26 +19,43 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// `None`: it runs no functions and has no exports.
     compute: Option<Compute>,
-    /// Index at the target by content hash.
-    programs: Mutex<HashMap<u64, u16>>,
+    /// By content hash.
+    programs: Memo<u64, Arc<LoadedProgram>>,
+    /// Held for writing while programs are unloaded to make room: nobody loads them again meanwhile.
+    unloading: RwLock<()>,
+    /// How often a program was asked for.
+    uses: AtomicU64,
     round_trip_ns: AtomicU64,
     running: AtomicU32,
     /// How often calls of this session were more than the target has engines.
     crowds: AtomicU64,
     waits: Mutex<KnownWaits>,
+    /// Requests of this session on the host and at the device.
+    crowd: [Arc<Crowd>; 2],
+}
+
+/// A program at the target. Who holds it has a call under way, or a request prepared: it stays there meanwhile.
+#[derive(Debug)]
+pub(super) struct LoadedProgram {
+    /// Its index.
+    pub(super) index: u16,
+    /// Whether it is of this host, which may unload it.
+    own: bool,
+    /// When it was asked for last, counted in [`Link::uses`].
+    used: AtomicU64,
 }
 
 /// What calls waited for because of other hosts.
 #[derive(Debug, Default)]
 struct KnownWaits {
     waits: Waits,
-    /// When the target last said something of it.
-    told: Option<Instant>,
+    /// When the target last said something of it, or was last asked.
+    heard: Option<Instant>,
 }
 
 /// What a turn may wait without a question to the target.
 const WAIT_SHORT_S: f64 = 1e-3;
-/// What was told longer ago may be over: while nothing runs at the target, no call tells.
+/// What is older may be over: while nothing runs at the target, no call says more.
 const WAIT_OLD: Duration = Duration::from_millis(250);
 
 /// Subsystem type in a discovery log.
@@ -65,11 +83,14 @@ impl Link {
             name,
             connection,
             compute,
-            programs: Mutex::default(),
+            programs: Memo::default(),
+            unloading: RwLock::default(),
+            uses: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(u64::MAX),
             running: AtomicU32::new(0),
             crowds: AtomicU64::new(0),
             waits: Mutex::default(),
+            crowd: Default::default(),
         })
     }
 
@@ -94,26 +115,54 @@ impl Link {
         Ok(Files::of(self.compute()?))
     }
 
-    /// The function's index at the target, where it is loaded if it was not.
-    pub(super) fn program(&self, function: &SessionFunction) -> Result<u16, SessionError> {
+    /// The function's program at the target, where it is loaded if it was not.
+    pub(super) fn program(&self, function: &SessionFunction) -> Result<Arc<LoadedProgram>, SessionError> {
         self.program_of(function.hash(), function.object())
     }
 
-    /// The index of the program with this object, whose content hash is `hash`.
-    pub(super) fn program_of(&self, hash: u64, object: &[u8]) -> Result<u16, SessionError> {
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = programs.get(&hash) {
-            return Ok(*index);
+    /// The program with this object, whose content hash is `hash`.
+    pub(super) fn program_of(&self, hash: u64, object: &[u8]) -> Result<Arc<LoadedProgram>, SessionError> {
+        let load = || {
+            let loaded = self.load(self.compute()?, hash, object);
+            let Program { index, own, .. } = loaded.map_err(|error| SessionError::device(&self.name, error))?;
+            Ok::<_, SessionError>(Arc::new(LoadedProgram { index, own, used: AtomicU64::new(0) }))
+        };
+        let program = self.programs.get_or_make(hash, |_| true, load)?;
+        program.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Ok(program)
+    }
+
+    /// Loads a program. Where the target has no room for one more, those go that this session has used least recently and that no
+    /// call of it has: they are loaded again when they are asked for.
+    fn load(&self, compute: &Compute, hash: u64, object: &[u8]) -> Result<Program, FunctionError> {
+        let first = {
+            let _others_load_too = self.unloading.read().unwrap_or_else(PoisonError::into_inner);
+            compute.load(object, hash)
+        };
+        let mut error = match first {
+            Err(error) if is_full(&error) => error,
+            loaded => return loaded,
+        };
+        let _alone = self.unloading.write().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let is_idle = |program: &Arc<LoadedProgram>| program.own && Arc::strong_count(program) == 1;
+            let oldest = |program: &_| is_idle(program).then(|| program.used.load(Ordering::Relaxed));
+            let Some(program) = self.programs.take_least(oldest) else { return Err(error) };
+            match compute.unload(program.index) {
+                Err(error) if error.is_loss() => return Err(error),
+                // Another session of this host may have calls of it: then another one has to go.
+                _ => {}
+            }
+            error = match compute.load(object, hash) {
+                Err(error) if is_full(&error) => error,
+                loaded => return loaded,
+            };
         }
-        let program = self.compute()?.load(object, hash);
-        let program = program.map_err(|error| SessionError::device(&self.name, error))?;
-        programs.insert(hash, program.index);
-        Ok(program.index)
     }
 
     /// The target says that a program is gone: it forgets those of a host that was away.
     pub(super) fn forget_programs(&self) {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.programs.clear();
     }
 
     /// Takes note of how long a short exchange took; the shortest of late counts.
@@ -142,19 +191,35 @@ impl Link {
         Running { link: Arc::clone(self), crowds }
     }
 
+    /// Counts a request on a side until what it gives is dropped.
+    pub(super) fn enter(&self, side: Side) -> Present {
+        self.crowd[side as usize].enter()
+    }
+
+    /// Requests of this session that run on a side now.
+    pub(super) fn at_once(&self, side: Side) -> u32 {
+        self.crowd[side as usize].running()
+    }
+
     fn engines(&self) -> u32 {
         self.compute.as_ref().map_or(1, |compute| compute.capabilities().engines.get().max(1)).into()
     }
 
     /// How long other hosts make a turn of a call wait.
     pub(super) fn turn_s(&self) -> f64 {
-        let mut known = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = known.told.is_none_or(|told| told.elapsed() > WAIT_OLD);
-        if known.waits.turn_s() > WAIT_SHORT_S
-            && is_old
-            && let Some(Ok((page, _))) = self.compute.as_ref().map(Compute::statistics)
         {
-            known.told = Some(Instant::now());
+            let mut known = self.lock_waits();
+            let is_old = known.heard.is_none_or(|heard| heard.elapsed() > WAIT_OLD);
+            if known.waits.turn_s() <= WAIT_SHORT_S || !is_old {
+                return known.waits.turn_s();
+            }
+            // This thread asks, without the lock; others use what is known meanwhile.
+            known.heard = Some(Instant::now());
+        }
+        let page = self.compute.as_ref().and_then(|compute| compute.statistics().ok());
+        let mut known = self.lock_waits();
+        if let Some((page, _)) = page {
+            known.heard = Some(Instant::now());
             if page.queued.get() == 0 && page.engines_busy.get() < page.engines.get() {
                 known.waits.clear();
             }
@@ -162,11 +227,25 @@ impl Link {
         known.waits.turn_s()
     }
 
+    fn lock_waits(&self) -> MutexGuard<'_, KnownWaits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Calls of this session for each engine before a new one.
     pub(super) fn waiting(&self) -> f64 {
         let running = self.running.load(Ordering::Relaxed);
         f64::from(running.saturating_sub(self.engines())) / f64::from(self.engines())
     }
+}
+
+/// Whether the target has no room for one more program.
+fn is_full(error: &FunctionError) -> bool {
+    let full = [
+        Status::INSUFFICIENT_PROGRAM_RESOURCES,
+        Status::MAXIMUM_PROGRAMS_ACTIVATED,
+        Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED,
+    ];
+    matches!(error, FunctionError::NoIndex { .. }) || full.iter().any(|status| error.is_status(*status))
 }
 
 /// A call at a device.
@@ -181,9 +260,9 @@ impl Running {
     /// Takes note of how long it waited for its turns, unless it may have waited for this session's own calls.
     pub(super) fn note_wait(&self, waited: Duration, turns: u64) {
         if self.crowds == Some(self.link.crowds.load(Ordering::Relaxed)) {
-            let mut known = self.link.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.link.lock_waits();
             known.waits.note(waited.as_secs_f64(), turns);
-            known.told = Some(Instant::now());
+            known.heard = Some(Instant::now());
         }
     }
 }
@@ -210,7 +289,10 @@ fn with_subsystem(url: &Url, options: &ConnectOptions) -> Result<Url, SessionErr
     }
     let why = match &names[..] {
         [only] => return Ok(Url { subsystem: Some(only.clone()), ..url.clone() }),
-        [] => "it lists no subsystem",
+        [] => {
+            "it lists no subsystem that this host may use; add the host's NQN there (diskside serve --hosts NQN,...), or connect as \
+             a host that may (--hostnqn NQN)"
+        }
         _ => "it lists several subsystems; files are found only where there is one",
     };
     Err(SessionError::Unsupported { name: url.to_string(), why })

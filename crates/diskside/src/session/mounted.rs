@@ -1,20 +1,26 @@
 //! Local files that are on a volume which this machine has mounted: functions run over them at the volume's target.
 
 use super::Session;
+use super::descriptor::Descriptor;
 use super::link::Link;
 use diskside_host::Volume;
 use diskside_host::mounted::{
     MountedCalls, MountedFile, MountedOptions, MountedWriter, Reason, Refusal, place_of, volume_urls,
 };
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A file on a mounted volume.
 #[derive(Debug)]
 pub(super) struct Mounted {
     path: PathBuf,
+    /// What the caller has opened: then nothing else is.
+    descriptor: Option<Arc<Descriptor>>,
     pub(super) link: Arc<Link>,
     volume: Volume,
     options: MountedOptions,
@@ -26,11 +32,54 @@ pub(super) struct Mounted {
 const CACHE_PARTS: u64 = 128;
 const CACHE_PART_LEN_MIN: u64 = 1 << 20;
 
+/// File systems that were found to be on no volume, by device, and when. Another may be mounted there later.
+#[derive(Debug, Default)]
+pub(super) struct PlainDisks {
+    found: Mutex<HashMap<u64, (Reason, String, Instant)>>,
+}
+
+const PLAIN_KNOWN_FOR: Duration = Duration::from_secs(1);
+
+impl PlainDisks {
+    fn refusal(&self, device: u64) -> Option<Refusal> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let (reason, what, _) = found.get(&device).filter(|(.., when)| when.elapsed() < PLAIN_KNOWN_FOR)?;
+        Some(Refusal::new(*reason, what.clone()))
+    }
+
+    fn note(&self, device: u64, refusal: &Refusal) {
+        let found = (refusal.reason, refusal.found.clone(), Instant::now());
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(device, found);
+    }
+}
+
 impl Mounted {
     /// Finds the volume and connects to it, if it is one.
-    pub(super) fn find(session: &Session, path: &Path) -> Result<Self, Refusal> {
+    pub(super) fn find(session: &Session, path: &Path, descriptor: Option<&Arc<Descriptor>>) -> Result<Self, Refusal> {
         let failed = |error| Refusal::failed(&path.display().to_string(), error);
-        let place = place_of(&std::fs::File::open(path).map_err(failed)?)?;
+        let found = std::fs::metadata(path).map_err(failed)?;
+        // Who opens a pipe takes it from its writer when it is closed.
+        if !found.is_file() {
+            return Err(Reason::NotRegular.into());
+        }
+        // Many files are mostly of one file system, and what that is takes some fifty calls of the kernel to find.
+        let device = found.dev();
+        if let Some(refusal) = session.plain_disks().refusal(device) {
+            return Err(refusal);
+        }
+        let found = Self::look(session, path, descriptor);
+        if let Err(refusal) = &found
+            && matches!(refusal.reason, Reason::FileSystem | Reason::NoDevice | Reason::UnknownDisk)
+        {
+            session.plain_disks().note(device, refusal);
+        }
+        found
+    }
+
+    fn look(session: &Session, path: &Path, descriptor: Option<&Arc<Descriptor>>) -> Result<Self, Refusal> {
+        let failed = |error| Refusal::failed(&path.display().to_string(), error);
+        let open = descriptor.map_or_else(|| std::fs::File::open(path), |descriptor| descriptor.duplicate());
+        let place = place_of(&open.map_err(failed)?)?;
         // What the kernel tells, then what the caller names.
         let (mut urls, mut why) = match volume_urls(&place) {
             Ok(urls) => (urls, None),
@@ -38,7 +87,7 @@ impl Mounted {
         };
         urls.extend(session.mounted_volumes().iter().cloned());
         for url in &urls {
-            match Self::at(session, path, url) {
+            match Self::at(session, path, descriptor, url) {
                 Ok(found) => return Ok(found),
                 // That it is not one of the others says less.
                 Err(refusal) if why.is_none() || refusal.reason != Reason::OtherVolume => why = Some(refusal),
@@ -48,7 +97,12 @@ impl Mounted {
         Err(why.unwrap_or_else(|| Reason::UnknownDisk.into()))
     }
 
-    fn at(session: &Session, path: &Path, url: &diskside_host::Url) -> Result<Self, Refusal> {
+    fn at(
+        session: &Session,
+        path: &Path,
+        descriptor: Option<&Arc<Descriptor>>,
+        url: &diskside_host::Url,
+    ) -> Result<Self, Refusal> {
         let failed = |error| Refusal::failed(&url.to_string(), io::Error::other(error));
         let nsid = url.nsid.ok_or_else(|| Refusal::new(Reason::UnknownDisk, format!("{url} names no volume")))?;
         let link = session.link(url).map_err(|error| failed(error.to_string()))?;
@@ -56,7 +110,8 @@ impl Mounted {
         link.compute().map_err(|error| failed(error.to_string()))?;
         let (counters, proof) = (Arc::clone(session.mounted_counters()), session.mounted_proof());
         let options = MountedOptions { counters, proof, ..MountedOptions::default() };
-        let this = Self { path: path.to_owned(), link, volume, options, reader: Mutex::default() };
+        let (path, descriptor) = (path.to_owned(), descriptor.cloned());
+        let this = Self { path, descriptor, link, volume, options, reader: Mutex::default() };
         this.reader()?;
         Ok(this)
     }
@@ -71,7 +126,11 @@ impl Mounted {
         if let Some(reader) = &*reader {
             return Ok(Arc::clone(reader));
         }
-        let file = Arc::new(MountedFile::open(&self.path, &self.volume, &self.options)?);
+        let file = match self.duplicate() {
+            Some(open) => MountedFile::of_duplicate(open?, &self.volume, &self.options),
+            None => MountedFile::open(&self.path, &self.volume, &self.options),
+        };
+        let file = Arc::new(file?);
         let compute = self.link.compute().map_err(|e| Refusal::failed("functions", io::Error::other(e.to_string())))?;
         Ok(Arc::clone(reader.insert(Arc::new(MountedCalls::new(&file, compute)?))))
     }
@@ -80,7 +139,15 @@ impl Mounted {
     pub(super) fn writer(&self) -> Result<MountedWriter, Refusal> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         let compute = self.link.compute().map_err(|e| Refusal::failed("functions", io::Error::other(e.to_string())))?;
-        MountedWriter::open(&self.path, &self.volume, compute, &self.options)
+        match self.duplicate() {
+            Some(open) => MountedWriter::of_duplicate(open?, &self.volume, compute, &self.options),
+            None => MountedWriter::open(&self.path, &self.volume, compute, &self.options),
+        }
+    }
+
+    fn duplicate(&self) -> Option<Result<std::fs::File, Refusal>> {
+        let descriptor = self.descriptor.as_ref()?;
+        Some(descriptor.duplicate().map_err(|error| Refusal::failed(&self.path.display().to_string(), error)))
     }
 
     /// Parts of a range that the page cache holds. Where the kernel does not tell, none.

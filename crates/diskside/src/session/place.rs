@@ -2,20 +2,22 @@
 
 use super::Session;
 use super::cache::CachedFile;
+use super::descriptor::Descriptor;
 use super::error::SessionError;
 use super::file::OpenMode;
 use super::link::Link;
 use super::mounted::Mounted;
-use crate::location::{ExportUrl, Location};
+use crate::location::{ExportUrl, Location, LocationError};
 use diskside_host::Volume;
-use diskside_host::function::{FunctionError, RemoteFile};
+use diskside_host::function::{FileInfo, Files, FunctionError, RemoteFile};
 use diskside_host::mounted::Refusal;
 use diskside_io::instance::LocalFile;
-use diskside_io::request::{AsyncIo, run_here};
-use diskside_nvme::wire::file::FileFlags;
-use diskside_nvme::wire::function::{Endpoint, EndpointKind};
+use diskside_io::request::{AsyncIo, RequestFuture, run_here};
+use diskside_wire::file::FileFlags;
+use diskside_wire::function::{Endpoint, EndpointKind};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -25,6 +27,8 @@ pub(super) enum Place {
     Local {
         path: PathBuf,
         mode: OpenMode,
+        /// What the caller has opened: then the path means that.
+        descriptor: Option<Arc<Descriptor>>,
         file: OnceLock<LocalFile>,
         /// Whether it is on a volume that is mounted, looked for when a function is first to run over it.
         mounted: OnceLock<Result<Mounted, Refusal>>,
@@ -36,15 +40,18 @@ pub(super) enum Place {
     },
 }
 
-/// A file of an export. Its handle is had anew when the target has forgotten it.
+/// A file of an export. It may be opened only when it is used; its handle is had anew when the target has forgotten it.
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) link: Arc<Link>,
+    files: Files,
     path: Vec<u8>,
     flags: FileFlags,
     /// Whether it has a name to be opened by again.
     named: bool,
-    open: Mutex<RemoteFile>,
+    open: Mutex<Option<RemoteFile>>,
+    /// Opened when it is used, and perhaps closed after that: a target keeps no more than some handles of a host.
+    late: bool,
     /// As the target said last.
     seen: Mutex<Option<Now>>,
 }
@@ -64,7 +71,7 @@ impl Place {
         match location {
             Location::Local(path) => {
                 let name = || path.display().to_string();
-                let place = Self::Local { path: path.clone(), mode, file: OnceLock::new(), mounted: OnceLock::new() };
+                let place = Self::local(path.clone(), mode, None);
                 match std::fs::metadata(path) {
                     Err(_) if mode == OpenMode::Create => place.io(session).map(drop),
                     found => found.map(drop),
@@ -84,27 +91,41 @@ impl Place {
         }
     }
 
+    pub(super) fn of_descriptor(descriptor: Descriptor, mode: OpenMode) -> Self {
+        Self::local(descriptor.path(), mode, Some(Arc::new(descriptor)))
+    }
+
+    fn local(path: PathBuf, mode: OpenMode, descriptor: Option<Arc<Descriptor>>) -> Self {
+        Self::Local { path, mode, descriptor, file: OnceLock::new(), mounted: OnceLock::new() }
+    }
+
     /// How it is read and written.
     pub(super) fn io(&self, session: &Session) -> io::Result<Arc<dyn AsyncIo>> {
         Ok(match self {
-            Self::Local { path, mode, file, .. } => Arc::new(match file.get() {
+            Self::Local { path, mode, descriptor, file, .. } => Arc::new(match file.get() {
                 Some(file) => file.clone(),
                 None => {
-                    let mut options = std::fs::OpenOptions::new();
-                    options.read(true).write(mode.writes()).create(*mode == OpenMode::Create);
-                    let opened = session.instances()?.file(options.open(path)?)?;
+                    let opened = match descriptor {
+                        Some(descriptor) => descriptor.duplicate()?,
+                        None => {
+                            let mut options = std::fs::OpenOptions::new();
+                            options.read(true).write(mode.writes()).create(*mode == OpenMode::Create);
+                            options.open(path)?
+                        }
+                    };
+                    let opened = session.instances()?.file(opened)?;
                     file.get_or_init(|| opened).clone()
                 }
             }),
-            Self::Export(remote) => Arc::new(remote.file()),
+            Self::Export(remote) => Arc::new(remote.file().map_err(io::Error::from)?),
             Self::Volume { volume, .. } => Arc::new(volume.clone()),
         })
     }
 
     /// Of a local file: the volume that it is on, or why functions cannot run over it there.
     pub(super) fn mounted(&self, session: &Session) -> Option<Result<&Mounted, &Refusal>> {
-        let Self::Local { path, mounted, .. } = self else { return None };
-        Some(mounted.get_or_init(|| Mounted::find(session, path)).as_ref())
+        let Self::Local { path, descriptor, mounted, .. } = self else { return None };
+        Some(mounted.get_or_init(|| Mounted::find(session, path, descriptor.as_ref())).as_ref())
     }
 
     /// Also that of a mounted volume, if it was found.
@@ -159,59 +180,98 @@ impl Place {
         match self {
             Self::Local { .. } => None,
             Self::Volume { volume, .. } => Some(Endpoint::new(EndpointKind::Volume(volume.nsid()), offset, len)),
-            Self::Export(remote) => Some(remote.file().endpoint(offset, len)),
+            Self::Export(remote) => Some(remote.file().ok()?.endpoint(offset, len)),
         }
     }
 }
 
 impl Remote {
     fn open(session: &Session, url: &ExportUrl, mode: OpenMode) -> Result<Self, SessionError> {
+        if !url.path.contains(&b'/') {
+            return Err(LocationError::NoFile(url.to_string()).into());
+        }
         let link = session.link(&url.target())?;
         let files = link.files()?;
-        let path = url.path.clone().into_bytes();
+        let path = url.path.clone();
         let flags = if mode.writes() { FileFlags::READ | FileFlags::WRITE } else { FileFlags::READ };
         let started = Instant::now();
         let opened =
             if mode == OpenMode::Create { files.create(&path, 0o666, flags) } else { files.open(&path, flags) };
         let open = opened.map_err(|error| SessionError::device(&url.to_string(), error))?;
         link.note_round_trip(started.elapsed());
-        Ok(Self { link, path, flags, named: true, open: Mutex::new(open), seen: Mutex::default() })
+        let open = Mutex::new(Some(open));
+        Ok(Self { link, files, path, flags, named: true, open, late: false, seen: Mutex::default() })
+    }
+
+    /// A file to be read that is opened when it is used. Whether it is there is known then.
+    pub(super) fn late(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
+        let (link, path) = (session.link(&url.target())?, url.path.clone());
+        let (files, open, seen) = (link.files()?, Mutex::default(), Mutex::default());
+        Ok(Self { link, files, path, flags: FileFlags::READ, named: true, open, late: true, seen })
     }
 
     /// A new file that has no name until it is published.
     pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
         let link = session.link(&url.target())?;
-        let path = url.path.clone().into_bytes();
-        let open = link.files()?.create_unnamed(&path, 0o666);
-        let open = Mutex::new(open.map_err(|error| SessionError::device(&url.to_string(), error))?);
-        Ok(Self { link, path, flags: FileFlags::READ_WRITE, named: false, open, seen: Mutex::default() })
+        let path = url.path.clone();
+        let files = link.files()?;
+        let open = files.create_unnamed(&path, 0o666);
+        let open = Mutex::new(Some(open.map_err(|error| SessionError::device(&url.to_string(), error))?));
+        let flags = FileFlags::READ_WRITE;
+        Ok(Self { link, files, path, flags, named: false, open, late: false, seen: Mutex::default() })
     }
 
-    pub(super) fn file(&self) -> RemoteFile {
+    /// Its path, from the export's name on.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Opens it if it is not open.
+    pub(super) fn file(&self) -> Result<RemoteFile, FunctionError> {
+        match self.opened() {
+            Some(file) => Ok(file),
+            None => run_here(self.reopen()),
+        }
+    }
+
+    fn opened(&self) -> Option<RemoteFile> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens it again, after the target has forgotten its handle.
-    pub(super) async fn reopen(&self) -> Result<(), FunctionError> {
+    /// Closes it if it was opened only to be used now.
+    pub(super) fn close(&self) {
+        if self.late {
+            *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Opens it, again after the target has forgotten its handle.
+    pub(super) async fn reopen(&self) -> Result<RemoteFile, FunctionError> {
         if !self.named {
             // What has the name is another file.
             return Err(FunctionError::GoneUnnamed { path: String::from_utf8_lossy(&self.path).into_owned() });
         }
-        let before = self.file();
-        let file = before.files().lookup(&self.path, self.flags).await?;
-        file.succeeds(&before);
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = file;
-        Ok(())
+        let file = self.files.lookup(&self.path, self.flags).await?;
+        if let Some(before) = self.opened() {
+            file.succeeds(&before);
+        }
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(file.clone());
+        Ok(file)
+    }
+
+    /// What is known of the file that has its path now, which is not opened for that.
+    pub(super) fn info(&self) -> RequestFuture<Result<FileInfo, FunctionError>> {
+        self.files.info(&self.path)
     }
 
     pub(super) async fn refresh(&self) -> Result<Now, FunctionError> {
         let started = Instant::now();
-        let info = match self.file().stat().await {
-            Err(error) if is_stale_handle(&error) => {
-                self.reopen().await?;
-                self.file().info()
-            }
-            other => other?,
+        let info = match self.opened() {
+            None => self.reopen().await?.info(),
+            Some(file) => match file.stat().await {
+                Err(error) if is_stale_handle(&error) => self.reopen().await?.info(),
+                other => other?,
+            },
         };
         self.link.note_round_trip(started.elapsed());
         let now = Now { len_bytes: info.len_bytes, version: Some(info.version), keep: !info.recent };
@@ -220,16 +280,17 @@ impl Remote {
     }
 
     /// A version of the file, through the cache.
-    pub(super) fn cached(&self, session: &Session, id: u64, now: &Now) -> CachedFile {
-        CachedFile {
+    pub(super) fn cached(&self, session: &Session, id: u64, now: &Now) -> Result<CachedFile, FunctionError> {
+        Ok(CachedFile {
             cache: Arc::clone(session.cache()),
-            file: self.file(),
+            file: self.file()?,
             id,
             version: now.version.unwrap_or(0),
             len_bytes: now.len_bytes,
             keep: now.keep,
+            grew: AtomicBool::new(false),
             fetched: super::cache::Fetched::default(),
-        }
+        })
     }
 }
 

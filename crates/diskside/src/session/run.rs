@@ -1,7 +1,11 @@
 //! Running functions over files: choose, cut, run on both sides, put together.
 
+mod compressed;
+mod content;
 mod device;
+mod group;
 mod host;
+mod local;
 mod many;
 mod measuring;
 mod output;
@@ -10,41 +14,91 @@ mod ran;
 mod transform;
 mod write;
 
+use compressed::Compressed;
+use content::Content;
+pub use local::LocalBytes;
+use many::Counted;
 use measuring::Measuring;
 pub use prepared::Prepared;
-pub use ran::{Ran, RanPart, RunOptions, Where};
+pub use ran::{Decompress, Header, Ran, RanPart, RunOptions, Where};
 pub(super) use write::write;
 
 use super::cache::BLOCK_LEN;
+use super::crowd::Present;
 use super::error::SessionError;
 use super::file::File;
 use super::function::SessionFunction;
 use super::learnt::Subject;
-use super::link::Link;
+use super::link::{Link, LoadedProgram};
 use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place, is_lost_program, is_stale_handle};
 use super::segments::{Segment, cut, probe_range};
 use diskside_dispatch::{Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Request, Side};
+use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
-use diskside_engine::{Call, CallError};
+use diskside_engine::{Call, CallError, Part, Pieces, Source};
 use diskside_io::readahead::ReadError;
 use diskside_io::request::run_here;
-use diskside_nvme::wire::function::Outcome as DeviceOutcome;
+use diskside_wire::function::Outcome as DeviceOutcome;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A range of a file.
+/// A part of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub(super) file: File,
+    pub(super) part: InputPart,
+    /// Of several that a function runs over: which one it is.
+    pub(super) source_index: u32,
+    /// Its result is to be folded with those of others, in order: it comes as [frames](diskside_engine::frames).
+    pub(super) frames: bool,
+}
+
+/// Which bytes of a file, or of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InputPart {
     pub(super) start: u64,
+    /// `None`: to the end.
     pub(super) end: Option<u64>,
 }
 
+/// Where the pieces of a request lie.
+#[derive(Clone, Debug)]
+struct Grid {
+    pieces: Pieces,
+    request: Range<u64>,
+    /// Where in the file its data begins.
+    zero: u64,
+}
+
+impl Grid {
+    /// What a call over a part of the request is told of all of it.
+    fn part(&self, range: &Range<u64>) -> Option<Part> {
+        let is_part = self.request != *range || self.zero > 0;
+        is_part.then(|| Part { request: self.request.clone(), zero: self.zero })
+    }
+}
+
+impl InputPart {
+    fn is_whole(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The range of so many bytes.
+    ///
+    /// # Errors
+    /// The range that is not in them.
+    fn range_within(self, len: u64) -> Result<Range<u64>, Range<u64>> {
+        let range = self.start..self.end.unwrap_or(len).max(self.start);
+        if range.end > len { Err(range) } else { Ok(range) }
+    }
+}
+
 /// What all parts of a request share.
+#[derive(Clone)]
 struct Job<'a> {
     file: &'a File,
     now: Now,
@@ -53,15 +107,27 @@ struct Job<'a> {
     options: &'a RunOptions,
     /// The mounted volume that the file is on, if it may run there.
     mounted: Option<&'a Mounted>,
-    /// Its index at the device, if that has it.
-    program: Option<u16>,
+    /// It at the device, if that has it.
+    program: Option<Arc<LoadedProgram>>,
+    /// How the file is compressed, if the function is given what it decompresses to.
+    compressed: Option<Compressed>,
     /// The device cannot be reached, and this session holds what it needs of the file.
     held: bool,
+    /// Of a read; `None`: each part is a request of its own.
+    grid: Option<Grid>,
+    /// Whether the outputs of pieces come as they are, to be folded in order.
+    frames: bool,
+    /// Whether they are folded with those of other files: then they are handed on.
+    hands_on: bool,
+    /// Of several files that the function runs over: which one it is.
+    source_index: u32,
 }
 
 /// What became of a part.
 struct Done {
     result: Vec<u8>,
+    /// Bytes of the result, also where it was written out.
+    result_bytes: u64,
     part: RanPart,
     observation: Observation,
     /// Bytes sent and received.
@@ -80,21 +146,56 @@ pub(super) fn read(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
-    options.check_cancelled(&input.file)?;
-    // With its output on the way, nothing can be tried again.
-    let again = out.is_none();
-    let ran = match read_once(input, function, args, options, out) {
-        Err(error) if again && can_repeat(&input.file, function, &error)? => {
-            options.check_cancelled(&input.file)?;
-            read_once(input, function, args, options, None)
-        }
-        ran => ran,
-    };
+    let ran = with_another_try(&input.file, function, options, out, |options, out| {
+        read_once(input, function, args, options, out)
+    });
     match ran {
         Ok(ran) => Ok(Ran { total: started.elapsed(), ..ran }),
         Err(error) if is_change(&error) => Err(SessionError::Changed(input.file.inner.name.clone())),
         Err(error) => Err(error),
     }
+}
+
+/// Sends a request, and once more if it may succeed then; `file` is what it is over, or one of them.
+fn with_another_try(
+    file: &File,
+    function: &SessionFunction,
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+    mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>) -> Result<Ran, SessionError>,
+) -> Result<Ran, SessionError> {
+    options.check_cancelled(file)?;
+    let mut out = out.map(Counted::new);
+    let ran = once(options, out.as_mut().map(|out| out as _));
+    // With output on the way, nothing can be tried again.
+    if let Err(error) = &ran
+        && out.as_ref().is_none_or(|out| out.len_bytes == 0)
+        && let Some(again) = another_try(file, function, options, error)?
+    {
+        options.check_cancelled(file)?;
+        return once(&again, out.as_mut().map(|out| out as _));
+    }
+    ran
+}
+
+/// How a request that failed so may succeed now.
+fn another_try(
+    file: &File,
+    function: &SessionFunction,
+    options: &RunOptions,
+    error: &SessionError,
+) -> Result<Option<RunOptions>, SessionError> {
+    // What the device cannot give, such as memory, the host may have.
+    if options.place == Where::Auto && function.is_pure() && is_refused(error) {
+        return Ok(Some(RunOptions { place: Where::Host, ..options.clone() }));
+    }
+    Ok(can_repeat(file, function, error)?.then(|| options.clone()))
+}
+
+/// Whether a device did not begin, or go on, because of what that would take.
+fn is_refused(error: &SessionError) -> bool {
+    let trailer = error.function().and_then(|failure| failure.trailer());
+    trailer.is_some_and(|trailer| trailer.outcome == DeviceOutcome::Refused)
 }
 
 /// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
@@ -171,8 +272,8 @@ const NO_DEVICE: &str = "it is on this machine, and no target serves it, so ther
 fn held_since_loss(input: &Input, function: &SessionFunction, options: &RunOptions) -> Option<Now> {
     let inner = &input.file.inner;
     let seen = inner.place.seen_before_loss().filter(|seen| seen.keep)?;
-    let range = input.start..input.end.unwrap_or(seen.len_bytes);
-    if options.place != Where::Auto || !function.is_pure() || range.end > seen.len_bytes || range.is_empty() {
+    let range = input.part.range_within(seen.len_bytes).ok()?;
+    if options.place != Where::Auto || !function.is_pure() || range.is_empty() {
         return None;
     }
     let held = inner.session.cache().ranges(inner.id, seen.version?, &range);
@@ -187,25 +288,41 @@ fn read_once(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let file = &input.file;
+    let (mounted, refused) = mounted(file, function, options)?;
+    if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
+        let (source, zero) = local::source(file, input.part, function, args, options)?;
+        let now = Now { len_bytes: 0, version: None, keep: false };
+        let job = Job { mounted, ..Job::of(input, now, function, args, options) };
+        let written = out.is_some();
+        let done = Done { refused, ..host::run_over_sources(&job, vec![source], zero, out)? };
+        return job.gather(vec![done], None, written);
+    }
     let held = held_since_loss(input, function, options);
     let now = match held {
         Some(now) => now,
         None => file.inner.place.now(&file.inner.session, &file.inner.name)?,
     };
-    let range = input.start..input.end.unwrap_or(now.len_bytes).max(input.start);
-    if range.end > now.len_bytes {
-        let (name, len) = (file.inner.name.clone(), now.len_bytes);
-        return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
+    let name = &file.inner.name;
+    let (range, zero, compressed) = match Content::of(file, &now, options)? {
+        Content::Plain => {
+            let range = input.part.range_within(now.len_bytes);
+            (range.map_err(|range| SessionError::out_of_range(name, range, now.len_bytes))?, 0, None)
+        }
+        // They are read from their beginning to their end, whatever is wanted of what they decompress to.
+        Content::Compressed(codec) => (0..now.len_bytes, 0, Some(Compressed { codec, part: input.part })),
+        Content::Array(array) => (array.range(name, input.part, function)?, array.data_start, None),
+    };
+    let pieces = options.pieces(function, args)?;
+    // Nobody knows how long it will be when it is decompressed.
+    let grid = compressed.is_none().then(|| Grid { pieces, request: range.clone(), zero });
+    if grid.is_some() {
+        pieces.check_len(function, name, Some(range.end - range.start))?;
     }
-    let (mounted, refused) = mounted(file, function, options)?;
-    let mut job = Job { file, now, function, args, options, mounted, program: None, held: held.is_some() };
-    if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
-        let written = out.is_some();
-        let done = Done { refused, ..host::run(&job, &range, out)? };
-        return job.gather(vec![done], None, written);
-    }
+    let held = held.is_some();
+    let mut job = Job { held, mounted, compressed, grid, ..Job::of(input, now, function, args, options) };
     let cached = job.cached(&range);
-    let split = options.split.unwrap_or(function.note().split);
+    let split = pieces.split;
+    let folds = options.fold && function.combine().is_some();
     let cached_bytes: u64 = cached.iter().map(|held| held.end - held.start).sum();
     let cached_bytes = cached_bytes.saturating_sub(job.fetched_behind(&range, split));
     let request = Request {
@@ -213,19 +330,27 @@ fn read_once(
         len_bytes: range.end - range.start,
         cached_bytes,
         effect_free: function.is_pure(),
-        divisible: function.is_pure() && out.is_none(),
+        divisible: function.is_pure()
+            && pieces.is_divisible()
+            && compressed.is_none()
+            && (folds || out.is_none())
+            && (!function.folds_in_order() || !folds || frames_fit(function, &pieces, &range)),
         told: options.place.told(),
     };
     let decision = job.decide(&request)?;
+    let segments = cut(&range, &cached, &pieces, decision.plan);
+    // Of what is compressed nothing can be measured with a part.
+    let probe = decision.probe.filter(|probe| compressed.is_none() && !probe.instead);
+    let probe = probe.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
     match out {
-        Some(out) if !(options.fold && function.combine().is_some()) => {
-            let done = job.run_in_order(&cut(&range, &cached, split, &decision), out)?;
+        Some(out) if !folds => {
+            let done = job.run_in_order(&segments, out)?;
             job.gather(done, Some(decision), true)
         }
         out => {
-            let beside = decision.probe.filter(|probe| !probe.instead);
-            let beside = beside.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
-            let done = job.run_together(cut(&range, &cached, split, &decision), beside, decision.plan)?;
+            // Parts that are folded apart would be folded in another order.
+            job.frames |= folds && function.folds_in_order() && segments.len() > 1;
+            let done = job.run_together(segments, probe, decision.plan)?;
             let mut ran = job.gather(done, Some(decision), false)?;
             if let Some(out) = out {
                 out.write_all(&ran.result).map_err(CallError::Write)?;
@@ -236,9 +361,49 @@ fn read_once(
     }
 }
 
-impl Job<'_> {
+/// Whether the unfolded results of a request's pieces may be held until they are folded.
+fn frames_fit(function: &SessionFunction, pieces: &Pieces, range: &Range<u64>) -> bool {
+    let count = (range.end - range.start).div_ceil(pieces.len_bytes as u64);
+    count.saturating_mul(function.output_cap(pieces.len_bytes as u64)) <= FRAMES_LEN_MAX
+}
+
+/// Bytes of results that are held to be folded in order.
+const FRAMES_LEN_MAX: u64 = 32 << 20;
+
+impl<'a> Job<'a> {
+    fn new(file: &'a File, now: Now, function: &'a SessionFunction, args: &'a [u8], options: &'a RunOptions) -> Self {
+        let (mounted, program, compressed, grid) = (None, None, None, None);
+        let (held, frames, hands_on, source_index) = (false, false, false, 0);
+        Self {
+            file,
+            now,
+            function,
+            args,
+            options,
+            mounted,
+            program,
+            compressed,
+            held,
+            grid,
+            frames,
+            hands_on,
+            source_index,
+        }
+    }
+
+    fn of(input: &'a Input, now: Now, function: &'a SessionFunction, args: &'a [u8], options: &'a RunOptions) -> Self {
+        let (frames, source_index) = (input.frames, input.source_index);
+        let job = Self::new(&input.file, now, function, args, options);
+        Self { frames, hands_on: frames, source_index, ..job }
+    }
+
     fn name(&self) -> &str {
         &self.file.inner.name
+    }
+
+    /// What a call over a part of the request is told of all of it.
+    fn part(&self, range: &Range<u64>) -> Option<Part> {
+        self.grid.as_ref()?.part(range)
     }
 
     /// The target, if there is one.
@@ -314,12 +479,20 @@ impl Job<'_> {
             round_trip_s: link.round_trip_s(),
             device_waiting: link.waiting(),
             host_waiting: inner.session.host_waiting(),
+            device_running: link.at_once(Side::Device),
+            host_running: link.at_once(Side::Host),
             device_turn_s: if state == LinkState::Up { link.turn_s() } else { 0.0 },
-            turn_len_bytes: self.options.chunk_len as u64,
+            turn_len_bytes: self.turn_len_bytes(),
         };
         let pair = self.file.pair(self.function);
         self.recall(pair, &link.name);
         inner.session.lock_dispatcher().decide(pair, request, &conditions)
+    }
+
+    /// Bytes that a device computes at a time.
+    fn turn_len_bytes(&self) -> u64 {
+        let len = self.grid.as_ref().map(|grid| grid.pieces.len_bytes).or(self.options.chunk_len);
+        len.unwrap_or(PIECE_LEN) as u64
     }
 
     /// Begins a pair that is new to this session with what earlier ones learnt of the function at this target.
@@ -337,12 +510,26 @@ impl Job<'_> {
     }
 
     fn observe(&self, done: &Done) {
-        self.learn(&done.observation);
+        self.learn(&done.observation, None);
         self.advance(done);
     }
 
-    fn learn(&self, observation: &Observation) {
-        self.file.inner.session.lock_dispatcher().observe(self.file.pair(self.function), observation);
+    /// Tells the dispatcher what a part took, with how many calls it shared its side.
+    fn learn(&self, observation: &Observation, present: Option<&Present>) {
+        let at_once = present.map_or(1.0, Present::at_once);
+        let pair = self.file.pair(self.function);
+        self.file.inner.session.lock_dispatcher().observe_among(pair, observation, at_once);
+    }
+
+    fn learn_probe(&self, observation: &Observation, present: Option<&Present>) {
+        let at_once = present.map_or(1.0, Present::at_once);
+        let pair = self.file.pair(self.function);
+        self.file.inner.session.lock_dispatcher().observe_probe(pair, observation, at_once);
+    }
+
+    /// Counts a request among those of this session that run on a side, until what it gives is dropped.
+    fn enter(&self, side: Side) -> Option<Present> {
+        self.link().map(|link| link.enter(side))
     }
 
     fn advance(&self, done: &Done) {
@@ -355,20 +542,22 @@ impl Job<'_> {
     fn run_together(
         &self,
         segments: Vec<Segment>,
-        beside: Option<(Range<u64>, Side)>,
+        probe: Option<(Range<u64>, Side)>,
         plan: Plan,
     ) -> Result<Vec<Done>, SessionError> {
         let at_device = |range: &Range<u64>| device::start(self, range);
+        let runs_on = |side: Side| segments.iter().any(|segment| segment.side == side);
+        let [here, there] = Side::ALL.map(|side| if runs_on(side) { self.enter(side) } else { None });
         let mut calls = Vec::new();
         for segment in &segments {
             let call = segment.side == Side::Device;
             calls.push(if call { Some(at_device(&segment.range)?) } else { None });
         }
-        let measuring = match &beside {
+        let measuring = match &probe {
             Some((range, Side::Device)) => Measuring::start(self, range.clone()),
             _ => None,
         };
-        let extra = match (&beside, plan) {
+        let extra = match (&probe, plan) {
             (None, Plan::Both) => segments.first().map(|all| at_device(&all.range)).transpose()?,
             _ => None,
         };
@@ -376,10 +565,12 @@ impl Job<'_> {
         for (slot, segment) in done.iter_mut().zip(&segments).filter(|(_, segment)| segment.side == Side::Host) {
             *slot = Some(host::run(self, &segment.range, None)?);
         }
-        if let Some((range, Side::Host)) = &beside {
+        if let Some((range, Side::Host)) = &probe {
             // The request does not depend on it.
-            if let Ok(probe) = host::run(self, range, None) {
-                self.observe(&probe);
+            let alone = Job { grid: None, frames: false, ..self.clone() };
+            let present = self.enter(Side::Host);
+            if let Ok(probe) = host::run(&alone, range, None) {
+                self.learn_probe(&probe.observation, present.as_ref());
             }
         }
         for (slot, call) in done.iter_mut().zip(calls) {
@@ -389,15 +580,15 @@ impl Job<'_> {
         }
         let done: Vec<Done> = done.into_iter().flatten().collect();
         done.iter().for_each(|done| self.advance(done));
-        let (here, there): (Vec<_>, Vec<_>) =
+        let (on_host, at_device): (Vec<_>, Vec<_>) =
             done.iter().map(|done| done.observation).partition(|part| part.side == Side::Host);
-        here.iter().for_each(|part| self.learn(part));
+        on_host.iter().for_each(|part| self.learn(part, here.as_ref()));
         // They ran at once, and each had to share the device with the others.
-        if let Some(there) = Observation::together(&there) {
-            self.learn(&there);
+        if let Some(together) = Observation::together(&at_device) {
+            self.learn(&together, there.as_ref());
         }
         if let Some(Ok(probe)) = extra.map(|call| device::finish(self, call)) {
-            self.observe(&probe);
+            self.learn_probe(&probe.observation, None);
         }
         // Nobody waits for its end.
         if let Some(measuring) = measuring {
@@ -410,39 +601,52 @@ impl Job<'_> {
     fn run_in_order(&self, segments: &[Segment], out: &mut (dyn Write + Send)) -> Result<Vec<Done>, SessionError> {
         let mut all = Vec::new();
         for segment in segments {
+            let present = self.enter(segment.side);
             let done = match segment.side {
                 Side::Host => host::run(self, &segment.range, Some(&mut *out))?,
                 Side::Device => device::stream(self, &segment.range, out)?,
             };
-            self.observe(&done);
+            self.learn(&done.observation, present.as_ref());
+            self.advance(&done);
             all.push(done);
         }
         Ok(all)
+    }
+
+    /// The result of all parts, in the order of the input.
+    fn put_together(&self, done: &mut [Done]) -> Result<Vec<u8>, SessionError> {
+        if let [only] = done {
+            return Ok(std::mem::take(&mut only.result));
+        }
+        if self.hands_on {
+            return Ok(done.iter().map(|done| &done.result[..]).collect::<Vec<_>>().concat());
+        }
+        let engine = self.file.inner.session.engine();
+        if self.frames {
+            let parts: Vec<(&str, &[u8])> = done.iter().map(|done| (self.name(), &done.result[..])).collect();
+            return Ok(engine.fold_frames(&self.call(Vec::new()), &parts)?);
+        }
+        // In a part no record may begin: then there is nothing to fold.
+        let has_pieces = |done: &&Done| done.part.chunks != Some(0);
+        let name = |part: &RanPart| format!("bytes {}..{} of {}", part.range.start, part.range.end, part.name);
+        let named: Vec<(String, &[u8])> =
+            done.iter().filter(has_pieces).map(|done| (name(&done.part), &done.result[..])).collect();
+        let named: Vec<(&str, &[u8])> = named.iter().map(|(name, result)| (name.as_str(), *result)).collect();
+        Ok(engine.fold(&self.call(Vec::new()), &named)?)
     }
 
     /// One result of all parts.
     fn gather(&self, mut done: Vec<Done>, decision: Option<Decision>, written: bool) -> Result<Ran, SessionError> {
         let mut ran = Ran::default();
         if !written {
-            ran.result = match &mut done[..] {
-                [only] => std::mem::take(&mut only.result),
-                all => {
-                    let name =
-                        |part: &RanPart| format!("bytes {}..{} of {}", part.range.start, part.range.end, part.name);
-                    let names: Vec<String> = all.iter().map(|done| name(&done.part)).collect();
-                    let results = all.iter().map(|done| &done.result[..]);
-                    let named: Vec<_> = names.iter().map(String::as_str).zip(results).collect();
-                    self.file.inner.session.engine().fold(&self.call(Vec::new()), &named)?
-                }
-            };
+            ran.result = self.put_together(&mut done)?;
         }
         for done in done {
             ran.refusals.extend(done.refused.map(|why| (self.name().to_owned(), why)));
             ran.input_bytes += done.part.input_bytes;
             ran.sent_bytes += done.moved.0;
             ran.received_bytes += done.moved.1;
-            ran.log.0.extend(done.log.0);
-            ran.log.1 += done.log.1;
+            ran.add_log(done.log);
             ran.parts.push(done.part);
         }
         ran.decisions.extend(decision.map(|decision| (self.name().to_owned(), decision)));
@@ -450,11 +654,13 @@ impl Job<'_> {
     }
 
     /// As the engine of this side runs it.
-    fn call(&self, sources: Vec<diskside_engine::Source>) -> Call<'_> {
+    fn call(&self, sources: Vec<Source>) -> Call<'_> {
         let options = self.options;
         Call {
             chunk_len: options.chunk_len,
             split: options.split,
+            source_index: self.source_index,
+            depth: options.depth,
             threads: options.threads,
             tier: options.tier,
             fold: options.fold,

@@ -1,7 +1,8 @@
 //! Cutting a request into parts for the host and for the device.
 
 use super::Side;
-use diskside_dispatch::{Decision, Plan};
+use diskside_dispatch::Plan;
+use diskside_engine::Pieces;
 use diskside_engine::split::Split;
 use std::ops::Range;
 
@@ -21,30 +22,19 @@ const RECORD_ROOM: u64 = 64 << 10;
 /// And at a start, where it looks at what is before.
 const LOOK_BACK_ROOM: u64 = 4 << 10;
 
-/// How to cut `range` between records. The host holds the `cached` ranges (ascending, apart, of the whole file).
+/// How to cut `range` between pieces. The host holds the `cached` ranges (ascending, apart, of the whole file).
 ///
-/// The parts are in order, apart, and cover the range. A part may be empty of records, never of bytes.
-pub(super) fn cut(range: &Range<u64>, cached: &[Range<u64>], split: Split, decision: &Decision) -> Vec<Segment> {
-    let main = match decision.plan {
-        Plan::Host | Plan::Both => Side::Host,
-        Plan::Device | Plan::Split => Side::Device,
-    };
-    let mut segments = match decision.plan {
-        Plan::Split => alternate(range, &aligned(range, cached, split)),
-        Plan::Host | Plan::Device | Plan::Both => vec![Segment { range: range.clone(), side: main }],
-    };
-    if let Some(probe) = decision.probe.filter(|probe| probe.instead && decision.plan != Plan::Split) {
-        let taken = probe_range(range, cached, split, probe.len_bytes);
-        segments = [range.start..taken.start, taken.clone(), taken.end..range.end]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .map(|part| Segment { side: if part == taken { probe.side } else { main }, range: part })
-            .collect();
+/// The parts are in order, apart, and cover the range. In a part no record may begin, but it is never empty of bytes.
+pub(super) fn cut(range: &Range<u64>, cached: &[Range<u64>], pieces: &Pieces, plan: Plan) -> Vec<Segment> {
+    match plan {
+        Plan::Split if pieces.is_divisible() => alternate(range, &aligned(range, cached, pieces)),
+        Plan::Host | Plan::Both => vec![Segment { range: range.clone(), side: Side::Host }],
+        Plan::Device | Plan::Split => vec![Segment { range: range.clone(), side: Side::Device }],
     }
-    segments
 }
 
-/// The part of a range that measures a side: the last bytes that the host does not hold, if there are any.
+/// The part of a range that measures a side: the last bytes that the host does not hold, if there are any. It is a request
+/// of its own, and no piece of the one that it measures.
 pub(super) fn probe_range(range: &Range<u64>, cached: &[Range<u64>], split: Split, len: u64) -> Range<u64> {
     let mut end = range.end;
     for held in cached.iter().rev() {
@@ -62,20 +52,22 @@ pub(super) fn probe_range(range: &Range<u64>, cached: &[Range<u64>], split: Spli
     if start < end { start..end } else { range.clone() }
 }
 
-/// Cached ranges that begin and end between records, the longest ones if there are many.
-fn aligned(range: &Range<u64>, cached: &[Range<u64>], split: Split) -> Vec<Range<u64>> {
+/// Cached ranges that begin and end between pieces, the longest ones if there are many.
+fn aligned(range: &Range<u64>, cached: &[Range<u64>], pieces: &Pieces) -> Vec<Range<u64>> {
+    let (before, behind) = match pieces.split {
+        Split::Delimiter(_) => (LOOK_BACK_ROOM, RECORD_ROOM),
+        Split::Whole | Split::Bytes | Split::Fixed(_) => (0, 0),
+    };
     let mut held: Vec<Range<u64>> = cached
         .iter()
         .map(|held| {
-            let (before, behind) = match split {
-                Split::Delimiter(_) => (LOOK_BACK_ROOM, RECORD_ROOM),
-                Split::None | Split::Fixed(_) => (0, 0),
-            };
-            let start = if held.start <= range.start { range.start } else { up(range, held.start + before, split) };
+            let is_first = held.start <= range.start;
+            let start = if is_first { range.start } else { pieces.up(range.start, held.start + before).min(range.end) };
             let end = held.end.min(range.end).saturating_sub(behind).max(range.start);
-            start..if end == range.end { end } else { down(range, end, split) }
+            let is_last = held.end >= range.end && behind == 0 || end == range.end;
+            start..if is_last { range.end } else { pieces.down(range.start, end) }
         })
-        .filter(|held| !held.is_empty())
+        .filter(|held| held.start < held.end)
         .collect();
     if held.len() > SEGMENTS_MAX / 2 {
         held.sort_by_key(|held| std::cmp::Reverse(held.end - held.start));
@@ -105,15 +97,6 @@ fn alternate(range: &Range<u64>, held: &[Range<u64>]) -> Vec<Segment> {
 fn down(range: &Range<u64>, at: u64, split: Split) -> u64 {
     match split {
         Split::Fixed(len) if len > 0 => range.start + (at - range.start) / u64::from(len) * u64::from(len),
-        _ => at,
-    }
-}
-
-fn up(range: &Range<u64>, at: u64, split: Split) -> u64 {
-    match split {
-        Split::Fixed(len) if len > 0 => {
-            (range.start + (at - range.start).next_multiple_of(u64::from(len))).min(range.end)
-        }
         _ => at,
     }
 }

@@ -13,9 +13,9 @@ use diskside_engine::{TierChoice, TraverseFunction, TraverseLimits};
 use diskside_host::function::{CallOutcome, FunctionError, FunctionKind, FunctionRequest, Outcome};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::run_here;
-use diskside_nvme::wire::function::{Class, TierHint};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::trap::TrapKind;
+use diskside_wire::function::{Class, TierHint};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -158,7 +158,7 @@ impl Request {
 
     fn call(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
         let program = link.program_of(self.function.hash(), &self.function.inner.object)?;
-        let mut request = FunctionRequest::new(FunctionKind::Traverse, program);
+        let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
         request.program_id = self.function.hash();
         request.function = Some(self.function.name().to_owned());
         let endpoints = self.files.iter().filter_map(|file| file.inner.place.endpoint(0, u64::MAX));

@@ -41,7 +41,7 @@ impl FileWriter {
         self.flush().map_err(|error| SessionError::file(&name, error))?;
         self.file.sync().wait()?;
         let Place::Export(remote) = &self.file.inner.place else { unreachable!("it is a file of an export") };
-        remote.file().publish().map_err(|error| SessionError::device(&name, error))
+        remote.file().and_then(|file| file.publish()).map_err(|error| SessionError::device(&name, error))
     }
 
     fn finish_sent(&mut self) -> io::Result<()> {

@@ -57,22 +57,24 @@ fn requests_leave_a_device_that_other_hosts_keep_busy_and_come_back() {
     for place in [Where::Device, Where::Host].repeat(4) {
         run(&file, &work, place);
     }
-    let before = device_s(&decide(&file, &work));
+    let free_s = device_s(&decide(&file, &work));
     let others = load(&world);
     until_there_are(&world, &session, HOSTS.into());
-    for _ in 0..2 {
+    // Whoever else computes on this machine slows one side or the other for a while; the other hosts wait for good.
+    until("a call waits longer than it runs, which is no part of its run", || {
         let part = run(&file, &work, Where::Device).parts.remove(0);
-        assert!(part.queue > part.run, "its waits are no part of its run: {part:?}");
-    }
-    let mut expected = 0.0;
-    for _ in 0..5 {
+        part.queue > part.run
+    });
+    let mut busy_s = 0.0;
+    until("the host is chosen, since the device is busy", || {
+        // What the target's answers say counts once several agree.
+        run(&file, &work, Where::Device);
         let busy = decide(&file, &work);
-        assert!(device_s(&busy) > 1.5 * before, "{before} s before, {busy}");
-        assert_eq!((busy.plan, busy.reason), (Plan::Host, Reason::Faster), "{busy}");
-        expected = device_s(&busy);
-    }
+        busy_s = device_s(&busy);
+        (busy.plan, busy.reason) == (Plan::Host, Reason::Faster) && busy_s > 2.0 * free_s
+    });
     drop(others);
     until_there_are(&world, &session, 0);
     // Nothing of this session runs there, so it asks whether engines are free.
-    until("the device is not waited for any more", || device_s(&decide(&file, &work)) < expected / 2.0);
+    until("the device is not waited for any more", || device_s(&decide(&file, &work)) < (free_s + busy_s) / 2.0);
 }

@@ -58,9 +58,11 @@ fn user_store() -> Option<PathBuf> {
 /// Input after which it is worth a look into the store.
 const LOOK_INPUT_LEN_MIN: u64 = 1 << 20;
 
-/// What became of programs that LLVM was asked for.
+/// What became of programs: those that LLVM was asked for, and those that are too long.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeStats {
+    /// Which program runs in a plainer form than others, and why: the last one.
+    pub plainer: Option<String>,
     /// Compiled by this process.
     pub llvm_compiled: u64,
     /// Taken from the store.

@@ -3,15 +3,15 @@
 //! A private directory, a file for each program, named by a hash of what the code depends on: the text
 //! that was compiled, the processor, the compiler. All of that is in the file as well, and compared: who
 //! makes two programs with one hash gets nothing by it. A file that is not ours alone, or not whole, is
-//! no file. Files are written whole and then renamed.
+//! no file. Files get their names when they are whole.
 
+use diskside_outfile::write_private;
 use diskside_sbpf_llvm::Compiler;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{DirBuilder, File, Metadata};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use twox_hash::XxHash3_64;
 
 /// First bytes of a file, with the version of its form.
@@ -75,18 +75,7 @@ impl Store {
     /// # Errors
     /// What the system said.
     pub(super) fn save(&self, text: &str, object: &[u8]) -> std::io::Result<()> {
-        static TURN: AtomicU32 = AtomicU32::new(0);
-        let turn = TURN.fetch_add(1, Ordering::Relaxed);
-        let partial = self.dir.join(format!(".{}.{turn}.partial", std::process::id()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::open(&partial, flags, Mode::RUSR | Mode::WUSR)?);
-        let written =
-            file.write_all(&self.bytes(text, object)).and_then(|()| std::fs::rename(&partial, self.path(text)));
-        if written.is_err() {
-            // The error that matters is the first one.
-            let _ = std::fs::remove_file(&partial);
-        }
-        written?;
+        write_private(&self.path(text), &self.bytes(text, object))?;
         self.shrink()
     }
 
@@ -217,6 +206,9 @@ mod tests {
         let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
         set(&ours.path("text"), 0o620).expect("it is ours");
         assert_eq!(ours.load("text"), None);
+        // Compiled again, it is kept as a file of ours alone.
+        ours.save("text", b"object").expect("it is saved");
+        assert_eq!(ours.load("text").as_deref(), Some(&b"object"[..]));
         set(&path, 0o770).expect("it is ours");
         assert!(store(&path).expect_err("others may write there").contains("nobody else may use"));
         let link = dir.path().join("link");

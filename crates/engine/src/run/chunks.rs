@@ -1,137 +1,138 @@
-//! The chunks of a call's sources, each with whole records, read ahead.
+//! The pieces of a call's sources, read ahead in windows of the grid.
+//!
+//! Window *k* is the bytes from one step of the grid to the next. The records that begin in it are piece *k*: it starts
+//! behind the end of a record that began before, and takes from the windows after it what its own last record lacks.
 
-use super::headroom;
-use crate::call::{Call, CallError, Growth, Place, Source};
-use crate::split::{RECORD_LEN_MAX, Split, first_record, record_index, whole_records};
+mod input;
+mod origin;
+
+pub(super) use input::Input;
+
+use crate::call::{Call, CallError, Growth, Place, Source, Sources};
+use crate::pieces::Pieces;
+use crate::split::{RECORD_LEN_MAX, Split, record_index};
 use crate::worker::ChunkInfo;
-use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadAt, ReadError};
+use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError};
+use origin::Origin;
+use std::borrow::Cow;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes for the function: a read buffer, or memory.
-pub(super) enum Input {
-    Read { chunk: Chunk, range: Range<usize> },
-    Joined(Vec<u8>),
-    Shared { bytes: Arc<[u8]>, range: Range<usize> },
-}
-
-impl Input {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Read { chunk, range } => &chunk[range.clone()],
-            Self::Joined(bytes) => bytes,
-            Self::Shared { bytes, range } => &bytes[range.clone()],
-        }
-    }
-}
-
-/// Iterates over the chunks of all sources.
+/// Iterates over the pieces of all sources.
 pub(super) struct Chunks<'a> {
-    sources: std::iter::Enumerate<std::slice::Iter<'a, Source>>,
-    split: Split,
-    chunk_len: usize,
+    call: &'a Call<'a>,
+    pieces: Pieces,
+    sources: Opening<'a>,
     depth: usize,
-    growth: Option<&'a Arc<dyn Growth>>,
-    current: Option<Current>,
+    current: Option<Current<'a>>,
     waited: Duration,
 }
 
-/// The source being read.
-struct Current {
-    name: Arc<str>,
+/// Sources in their order, those of [`Source::Many`] one by one.
+struct Opening<'a> {
+    named: std::slice::Iter<'a, Source>,
+    many: Option<&'a dyn Sources>,
+    /// Of the next source.
     index: u32,
-    len: u64,
-    reading: Reading,
-    /// Start of a record whose end was not yet read, and its offset in the source.
-    carry: Vec<u8>,
-    offset: u64,
-    chunk_index: u32,
-    room: Room,
 }
 
-/// How long a chunk may become.
-struct Room {
-    len: usize,
-    /// Who may give more; `None`: there is as much as a record may have.
-    growth: Option<Arc<dyn Growth>>,
-}
-
-impl Room {
-    /// Sees to it that there is room for so many bytes of a record, of this source, that begins here.
-    fn reach(&mut self, len: usize, (source, source_index): (&str, u32), offset: u64) -> Result<(), CallError> {
-        let place = || Place { source: source.to_owned(), source_index, range: offset..offset + len as u64 };
-        if len > RECORD_LEN_MAX {
-            return Err(CallError::RecordTooLong { place: place(), max: RECORD_LEN_MAX });
-        }
-        if let Some(growth) = self.growth.as_ref().filter(|_| len > self.len) {
-            let wanted = len.next_power_of_two().min(RECORD_LEN_MAX);
-            growth.grow(wanted).map_err(|why| CallError::NoRoomForRecord { place: place(), why })?;
-            self.len = wanted;
-        }
-        Ok(())
+impl<'a> Opening<'a> {
+    fn of(sources: &'a [Source]) -> Self {
+        Self { named: sources.iter(), many: None, index: 0 }
     }
 }
 
-enum Reading {
+impl<'a> Iterator for Opening<'a> {
+    type Item = (u32, Result<Cow<'a, Source>, ReadError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let source = loop {
+            if let Some(many) = self.many {
+                match many.next() {
+                    Ok(Some(source)) => break Ok(Cow::Owned(source)),
+                    Ok(None) => self.many = None,
+                    Err(error) => break Err(error),
+                }
+            }
+            match self.named.next()? {
+                Source::Many { sources, .. } => self.many = Some(&**sources),
+                source => break Ok(Cow::Borrowed(source)),
+            }
+        };
+        let index = self.index;
+        self.index += 1;
+        Some((index, source))
+    }
+}
+
+/// The source being read.
+struct Current<'a> {
+    call: &'a Call<'a>,
+    pieces: Pieces,
+    name: Arc<str>,
+    /// In the call, for errors, and in the request, for the function.
+    index: u32,
+    request_index: u32,
+    len: u64,
+    /// The range of the request, and where in the source its data begins.
+    request: Range<u64>,
+    zero: u64,
+    /// Where a stream begins in what it is a stream of.
+    base: u64,
+    windows: Windows,
+    /// The next window's number on the grid.
+    next_window: u64,
+    open: Option<Open>,
+    room: Room,
+    is_done: bool,
+}
+
+/// Where windows come from.
+enum Windows {
     Ahead {
-        reader: ChunkReader,
+        reader: Box<ChunkReader>,
         origin: Origin,
-        /// True until the first record that starts in the range is found.
-        skipping: bool,
-        /// Where the range ends, when the last record may go on after it.
-        extends_from: Option<u64>,
-        done: bool,
+        /// What is left of the last window.
+        left: Option<(Chunk, usize)>,
+        /// The byte before the first window, which tells whether a record begins there, was read with it.
+        has_lead: bool,
+        /// Where the range ends, if the source goes on behind it.
+        goes_on: Option<u64>,
     },
     Memory {
         bytes: Arc<[u8]>,
         at: usize,
-        done: bool,
     },
 }
 
-/// What can be opened once more, to read the end of a record that goes on after a range.
-#[derive(Clone)]
-enum Origin {
-    File(PathBuf),
-    Reader(String, Arc<dyn ReadAt>),
-    Stream,
+/// A piece whose last record was not read to its end.
+struct Open {
+    input: Input,
+    window: u64,
+    offset: u64,
+    /// Where in the piece its last record begins.
+    record: usize,
 }
 
-impl Origin {
-    fn open(&self, range: Range<u64>, how: &ReadAhead) -> Result<ChunkReader, ReadError> {
-        match self {
-            Self::File(path) => ChunkReader::open(path, range, how),
-            Self::Reader(name, reader) => ChunkReader::over(Arc::clone(reader), name, range, how),
-            Self::Stream => Err(std::io::Error::from(std::io::ErrorKind::NotSeekable).into()),
-        }
-    }
-
-    /// Bytes in all.
-    fn len(&self) -> Result<u64, ReadError> {
-        match self {
-            Self::File(path) => std::fs::metadata(path)
-                .map(|metadata| metadata.len())
-                .map_err(|source| ReadError::Open { path: path.clone(), source }),
-            Self::Reader(_, reader) => Ok(reader.len()),
-            Self::Stream => Ok(u64::MAX),
-        }
-    }
+/// How long a piece may become.
+struct Room {
+    len: usize,
+    /// Who may give more; `None`: there is as much as a piece may have.
+    growth: Option<Arc<dyn Growth>>,
 }
+
+/// Windows that are read ahead, besides one for each thread, unless a call says otherwise: one on its way there, one whose last
+/// record goes on, and two being read.
+pub const DEPTH: usize = 4;
+
+/// The most windows that a call may have read ahead, besides one for each thread.
+pub const DEPTH_MAX: usize = 64;
 
 impl<'a> Chunks<'a> {
-    pub(super) fn new(call: &'a Call<'_>, split: Split, chunk_len: usize, threads: usize) -> Self {
-        Self {
-            sources: call.sources.iter().enumerate(),
-            split,
-            chunk_len,
-            // One chunk with each thread, one on its way to them, and two being read.
-            depth: threads + 3,
-            growth: call.growth.as_ref(),
-            current: None,
-            waited: Duration::ZERO,
-        }
+    /// With so many windows that are read ahead: one for each thread, or nobody would get the next, and more.
+    pub(super) fn new(call: &'a Call<'_>, pieces: Pieces, depth: usize) -> Self {
+        Self { call, pieces, sources: Opening::of(&call.sources), depth, current: None, waited: Duration::ZERO }
     }
 
     /// Time spent waiting for input.
@@ -139,56 +140,82 @@ impl<'a> Chunks<'a> {
         self.waited
     }
 
-    fn open(&self, index: usize, source: &Source) -> Result<Current, ReadError> {
-        let name: Arc<str> = source.name().into();
-        let (reading, len, offset) = match source {
+    fn open(&self, index: u32, source: &Source) -> Result<Current<'a>, ReadError> {
+        let (windows, range, len) = match source {
             Source::Bytes { bytes, .. } => {
-                (Reading::Memory { bytes: Arc::clone(bytes), at: 0, done: false }, bytes.len() as u64, 0)
-            }
-            Source::File { path, range } => self.open_ahead(Origin::File(path.clone()), range.as_ref())?,
-            Source::Reader { name, reader, range } => {
-                self.open_ahead(Origin::Reader(name.clone(), Arc::clone(reader)), range.as_ref())?
+                let len = bytes.len() as u64;
+                (Windows::Memory { bytes: Arc::clone(bytes), at: 0 }, 0..len, len)
             }
             Source::Stream { name, stream } => {
                 let reader = ChunkReader::of_stream(Arc::clone(stream), name, &self.how())?;
-                let origin = Origin::Stream;
-                (Reading::Ahead { reader, origin, skipping: false, extends_from: None, done: false }, u64::MAX, 0)
+                let windows = Windows::Ahead {
+                    reader: reader.into(),
+                    origin: Origin::Stream(Arc::clone(stream)),
+                    left: None,
+                    has_lead: false,
+                    goes_on: None,
+                };
+                (windows, 0..u64::MAX, u64::MAX)
             }
+            Source::File { .. } | Source::Open { .. } | Source::Reader { .. } => self.open_ahead(source)?,
+            Source::Many { .. } => unreachable!("those of many come one by one"),
         };
-        // A chunk and the start of a record from the one before: the usual.
-        let room = Room { len: 2 * self.chunk_len, growth: self.growth.cloned() };
-        Ok(Current { name, index: index as u32, len, reading, carry: Vec::new(), offset, chunk_index: 0, room })
+        let part = self.call.part.as_ref();
+        let request = part.map_or_else(|| range.clone(), |part| part.request.clone());
+        let source_index = self.call.source_index + index;
+        let step = self.pieces.len_bytes as u64;
+        Ok(Current {
+            call: self.call,
+            pieces: self.pieces,
+            name: source.name().into(),
+            index,
+            request_index: source_index,
+            len,
+            next_window: range.start.saturating_sub(request.start) / step,
+            request,
+            zero: part.map_or(0, |part| part.zero),
+            base: if range.end == u64::MAX { part.map_or(0, |part| part.request.start) } else { 0 },
+            windows,
+            open: None,
+            // A window, and the end of a record that goes on in the next: the usual.
+            room: Room { len: 2 * self.window_len(), growth: self.call.growth.clone() },
+            is_done: false,
+        })
+    }
+
+    fn open_ahead(&self, source: &Source) -> Result<(Windows, Range<u64>, u64), ReadError> {
+        let (origin, range) = Origin::of(source).expect("a file or a reader");
+        let Some(range) = range else {
+            let (reader, len) = origin.open_all(&self.how())?;
+            let windows = Windows::Ahead { reader: reader.into(), origin, left: None, has_lead: false, goes_on: None };
+            return Ok((windows, 0..len, len));
+        };
+        let is_delimited = matches!(self.pieces.split, Split::Delimiter(_));
+        let zero = self.call.part.as_ref().map_or(0, |part| part.zero);
+        let has_lead = is_delimited && range.start > zero && !range.is_empty();
+        let how = ReadAhead { lead_bytes: has_lead.into(), ..self.how() };
+        let reader = origin.open(range.start - u64::from(has_lead)..range.end, &how)?;
+        let len = origin.len()?;
+        let goes_on = (is_delimited && range.end < len).then_some(range.end);
+        Ok((Windows::Ahead { reader: reader.into(), origin, left: None, has_lead, goes_on }, range, len))
     }
 
     fn how(&self) -> ReadAhead {
-        ReadAhead {
-            chunk_bytes: self.chunk_len,
-            depth: self.depth,
-            headroom_bytes: headroom(self.split),
-            ..ReadAhead::default()
-        }
+        let tailroom_bytes = if matches!(self.pieces.split, Split::Delimiter(_)) { RECORD_ROOM } else { 0 };
+        ReadAhead { chunk_bytes: self.window_len(), depth: self.depth, tailroom_bytes, ..ReadAhead::default() }
     }
 
-    /// The range of a source that is read ahead, the source's length, and where reading begins.
-    fn open_ahead(&self, origin: Origin, range: Option<&Range<u64>>) -> Result<(Reading, u64, u64), ReadError> {
-        let how = self.how();
-        let Some(range) = range else {
-            let reader = match &origin {
-                Origin::File(path) => ChunkReader::open(path, .., &how)?,
-                other => other.open(0..other.len()?, &how)?,
-            };
-            let len = reader.range().end;
-            return Ok((Reading::Ahead { reader, origin, skipping: false, extends_from: None, done: false }, len, 0));
-        };
-        let delimited = matches!(self.split, Split::Delimiter(_));
-        let skipping = delimited && range.start > 0;
-        let start = if skipping { range.start - 1 } else { range.start };
-        let reader = origin.open(start..range.end, &how)?;
-        let len = origin.len()?;
-        let extends_from = (delimited && range.end < len).then_some(range.end);
-        Ok((Reading::Ahead { reader, origin, skipping, extends_from, done: false }, len, start))
+    /// What is not cut is read in windows all the same.
+    fn window_len(&self) -> usize {
+        match self.pieces.split {
+            Split::Whole => self.pieces.len_bytes.min(crate::pieces::PIECE_LEN),
+            Split::Bytes | Split::Fixed(_) | Split::Delimiter(_) => self.pieces.len_bytes,
+        }
     }
 }
+
+/// Free bytes behind each window for the end of its last record.
+pub(super) const RECORD_ROOM: usize = 64 << 10;
 
 impl Iterator for Chunks<'_> {
     type Item = Result<(Input, ChunkInfo), CallError>;
@@ -197,18 +224,16 @@ impl Iterator for Chunks<'_> {
         let started = Instant::now();
         let next = loop {
             if let Some(current) = &mut self.current {
-                match current.next(self.split, self.chunk_len) {
+                match current.next() {
                     Ok(Some(next)) => break Some(Ok(next)),
                     Ok(None) => self.current = None,
-                    Err(e) => break Some(Err(e)),
+                    Err(error) => break Some(Err(error)),
                 }
             }
-            let Some((index, source)) = self.sources.next() else {
-                break None;
-            };
-            match self.open(index, source) {
+            let Some((index, source)) = self.sources.next() else { break None };
+            match source.and_then(|source| self.open(index, &source)) {
                 Ok(current) => self.current = Some(current),
-                Err(error) => break Some(Err(CallError::Read { source_index: index as u32, error })),
+                Err(error) => break Some(Err(CallError::Read { source_index: index, error })),
             }
         };
         self.waited += started.elapsed();
@@ -216,176 +241,223 @@ impl Iterator for Chunks<'_> {
     }
 }
 
-impl Current {
-    /// The next chunk of whole records.
-    fn next(&mut self, split: Split, chunk_len: usize) -> Result<Option<(Input, ChunkInfo)>, CallError> {
-        loop {
-            match &mut self.reading {
-                Reading::Memory { done: true, .. } | Reading::Ahead { done: true, .. } => {
-                    return Ok(None);
-                }
-                Reading::Memory { bytes, at, done } => {
-                    let wanted = at.saturating_add(chunk_len).min(bytes.len());
-                    let mut end = *at + whole_records(split, &bytes[*at..wanted], wanted == bytes.len());
-                    if end == *at && wanted < bytes.len() {
-                        // No record ends within a chunk: take it as long as it is.
-                        end = match split {
-                            Split::Delimiter(d) => {
-                                memchr::memchr(d, &bytes[wanted..]).map_or(bytes.len(), |i| wanted + i + 1)
-                            }
-                            Split::None | Split::Fixed(_) => wanted,
-                        };
-                    }
-                    let range = *at..end;
-                    *at = end;
-                    *done = end == bytes.len();
-                    let (offset, last) = (range.start as u64, *done);
-                    let input = Input::Shared { bytes: Arc::clone(bytes), range };
-                    return Ok(Some((input, self.info(split, offset, last))));
-                }
-                Reading::Ahead { .. } => {
-                    if let Some(next) = self.next_ahead(split)? {
-                        return Ok(next);
-                    }
-                }
-            }
-        }
-    }
-
-    /// One read buffer: `None` when it held no whole record and more has to be read.
-    #[allow(clippy::option_option, reason = "the outer level says whether to go on, the inner whether there is more")]
-    fn next_ahead(&mut self, split: Split) -> Result<Option<Option<(Input, ChunkInfo)>>, CallError> {
-        let Reading::Ahead { reader, origin, skipping, extends_from, done } = &mut self.reading else {
-            return Ok(Some(None));
-        };
-        let source_index = self.index;
-        let read = reader.next().transpose().map_err(|error| CallError::Read { source_index, error });
-        let Some(chunk) = read? else {
-            *done = true;
-            if *skipping && self.chunk_index == 0 {
-                return Ok(Some(None));
-            }
-            // An empty source is one chunk of no bytes, so that it has a result.
-            if self.chunk_index == 0 && self.carry.is_empty() {
-                let (offset, input) = (self.offset, Input::Joined(Vec::new()));
-                return Ok(Some(Some((input, self.info(split, offset, true)))));
-            }
-            return Ok(Some(None));
-        };
-        let ends_range = chunk.is_last();
-        *done = ends_range;
-        let mut start = 0;
-        if *skipping {
-            match first_record(split, &chunk) {
-                Some(i) => start = i,
-                None if ends_range => return Ok(Some(None)),
-                None => {
-                    self.offset += chunk.len() as u64;
-                    return Ok(None);
-                }
-            }
-            *skipping = false;
-            self.offset += start as u64;
-            if start == chunk.len() && ends_range {
-                // The first record that starts here starts at the range's end: it is the next one's.
-                return Ok(Some(None));
-            }
-        }
-        let extends = extends_from.filter(|_| ends_range);
-        let whole = start + whole_records(split, &chunk[start..], ends_range && extends.is_none());
-        if let Some(from) = extends {
-            let (name, origin) = (Arc::clone(&self.name), origin.clone());
-            let mut bytes = std::mem::take(&mut self.carry);
-            bytes.extend_from_slice(&chunk[start..]);
-            if whole < chunk.len() || (whole == start && !bytes.is_empty()) {
-                finish_record((&name, self.index), &origin, (self.offset, from), split, &mut bytes, &mut self.room)?;
-            }
-            let offset = self.offset;
-            return Ok(Some(Some((Input::Joined(bytes), self.info(split, offset, true)))));
-        }
-        if whole == start && !ends_range {
-            self.carry_over(&chunk[start..])?;
+impl Current<'_> {
+    /// The next piece.
+    fn next(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+        if self.is_done {
             return Ok(None);
         }
-        let tail = chunk[whole..].to_vec();
-        let offset = self.offset;
-        let input = self.join(chunk, start..whole);
-        self.offset = offset + input.bytes().len() as u64;
-        self.carry = tail;
-        Ok(Some(Some((input, self.info(split, offset, ends_range)))))
+        if self.request.end != u64::MAX {
+            self.pieces.check_len(self.call.function, &self.name, Some(self.request.end - self.request.start))?;
+        }
+        match &mut self.windows {
+            Windows::Memory { .. } => self.next_in_memory(),
+            Windows::Ahead { .. } => self.next_ahead(),
+        }
     }
 
-    /// The carried start of a record with the rest of it.
-    fn join(&mut self, mut chunk: Chunk, range: Range<usize>) -> Input {
-        let carry = std::mem::take(&mut self.carry);
-        if carry.is_empty() {
-            return Input::Read { chunk, range };
+    fn next_in_memory(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+        let Windows::Memory { bytes, at } = &mut self.windows else { unreachable!("only memory is asked") };
+        let (bytes, start) = (Arc::clone(bytes), *at);
+        let step = self.pieces.len_bytes;
+        let window = start / step;
+        let wanted = ((window + 1) * step).min(bytes.len());
+        let (mut end, mut record) = (wanted, start);
+        if let (Split::Delimiter(delimiter), true) = (self.pieces.split, wanted < bytes.len()) {
+            // The window's last byte may end a record, and the next one begins behind it.
+            record = start + memchr::memrchr(delimiter, &bytes[start..wanted - 1]).map_or(0, |at| at + 1);
+            end = memchr::memchr(delimiter, &bytes[wanted - 1..]).map_or(bytes.len(), |at| wanted + at);
         }
-        // A carry comes from an earlier chunk, so this one is used from its first byte.
-        if range.start == 0 && chunk.prepend(&carry) {
-            return Input::Read { chunk, range: 0..carry.len() + range.end };
+        *at = end;
+        self.is_done = end == bytes.len();
+        if end - record > RECORD_LEN_MAX && end > wanted {
+            return Err(self.record_too_long(record as u64));
         }
-        let mut bytes = carry;
-        bytes.extend_from_slice(&chunk[range]);
-        Input::Joined(bytes)
+        let input = Input::Shared { bytes, range: start..end };
+        Ok(Some((input, self.info(window as u64, start as u64, end as u64))))
     }
 
-    fn carry_over(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        self.room.reach(self.carry.len() + bytes.len(), (&self.name, self.index), self.offset)?;
-        self.carry.extend_from_slice(bytes);
+    fn next_ahead(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+        loop {
+            let Some((chunk, from)) = self.next_window()? else {
+                self.is_done = true;
+                return self.finish();
+            };
+            let (window, is_last) = (self.next_window - 1, chunk.is_last());
+            // What is left of a window was looked at already for the record that ends in it.
+            if let Some(open) = self.open.take() {
+                if let Some(piece) = self.go_on(open, chunk, window, is_last)? {
+                    return Ok(Some(piece));
+                }
+                continue;
+            }
+            let Some(from) = self.first_record(&chunk, from, window) else { continue };
+            let offset = self.base + chunk.offset() + from as u64;
+            let record = self.open_record(&chunk, from, is_last);
+            let input = Input::Read { chunk, from };
+            match record {
+                None => {
+                    let end = offset + input.len() as u64;
+                    return Ok(Some((input, self.info(window, offset, end))));
+                }
+                Some(record) => self.open = Some(Open { input, window, offset, record }),
+            }
+        }
+    }
+
+    /// The next window, or what a record left of the last one.
+    fn next_window(&mut self) -> Result<Option<(Chunk, usize)>, CallError> {
+        let Windows::Ahead { reader, left, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        if let Some(left) = left.take() {
+            return Ok(Some(left));
+        }
+        let read = reader.next().transpose();
+        let read = read.map_err(|error| CallError::Read { source_index: self.index, error })?;
+        self.next_window += u64::from(read.is_some());
+        Ok(read.map(|chunk| (chunk, 0)))
+    }
+
+    /// Where in a window its first record begins; `None`: none does.
+    fn first_record(&mut self, chunk: &Chunk, from: usize, window: u64) -> Option<usize> {
+        let Windows::Ahead { has_lead, origin, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        let from = match self.pieces.split {
+            // Only of a range that begins within the source: else every record is known to end.
+            Split::Delimiter(delimiter) if *has_lead => {
+                let found = memchr::memchr(delimiter, chunk)?;
+                *has_lead = false;
+                found + 1
+            }
+            _ => from,
+        };
+        // An empty source is one piece of no bytes, so that it has a result.
+        let is_empty_source = chunk.is_empty() && window == 0 && !origin.is_between_records();
+        (from < chunk.len() || is_empty_source).then_some(from)
+    }
+
+    /// Where the last record of a window begins, counted from `from`, if it goes on behind the window.
+    fn open_record(&self, chunk: &Chunk, from: usize, is_last: bool) -> Option<usize> {
+        let Windows::Ahead { goes_on, .. } = &self.windows else { unreachable!("memory has no windows") };
+        let is_end = is_last && goes_on.is_none();
+        match self.pieces.split {
+            Split::Bytes | Split::Fixed(_) => None,
+            Split::Whole => (!is_last).then_some(0),
+            Split::Delimiter(delimiter) => {
+                let bytes = &chunk[from..];
+                if is_end || bytes.last() == Some(&delimiter) {
+                    return None;
+                }
+                Some(memchr::memrchr(delimiter, bytes).map_or(0, |at| at + 1))
+            }
+        }
+    }
+
+    /// Takes what the open piece's last record has in a window; gives the piece when that is all.
+    fn go_on(
+        &mut self,
+        mut open: Open,
+        chunk: Chunk,
+        window: u64,
+        is_last: bool,
+    ) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+        let end = match self.pieces.split {
+            Split::Delimiter(delimiter) => memchr::memchr(delimiter, &chunk).map(|at| at + 1),
+            Split::Whole | Split::Bytes | Split::Fixed(_) => None,
+        };
+        self.extend(&mut open, &chunk[..end.unwrap_or(chunk.len())])?;
+        let Windows::Ahead { left, goes_on, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        match end {
+            None if !is_last || goes_on.is_some() => {
+                self.open = Some(open);
+                return Ok(None);
+            }
+            Some(end) if end < chunk.len() => *left = Some((chunk, end)),
+            _ => {}
+        }
+        debug_assert!(window >= open.window, "windows come in order");
+        let end = open.offset + open.input.len() as u64;
+        let info = self.info(open.window, open.offset, end);
+        Ok(Some((open.input, info)))
+    }
+
+    /// After the last window: the end of an open record lies behind the range.
+    fn finish(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
+        let Windows::Ahead { origin, goes_on, .. } = &self.windows else { unreachable!("memory has no windows") };
+        let (Some(mut open), Some(from)) = (self.open.take(), *goes_on) else {
+            // A request for no bytes is one piece of none; a range in which no record begins has no piece.
+            let is_empty = self.next_window == 0 && self.request.is_empty();
+            let start = self.request.start;
+            return Ok(is_empty.then(|| (Input::Joined(Vec::new()), self.info(0, start, start))));
+        };
+        let Split::Delimiter(delimiter) = self.pieces.split else { unreachable!("only records go on behind a range") };
+        let origin = origin.clone();
+        origin.read_on(from, self.index, |bytes| {
+            let end = memchr::memchr(delimiter, bytes).map(|at| at + 1);
+            self.extend(&mut open, &bytes[..end.unwrap_or(bytes.len())])?;
+            Ok(end.is_some())
+        })?;
+        let end = open.offset + open.input.len() as u64;
+        let info = self.info(open.window, open.offset, end);
+        Ok(Some((open.input, info)))
+    }
+
+    fn extend(&mut self, open: &mut Open, more: &[u8]) -> Result<(), CallError> {
+        let len = open.input.len() + more.len();
+        let capacity = if self.pieces.split == Split::Whole {
+            if len > self.pieces.len_bytes {
+                self.pieces.check_len(self.call.function, &self.name, None)?;
+            }
+            // Of a stream nobody knows how long it is.
+            let is_stream = self.request.end == u64::MAX;
+            if is_stream { len.next_power_of_two() } else { (self.request.end - self.request.start) as usize }
+        } else {
+            if len - open.record > RECORD_LEN_MAX {
+                return Err(self.record_too_long(open.offset + open.record as u64));
+            }
+            len.next_power_of_two()
+        };
+        self.reach(len, capacity, open.offset)?;
+        open.input.append(more, capacity);
         Ok(())
     }
 
-    fn info(&mut self, split: Split, offset: u64, last: bool) -> ChunkInfo {
-        let chunk_index = self.chunk_index;
-        self.chunk_index += 1;
+    /// Sees to it that there is room for a piece of so many bytes.
+    fn reach(&mut self, len: usize, wanted: usize, offset: u64) -> Result<(), CallError> {
+        let Some(growth) = self.room.growth.as_ref().filter(|_| len > self.room.len) else { return Ok(()) };
+        growth.grow(wanted).map_err(|why| {
+            let place = Place {
+                source: self.name.to_string(),
+                source_index: self.request_index,
+                range: offset - self.zero..offset - self.zero + len as u64,
+            };
+            CallError::NoRoomForRecord { place, why }
+        })?;
+        self.room.len = wanted;
+        Ok(())
+    }
+
+    fn record_too_long(&self, start: u64) -> CallError {
+        let range = start - self.zero..start - self.zero + RECORD_LEN_MAX as u64;
+        let place = Place { source: self.name.to_string(), source_index: self.request_index, range };
+        CallError::RecordTooLong { place, max: RECORD_LEN_MAX }
+    }
+
+    fn info(&self, window: u64, start: u64, end: u64) -> ChunkInfo {
+        let offset = start - self.zero;
+        let is_last = match &self.windows {
+            Windows::Memory { bytes, .. } => end == bytes.len() as u64,
+            // Of a stream only its last window tells.
+            Windows::Ahead { reader, left, .. } if self.request.end == u64::MAX => reader.has_ended() && left.is_none(),
+            Windows::Ahead { .. } => end >= self.request.end,
+        };
         ChunkInfo {
             source: Arc::clone(&self.name),
-            source_index: self.index,
-            source_len: self.len,
-            chunk_index,
+            source_index: self.request_index,
+            source_len: if self.len == u64::MAX { u64::MAX } else { self.len - self.zero },
+            chunk_index: u32::try_from(window).unwrap_or(u32::MAX),
             offset,
-            record_index: record_index(split, offset),
-            first: chunk_index == 0,
-            last,
+            record_index: record_index(self.pieces.split, offset),
+            first: window == 0,
+            last: is_last,
         }
     }
-}
-
-/// What is read first behind a range for the end of its last record.
-const RECORD_REST: u64 = 16 << 10;
-
-/// Reads on after a range until the record that began in it ends.
-fn finish_record(
-    source: (&str, u32),
-    origin: &Origin,
-    (begin, from): (u64, u64),
-    split: Split,
-    bytes: &mut Vec<u8>,
-    room: &mut Room,
-) -> Result<(), CallError> {
-    let Split::Delimiter(delimiter) = split else {
-        return Ok(());
-    };
-    if bytes.last() == Some(&delimiter) {
-        return Ok(());
-    }
-    let failed = |error| CallError::Read { source_index: source.1, error };
-    let len = origin.len().map_err(failed)?;
-    // Most records end soon, and what is behind them is nobody's.
-    let soon = from.saturating_add(RECORD_REST).min(len);
-    for (range, chunk_bytes) in [(from..soon, RECORD_REST as usize), (soon..len, 256 << 10)] {
-        let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
-        for chunk in origin.open(range, &how).map_err(failed)? {
-            let chunk = chunk.map_err(failed)?;
-            let end = memchr::memchr(delimiter, &chunk).map(|i| i + 1);
-            let part = &chunk[..end.unwrap_or(chunk.len())];
-            room.reach(bytes.len() + part.len(), source, begin)?;
-            bytes.extend_from_slice(part);
-            if end.is_some() {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
 }

@@ -100,7 +100,7 @@ impl Function {
         self.combine.is_some()
     }
 
-    pub(crate) fn split(&self) -> Split {
+    pub(crate) fn split(&self) -> Option<Split> {
         self.image.note.split
     }
 

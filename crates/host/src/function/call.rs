@@ -1,5 +1,6 @@
 //! Calls under way, and how they are stopped.
 
+use diskside_wire::function::FunctionCommand;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -10,12 +10,13 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::block_on;
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
-use diskside_nvme::wire::function::{
-    CSI_COMPUTE, CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionRequest, HelperEntry,
+use diskside_nvme::wire::CSI_COMPUTE;
+use diskside_nvme::wire::{Sqe, cns};
+use diskside_wire::function::{
+    CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionRequest, HelperEntry,
     ProgramDirectory, ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage, function_log,
     program_state,
 };
-use diskside_nvme::wire::{Sqe, cns};
 
 use zerocopy::FromBytes as _;
 
@@ -249,16 +250,21 @@ impl Compute {
         })
     }
 
-    /// Unloads a program of this host.
+    /// Unloads a program of this host; one whose calls run stays.
     pub fn unload(&self, index: u16) -> Result<(), FunctionError> {
         let deactivate = Sqe::activate_program(self.nsid(), index, false);
         block_on(drive(admin(self.connection().clone(), "deactivating a program", deactivate, CommandData::None)))?;
         let unload = Sqe::unload_program(self.nsid(), index);
-        block_on(drive(admin(self.connection().clone(), "unloading a program", unload, CommandData::None)))?;
-        Ok(())
+        let unloaded = drive(admin(self.connection().clone(), "unloading a program", unload, CommandData::None));
+        let Err(error) = block_on(unloaded) else { return Ok(()) };
+        // Calls of it run: it stays as it was.
+        let activate = Sqe::activate_program(self.nsid(), index, true);
+        drop(block_on(drive(admin(self.connection().clone(), "activating a program", activate, CommandData::None))));
+        Err(error)
     }
 
-    /// Has the target drop what it kept in memory of a volume for later calls; `None`: of all volumes.
+    /// Has the target drop what it kept in memory of a volume for later calls, and what the page cache holds of it; `None`:
+    /// of all volumes.
     pub fn clear_cache(&self, nsid: Option<u32>) -> Result<(), FunctionError> {
         self.clear("dropping what is kept", ClearSelect::Cache, nsid.unwrap_or(0).into(), 0..0)
     }

@@ -5,7 +5,7 @@ use std::io;
 use diskside_io::request::Lost;
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
-use diskside_nvme::wire::function::{FieldError, Outcome, Trailer};
+use diskside_wire::function::{FieldError, Outcome, Trailer};
 
 use crate::error::HostError;
 use crate::job::CommandFailure;

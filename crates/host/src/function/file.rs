@@ -8,21 +8,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, Status, block_on};
-use diskside_nvme::wire::file::{
+use diskside_wire::file::{
     FileAttributes, FileFlags, FileHandle, FileKind, FileRequest, OpenedFile, REQUEST_HEADER_LEN,
 };
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, TRAILER_LEN};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, TRAILER_LEN};
 use zerocopy::FromBytes as _;
 
 use super::compute::Compute;
 use super::error::FunctionError;
-use super::listing::{ListBounds, gather};
+use super::listing::{ListBounds, gather, search};
 use super::stream::{CallOutcome, FIRST_LEN_BYTES};
 use crate::connection::Connection;
 use crate::task::drive;
 
 /// Bytes of a listing that are asked for at once.
 const LISTING_LEN: u32 = 256 << 10;
+/// Bytes of what a pattern means that are asked for at once: the target looks for where it goes on each time.
+const FOUND_LEN: u32 = 1 << 20;
 /// Bytes of one read, and of one write: a request is at most 256 KiB long.
 const READ_LEN_BYTES: usize = 1 << 20;
 const WRITE_LEN_BYTES: usize = 192 << 10;
@@ -71,6 +73,17 @@ pub struct Listed {
     /// Kind of file.
     pub kind: FileKind,
     /// The rest, if the file was still there.
+    pub info: Option<FileInfo>,
+}
+
+/// A file that a pattern means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its path, from the export's name on: mostly UTF-8.
+    pub path: Vec<u8>,
+    /// Kind of file; a symbolic link only where it leads to nothing that can be reached.
+    pub kind: FileKind,
+    /// The rest, if it was asked for and the file was still there.
     pub info: Option<FileInfo>,
 }
 
@@ -124,10 +137,17 @@ impl Files {
 
     /// What is known of the file at `path`, which starts with an export's name. Follows symbolic links.
     pub fn stat(&self, path: &[u8]) -> Result<FileInfo, FunctionError> {
+        block_on(self.info(path))
+    }
+
+    /// As [`stat`](Self::stat), without waiting.
+    pub fn info(&self, path: &[u8]) -> RequestFuture<Result<FileInfo, FunctionError>> {
         let request = FileRequest::Stat { base: None, path, flags: FileFlags::NONE };
-        let answer = block_on(self.request(&request, size_of::<FileAttributes>() as u64))?;
-        let attributes = FileAttributes::read_from_bytes(&answer.result).map_err(|_| short("attributes"))?;
-        Ok(FileInfo::new(&attributes))
+        let answer = self.request(&request, size_of::<FileAttributes>() as u64);
+        drive(async move {
+            let attributes = FileAttributes::read_from_bytes(&answer.await?.result).map_err(|_| short("attributes"))?;
+            Ok(FileInfo::new(&attributes))
+        })
     }
 
     /// What the directory at `path` holds, in no order; an error if that is more than a million entries.
@@ -137,6 +157,20 @@ impl Files {
             let flags = FileFlags::ATTRIBUTES;
             let request = FileRequest::List { base: None, path, cursor, len_max: LISTING_LEN, flags };
             Ok(block_on(self.request(&request, LISTING_LEN.into()))?.result)
+        })
+    }
+
+    /// What a pattern means: a path with `*`, `?`, `[…]` and `**`; in the order of the bytes of names. With `recursive`, of
+    /// a directory the files below it. An error if that is more than a million.
+    pub fn find(&self, pattern: &[u8], recursive: bool, with_info: bool) -> Result<Vec<Found>, FunctionError> {
+        let of = format!("{}: {}", self.target(), String::from_utf8_lossy(pattern));
+        let mut flags = if recursive { FileFlags::RECURSIVE } else { FileFlags::NONE };
+        if with_info {
+            flags = flags | FileFlags::ATTRIBUTES;
+        }
+        search(&of, ListBounds::default(), |after| {
+            let request = FileRequest::Find { dir: None, pattern, after, len_max: FOUND_LEN, flags };
+            Ok(block_on(self.request(&request, FOUND_LEN.into()))?.result)
         })
     }
 
@@ -196,6 +230,12 @@ impl Files {
     /// Removes an empty directory.
     pub fn remove_directory(&self, path: &[u8]) -> Result<(), FunctionError> {
         self.run(&FileRequest::RemoveDirectory { dir: None, path })
+    }
+
+    /// Has the target drop what its page cache holds of the file at `path`, after it has written out what is dirty.
+    pub fn drop_cached(&self, path: &[u8]) -> Result<(), FunctionError> {
+        let file = self.open(path, FileFlags::READ)?;
+        self.run(&FileRequest::Sync { file: file.inner.handle, flags: FileFlags::DATA_ONLY | FileFlags::DROP_CACHED })
     }
 
     fn run(&self, request: &FileRequest<'_>) -> Result<(), FunctionError> {
@@ -453,4 +493,4 @@ fn short(what: &'static str) -> FunctionError {
     FunctionError::Malformed { what, problem: "it does not have the length that it must".into() }
 }
 
-const _: () = assert!(WRITE_LEN_BYTES + REQUEST_HEADER_LEN + 64 < diskside_nvme::wire::function::REQUEST_LEN_MAX);
+const _: () = assert!(WRITE_LEN_BYTES + REQUEST_HEADER_LEN + 64 < diskside_wire::function::REQUEST_LEN_MAX);

@@ -3,10 +3,10 @@
 //! A target says itself where a list goes on, and when it is over. One that never does shall not fill this host's memory
 //! or keep its caller for ever: entries and bytes are bounded, and a page has to lead on from where it was asked for.
 
-use diskside_nvme::wire::file::{DirEntry, Export};
+use diskside_wire::file::{DirEntry, Export, FoundFile};
 
 use super::error::FunctionError;
-use super::file::{FileInfo, Listed, ListedExport};
+use super::file::{FileInfo, Found, Listed, ListedExport};
 
 /// How much of a list is taken.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,44 @@ pub(super) fn gather<T: Entry>(
     }
 }
 
+/// All of a search: `page` asks for what follows a path.
+pub(super) fn search(
+    of: &str,
+    bounds: ListBounds,
+    mut page: impl FnMut(&[u8]) -> Result<Vec<u8>, FunctionError>,
+) -> Result<Vec<Found>, FunctionError> {
+    let (mut found, mut bytes, mut pages, mut after) = (Vec::new(), 0, 0, Vec::new());
+    loop {
+        let came = page(&after)?;
+        if came.is_empty() {
+            return Ok(found);
+        }
+        (bytes, pages) = (bytes + came.len(), pages + 1);
+        for one in FoundFile::parse_all(&came) {
+            let FoundFile { kind, is_mark, attributes, path } = one.map_err(|e| malformed("search", &e))?;
+            // The order is part of what a target promises, so that a search that leads nowhere is found.
+            if !path.split(|&b| b == b'/').gt(after.split(|&b| b == b'/')) && !after.is_empty() {
+                let path = String::from_utf8_lossy(path);
+                let problem = format!("{path} comes behind {}: it would never end", String::from_utf8_lossy(&after));
+                return Err(FunctionError::Malformed { what: "search", problem });
+            }
+            after = path.to_vec();
+            if !is_mark {
+                found.push(Found { path: path.to_vec(), kind, info: attributes.as_ref().map(FileInfo::new) });
+            }
+            if found.len() > bounds.entries_max {
+                return Err(too_long(of, format!("more than {} files", bounds.entries_max)));
+            }
+        }
+        if bytes > bounds.bytes_max || pages > PAGES_MAX {
+            return Err(too_long(of, format!("files in more than {} bytes or {PAGES_MAX} pages", bounds.bytes_max)));
+        }
+    }
+}
+
+/// Pages of a search, of which many may hold nothing but a mark.
+const PAGES_MAX: usize = 100_000;
+
 fn too_long(of: &str, what: String) -> FunctionError {
     FunctionError::ListTooLong { of: of.to_owned(), what }
 }
@@ -101,7 +139,7 @@ fn malformed(what: &'static str, problem: &impl ToString) -> FunctionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diskside_nvme::wire::file::FileKind;
+    use diskside_wire::file::FileKind;
 
     const TARGET: &str = "127.0.0.1:4420: data/big";
     const BOUNDS: ListBounds = ListBounds { entries_max: 1000, bytes_max: 64 << 10 };

@@ -25,8 +25,8 @@ mod stream;
 
 pub use call::{CallHandle, RemoteCall};
 pub use compute::{Compute, Program};
-pub use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
+pub use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 pub use error::FunctionError;
-pub use file::{FileInfo, Files, Listed, ListedExport, RemoteFile};
+pub use file::{FileInfo, Files, Found, Listed, ListedExport, RemoteFile};
 pub use prepared::Prepared;
 pub use stream::{CallOutcome, ResultStream};

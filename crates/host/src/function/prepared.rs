@@ -7,8 +7,8 @@ use std::time::Instant;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{RequestFuture, block_on};
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{
-    CALL_ARGS_LEN_MAX, ClearSelect, FunctionKind, Outcome, ReceiveAnswer, TRAILER_LEN, Trailer,
+use diskside_wire::function::{
+    CALL_ARGS_LEN_MAX, ClearSelect, FunctionCommand, FunctionKind, Outcome, ReceiveAnswer, TRAILER_LEN, Trailer,
 };
 
 use super::compute::Compute;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::RequestFuture;
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{FunctionKind, Outcome, RECEIVE_LEN_MIN, ReceiveAnswer, TRAILER_LEN, Trailer};
+use diskside_wire::function::{
+    FunctionCommand, FunctionKind, Outcome, RECEIVE_LEN_MIN, ReceiveAnswer, TRAILER_LEN, Trailer,
+};
 
 use super::call::CallHandle;
 use super::compute::Compute;
@@ -200,13 +202,15 @@ impl ResultStream {
                 if self.ended == Ended::NotYet {
                     self.ended = Ended::Told;
                 }
-            } else if got < len as usize {
+            } else if answer.pending {
                 let rest = self.receive(offset + got as u64, len - got as u32);
                 self.posted.push_front(rest);
-            } else {
+            } else if got == len as usize {
                 self.credit = CREDIT;
                 self.next_len = NEXT_LEN_BYTES.min(self.compute.transfer_len_max());
                 self.post();
+            } else {
+                // The result ends here, and its trailer had no room: the next Receive brings it.
             }
             if got > 0 {
                 buffer.set_len(got);

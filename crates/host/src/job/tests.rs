@@ -8,7 +8,7 @@ use diskside_nvme::wire::nvm_opcode;
 use proptest::prelude::*;
 
 use super::{Command, CommandData, Job, Limits, Next, Staged};
-use crate::volume::VolumeState;
+use crate::volume_state::VolumeState;
 
 const BLOCK: u64 = 512;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use diskside_layout::{OpenFile, Reason, Refusal, Ticket};
-use diskside_nvme::wire::function::{Endpoint, FunctionRequest, Outcome};
+use diskside_wire::function::{Endpoint, FunctionRequest, Outcome};
 
 use super::MountedFile;
 use super::place::PlaceAtTarget;

@@ -9,7 +9,9 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::block_on;
 use diskside_layout::{Layout, Reason, Refusal};
 use diskside_nvme::wire::Sqe;
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
+use diskside_wire::function::{
+    Endpoint, EndpointKind, FunctionCommand, LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun,
+};
 
 use crate::function::Compute;
 use crate::job::{Command, CommandData, CommandOutcome};

@@ -13,7 +13,7 @@ use diskside_io::request::run_here;
 use diskside_layout::{
     Counters, OpenFile, Reason, Refusal, WriteGuard, WriteGuardConfig, WriteTicket, admit, watched_writer,
 };
-use diskside_nvme::wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Trailer};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Trailer};
 
 use super::call::MountedError;
 use super::place::PlaceAtTarget;
@@ -24,6 +24,9 @@ use crate::volume::Volume;
 /// Output that is no longer comes back and is written here: that costs less than making the page cache let go of the
 /// file, and needs no proof.
 pub const RETURNED_LEN_MAX: u64 = 1 << 20;
+/// Why the volume writes nothing through a descriptor that the program has.
+const OWN_DESCRIPTOR: &str =
+    "by the program's own descriptor, through which it could cut the file while the volume writes it";
 /// How long a Revoke waits at the target before it is sent again.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,8 @@ pub struct MountedWriter {
     guard: WriteGuard<OpenFile>,
     place: PlaceAtTarget,
     counters: Arc<Counters>,
+    /// Whether nobody else has the descriptor.
+    alone: bool,
 }
 
 /// How output was written.
@@ -66,6 +71,31 @@ impl MountedWriter {
     pub fn open(path: &Path, volume: &Volume, compute: &Compute, options: &MountedOptions) -> Result<Self, Refusal> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Refusal::failed(&path.display().to_string(), e))?;
+        Self::of(file, true, volume, compute, options)
+    }
+
+    /// The file behind a descriptor, of which this is a duplicate. Functions run at the target, but nothing is written
+    /// there: no lease keeps the program from cutting the file by its own descriptor, and what the volume wrote then would
+    /// be in another file's blocks.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn of_duplicate(
+        file: File,
+        volume: &Volume,
+        compute: &Compute,
+        options: &MountedOptions,
+    ) -> Result<Self, Refusal> {
+        Self::of(file, false, volume, compute, options)
+    }
+
+    fn of(
+        file: File,
+        alone: bool,
+        volume: &Volume,
+        compute: &Compute,
+        options: &MountedOptions,
+    ) -> Result<Self, Refusal> {
         let admitted = admit(&file)?;
         check_volume(&admitted, volume)?;
         let place = PlaceAtTarget::new(volume, compute)?;
@@ -76,7 +106,7 @@ impl MountedWriter {
         };
         let guard =
             watched_writer(file, config).map_err(|e| Refusal::failed("the thread that answers breaks of leases", e))?;
-        Ok(Self { guard, place, counters: Arc::clone(&options.counters) })
+        Ok(Self { guard, place, counters: Arc::clone(&options.counters), alone })
     }
 
     /// The file itself.
@@ -177,6 +207,9 @@ impl MountedWriter {
         durable: bool,
         begun: &mut dyn FnMut(CallHandle),
     ) -> Result<FunctionWritten, MountedError> {
+        if !self.alone {
+            return Err(Refusal::new(Reason::Opened, OWN_DESCRIPTOR).into());
+        }
         let ticket = self.guard.begin(offset..offset.saturating_add(len_max))?;
         // What is still under way when the kernel gives the file to someone else must have ended at the target itself.
         let time_left_ms = u32::try_from(ticket.time_left().as_millis()).unwrap_or(u32::MAX).max(1);

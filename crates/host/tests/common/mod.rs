@@ -11,8 +11,8 @@ use std::time::Duration;
 use diskside_host::{ConnectOptions, Url, Volume};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, block_on};
-use diskside_target::config::{Size, VolumeSpec};
-use diskside_target::{Running, Target, TargetBuilder};
+use diskside_server::config::{Size, VolumeSpec};
+use diskside_server::{Running, Target, TargetBuilder};
 
 pub const NQN: &str = "nqn.2026-11.org.example:target";
 

@@ -22,7 +22,7 @@ use diskside_host::mounted::{
     Counters, MountedError, MountedFile, MountedOptions, MountedWriter, RETURNED_LEN_MAX, Reason, WriteWay,
 };
 use diskside_io::buffer::Buffer;
-use diskside_target::Running;
+use diskside_server::Running;
 use lab::{Kind, Lab, run};
 use stress::fill_up;
 

@@ -50,6 +50,12 @@ pub trait ReadStream: fmt::Debug + Send + Sync {
 
     /// Nobody will read any more: a read that waits returns, with whatever answer.
     fn close(&self);
+
+    /// Once it is at its end: whether it is a part of a stream in which no record begins, so that there is nothing of it, not even
+    /// an empty input.
+    fn is_between_records(&self) -> bool {
+        false
+    }
 }
 
 /// Why bytes could not be read.
@@ -61,6 +67,19 @@ pub enum ReadAtError {
     /// What was being read is no longer what it was.
     #[error("{0}")]
     Changed(String),
+    /// What was read is not what it has to be.
+    #[error("{0}")]
+    Damaged(String),
+    /// A stream ended before the range that was asked for did.
+    #[error("bytes {start}..{end} are not there: it has {len} bytes")]
+    OutOfRange {
+        /// Start of the range.
+        start: u64,
+        /// End of the range.
+        end: u64,
+        /// Bytes that came.
+        len: u64,
+    },
 }
 
 /// Reads a range ahead, on one thread or several.
@@ -153,10 +172,10 @@ impl RangeReader {
     }
 
     fn read(&self, piece: &Piece, mut buffer: Buffer) -> Result<Chunk, ReadError> {
-        let data = self.plan.position(piece, piece.wanted.start)..self.plan.position(piece, piece.wanted.end);
+        let data = Plan::position(piece, piece.wanted.start)..Plan::position(piece, piece.wanted.end);
         // The whole window, as far as it goes: so a reader that needs alignment can read into this very buffer.
         let window = piece.window.start..piece.window.end.min(self.reader.len()).max(piece.wanted.end);
-        let target = self.plan.position(piece, window.start)..self.plan.position(piece, window.end);
+        let target = Plan::position(piece, window.start)..Plan::position(piece, window.end);
         self.reader
             .read_exact_at(window.start, &mut buffer[target])
             .map_err(|error| read_error(&self.name, piece.wanted.start, error))?;
@@ -178,7 +197,6 @@ pub(super) struct StreamReader {
     pub(super) stream: Arc<dyn ReadStream>,
     pub(super) name: PathBuf,
     pub(super) chunk_bytes: usize,
-    pub(super) headroom: usize,
     pub(super) pool: Pool,
     pub(super) control: Arc<Control>,
     pub(super) deliver: Sender<Result<Chunk, ReadError>>,
@@ -205,7 +223,7 @@ impl StreamReader {
                 next_len = self.read(&mut free, 0, offset + len as u64)?;
                 next = (next_len > 0).then_some(free);
             }
-            let data = self.headroom..self.headroom + len;
+            let data = 0..len;
             if self.deliver.send(Ok(chunk(buffer, data, offset, next.is_none(), &self.control))).is_err() {
                 return Ok(());
             }
@@ -228,7 +246,7 @@ impl StreamReader {
     }
 
     fn read(&self, buffer: &mut Buffer, len: usize, offset: u64) -> Result<usize, ReadError> {
-        let free = &mut buffer[self.headroom + len..self.headroom + self.chunk_bytes];
+        let free = &mut buffer[len..self.chunk_bytes];
         let read = self.stream.read(free).map_err(|error| read_error(&self.name, offset + len as u64, error))?;
         assert!(read <= free.len(), "a stream gave {read} bytes for a buffer of {}", free.len());
         Ok(read)
@@ -259,6 +277,8 @@ fn read_error(name: &std::path::Path, offset: u64, error: ReadAtError) -> ReadEr
     match error {
         ReadAtError::Io(source) => ReadError::Read { path, offset, source },
         ReadAtError::Changed(how) => ReadError::Changed { path, how },
+        ReadAtError::Damaged(how) => ReadError::Damaged { path, how },
+        ReadAtError::OutOfRange { start, end, len } => ReadError::OutOfRange { path, start, end, len },
     }
 }
 

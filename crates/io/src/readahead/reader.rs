@@ -119,7 +119,7 @@ impl Reader {
         };
         progress.direct = self.source.direct.is_some();
         progress.filled_to = from;
-        let range = self.plan.position(piece, from)..self.plan.position(piece, to);
+        let range = Plan::position(piece, from)..Plan::position(piece, to);
         self.ring.push(index, Op::Read { file, offset: from, buffer, range });
     }
 
@@ -132,7 +132,7 @@ impl Reader {
                 break;
             };
             self.first += 1;
-            let data = self.plan.position(&piece, piece.wanted.start)..self.plan.position(&piece, piece.wanted.end);
+            let data = Plan::position(&piece, piece.wanted.start)..Plan::position(&piece, piece.wanted.end);
             let chunk = Chunk {
                 buffer: Some(buffer),
                 data,

@@ -2,20 +2,27 @@
 
 use super::{Failure, open, print};
 use clap::Args;
+use diskside::copy::{End, find_content};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::{AsyncIo, Request, block_on};
+use diskside::outfile::Destination;
 use diskside_kv::KvError;
 use diskside_kv::create::{Creation, Keys};
 use diskside_kv::format::{FAN_OUT, Value, text_value};
 use serde_json::json;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
 
 /// Arguments of `create`.
 #[derive(Args)]
 pub(crate) struct Create {
-    /// Path or URL of the store; a file is replaced
+    /// Path or URL of the store; nothing but zeroes may be there
     store: String,
+    /// Overwrite a file or a volume that holds something
+    #[arg(long)]
+    force: bool,
     /// Levels of nodes: as many keys as full nodes hold, the value of each its number
     #[arg(long, conflicts_with_all = ["keys", "from"], required_unless_present_any = ["keys", "from"])]
     levels: Option<u32>,
@@ -48,23 +55,52 @@ impl Create {
         let creation = if self.older { creation.older() } else { creation };
         let geometry = creation.geometry()?;
         if open::is_url(&self.store) {
-            let volume = open::volume(&self.store)?;
-            let room = volume.len_bytes().unwrap_or(0);
-            if geometry.len > room {
-                let what = format!("{}: the store has {} bytes, the volume {room}", self.store, geometry.len);
-                return Err(Failure::Usage(what));
-            }
-            let mut writer = VolumeWriter { volume: &volume, offset: 0, rest: Vec::new() };
-            creation.write(&mut writer)?;
-            writer.finish().map_err(|source| KvError::Io { what: "writing", offset: 0, source })?;
+            self.write_volume(&creation, geometry.len)?;
         } else {
-            let open = |error: io::Error| KvError::Open { name: self.store.clone(), reason: error.to_string() };
-            let file = File::create(&self.store).map_err(open)?;
-            creation.write(&file)?;
-            file.sync_all().map_err(open)?;
+            self.write_file(&creation)?;
         }
         let (levels, bytes) = (geometry.nodes.len(), geometry.len);
         print(self.json, json!({ "levels": levels, "bytes": bytes }), &format!("{levels} levels, {bytes} bytes"))
+    }
+}
+
+impl Create {
+    fn write_volume(&self, creation: &Creation, len: u64) -> Result<(), Failure> {
+        let volume = open::volume(&self.store)?;
+        let room = volume.len_bytes().unwrap_or(0);
+        if len > room {
+            return Err(Failure::Usage(format!("{}: the store has {len} bytes, the volume {room}", self.store)));
+        }
+        if !self.force {
+            let found = find_content(&End { io: &volume, len: room, fixed: true }, len);
+            if let Some(content) = found.map_err(|error| self.cannot_open(&error))? {
+                return Err(self.would_lose(&content));
+            }
+        }
+        let mut writer = VolumeWriter { volume: &volume, offset: 0, rest: Vec::new() };
+        creation.write(&mut writer)?;
+        Ok(writer.finish().map_err(|source| KvError::Io { what: "writing", offset: 0, source })?)
+    }
+
+    fn write_file(&self, creation: &Creation) -> Result<(), Failure> {
+        let destination = Destination::find(Path::new(&self.store)).map_err(Failure::Write)?;
+        if !self.force && destination.is_block_device() {
+            return Err(self.would_lose(&"what may be on a block device"));
+        }
+        if let (false, Some(len @ 1..)) = (self.force, destination.len_bytes()) {
+            return Err(self.would_lose(&format!("a file of {len} bytes")));
+        }
+        let mut file = destination.begin().map_err(Failure::Write)?;
+        creation.write(&mut file)?;
+        file.publish().map_err(Failure::Write)
+    }
+
+    fn would_lose(&self, what: &dyn Display) -> Failure {
+        Failure::Usage(format!("{} holds {what}, which the new store would overwrite; --force does", self.store))
+    }
+
+    fn cannot_open(&self, error: &dyn Display) -> Failure {
+        KvError::Open { name: self.store.clone(), reason: error.to_string() }.into()
     }
 }
 

@@ -145,7 +145,7 @@ impl StoreArgs {
     /// Says what became of lookups.
     fn explain(&self, store: &Store) {
         if let Some(counters) = store.mounted_counters().filter(|_| self.explain) {
-            eprintln!("{}: {counters}", self.store);
+            crate::say(format_args!("{}: {counters}", self.store));
         }
     }
 
@@ -216,7 +216,7 @@ fn put(args: &StoreArgs, key: u64, value: &str) -> Result<u8, Failure> {
     })?;
     let store = args.open_to_write()?;
     if !store.block_on(store.put(key, &value))? {
-        eprintln!("diskside-kv: {key} is not there; a store keeps the keys that it was made with");
+        crate::say(format_args!("diskside-kv: {key} is not there; a store keeps the keys that it was made with"));
         return Ok(1);
     }
     store.block_on(store.flush())?;
@@ -254,7 +254,7 @@ fn print_values(args: &StoreArgs, pairs: &[(u64, Option<Value>)], with_keys: boo
     } else {
         pairs.iter().filter_map(|pair| pair.1).try_for_each(|value| line(&text(&value)))?;
     }
-    missing.for_each(|(key, _)| eprintln!("diskside-kv: {key} is not there"));
+    missing.for_each(|(key, _)| crate::say(format_args!("diskside-kv: {key} is not there")));
     Ok(code)
 }
 
@@ -294,15 +294,19 @@ fn line(text: &str) -> Result<(), Failure> {
 pub(crate) enum Failure {
     Usage(String),
     Store(KvError),
+    /// A store's file cannot be written; the error names it.
+    Write(std::io::Error),
     Output(std::io::Error),
 }
 
 impl Failure {
+    pub(crate) const WRONG_USAGE: u8 = 2;
+
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Store(KvError::Format { .. }) => 1,
-            Self::Usage(_) | Self::Store(KvError::Usage(_)) => 2,
-            Self::Store(_) | Self::Output(_) => 4,
+            Self::Usage(_) | Self::Store(KvError::Usage(_)) => Self::WRONG_USAGE,
+            Self::Store(_) | Self::Write(_) | Self::Output(_) => 4,
         }
     }
 }
@@ -312,6 +316,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Usage(what) => f.write_str(what),
             Self::Store(error) => error.fmt(f),
+            Self::Write(error) => write!(f, "cannot write {error}"),
             Self::Output(error) => write!(f, "writing the output: {error}"),
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn open(what: &str, options: &Options, explain: bool) -> Result<Store
         if options.mode == Mode::Pushdown {
             match MountedPushdown::new(path) {
                 Ok(pushdown) => return Ok(Store::open_mounted(pushdown, options)?),
-                Err(refusal) if explain => eprintln!("{what}: pointers are followed here: {refusal}"),
+                Err(refusal) if explain => crate::say(format_args!("{what}: pointers are followed here: {refusal}")),
                 Err(_) => {}
             }
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::nqn::Nqn;
 use crate::wire::CSI_NVM;
-use crate::wire::function::CSI_SLM;
+use crate::wire::CSI_SLM;
 
 use super::request::MediumId;
 

@@ -3,8 +3,8 @@
 use zerocopy::IntoBytes;
 
 use crate::status::Status;
-use crate::wire::function::{CSI_COMPUTE, CSI_SLM};
 use crate::wire::memory::COPY_FORMAT_MEMORY;
+use crate::wire::{CSI_COMPUTE, CSI_SLM};
 use crate::wire::{
     CSI_NVM, ControllerList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat, NSID_ALL,
     NvmControllerLimits, Version, cns, descriptor_type,

@@ -70,7 +70,7 @@ pub enum State {
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The controller refused Connect.
-    #[error("the controller refused the connection: {name} ({status:?}){}", Parameter(*parameter))]
+    #[error("the controller refused the connection: {name} {}{}", status.numbers(), Parameter(*parameter))]
     Refused {
         /// Its status.
         status: Status,

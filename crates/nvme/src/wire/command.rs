@@ -10,6 +10,12 @@ use super::bits::{field, with_field};
 /// The NVM command set's identifier (Base 5.1.13.2.1, CSI).
 pub const CSI_NVM: u8 = 0;
 
+/// The Subsystem Local Memory command set's identifier.
+pub const CSI_SLM: u8 = 3;
+
+/// The Computational Programs command set's identifier.
+pub const CSI_COMPUTE: u8 = 4;
+
 /// The NSID that means all namespaces.
 pub const NSID_ALL: u32 = 0xffff_ffff;
 

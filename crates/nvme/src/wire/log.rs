@@ -27,6 +27,17 @@ pub const LID_FEATURES: u8 = 0x12;
 pub const LID_MI_COMMANDS: u8 = 0x13;
 
 impl Sqe {
+    /// Sets the Log Specific Identifier of Get Log Page (dword 11 bits 31:16).
+    #[must_use]
+    pub fn with_log_specific_id(self, id: u16) -> Self {
+        self.with_bits(11, 16, 16, id.into())
+    }
+
+    /// LSI of Get Log Page (dword 11 bits 31:16).
+    pub const fn log_specific_id(&self) -> u16 {
+        self.bits(11, 16, 16) as u16
+    }
+
     /// Get Log Page of `len` bytes (a multiple of 4) from byte `offset` on. With `retain` the event that led to it stays
     /// masked.
     pub fn get_log_page(lid: u8, offset: u64, len: u32, csi: u8, retain: bool) -> Self {

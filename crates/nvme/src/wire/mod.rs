@@ -10,16 +10,17 @@ mod command;
 mod discovery;
 mod fabrics;
 mod features;
-pub mod file;
-pub mod function;
 mod identify;
 mod log;
 pub mod memory;
 mod nvm;
 mod pdu;
+mod program;
 mod properties;
 
-pub use command::{CSI_NVM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode};
+pub use command::{
+    CSI_COMPUTE, CSI_NVM, CSI_SLM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode,
+};
 pub use discovery::{DiscoveryEntry, DiscoveryHeader, subsystem_type, transport_type};
 pub use fabrics::{CONTROLLER_ID_DYNAMIC, ConnectData, ConnectError, FabricsType};
 pub use features::{AsyncEventConfig, HostBehavior, feature};
@@ -34,6 +35,7 @@ pub use nvm::{CopySourceEntry, DsmRange};
 pub use pdu::{
     C2hData, CommonHeader, FatalError, H2cData, IcReq, IcResp, PduKind, R2t, TERM_REQ_DATA_MAX, TermReq, pdu_flags,
 };
+pub use program::{PROGRAM_TYPE_EBPF, ProgramIdType, program_opcode};
 pub use properties::{Cap, Cc, Csts, Version, property};
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-pub mod commands;
 pub mod fuzz;
 pub mod medium;
 pub mod memory;
+pub mod mutation;
 pub mod pair;
 pub mod rng;
-pub mod seeds;

@@ -1,6 +1,6 @@
 //! What leaves the function: helpers, local calls, the end of a slice.
 
-use super::{Result, Translator, native_signature, trusted};
+use super::{Result, Translator, argument_offset, native_signature, trusted};
 use crate::liveness::Form;
 use crate::runtime::{CALL_CONV, thunk_signature};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -152,9 +152,4 @@ impl Translator<'_> {
             }
         }
     }
-}
-
-/// Where an element of [`Machine::args`] is.
-pub(super) fn argument_offset(i: usize) -> usize {
-    offset_of!(Machine, args) + i * size_of::<u64>()
 }

@@ -30,19 +30,19 @@ impl Translator<'_> {
         match op {
             F::F64FromI64 => {
                 let x = self.b.ins().fcvt_from_sint(types::F64, a);
-                return self.canonical(x);
+                return self.bits(x);
             }
             F::F64FromU64 => {
                 let x = self.b.ins().fcvt_from_uint(types::F64, a);
-                return self.canonical(x);
+                return self.bits(x);
             }
             F::F32FromI64 => {
                 let x = self.b.ins().fcvt_from_sint(types::F32, a);
-                return self.canonical(x);
+                return self.bits(x);
             }
             F::F32FromU64 => {
                 let x = self.b.ins().fcvt_from_uint(types::F32, a);
-                return self.canonical(x);
+                return self.bits(x);
             }
             _ => {}
         }
@@ -88,7 +88,8 @@ impl Translator<'_> {
         Result::ZeroExtended(self.b.ins().uextend(types::I32, holds))
     }
 
-    /// The bits of a result; any NaN becomes the canonical one.
+    /// The bits of a result; any NaN becomes the canonical one. The choice is between integers: between numbers it would be
+    /// a branch, with the constant loaded in each trip.
     fn canonical(&mut self, x: clif::Value) -> Result {
         let single = self.b.func.dfg.value_type(x) == types::F32;
         let (ty, nan) = if single { (types::I32, NAN_F32) } else { (types::I64, NAN_F64) };
@@ -97,5 +98,12 @@ impl Translator<'_> {
         let nan = self.b.ins().iconst(ty, nan as i64);
         let bits = self.b.ins().select(is_nan, nan, bits);
         if single { Result::ZeroExtended(bits) } else { Result::Full(bits) }
+    }
+
+    fn bits(&mut self, x: clif::Value) -> Result {
+        match self.b.func.dfg.value_type(x) {
+            types::F32 => Result::ZeroExtended(self.b.ins().bitcast(types::I32, MemFlagsData::new(), x)),
+            _ => Result::Full(self.b.ins().bitcast(types::I64, MemFlagsData::new(), x)),
+        }
     }
 }

@@ -4,8 +4,7 @@
 //! loop. Loads with nothing between them that could be seen from outside are listed, and the machine makes them
 //! in one go, in their order: the first that is refused is the trap, as it would be one by one.
 
-use super::calls::argument_offset;
-use super::{Result, Translator};
+use super::{Result, Translator, argument_offset};
 use crate::liveness::Form;
 use cranelift_codegen::ir::{InstBuilder, types};
 use diskside_sbpf::ir::{Block, Check, Op, Var};

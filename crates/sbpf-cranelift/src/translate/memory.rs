@@ -4,8 +4,7 @@
 //! calls out to the full check. The inline test may refuse what the full check allows, never the
 //! other way round. In blocks that rarely run, every check calls out: that is less code.
 
-use super::calls::argument_offset;
-use super::{Result, Translator, trusted};
+use super::{Result, Translator, argument_offset, trusted};
 use crate::liveness::Form;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self as clif, AtomicRmwOp, BlockArg, InstBuilder, types};
@@ -137,7 +136,8 @@ impl Translator<'_> {
     /// Finds the loops' proved accesses. Outside of its loop such a displacement is the common one.
     pub(super) fn declare_loop_regions(&mut self) {
         let func = self.func;
-        for (block, header) in func.blocks.iter().zip(self.loops.innermost.clone()) {
+        for (index, block) in func.blocks.iter().enumerate() {
+            let header = self.loops.innermost[index];
             let Some(header) = header.filter(|_| !block.cold) else { continue };
             for (op, _) in &block.ops {
                 if let Op::Load { check: Check::Direct(region), base, .. }
@@ -166,7 +166,7 @@ impl Translator<'_> {
         if !is_entry {
             return;
         }
-        let all = self.regions.in_loop.iter().filter(|(key, _)| key.0 == header);
+        let all = self.regions.in_loop.range((header, RegionId(0))..=(header, RegionId(u8::MAX)));
         let all: Vec<(RegionId, Variable)> = all.map(|(key, v)| (key.1, *v)).collect();
         for (region, variable) in all {
             let x = self.load_displacement(region);

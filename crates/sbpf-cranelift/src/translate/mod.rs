@@ -476,3 +476,8 @@ fn type_of(width: Width) -> Type {
 fn trusted() -> MemFlagsData {
     MemFlagsData::new().with_notrap()
 }
+
+/// Where an element of [`Machine::args`] is.
+fn argument_offset(i: usize) -> usize {
+    offset_of!(Machine, args) + i * size_of::<u64>()
+}

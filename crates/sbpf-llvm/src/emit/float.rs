@@ -60,8 +60,9 @@ impl FunctionEmitter<'_> {
             }
             Shape::FromInteger(name) => {
                 let a = self.read_full(Var(1));
+                // Never NaN.
                 let x = self.value(format_args!("{name} i64 {a} to {ty}"));
-                self.canonical(ty, x)
+                self.bits(ty, &x)
             }
             Shape::ToInteger(name) => {
                 let a = self.number(1, ty);
@@ -89,15 +90,26 @@ impl FunctionEmitter<'_> {
         self.value(format_args!("bitcast {bits} {x} to {ty}"))
     }
 
-    /// The bits of a result; any NaN becomes the canonical one.
+    /// The bits of a result; any NaN becomes the canonical one. The choice is between numbers, and numbers are expected: it
+    /// costs a chain of operations no way through integers, and no time where it is a branch.
     fn canonical(&mut self, ty: &str, x: String) -> Computed {
-        let (bits, nan) = if ty == "float" { ("i32", NAN_F32) } else { ("i64", NAN_F64) };
-        let raw = self.value(format_args!("bitcast {ty} {x} to {bits}"));
-        let is_nan = self.value(format_args!("fcmp uno {ty} {x}, 0.0"));
-        let x = self.value(format_args!("select i1 {is_nan}, {bits} {nan}, {bits} {raw}"));
-        if ty == "float" { Computed::Low(x) } else { Computed::Full(x) }
+        let often = self.metadata.often;
+        let is_number = self.value(format_args!("fcmp ord {ty} {x}, 0.0"));
+        let x = self.value(format_args!("select i1 {is_number}, {ty} {x}, {ty} {NAN}, !prof !{often}"));
+        self.bits(ty, &x)
+    }
+
+    fn bits(&mut self, ty: &str, x: &str) -> Computed {
+        match ty {
+            "float" => Computed::Low(self.value(format_args!("bitcast float {x} to i32"))),
+            _ => Computed::Full(self.value(format_args!("bitcast double {x} to i64"))),
+        }
     }
 }
+
+/// The canonical NaN of both types, as LLVM writes constants: the bits of a double, from which those of a float follow.
+const NAN: &str = "0x7FF8000000000000";
+const _: () = assert!(NAN_F64 == 0x7ff8_0000_0000_0000 && NAN_F32 == 0x7fc0_0000);
 
 fn suffix(ty: &str) -> &'static str {
     if ty == "float" { "f32" } else { "f64" }

@@ -61,6 +61,12 @@ impl Heap {
         self.used_bytes
     }
 
+    /// Whether nothing was given out since it was made or cleared.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.top == 0
+    }
+
     /// Frees everything.
     pub fn clear(&mut self) {
         self.used_bytes = 0;

@@ -10,6 +10,7 @@ mod fold;
 mod hash;
 pub mod heap;
 mod memory;
+pub(crate) mod regex;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The helpers of every host, as data.
 
 use super::{Helper, HelperCost, HelperEffects, HelperFn, HelperSet, Param, Return};
-use super::{filter, find, fold, hash, heap, memory, world};
+use super::{filter, find, fold, hash, heap, memory, regex, world};
 use crate::float::eval;
 use crate::ir::FloatOp;
 
@@ -97,6 +97,14 @@ fn memory_helpers() -> Vec<Helper> {
             Return::Scalar,
             find::ds_find,
             "Offset of the first occurrence of needle in hay, or -1.",
+        ),
+        helper(
+            "ds_regex_find",
+            "__s64 ds_regex_find(const void *hay, __u64 hay_len, const void *pattern, __u64 pattern_len)",
+            &[Param::Read { len: 1, unit: 1 }, SCALAR, Param::Read { len: 3, unit: 1 }, SCALAR],
+            Return::Scalar,
+            regex::ds_regex_find,
+            "Where the match of a regular expression ends that ends first, or -1.",
         ),
         helper(
             "ds_lambda_mem_read",

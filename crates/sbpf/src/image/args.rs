@@ -134,6 +134,7 @@ impl Walk<'_, '_> {
             min: None,
             max: None,
             doc: None,
+            is_record_len: false,
         };
         for tag in tags {
             apply_tag(&mut field, tag).map_err(|what| bad(format!("tag `{tag}`: {what}")))?;
@@ -215,7 +216,7 @@ impl Walk<'_, '_> {
 }
 
 fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
-    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:… and type:f32 or type:f64";
+    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len and type:f32 or type:f64";
     let (key, value) = tag.split_once(':').ok_or(KNOWN)?;
     let number = || parse_integer(value).ok_or_else(|| format!("`{value}` is no integer"));
     match key {
@@ -223,6 +224,13 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
         "doc" => field.doc = Some(value.trim().to_owned()),
         "min" => field.min = Some(number()?),
         "max" => field.max = Some(number()?),
+        "is" => match (value, field.ty, field.is_array) {
+            ("record_len", ArgType::U8 | ArgType::U16 | ArgType::U32 | ArgType::U64, false) => {
+                field.is_record_len = true;
+            }
+            ("record_len", ..) => return Err("the length of a record is one unsigned integer".to_owned()),
+            _ => return Err("only record_len can be said".to_owned()),
+        },
         "type" => {
             field.ty = match (value, field.ty.len_bytes()) {
                 ("f32", 4) => ArgType::F32,

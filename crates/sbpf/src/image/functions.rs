@@ -197,6 +197,7 @@ impl<'a> Functions<'a> {
             function: self.list.partition_point(|f| f.start < slot),
             args: None,
             result: None,
+            input: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::btf::Btf;
 use super::elf::{Object, Role, limit};
 use super::error::{ImageError, Place};
 use super::functions::{CodeMap, Functions, raw_functions};
+use super::input::InputElement;
 use super::layout::{CODE_SLOTS_MAX, Layout, decode_slots};
 use super::lines::Ext;
 use super::link::{Linked, link};
@@ -77,6 +78,10 @@ impl Image {
                 let ty = type_of(&functions.list[p.function]);
                 p.args = args_of(&btf, p, ty, &mut room)?;
                 p.result = result_of(&btf, p, ty, &mut room);
+                p.input = match p.kind {
+                    Kind::Read | Kind::Write => ty.and_then(|id| InputElement::of(&btf, id)),
+                    _ => None,
+                };
             }
             check_declarations(&object, &btf, helpers)?;
             if let Some(ext) = ext {

@@ -17,6 +17,7 @@ mod compat;
 mod elf;
 mod error;
 mod functions;
+mod input;
 mod layout;
 mod lines;
 mod link;
@@ -26,6 +27,7 @@ mod note;
 pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
 pub use error::{ImageError, MissingSymbol, Place};
 pub use functions::{FUNCTIONS_MAX, PROGRAMS_MAX};
+pub use input::{InputElement, InputKind};
 pub use layout::{CODE_SLOTS_MAX, DATA_LEN_MAX};
 pub use load::LoadOptions;
 pub use note::ABI_VERSION;
@@ -86,6 +88,8 @@ pub struct Program {
     pub args: Option<ArgSchema>,
     /// What its output is rows of, from the BTF type of parameter 1.
     pub result: Option<ArgSchema>,
+    /// What its input holds, from the BTF type of parameter 2; `None`: bytes.
+    pub input: Option<InputElement>,
 }
 
 /// Program kinds, chosen by section name.
@@ -191,8 +195,12 @@ pub struct Note {
     pub out_ratio: (u32, u32),
     /// See `out_ratio`.
     pub out_constant: u64,
-    /// How ranges are split by default.
-    pub split: Split,
+    /// What records are; `None` when the object does not say.
+    pub split: Option<Split>,
+    /// A piece holds a multiple of so many records.
+    pub piece_records: u32,
+    /// Whether outputs of pieces stand one after another.
+    pub concatenates: bool,
     /// The kind of programs whose section names none.
     pub kind: Option<Kind>,
 }
@@ -202,6 +210,8 @@ impl Note {
     pub const STACK_BYTES_MAX: u32 = 1 << 20;
     /// The frame that eBPF defines.
     pub const STACK_BYTES_DEFAULT: u32 = 512;
+    /// Most records that a piece can be asked to hold a multiple of.
+    pub const PIECE_RECORDS_MAX: u32 = 65_536;
 }
 
 impl Default for Note {
@@ -211,18 +221,21 @@ impl Default for Note {
             stack_bytes: Self::STACK_BYTES_DEFAULT,
             out_ratio: (1, 1),
             out_constant: 4096,
-            split: Split::None,
+            split: None,
+            piece_records: 1,
+            concatenates: false,
             kind: None,
         }
     }
 }
 
-/// How a range is split into chunks that hold whole records.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// Where input may be cut: between records.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Split {
-    /// Anywhere, at multiples of the chunk length.
-    #[default]
-    None,
+    /// Nowhere. No object declares it: a function that says nothing runs once.
+    Whole,
+    /// Between any two bytes.
+    Bytes,
     /// At multiples of a record of this many bytes.
     Fixed(u32),
     /// After this delimiter byte.
@@ -263,6 +276,8 @@ pub struct ArgField {
     pub max: Option<i64>,
     /// One line of help from `btf_decl_tag("doc:…")`.
     pub doc: Option<String>,
+    /// Whether it is the length of a record in bytes, from `btf_decl_tag("is:record_len")`.
+    pub is_record_len: bool,
 }
 
 /// Element type of an argument.
@@ -317,6 +332,7 @@ impl Image {
                 function: 0,
                 args: None,
                 result: None,
+                input: None,
             }],
             imports,
             ..Self::default()

@@ -16,8 +16,10 @@
 //! | 1 | `u32` version | version of the program ABI, from 1 |
 //! | 2 | `u32` bytes | stack frame: a multiple of 64 from 64 to 1 MiB |
 //! | 3 | `u32` num, `u32` den, `u64` constant | output capacity is `in_len * num / den + constant` |
-//! | 4 | `u32` kind, `u32` arg | default split: kind 0 none (arg 0), 1 fixed records of arg bytes, 2 after delimiter byte arg |
+//! | 4 | `u32` kind, `u32` arg | records: kind 0 not declared (arg 0), 1 of arg bytes, 2 after delimiter byte arg, 3 any byte (arg 0) |
 //! | 5 | `u32` kind | kind of programs whose section names none: 1 `xrp`, 2 `delilah` |
+//! | 6 | `u32` 1 | outputs of pieces stand one after another |
+//! | 7 | `u32` count | a piece holds a multiple of so many records, from 1 to 65,536 |
 //!
 //! A type may appear once. An unknown type with bit 15 set is ignored (a hint for later hosts); any
 //! other unknown type is an error, because the program needs something that this host does not know.
@@ -34,8 +36,10 @@ const STACK: u16 = 2;
 const OUT_RATIO: u16 = 3;
 const SPLIT: u16 = 4;
 const KIND: u16 = 5;
+const CONCATENATE: u16 = 6;
+const PIECE: u16 = 7;
 /// The last type that is known.
-const LAST: u16 = KIND;
+const LAST: u16 = PIECE;
 /// Set in types that a host may ignore.
 const OPTIONAL: u16 = 0x8000;
 
@@ -114,9 +118,10 @@ impl Record<'_> {
             SPLIT => {
                 let [kind, arg] = self.words()?;
                 note.split = match (kind, arg) {
-                    (0, 0) => Split::None,
-                    (1, 1..) => Split::Fixed(arg),
-                    (2, 0..=255) => Split::Delimiter(arg as u8),
+                    (0, 0) => None,
+                    (1, 1..) => Some(Split::Fixed(arg)),
+                    (2, 0..=255) => Some(Split::Delimiter(arg as u8)),
+                    (3, 0) => Some(Split::Bytes),
                     _ => return refuse(format!("split kind {kind} with {arg} is not defined")),
                 };
             }
@@ -127,6 +132,23 @@ impl Record<'_> {
                     2 => Kind::Delilah,
                     _ => return refuse(format!("kind {kind} is not defined")),
                 });
+            }
+            CONCATENATE => {
+                let [yes] = self.words()?;
+                if yes != 1 {
+                    return refuse(format!("concatenation {yes} is not defined; it is 1 or left out"));
+                }
+                note.concatenates = true;
+            }
+            PIECE => {
+                let [records] = self.words()?;
+                if records == 0 || records > Note::PIECE_RECORDS_MAX {
+                    return refuse(format!(
+                        "pieces of a multiple of {records} records: ask for 1 to {}",
+                        Note::PIECE_RECORDS_MAX
+                    ));
+                }
+                note.piece_records = records;
             }
             ty if ty & OPTIONAL != 0 => {}
             ty => {

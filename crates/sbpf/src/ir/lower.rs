@@ -8,6 +8,10 @@ use crate::region::RegionId;
 use crate::verify::{Base, Contract, Verified, VerifiedFunction, contract};
 use std::collections::BTreeMap;
 
+/// Most stack slots of a function that become variables; the others stay memory. Each variable costs later stages
+/// something in each block.
+const SLOT_VARIABLES_MAX: usize = 512;
+
 /// Lowers a verified program.
 #[must_use]
 pub fn lower(verified: &Verified, helpers: &HelperSet) -> Module {
@@ -19,7 +23,21 @@ pub fn lower(verified: &Verified, helpers: &HelperSet) -> Module {
         stack_len: verified.stack_len,
         stack_addressable: verified.stack_addressable,
         effects: verified.effects,
+        lens: lens(verified),
     }
+}
+
+fn lens(verified: &Verified) -> BTreeMap<RegionId, u64> {
+    let (image, entry) = (&verified.image, &verified.image.programs[verified.program]);
+    let mut lens =
+        BTreeMap::from([(RegionId::RODATA, image.rodata.len() as u64), (RegionId::DATA, image.data.len() as u64)]);
+    if image.note.out_ratio.0 == 0 {
+        lens.insert(RegionId::OUTPUT, image.note.out_constant);
+    }
+    if let Some(args) = &entry.args {
+        lens.insert(RegionId::ARGS, u64::from(args.len_bytes));
+    }
+    lens
 }
 
 struct FunctionLowering<'a> {
@@ -82,11 +100,17 @@ impl<'a> FunctionLowering<'a> {
                 *accesses.entry((off, size)).or_insert(true) &= plain;
             }
         }
-        let all: Vec<_> = accesses.keys().copied().collect();
-        let overlaps =
-            |a: (i32, Size), b: (i32, Size)| a != b && a.0 < b.0 + b.1.bytes() as i32 && b.0 < a.0 + a.1.bytes() as i32;
-        for (&slot, &plain) in &accesses {
-            if plain && !all.iter().any(|&other| overlaps(slot, other)) && self.vars < u16::MAX / 2 {
+        let all: Vec<_> = accesses.into_iter().collect();
+        let end = |(off, size): (i32, Size)| off + size.bytes() as i32;
+        let overlaps = |i: usize| {
+            let (slot, _) = all[i];
+            // They are in the order of their first bytes, and none is longer than 8.
+            let before = all[..i].iter().rev().take_while(|(other, _)| slot.0 - other.0 < 8);
+            let behind = all[i + 1..].iter().take_while(|(other, _)| other.0 < end(slot));
+            before.chain(behind).any(|&(other, _)| other.0 < end(slot) && slot.0 < end(other))
+        };
+        for (i, &(slot, plain)) in all.iter().enumerate() {
+            if plain && self.slots.len() < SLOT_VARIABLES_MAX && !overlaps(i) {
                 self.slots.insert(slot, Var(self.vars));
                 self.vars += 1;
             } else {

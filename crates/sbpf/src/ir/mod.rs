@@ -38,6 +38,8 @@ pub struct Module {
     pub stack_addressable: bool,
     /// What the program does besides its result.
     pub effects: Effects,
+    /// Lengths that regions have in every call, where the object says them: hints of what a guard may ask for.
+    pub lens: std::collections::BTreeMap<RegionId, u64>,
 }
 
 /// A function.

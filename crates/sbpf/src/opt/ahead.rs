@@ -17,9 +17,9 @@
 //! whether there is fuel. When it finds nothing, the loop inside asks its own guard, as it did.
 
 use super::analysis::{Constraint, Outlook, Plan, Within};
+use super::emit::{Around, Entrance, alu, fresh, mov, retarget};
 use super::linear::{Conditions, Form, Linear};
 use super::trips::{ExitTest, Relation, Tested};
-use super::version::{Entrance, alu, fresh, mov, retarget};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{Block, BlockId, Func, Op, Term, Value, Var};
 use crate::machine::SLICE_EDGES;
@@ -113,7 +113,7 @@ impl Ahead {
     }
 
     /// Lets control enter the loop inside past its guard.
-    pub(super) fn take(&self, func: &mut Func, entrance: &Entrance) {
+    pub(super) fn take(&self, func: &mut Func, entrance: &Entrance, around: &Around<'_>) {
         let insn = entrance.insn;
         let push = |func: &mut Func, ops: Vec<Op>, term: Term| {
             let mut block = Block::empty(insn, term);
@@ -137,7 +137,8 @@ impl Ahead {
         let again = push(func, vec![mov(taken, Value::Imm(TOO_MANY))], Term::Jump(asks));
         func.blocks[again.0 as usize].cold = true;
         func.blocks[entrance.guard.0 as usize].cold = true;
-        for (b, block) in (0..).map(BlockId).zip(&mut func.blocks).filter(|(b, _)| *b != asks) {
+        for b in around.blocks(func).into_iter().filter(|b| *b != asks) {
+            let block = &mut func.blocks[b.0 as usize];
             if entrance.from.contains(&b) {
                 retarget(&mut block.term, entrance.guard, first);
             } else if block.term.successors().any(|s| s == entrance.guard) {

@@ -1,13 +1,15 @@
 //! What one loop does to its variables and memory, trip by trip.
 
 use super::ahead::Ahead;
-use super::graph::{Graph, Loop};
+use super::graph::{Graph, Loop, Nest};
 use super::inner::{Edges, InnerLoop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State, Terms};
+use super::reason;
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
 use crate::ir::{BlockId, Check, Func, Op, Term, Value, Var};
 use crate::region::RegionId;
+use crate::work::{Exhausted, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the guard of a loop has to prove, and which accesses it then covers.
@@ -31,6 +33,8 @@ pub(super) struct Plan {
     pub(super) inner_edges: Option<i64>,
     /// What its guard finds out for the loops inside.
     pub(super) ahead: Vec<Ahead>,
+    /// Data decide where in a table some accesses go. If it is shorter than they might say, the guard refuses always.
+    pub(super) rests_on_data: bool,
     /// Why accesses were left out.
     pub(super) why: Vec<String>,
 }
@@ -71,6 +75,11 @@ impl Within {
 /// More would cost more at each entry than they save.
 const CONSTRAINTS_MAX: usize = 16;
 
+static NO_LENS: BTreeMap<RegionId, u64> = BTreeMap::new();
+
+/// In a region whose length is not known, an address that data decide is proved for all that they may say, if these lie no farther apart: tables by a byte.
+const SPREAD_MAX: i64 = 4096;
+
 struct Access {
     at: (BlockId, usize),
     region: Option<RegionId>,
@@ -81,13 +90,50 @@ struct Access {
     insn: u32,
 }
 
-/// Analyses a loop; `None` when its shape is not understood.
-pub(super) fn analyse(func: &Func, graph: &Graph, the_loop: &Loop) -> Option<(Plan, Outlook)> {
-    let body = Body::new(func, graph, the_loop)?;
-    let (pass, deltas) = settle(&body);
+/// Why a loop has no plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum NotAnalysed {
+    #[error("control enters the loop in the middle")]
+    EnteredInTheMiddle,
+    #[error("the loop is too long")]
+    TooLong,
+    #[error("the program takes more work to optimise than a load may")]
+    Exhausted,
+}
+
+impl From<Exhausted> for NotAnalysed {
+    fn from(_: Exhausted) -> Self {
+        Self::Exhausted
+    }
+}
+
+/// What is known of a loop from outside of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'a> {
+    /// States in which control comes to it; not all, perhaps, and each in terms of something earlier.
+    pub(super) entries: &'a [State],
+    /// Lengths that regions have in every call.
+    pub(super) lens: &'a BTreeMap<RegionId, u64>,
+}
+
+/// Most forms that an analysis keeps at a time: for each variable at the end of each block.
+const FORMS_MAX: usize = 200_000;
+
+/// Analyses a loop.
+pub(super) fn analyse(func: &Func, nest: &Nest, given: Given<'_>, work: &Work) -> Result<(Plan, Outlook), NotAnalysed> {
+    let mut body = Body::new(func, nest, work)?;
+    body.given = given;
+    let (pass, deltas) = settle(&body)?;
     let plan = plan(&body, &deltas, &pass);
     let entries = body.inner_loops.iter().map(|(&header, inner)| (header, body.entry(header, inner, &pass))).collect();
-    Some((plan, Outlook { pass, deltas, entries }))
+    Ok((plan, Outlook { pass, deltas, entries }))
+}
+
+/// Checked accesses of a loop, those of loops inside not counted.
+pub(super) fn accesses(func: &Func, nest: &Nest) -> u32 {
+    let own = |b: &&BlockId| !nest.inner.iter().any(|inner| inner.the_loop.blocks.contains(b));
+    let checked = |b: &BlockId| func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| op.may_trap_on_access()).count();
+    nest.the_loop.blocks.iter().filter(own).map(checked).sum::<usize>() as u32
 }
 
 /// What is known of a loop beyond its own plan: for guards of the loops inside.
@@ -100,7 +146,7 @@ pub(super) struct Outlook {
 
 /// A trip under the strongest hypotheses about the header's variables that it does not refute, and how
 /// much each of these changes in it.
-pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<Linear>) {
+pub(super) fn settle(body: &Body<'_>) -> Result<(Pass, Vec<Linear>), Exhausted> {
     let func = body.func;
     // Of what the loop does not use nothing need be known.
     let mut hypotheses = Hypotheses { of: vec![Hypothesis::Varies; usize::from(func.vars)] };
@@ -110,11 +156,11 @@ pub(super) fn settle(body: &Body<'_>) -> (Pass, Vec<Linear>) {
     // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
     // that it had never had; so it ends.
     loop {
-        let pass = body.pass(&hypotheses);
-        if !revise(&mut hypotheses, &mut refuted, &pass) {
+        let pass = body.pass(&hypotheses)?;
+        if !revise(&mut hypotheses, &mut refuted, &pass, body.given.entries) {
             // No form has a term of a variable that varies.
             let deltas = (0..func.vars).map(|v| step_of(Var(v), &pass).unwrap_or_default()).collect();
-            return (pass, deltas);
+            return Ok((pass, deltas));
         }
     }
 }
@@ -131,7 +177,9 @@ fn step_of(v: Var, pass: &Pass) -> Option<Linear> {
 }
 
 /// Confronts the hypotheses with what a trip does. True when one had to change.
-fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> bool {
+fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass, entries: &[State]) -> bool {
+    // What does not hold when control comes to the loop, its guard would find out each time.
+    let may_equal = |v: usize, of: Var, plus: i64| !entries.iter().any(|e| e.differ(Var(v as u16), of, plus));
     let mut weakened = false;
     let mut proposals = Vec::new();
     let mut varies = Vec::new();
@@ -160,8 +208,8 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
                     // It takes over another variable's value of this trip.
                     let of = terms[0].0;
                     match pass.exact_step(of).and_then(|step| lo.checked_sub(step)) {
-                        Some(plus) => proposals.push((v, Hypothesis::Equals { of, plus })),
-                        None => varies.push(v),
+                        Some(plus) if may_equal(v, of, plus) => proposals.push((v, Hypothesis::Equals { of, plus })),
+                        _ => varies.push(v),
                     }
                 }
                 _ => varies.push(v),
@@ -173,7 +221,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass) -> boo
     }
     for &(a, b) in &pass.alike {
         let steps = |v: Var| hypotheses.of[usize::from(v.0)] == Hypothesis::Steps;
-        if steps(a) && steps(b) && !refuted[usize::from(b.0)] {
+        if steps(a) && steps(b) && !refuted[usize::from(b.0)] && may_equal(usize::from(b.0), a, 0) {
             proposals.push((usize::from(b.0), Hypothesis::Equals { of: a, plus: 0 }));
         }
     }
@@ -192,9 +240,10 @@ fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
     let mut plan = Plan { accesses: body.accesses, ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
-        match cover(&plan.constraints, deltas, access) {
+        match cover(&plan.constraints, deltas, access, body.given.lens) {
             Ok((region, constraints)) => {
                 plan.constraints = constraints;
+                plan.rests_on_data |= rests_on_data(deltas, &access.form);
                 plan.unchecked += u32::from(!body.inner.contains(&access.at.0));
                 plan.covered.insert(access.at, region);
                 needed.extend(&access.conditions);
@@ -223,15 +272,40 @@ fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
     plan
 }
 
+/// Whether data alone say where an access goes: to a table, which is as long in every trip.
+fn rests_on_data(deltas: &[Linear], form: &Form) -> bool {
+    let Form::Linear(form) = form else { return false };
+    form.lo != form.hi && step_of_terms(deltas, form).is_some_and(|step| step.is_zero())
+}
+
 /// The constraints that cover one more access, and its region.
-fn cover(old: &[Constraint], deltas: &[Linear], access: &Access) -> Result<(RegionId, Vec<Constraint>), &'static str> {
-    let region = access.region.ok_or("the region of the pointer is not known")?;
+fn cover(
+    old: &[Constraint],
+    deltas: &[Linear],
+    access: &Access,
+    lens: &BTreeMap<RegionId, u64>,
+) -> Result<(RegionId, Vec<Constraint>), &'static str> {
+    let region = access.region.ok_or(reason::REGION)?;
     let Form::Linear(form) = &access.form else {
-        return Err("the address is not a linear function of the trip");
+        return Err(reason::NOT_LINEAR);
     };
     let end = form.hi.saturating_add(access.size.bytes() as i64);
+    // A guard that asks for more than there ever is refuses always, and keeps the whole loop slow.
+    let spread = form.hi.saturating_sub(form.lo);
+    let whole = spread.saturating_add(access.size.bytes() as i64) as u64;
+    match lens.get(&region) {
+        Some(&len) if spread > 0 && whole > len => return Err(reason::BEYOND_REGION),
+        None if spread > SPREAD_MAX => return Err(reason::UNBOUNDED),
+        _ => {}
+    }
+    if region == RegionId::STACK && *form.terms == [(Var::FP, 1)] && end > 0 {
+        return Err(reason::BEYOND_ARRAY);
+    }
+    if step_of_terms(deltas, form).is_some_and(|step| step.hi.saturating_sub(step.lo) > SPREAD_MAX) {
+        return Err(reason::STEP);
+    }
     let constraints = constrain(old, deltas, form, end, Within::Region { region, write: access.write });
-    Ok((region, constraints.ok_or("too many different addresses in this loop")?))
+    Ok((region, constraints.ok_or(reason::TOO_MANY)?))
 }
 
 /// The constraints with one more; one with the same terms is widened.
@@ -256,14 +330,20 @@ fn constrain(
     Some(new)
 }
 
+/// How much a form changes in a trip.
+fn step_of_terms(deltas: &[Linear], form: &Linear) -> Option<Linear> {
+    let mut step = Linear::default();
+    for &(v, c) in form.terms.iter() {
+        let moved = deltas[usize::from(v.0)].scale(c);
+        step = step.add(moved.linear()?).linear()?.clone();
+    }
+    Some(step)
+}
+
 impl Constraint {
     /// `form + [0, end - form.hi)` lies within.
     pub(super) fn new(deltas: &[Linear], form: &Linear, end: i64, within: Within) -> Option<Self> {
-        let mut step = Linear::default();
-        for &(v, c) in form.terms.iter() {
-            let moved = deltas[usize::from(v.0)].scale(c);
-            step = step.add(moved.linear()?).linear()?.clone();
-        }
+        let step = step_of_terms(deltas, form)?;
         let small = |v: i64| v.unsigned_abs() < 1 << 40;
         let span = end.checked_sub(form.lo)?;
         // A stride has to be one number.
@@ -348,13 +428,15 @@ impl Pass {
 /// The blocks of a loop in an order in which each comes after all ways to it within one trip.
 pub(super) struct Body<'a> {
     pub(super) func: &'a Func,
-    pub(super) graph: &'a Graph,
+    pub(super) graph: Graph,
     pub(super) the_loop: &'a Loop,
     pub(super) order: Vec<BlockId>,
+    work: &'a Work,
     /// Loops inside, by their headers.
     pub(super) inner_loops: BTreeMap<BlockId, InnerLoop>,
     /// Blocks of loops inside.
     pub(super) inner: BTreeSet<BlockId>,
+    given: Given<'a>,
     accesses: u32,
 }
 
@@ -373,29 +455,30 @@ pub(super) struct Pass {
 }
 
 impl<'a> Body<'a> {
-    pub(super) fn new(func: &'a Func, graph: &'a Graph, the_loop: &'a Loop) -> Option<Self> {
-        let order: Vec<_> = graph.order.iter().copied().filter(|b| the_loop.blocks.contains(b)).collect();
-        let mut body =
-            Self { func, graph, the_loop, order, inner_loops: BTreeMap::new(), inner: BTreeSet::new(), accesses: 0 };
-        for &b in &body.order {
-            let position = graph.order_of[b.0 as usize];
-            for &p in graph.predecessors(b) {
-                if b == the_loop.header || graph.order_of[p.0 as usize] < position {
-                    continue;
-                }
-                if !graph.dominates(b, p) {
-                    return None;
-                }
-                let inner = graph.natural_loop(b)?;
-                body.inner_loops.entry(b).or_insert_with(|| InnerLoop::new(func, graph, &inner));
-                body.inner.extend(inner.blocks);
+    pub(super) fn new(func: &'a Func, nest: &'a Nest, work: &'a Work) -> Result<Self, NotAnalysed> {
+        let the_loop = &nest.the_loop;
+        if the_loop.blocks.len() * usize::from(func.vars) > FORMS_MAX {
+            return Err(NotAnalysed::TooLong);
+        }
+        let graph = Graph::within(func, the_loop, work)?;
+        for &b in &graph.order {
+            let retreats = |p: &&BlockId| graph.order_of[p.0 as usize] >= graph.order_of[b.0 as usize];
+            if graph.predecessors(b).iter().filter(retreats).any(|&p| !graph.dominates(b, p)) {
+                return Err(NotAnalysed::EnteredInTheMiddle);
             }
         }
-        for b in body.order.iter().filter(|b| !body.inner.contains(b)) {
-            body.accesses +=
-                func.blocks[b.0 as usize].ops.iter().filter(|(op, _)| op.may_trap_on_access()).count() as u32;
+        let mut inside = Vec::new();
+        nest.each_inner(&mut |inner| inside.push(inner));
+        let mut inner_loops = BTreeMap::new();
+        let mut inner_blocks = BTreeSet::new();
+        for inner in inside {
+            inner_loops.insert(inner.the_loop.header, InnerLoop::new(func, inner, work)?);
+            inner_blocks.extend(inner.the_loop.blocks.iter().copied());
         }
-        Some(body)
+        let order = graph.order.clone();
+        let accesses = accesses(func, nest);
+        let given = Given { entries: &[], lens: &NO_LENS };
+        Ok(Self { func, graph, the_loop, order, work, inner_loops, inner: inner_blocks, given, accesses })
     }
 
     /// Calls `f` with every variable that the loop reads or writes.
@@ -416,7 +499,10 @@ impl<'a> Body<'a> {
     }
 
     /// One trip from the header.
-    fn pass(&self, hypotheses: &Hypotheses) -> Pass {
+    fn pass(&self, hypotheses: &Hypotheses) -> Result<Pass, Exhausted> {
+        let ops: usize = self.order.iter().map(|b| self.func.blocks[b.0 as usize].ops.len()).sum();
+        // A form takes some looks to join or to copy, an operation to follow.
+        self.work.spend(8 * (self.order.len() * hypotheses.of.len() + 4 * ops) as u64)?;
         let mut conditions = Vec::new();
         let mut alike = Vec::new();
         let mut accesses = Vec::new();
@@ -446,7 +532,7 @@ impl<'a> Body<'a> {
         let latch = self.join_ways(self.the_loop.header, &at_end, &mut alike);
         let all_bounded = !bounded.is_empty() && bounded.len() == self.inner_loops.len();
         let inner_edges = all_bounded.then_some(inner_edges);
-        Pass { latch, at_end, accesses, conditions, inner_edges, alike }
+        Ok(Pass { latch, at_end, accesses, conditions, inner_edges, alike })
     }
 
     /// The state in which control comes to a loop inside from outside of it.

@@ -2,12 +2,20 @@
 
 use super::ahead::{Ahead, EDGES_BITS, EDGES_MAX, TOO_MANY};
 use super::analysis::{Constraint, Plan, Within};
+use super::emit::{alu, divided, fresh, mov};
 use super::linear::Linear;
 use super::trips::{Counter, ExitTest, Relation, Tested};
-use super::version::{Count, alu, divided, fresh, mov};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{BinOp, Block, BlockId, Func, Op, Term, Value, Var};
 use crate::machine::SLICE_EDGES;
+
+/// How the fast form knows its last trip.
+pub(super) enum Count {
+    /// By a variable of the loop, which has the value of `limit` after the last trip.
+    Up { counter: Counter, limit: Var },
+    /// By a variable that is below 0 after the last trip.
+    Down { trips: Var },
+}
 
 /// Most trips of a loop that pays for each of them: so many steps cannot wrap around.
 const TRIPS_MAX: i64 = 1 << 20;

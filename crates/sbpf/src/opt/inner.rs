@@ -4,12 +4,13 @@
 //! a constant, from a value that is known to be small, runs for a known number of trips at most: then
 //! what steps by a bounded amount in each trip changes by a bounded amount in all.
 
-use super::analysis::{Body, settle};
-use super::graph::{Graph, Loop};
+use super::analysis::{Body, NotAnalysed, Pass, settle};
+use super::graph::Nest;
 use super::linear::{Conditions, State};
 use super::trips::{self, Relation, Tested};
 use crate::insn::Width;
 use crate::ir::{BlockId, Func, Var};
+use crate::work::{Exhausted, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop inside.
@@ -42,17 +43,23 @@ struct Countdown {
 const TRIPS_MAX: i64 = 64;
 
 impl InnerLoop {
-    pub(super) fn new(func: &Func, graph: &Graph, the_loop: &Loop) -> Self {
+    pub(super) fn new(func: &Func, nest: &Nest, work: &Work) -> Result<Self, Exhausted> {
+        let the_loop = &nest.the_loop;
         let mut written = BTreeSet::new();
         for b in &the_loop.blocks {
+            work.spend(func.blocks[b.0 as usize].ops.len() as u64)?;
             for (op, _) in &func.blocks[b.0 as usize].ops {
                 op.each_write(|v| {
                     written.insert(v);
                 });
             }
         }
-        let countdown = countdown(func, graph, the_loop, &written);
-        Self { blocks: the_loop.blocks.clone(), written, countdown }
+        let countdown = match countdown(func, nest, &written, work) {
+            Err(NotAnalysed::Exhausted) => return Err(Exhausted),
+            Err(_) => None,
+            Ok(found) => found,
+        };
+        Ok(Self { blocks: the_loop.blocks.clone(), written, countdown })
     }
 
     /// From the state in which control comes to the loop to one that holds in each of its trips. Gives how many
@@ -79,17 +86,21 @@ impl InnerLoop {
     }
 }
 
-fn countdown(func: &Func, graph: &Graph, the_loop: &Loop, written: &BTreeSet<Var>) -> Option<Countdown> {
-    if the_loop.blocks.iter().any(|&b| b != the_loop.header && graph.natural_loop(b).is_some()) {
-        return None;
+fn countdown(func: &Func, nest: &Nest, written: &BTreeSet<Var>, work: &Work) -> Result<Option<Countdown>, NotAnalysed> {
+    if !nest.inner.is_empty() {
+        return Ok(None);
     }
-    let body = Body::new(func, graph, the_loop)?;
+    let body = Body::new(func, nest, work)?;
     if body.latches().count() != 1 {
-        return None;
+        return Ok(None);
     }
-    let (pass, _) = settle(&body);
+    let (pass, _) = settle(&body)?;
+    Ok(counts_down(&body, &pass, written))
+}
+
+fn counts_down(body: &Body<'_>, pass: &Pass, written: &BTreeSet<Var>) -> Option<Countdown> {
     let unconditional = Conditions::new();
-    let (test, Tested::AtLatch(_)) = trips::exit_test(&body, &pass, &unconditional)? else {
+    let (test, Tested::AtLatch(_)) = trips::exit_test(body, pass, &unconditional)? else {
         return None;
     };
     let &[(var, 1)] = &test.of.terms[..] else {

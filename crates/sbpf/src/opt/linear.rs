@@ -244,6 +244,16 @@ impl State {
         self.conditions[usize::from(v.0)] = conditions;
     }
 
+    /// Whether a variable is sure not to be another one plus this.
+    pub(super) fn differ(&self, v: Var, of: Var, plus: i64) -> bool {
+        match (self.get(v), self.get(of)) {
+            (Form::Linear(a), Form::Linear(b)) => {
+                a.terms == b.terms && a.lo == a.hi && b.lo == b.hi && a.lo != b.lo.wrapping_add(plus)
+            }
+            _ => false,
+        }
+    }
+
     /// Joins another way to the same point. Two ways that differ only in which variable's header
     /// value they bring go to `alike`: the two may be copies of each other.
     pub(super) fn join(&mut self, other: &Self, alike: &mut Vec<(Var, Var)>) {
@@ -285,16 +295,12 @@ impl State {
         let Term::Branch { width, cond, lhs, rhs, then, otherwise } = *term else {
             return;
         };
-        let Some((lo, hi)) = self.get(lhs).nonnegative() else {
-            return;
-        };
         let bound = match rhs {
             Value::Imm(i) if width == Width::W32 => Some(i64::from(i as u32)),
             Value::Imm(i) => Some(i),
             Value::Var(v) => self.get(v).constant(),
         };
-        let comparable = |c: &i64| (0..LIMIT).contains(c) && (width == Width::W64 || hi.max(*c) < 1 << 31);
-        let Some(c) = bound.filter(comparable) else {
+        let Some(c) = bound.filter(|c| (0..LIMIT).contains(c)) else {
             return;
         };
         let cond = match (then == to, otherwise == to) {
@@ -305,7 +311,18 @@ impl State {
             },
             _ => return,
         };
-        // None is negative, so signed and unsigned comparisons agree.
+        let signed = matches!(cond, Cond::SLt | Cond::SLe | Cond::SGt | Cond::SGe);
+        let (lo, hi) = match self.get(lhs).nonnegative() {
+            // None is negative, so signed and unsigned comparisons agree; so they do with the low halves alone.
+            Some((lo, hi)) if width == Width::W64 || hi.max(c) < 1 << if signed { 31 } else { 32 } => (lo, hi),
+            // As an unsigned number of 64 bits, whatever is not above a constant is small, and nothing negative is.
+            None if width == Width::W64 && matches!(cond, Cond::Lt | Cond::Le | Cond::Eq) => match self.get(lhs) {
+                Form::Any => (0, LIMIT),
+                Form::Linear(l) if l.terms.is_empty() => (0, l.hi),
+                Form::Linear(_) => return,
+            },
+            _ => return,
+        };
         let (lo, hi) = match cond {
             Cond::Lt | Cond::SLt => (lo, hi.min(c - 1)),
             Cond::Le | Cond::SLe => (lo, hi.min(c)),

@@ -23,17 +23,15 @@
 
 use super::ahead::Ahead;
 use super::analysis::Plan;
-use super::graph::{Graph, Loop, Nest};
-use super::guard::Guard;
+use super::emit::{Around, Entrance, Twins, alu, divided, fresh, mov, retarget};
+use super::graph::{Loop, Nest, natural_loop_among};
+use super::guard::{Count, Guard};
 use super::trips::{Counter, Tested};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::lower::{charge, is_negative, out_of_fuel};
-use crate::ir::{BinOp, Block, BlockId, Check, Func, Op, Term, Value, Var};
+use crate::ir::{Block, BlockId, Check, Func, Op, Term, Value, Var};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// From blocks to their slow copies.
-pub(super) type Twins = BTreeMap<BlockId, BlockId>;
 
 /// A loop inside, which has its final form.
 #[derive(Clone, Debug)]
@@ -48,17 +46,6 @@ impl Inner {
     fn is_as_it_was(&self) -> bool {
         self.added.is_empty()
     }
-}
-
-/// How control enters a fast loop that has no other inside and pays before it runs.
-pub(super) struct Entrance {
-    /// Blocks outside of the loop that lead to its guard.
-    pub(super) from: Vec<BlockId>,
-    pub(super) guard: BlockId,
-    /// Where the guard leads to, when it has paid for so many edges.
-    pub(super) settled: BlockId,
-    pub(super) edges: Var,
-    pub(super) insn: u32,
 }
 
 /// Copies the blocks of a loop; the copies lead to each other, and out of the loop as the originals.
@@ -94,22 +81,27 @@ pub(super) fn covered_before(func: &Func, nest: &Nest, twins: &Twins) -> u32 {
     nest.the_loop.blocks.iter().filter(own).map(|b| (checked(twins[b]) - checked(*b)) as u32).sum()
 }
 
-/// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. `outermost`
-/// when the twins are of this loop and not of one around it.
+/// A loop that got its fast form.
+pub(super) struct Made {
+    pub(super) guard: BlockId,
+    /// How control enters it, if it is one that a loop around may enter past the guard.
+    pub(super) entrance: Option<Entrance>,
+}
+
+/// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. Those are of a loop around,
+/// if there is one. Without one, what leads to the loop from outside is left to the caller.
 pub(super) fn version(
     func: &mut Func,
-    the_loop: &Loop,
     plan: &Plan,
-    twins: &Twins,
+    here: &Around<'_>,
     inner_loops: &[Inner],
-    outermost: bool,
-) -> Option<Entrance> {
-    let header = the_loop.header;
-    let now = Graph::new(func).natural_loop(header).expect("it still loops").blocks;
-    let entries: Vec<BlockId> = (0..func.blocks.len() as u32)
-        .map(BlockId)
-        .filter(|b| !now.contains(b) && func.blocks[b.0 as usize].term.successors().any(|s| s == header))
-        .collect();
+    around: Option<&Around<'_>>,
+) -> Made {
+    let (header, twins, outermost) = (here.the_loop.header, here.twins, around.is_none());
+    let now = natural_loop_among(func, header, here.blocks(func));
+    let leads_there = |b: &BlockId| func.blocks[b.0 as usize].term.successors().any(|s| s == header);
+    let outside = around.map(|around| around.blocks(func)).unwrap_or_default();
+    let entries: Vec<BlockId> = outside.into_iter().filter(|b| !now.contains(b) && leads_there(b)).collect();
     let prepaid = !now.iter().flat_map(|b| &func.blocks[b.0 as usize].ops).any(|(op, _)| sees_fuel(op));
     let for_ever = plan.constraints.iter().all(|c| c.step.is_zero()) && plan.ahead.iter().all(Ahead::is_for_ever);
     let limited = prepaid || !for_ever;
@@ -153,14 +145,32 @@ pub(super) fn version(
     for b in &entries {
         retarget(&mut func.blocks[b.0 as usize].term, header, guard);
     }
-    if outermost && has_inner {
-        // What fell back on the slow form for the sake of an inner loop may be fast in the next trip.
+    if outermost {
+        // What fell back on the slow form for the sake of an inner loop may be fast in the next trip; what did for
+        // something else, such as a look back beyond the start, some trips later.
+        let again = if has_inner { guard } else { tries_again(func, insn, guard, twins[&header]) };
         for twin in twins.values() {
-            retarget(&mut func.blocks[twin.0 as usize].term, twins[&header], guard);
+            retarget(&mut func.blocks[twin.0 as usize].term, twins[&header], again);
         }
     }
     let is_plain = prepaid && !has_inner;
-    is_plain.then_some(Entrance { from: entries, guard, settled: made.settled, edges: made.edges, insn })
+    let entrance = Entrance { from: entries, guard, settled: made.settled, edges: made.edges, insn };
+    Made { guard, entrance: is_plain.then_some(entrance) }
+}
+
+/// Trips of a slow form after which the guard is asked again.
+const SLOW_TRIPS: i64 = 32;
+
+/// Asks the guard again once in some trips. Each of them takes an edge, so the number of those that are left tells them.
+fn tries_again(func: &mut Func, insn: u32, guard: BlockId, slow: BlockId) -> BlockId {
+    let left = fresh(func);
+    let term =
+        Term::Branch { width: Width::W64, cond: Cond::Eq, lhs: left, rhs: Value::Imm(0), then: guard, otherwise: slow };
+    let mut block = Block::empty(insn, term);
+    block.ops.push((alu(AluOp::And, left, Var::FUEL, Value::Imm(SLOW_TRIPS - 1)), insn));
+    block.cold = func.blocks[slow.0 as usize].cold;
+    func.blocks.push(block);
+    BlockId(func.blocks.len() as u32 - 1)
 }
 
 /// Instruction slot at which a block starts.
@@ -169,33 +179,9 @@ pub(super) fn first_insn(func: &Func, b: BlockId) -> u32 {
     block.ops.first().map_or(block.term_insn, |(_, insn)| *insn)
 }
 
-/// How the fast form knows its last trip.
-pub(super) enum Count {
-    /// By a variable of the loop, which has the value of `limit` after the last trip.
-    Up { counter: Counter, limit: Var },
-    /// By a variable that is below 0 after the last trip.
-    Down { trips: Var },
-}
-
 /// Whether an operation looks at `FUEL`, or ends the program with what is in it.
 fn sees_fuel(op: &Op) -> bool {
     op.may_trap_on_access() || matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. })
-}
-
-pub(super) fn retarget(term: &mut Term, from: BlockId, to: BlockId) {
-    let change = |b: &mut BlockId| {
-        if *b == from {
-            *b = to;
-        }
-    };
-    match term {
-        Term::Jump(b) => change(b),
-        Term::Branch { then, otherwise, .. } => {
-            change(then);
-            change(otherwise);
-        }
-        Term::Return => {}
-    }
 }
 
 struct Versioning<'f> {
@@ -227,7 +213,7 @@ impl Versioning<'_> {
                 block.term = Term::Jump(otherwise);
             }
         }
-        self.now = Graph::new(self.func).natural_loop(self.header).expect("it still loops").blocks;
+        self.now = natural_loop_among(self.func, self.header, std::mem::take(&mut self.now));
     }
 
     /// Takes the first counter that is known wherever edges have to be given back.
@@ -435,26 +421,4 @@ impl Versioning<'_> {
         block.ops.last().is_some_and(|(op, _)| *op == charge())
             && matches!(block.term, Term::Branch { cond: Cond::SLt, lhs: Var::FUEL, otherwise, .. } if otherwise == self.header)
     }
-}
-
-pub(super) fn fresh(func: &mut Func) -> Var {
-    func.vars += 1;
-    Var(func.vars - 1)
-}
-
-/// `v / by` in place.
-pub(super) fn divided(v: Var, by: u64) -> Option<Op> {
-    match by {
-        1 => None,
-        _ if by.is_power_of_two() => Some(alu(AluOp::Rsh, v, v, Value::Imm(i64::from(by.trailing_zeros())))),
-        _ => Some(alu(AluOp::Div, v, v, Value::Imm(by as i64))),
-    }
-}
-
-pub(super) fn alu(op: AluOp, dst: Var, lhs: Var, rhs: Value) -> Op {
-    Op::Bin { op: BinOp::Alu(op, Width::W64), dst, lhs, rhs }
-}
-
-pub(super) fn mov(dst: Var, src: Value) -> Op {
-    Op::Mov { width: Width::W64, dst, src }
 }

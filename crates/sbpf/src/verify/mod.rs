@@ -322,13 +322,8 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
             "correct `DS_OUTPUT(num, den, constant)`",
         );
     }
-    if matches!(note.split, crate::image::Split::Fixed(0)) {
-        refuse(
-            "V0706",
-            Class::Unsafe,
-            "the default split is into records of 0 bytes".to_owned(),
-            "correct `DS_SPLIT_RECORDS(n)`",
-        );
+    if note.split == Some(crate::image::Split::Fixed(0)) {
+        refuse("V0706", Class::Unsafe, "records have 0 bytes".to_owned(), "correct `DS_SPLIT_RECORDS(n)`");
     }
 }
 

@@ -1,5 +1,7 @@
 //! A part at the device: a request of it, and what its trailer tells.
 
+use super::compressed::{Compressed, as_each_says};
+use super::group::{paths_of, takes_paths, target_name};
 use super::{Done, Job, RanPart, RunOptions};
 use crate::session::error::SessionError;
 use crate::session::file::File;
@@ -7,17 +9,18 @@ use crate::session::function::SessionFunction;
 use crate::session::link::Running;
 use crate::session::mounted::Mounted;
 use diskside_dispatch::{Observation, Side};
+use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
-use diskside_engine::{CallError, TierChoice};
+use diskside_engine::{CallError, Part, TierChoice};
 use diskside_host::function::{CallOutcome, RemoteCall};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::run_here;
-use diskside_nvme::wire::function::{
-    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, RecordSplit, TierHint, Trailer,
-};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelWatch;
+use diskside_wire::function::{
+    Class, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, RecordSplit, RequestPart, TierHint, Trailer,
+};
 use std::io::Write;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -55,7 +58,7 @@ fn start_mounted(
     mounted: &Mounted,
     range: &Range<u64>,
 ) -> Result<std::thread::JoinHandle<Result<CallOutcome, MountedError>>, SessionError> {
-    let (request, range, reader) = (request(job, FunctionKind::Read), range.clone(), mounted.reader());
+    let (request, range, reader) = (part_request(job, range), range.clone(), mounted.reader());
     let options = job.options.clone();
     let run = move || {
         let mut watch = None;
@@ -63,6 +66,40 @@ fn start_mounted(
     };
     let spawned = std::thread::Builder::new().name("diskside".into()).spawn(run);
     spawned.map_err(|error| SessionError::file(job.name(), error))
+}
+
+/// Over files of exports by their paths, in one request. With `out` the result is written
+/// there as it comes.
+pub(super) fn over_paths(
+    job: &Job<'_>,
+    files: &[File],
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Done, SessionError> {
+    let link = job.link().expect("a part at a device has a target");
+    let mut request = request(job, FunctionKind::Read);
+    request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
+    request.decompression = as_each_says(job.options);
+    let paths = paths_of(files);
+    let failed = |error| SessionError::device(&target_name(job.file), error);
+    let (started, _running) = (Instant::now(), link.begin());
+    let Some(out) = out else {
+        let call = link.compute()?.call_with(&request, vec![Buffer::from(paths)]);
+        let _watch = call.handle().and_then(|call| job.options.watch(call));
+        let CallOutcome { result, trailer, total, wire_bytes } = call.wait().map_err(failed)?;
+        let (output_bytes, range) = (result.len() as u64, 0..trailer.media_read);
+        return Ok(done(job, &range, result, output_bytes, trailer, total, wire_bytes));
+    };
+    request.result_len_max = u64::MAX;
+    let mut stream = link.compute()?.stream(&request, vec![Buffer::from(paths)]).map_err(failed)?;
+    let _watch = job.options.watch(stream.handle());
+    let mut output_bytes = 0;
+    while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
+        out.write_all(&bytes).map_err(CallError::Write)?;
+        output_bytes += bytes.len() as u64;
+    }
+    let (trailer, wire_bytes) = (stream.trailer().cloned().unwrap_or_default(), stream.wire_bytes());
+    let range = 0..trailer.media_read;
+    Ok(done(job, &range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
 }
 
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
@@ -117,18 +154,18 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
 
 /// What the call waited for tells of other hosts.
 fn note_wait(job: &Job<'_>, running: &Running, range: &Range<u64>, trailer: &Trailer) {
-    let turns = diskside_dispatch::turns(range.end - range.start, job.options.chunk_len as u64);
+    let turns = diskside_dispatch::turns(range.end - range.start, job.turn_len_bytes());
     running.note_wait(Duration::from_micros(trailer.times.queue_us.into()), turns);
 }
 
-/// The parts of a request, and what they say of its length, belong to one version of the file.
+/// The parts of a request, and what they say of its length, belong to one version of the file, or to those of one that only
+/// grows.
 fn check_version(job: &Job<'_>, trailer: &Trailer) -> Result<(), SessionError> {
-    match job.now.version {
-        Some(version) if trailer.generation != 0 && trailer.generation != version => {
-            Err(SessionError::Changed(job.name().to_owned()))
-        }
-        _ => Ok(()),
+    let is_other = job.now.version.is_some_and(|version| trailer.generation != 0 && trailer.generation != version);
+    if !is_other || job.file.len_bytes()? > job.now.len_bytes {
+        return Ok(());
     }
+    Err(SessionError::Changed(job.name().to_owned()))
 }
 
 pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
@@ -156,10 +193,18 @@ pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionEr
     let link = job.link().expect("a part at a device has a target");
     let sink = whole(job.file).expect("a file at a target is an endpoint");
     let mut request = request(job, FunctionKind::Write);
-    request.sources = files.iter().filter_map(whole).collect();
+    // Several files of exports are named by their paths: a target keeps no more than some handles of a host.
+    let input = if takes_paths(files, job.options) {
+        request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
+        request.decompression = as_each_says(job.options);
+        vec![Buffer::from(paths_of(files))]
+    } else {
+        request.sources = files.iter().filter_map(whole).collect();
+        Vec::new()
+    };
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
     let _running = link.begin();
-    let call = link.compute()?.call(&request);
+    let call = link.compute()?.call_with(&request, input);
     let _watch = call.handle().and_then(|call| job.options.watch(call));
     let outcome = call.wait().map_err(|error| SessionError::device(job.name(), error))?;
     let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
@@ -239,18 +284,33 @@ pub(super) fn transform_mounted(
 
 /// The most that a function makes of so much input, whatever chunks that is cut into.
 pub(super) fn output_len_max(function: &SessionFunction, options: &RunOptions, input_len: u64) -> u64 {
-    let chunks = input_len / (options.chunk_len.max(1) as u64).min(CHUNK_LEN_SHORTEST) + 1;
+    let chunks = input_len / (options.chunk_len.unwrap_or(PIECE_LEN) as u64).clamp(1, CHUNK_LEN_SHORTEST) + 1;
     function.output_cap(input_len).saturating_add(function.output_cap(0).saturating_mul(chunks))
 }
 
-/// Targets may cut shorter chunks than they are asked for.
+/// A function may be given shorter pieces than usual, if it expands them.
 const CHUNK_LEN_SHORTEST: u64 = 64 << 10;
 
 pub(super) fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
     let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
-    let mut request = request(job, FunctionKind::Read);
+    let mut request = part_request(job, range);
     request.sources = vec![endpoint.expect("a file at a target is an endpoint")];
     Ok(request)
+}
+
+/// Of a part of the job's request, without its source.
+fn part_request(job: &Job<'_>, range: &Range<u64>) -> FunctionRequest {
+    let source_index = job.source_index;
+    // How much it decompresses to only its end tells.
+    let end = if job.compressed.is_some() { u64::MAX } else { range.end };
+    let alone = || (source_index > 0).then_some(Part { request: range.start..end, zero: 0 });
+    let part = job.part(range).or_else(alone).map(|Part { request: all, zero }| RequestPart {
+        start: all.start,
+        end: all.end,
+        zero,
+        source_index,
+    });
+    FunctionRequest { part, frames: job.frames, ..request(job, FunctionKind::Read) }
 }
 
 fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
@@ -262,17 +322,22 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         fold: options.fold,
         threads_max: u16::try_from(options.threads).unwrap_or(u16::MAX),
         program_id: job.function.hash(),
-        chunk_len: u32::try_from(options.chunk_len).unwrap_or(u32::MAX),
+        chunk_len: options.chunk_len.map_or(0, |len| u32::try_from(len).unwrap_or(u32::MAX)),
+        heap_len: limits.heap_quota_bytes,
+        depth: options.depth.map(|depth| u32::try_from(depth).unwrap_or(u32::MAX)),
         result_len_max: limits.result_len_max as u64,
-        budget: limits.budget.unwrap_or(0),
+        // 0 would be the target's own.
+        budget: limits.budget.map_or(0, |budget| budget.max(1)),
         deadline_ms: limits.deadline.map_or(0, saturated),
         split: match options.split {
             None => RecordSplit::Program,
-            Some(Split::None) => RecordSplit::None,
+            Some(Split::Whole) => RecordSplit::Whole,
+            Some(Split::Bytes) => RecordSplit::Bytes,
             Some(Split::Fixed(len)) => RecordSplit::Fixed(len),
             Some(Split::Delimiter(byte)) => RecordSplit::Delimiter(byte),
         },
         args: job.args.to_vec(),
+        decompression: job.compressed.map(Compressed::request),
         state: options.state.clone(),
         function: Some(job.function.name().to_owned()),
         tier: match options.tier {
@@ -281,7 +346,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
             TierChoice::Only(Tier::Llvm) => TierHint::Llvm,
             TierChoice::Best => TierHint::Best,
         },
-        ..FunctionRequest::new(kind, job.program.unwrap_or_default())
+        ..FunctionRequest::new(kind, job.program.as_ref().map_or(0, |program| program.index))
     }
 }
 
@@ -322,9 +387,10 @@ fn done(
         range: range.clone(),
         side: Side::Device,
         tier: None,
-        input_bytes: len_bytes,
-        output_bytes,
-        chunks: None,
+        input_bytes: trailer.called.map_or(len_bytes, |called| called.input_bytes),
+        output_bytes: trailer.output_bytes.unwrap_or(output_bytes),
+        depth: trailer.depth,
+        chunks: trailer.called.map(|called| called.pieces),
         returned: job.function.is_in_place().then_some(trailer.returned.cast_unsigned()),
         back_edges: trailer.back_edges,
         queue: us(times.queue_us),
@@ -335,5 +401,13 @@ fn done(
         total,
         observation,
     };
-    Done { result, part, observation, moved: wire_bytes, log: (trailer.log, 0), refused: None }
+    Done {
+        result,
+        result_bytes: output_bytes,
+        part,
+        observation,
+        moved: wire_bytes,
+        log: (trailer.log, 0),
+        refused: None,
+    }
 }

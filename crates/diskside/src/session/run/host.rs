@@ -1,15 +1,17 @@
 //! A part on this side: the same engine, over what is kept and what is fetched.
 
+use super::group::RemoteFiles;
 use super::{Done, Job, RanPart};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
-use diskside_engine::{Outcome, Sink, Source};
+use diskside_engine::{Call, CallError, Outcome, Part, Sink, Source, Sources};
 use diskside_io::buffer::Buffer;
-use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::readahead::{ReadAt, ReadAtError, ReadError};
 use diskside_io::request::{AsyncIo, Request, block_on};
-use std::io::Write;
+use diskside_sbpf::machine::CancelWatch;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,22 +33,24 @@ pub(super) fn run(
     let name = job.name().to_owned();
     let inner = &job.file.inner;
     match &inner.place {
-        Place::Local { path, .. } => {
-            // A whole file may also be one that has no length, such as a device.
-            let whole = *range == (0..job.now.len_bytes);
-            let range_read = if whole { None } else { Some(range.clone()) };
-            let source = Source::File { path: path.clone(), range: range_read };
-            // What the kernel has to fetch from a mounted volume.
+        Place::Local { path, descriptor, .. } => {
+            let source = match descriptor {
+                Some(descriptor) => descriptor.source(&name, Some(range.clone())),
+                None => Source::File { path: path.clone(), range: Some(range.clone()) },
+            };
+            // What the kernel has to fetch from the volume.
             let held: u64 = job.cached(range).iter().map(|held| held.end - held.start).sum();
-            let bytes = if job.mounted.is_some() { range.end - range.start - held } else { 0 };
-            let outcome = engine(job, vec![source], out)?;
+            let bytes = range.end - range.start - held;
+            let outcome = engine(job, vec![job.readable(source)], job.part(range), out)?;
             let time_s = outcome.stats.wait.as_secs_f64();
             Ok(done(job, range, outcome, Fetched { bytes, wire_bytes: bytes, time_s }))
         }
         Place::Export(remote) => {
-            let file = Arc::new(remote.cached(&inner.session, inner.id, &job.now));
+            let file = remote.cached(&inner.session, inner.id, &job.now);
+            let file = Arc::new(file.map_err(|error| SessionError::device(&name, error))?);
             let reader: Arc<dyn ReadAt> = file.clone();
-            let outcome = engine(job, vec![Source::Reader { name, reader, range: Some(range.clone()) }], out)?;
+            let source = Source::Reader { name, reader, range: Some(range.clone()) };
+            let outcome = engine(job, vec![job.readable(source)], job.part(range), out)?;
             let fetched = Fetched {
                 bytes: file.fetched.bytes(),
                 wire_bytes: file.fetched.wire_bytes(),
@@ -57,7 +61,8 @@ pub(super) fn run(
         Place::Volume { .. } => {
             let volume = Arc::new(VolumeReader { io: Some(inner.io()?), len: job.now.len_bytes, ..Default::default() });
             let reader: Arc<dyn ReadAt> = volume.clone();
-            let outcome = engine(job, vec![Source::Reader { name, reader, range: Some(range.clone()) }], out)?;
+            let source = Source::Reader { name, reader, range: Some(range.clone()) };
+            let outcome = engine(job, vec![job.readable(source)], job.part(range), out)?;
             let bytes = volume.bytes.load(Ordering::Relaxed);
             let time_s = volume.time_ns.load(Ordering::Relaxed) as f64 * 1e-9;
             Ok(done(job, range, outcome, Fetched { bytes, wire_bytes: bytes, time_s }))
@@ -65,34 +70,68 @@ pub(super) fn run(
     }
 }
 
-/// Over local files, which are the call's sources in this order.
-pub(super) fn run_over_files(
+/// Files that a part is named after.
+const NAMES_MAX: usize = 8;
+
+/// Over what is read of files of this machine, one after the other. The data of one that is alone may begin behind a header,
+/// at `zero`.
+pub(super) fn run_over_sources(
+    job: &Job<'_>,
+    sources: Vec<Source>,
+    zero: u64,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Done, SessionError> {
+    let names: Vec<String> = sources.iter().take(NAMES_MAX).map(Source::name).collect();
+    let rest = match sources.len().saturating_sub(NAMES_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let request = match &sources[..] {
+        [Source::File { range: Some(range), .. } | Source::Open { range: Some(range), .. }] => range.clone(),
+        _ => 0..0,
+    };
+    let start = request.start;
+    let outcome = engine(job, sources, (zero > 0).then_some(Part { request, zero }), out)?;
+    let mut done = done(job, &(start..start + outcome.stats.input_bytes), outcome, Fetched::default());
+    done.part.name = names.join(", ") + &rest;
+    Ok(done)
+}
+
+/// Over files of exports, which are the call's sources in this order.
+pub(super) fn run_over_remote(
     job: &Job<'_>,
     files: &[File],
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Done, SessionError> {
-    let sources = files.iter().filter_map(|file| match &file.inner.place {
-        Place::Local { path, .. } => Some(Source::file(path)),
-        Place::Export(_) | Place::Volume { .. } => None,
-    });
-    let outcome = engine(job, sources.collect(), out)?;
-    let names: Vec<&str> = files.iter().map(|file| file.inner.name.as_str()).collect();
-    let mut done = done(job, &(0..outcome.stats.input_bytes), outcome, Fetched::default());
-    done.part.name = names.join(", ");
-    Ok(done)
+    let sources = Arc::new(RemoteFiles::new(files, job.options));
+    let many: Arc<dyn Sources> = Arc::clone(&sources) as _;
+    let outcome = engine(job, vec![Source::Many { name: job.name().to_owned(), sources: many }], None, out)?;
+    let (bytes, wire_bytes) = sources.fetched();
+    let fetched = Fetched { bytes, wire_bytes, time_s: outcome.stats.wait.as_secs_f64() };
+    Ok(done(job, &(0..outcome.stats.input_bytes), outcome, fetched))
 }
 
 /// Over bytes that the caller has.
 pub(super) fn run_over_bytes(job: &Job<'_>, input: &Buffer) -> Result<Done, SessionError> {
     let bytes: Arc<[u8]> = input[..].into();
     let source = Source::Bytes { name: format!("the input for {}", job.name()), bytes };
-    let outcome = engine(job, vec![source], None)?;
+    let outcome = engine(job, vec![source], None, None)?;
     Ok(done(job, &(0..input.len() as u64), outcome, Fetched::default()))
 }
 
-fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Send)>) -> Result<Outcome, SessionError> {
-    let mut sink = out.map_or(Sink::Memory, Sink::Writer);
-    let mut call = job.call(sources);
+fn engine(
+    job: &Job<'_>,
+    sources: Vec<Source>,
+    part: Option<Part>,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Outcome, SessionError> {
+    let mut frames = Vec::new();
+    let mut sink = match out {
+        _ if job.frames => Sink::Frames(&mut frames),
+        None => Sink::Memory,
+        Some(out) => Sink::Writer(out),
+    };
+    let mut call = Call { part, ..job.call(sources) };
     if let Some(state) = &job.options.state {
         call.state = Some(job.file.inner.session.state(job.name(), state)?);
     }
@@ -100,7 +139,36 @@ fn engine(job: &Job<'_>, sources: Vec<Source>, out: Option<&mut (dyn Write + Sen
         call.progress.clone_from(&job.options.progress);
     }
     let session = &job.file.inner.session;
-    Ok(session.on_host(call.threads, || session.engine().run(&call, &mut sink))?)
+    let _closed = close_when_cancelled(&call);
+    let started = Instant::now();
+    let ran = session.on_host(call.threads, || session.engine().run(&call, &mut sink)).map_err(|error| {
+        let CallError::Read { error: ReadError::Read { path, source, .. }, .. } = &error else { return error.into() };
+        let name = path.display().to_string();
+        let is_late = || job.options.limits.deadline.is_some_and(|deadline| started.elapsed() >= deadline);
+        match source.kind() {
+            _ if job.options.is_cancelled() => SessionError::Cancelled(name),
+            ErrorKind::TimedOut if is_late() => SessionError::Late(name),
+            _ => error.into(),
+        }
+    });
+    let mut outcome = ran?;
+    if job.frames {
+        outcome.result = frames;
+    }
+    Ok(outcome)
+}
+
+/// Ends waits for streams when the call is cancelled, as long as the watch is held.
+fn close_when_cancelled(call: &Call<'_>) -> Option<CancelWatch> {
+    let streams = call.sources.iter().filter_map(|source| match source {
+        Source::Stream { stream, .. } => Some(Arc::clone(stream)),
+        _ => None,
+    });
+    let streams: Vec<_> = streams.collect();
+    if streams.is_empty() {
+        return None;
+    }
+    Some(call.limits.cancel.as_ref()?.when_cancelled(move || streams.iter().for_each(|stream| stream.close())))
 }
 
 fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -> Done {
@@ -111,7 +179,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
     };
     let observation = Observation {
         side: Side::Host,
-        len_bytes: stats.input_bytes,
+        len_bytes: if job.compressed.is_some() { range.end - range.start } else { stats.input_bytes },
         input_bytes: fetched.bytes,
         output_bytes: stats.output_bytes,
         round_trip_s,
@@ -128,6 +196,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         tier: Some(stats.tier),
         input_bytes: stats.input_bytes,
         output_bytes: stats.output_bytes,
+        depth: u32::try_from(stats.depth).ok(),
         chunks: Some(stats.chunks),
         returned: outcome.returned,
         back_edges: stats.edges,
@@ -139,7 +208,16 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         total: stats.total,
         observation,
     };
-    Done { result: outcome.result, part, observation, moved: (0, fetched.wire_bytes), log: outcome.log, refused: None }
+    let result_bytes = outcome.result.len() as u64;
+    Done {
+        result: outcome.result,
+        result_bytes,
+        part,
+        observation,
+        moved: (0, fetched.wire_bytes),
+        log: outcome.log,
+        refused: None,
+    }
 }
 
 /// A volume, read without a cache: nothing says whether another host has written to it.

@@ -1,10 +1,12 @@
 //! Several files at once, on several targets.
 
-use super::host::run_over_files;
-use super::{Input, Job, Ran, RunOptions, mounted, read};
+mod turns;
+
+use super::host::run_over_sources;
+use super::{Input, Job, Ran, RunOptions, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
-use crate::session::error::{FailureKind, SessionError};
+use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::pending::Pending;
@@ -15,9 +17,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+use turns::{InTurn, Turns};
 
 /// Files that one run works on at the same time.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 impl Session {
     /// [`run`](Self::run), going on elsewhere; with `out` its result becomes that file, as by
@@ -44,8 +47,8 @@ impl Session {
     /// Runs a function over files, wherever each is, and puts their results together in this order: with its
     /// `combine`, or one after another. With `out` the result is written there.
     ///
-    /// Files of this machine are one call, if all are: the function sees them as its sources 0, 1, …. Else each
-    /// file is a call of its own, and several run at once.
+    /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees them
+    /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once.
     pub fn run(
         &self,
         files: &[File],
@@ -55,7 +58,7 @@ impl Session {
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
         let Some(out) = out else { return self.run_to(files, function, args, options, None) };
-        let mut counted = Counted { out, len_bytes: 0 };
+        let mut counted = Counted::new(out);
         let ran = self.run_to(files, function, args, options, Some(&mut counted))?;
         Ok(Ran { written_bytes: counted.len_bytes, ..ran })
     }
@@ -73,37 +76,66 @@ impl Session {
         let is_here = |file: &File| {
             matches!(file.inner.place, Place::Local { .. })
                 && mounted(file, function, options).is_ok_and(|(mounted, _)| mounted.is_none())
+                // Where its data begins is known of a file that is alone.
+                && !local::has_header(file, options)
         };
         if files.iter().all(is_here) {
             let Some(first) = files.first() else { return Ok(Ran::default()) };
             let now = Now { len_bytes: 0, version: None, keep: false };
-            let job = Job { file: first, now, function, args, options, mounted: None, program: None, held: false };
+            let job = Job::new(first, now, function, args, options);
             let written = out.is_some();
-            let done = run_over_files(&job, files, out)?;
+            let sources = files.iter().filter_map(|file| match &file.inner.place {
+                Place::Local { .. } => {
+                    Some(local::source(file, options.part(), function, args, options).map(|(source, _)| source))
+                }
+                Place::Export(_) | Place::Volume { .. } => None,
+            });
+            let ran = run_over_sources(&job, sources.collect::<Result<_, _>>()?, 0, out);
+            let done = ran.map_err(|error| match &error {
+                SessionError::Call(CallError::Read { source_index, .. }) if is_change(&error) => {
+                    SessionError::Changed(files[*source_index as usize].inner.name.clone())
+                }
+                _ => error,
+            })?;
             let mut ran = job.gather(vec![done], None, written)?;
             for file in files {
                 ran.refusals.extend(mounted(file, function, options)?.1.map(|why| (file.inner.name.clone(), why)));
             }
             return Ok(Ran { total: started.elapsed(), ..ran });
         }
+        if group::takes_paths(files, options) {
+            let streams = out.is_some() && !folds;
+            let ran = match &mut out {
+                None => group::run(files, function, args, options, None),
+                Some(out) => group::run(files, function, args, options, Some(&mut **out)),
+            };
+            match ran {
+                // What each file with a header is given, this side finds out, file by file.
+                Err(error) if group::is_header(&error) && !streams => {}
+                Err(error) if group::is_header(&error) => {
+                    let (name, why) = (error.to_string(), HEADER_AMONG_MANY.to_owned());
+                    return Err(SessionError::Input { name, why });
+                }
+                ran => return Ok(Ran { total: started.elapsed(), ..ran? }),
+            }
+        }
         let mut total = Ran::default();
         if let Some(out) = out.as_mut().filter(|_| !folds) {
-            for file in files {
-                let input = Input { file: file.clone(), start: 0, end: None };
-                total.add(read(&input, function, args, options, Some(&mut **out))?);
-            }
+            let parts = at_once(files, function, args, options, false, Some(&mut **out))?;
+            parts.into_iter().for_each(|part| total.add(part));
         } else {
-            let parts = at_once(files, function, args, options)?;
+            // Each file's own fold would be another order.
+            let frames = folds && files.len() > 1 && function.folds_in_order();
+            let parts = at_once(files, function, args, options, frames, None)?;
             let names = files.iter().map(|file| &file.inner.name[..]);
             let results: Vec<(&str, &[u8])> = names.zip(parts.iter().map(|part| &part.result[..])).collect();
+            let mut call = Call::new(function, Vec::new(), args.to_vec());
+            call.fold = options.fold;
+            call.limits = options.limits.clone();
             let result = match &results[..] {
                 [(_, only)] => only.to_vec(),
-                results => {
-                    let mut call = Call::new(function, Vec::new(), args.to_vec());
-                    call.fold = options.fold;
-                    call.limits = options.limits.clone();
-                    self.engine().fold(&call, results)?
-                }
+                results if frames => self.engine().fold_frames(&call, results)?,
+                results => self.engine().fold(&call, results)?,
             };
             match out {
                 Some(out) => out.write_all(&result).map_err(CallError::Write)?,
@@ -115,10 +147,20 @@ impl Session {
     }
 }
 
+/// Of a function whose output goes on its way before all files are looked at.
+const HEADER_AMONG_MANY: &str =
+    "it has a NumPy header: name such files apart from the others, or use --header none, which gives all bytes of each";
+
 /// Counts what is written.
-struct Counted<'w> {
+pub(super) struct Counted<'w> {
     out: &'w mut (dyn Write + Send),
-    len_bytes: u64,
+    pub(super) len_bytes: u64,
+}
+
+impl<'w> Counted<'w> {
+    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
+        Self { out, len_bytes: 0 }
+    }
 }
 
 impl Write for Counted<'_> {
@@ -133,42 +175,58 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Runs over each file on one of a few threads. The first failure ends all: what runs for the others is stopped.
+/// Runs over each file on one of a few threads; with `out` the results go there in the order of the files. A failure ends what is
+/// behind it: that is not begun, or stopped. Files before it go on, for the first of several failures is the one that is told, as
+/// by one call over all of them.
 fn at_once(
     files: &[File],
     function: &SessionFunction,
     args: &[u8],
     options: &RunOptions,
+    frames: bool,
+    out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Vec<Ran>, SessionError> {
-    let (stop, mut options) = (CancelToken::new(), options.clone());
-    let outer = options.limits.cancel.replace(stop.clone());
-    let own = stop.clone();
-    let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
-    let (options, next) = (&options, AtomicUsize::new(0));
+    let stops: Vec<CancelToken> = files.iter().map(|_| CancelToken::new()).collect();
+    let own = stops.clone();
+    let _watch = options
+        .limits
+        .cancel
+        .as_ref()
+        .map(|outer| outer.when_cancelled(move || own.iter().for_each(CancelToken::cancel)));
+    let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Result<Ran, SessionError>>>> = Mutex::new(files.iter().map(|_| None).collect());
+    let turns = out.map(Turns::new);
     std::thread::scope(|scope| {
         for _ in 0..files.len().min(AT_ONCE) {
             scope.spawn(|| {
                 while let Some((at, file)) = take(&next, files) {
-                    let input = Input { file: file.clone(), start: 0, end: None };
-                    let ran = read(&input, function, args, options, None);
+                    let input = input_of(file, at, options, frames);
+                    let mut options = options.clone();
+                    options.limits.cancel = Some(stops[at].clone());
+                    let mut out = turns.as_ref().map(|turns| turns.writer(at, &stops[at]));
+                    let mut ran = read(&input, function, args, &options, out.as_mut().map(|out| out as _));
+                    file.close_late();
+                    if ran.is_ok()
+                        && let Some(Err(error)) = out.map(InTurn::finish)
+                    {
+                        ran = Err(CallError::Write(error).into());
+                    }
                     if ran.is_err() {
                         next.store(files.len(), Ordering::Relaxed);
-                        stop.cancel();
+                        stops[at..].iter().for_each(CancelToken::cancel);
                     }
                     results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // What was stopped does not say why.
-    let is_cause = |ran: &Option<Result<Ran, SessionError>>| matches!(ran, Some(Err(error)) if error.kind() != FailureKind::Cancelled);
-    if let Some(at) = results.iter().position(is_cause) {
-        results.swap(0, at);
-    }
     // Without a failure all were begun, and with one collecting ends at it.
-    results.into_iter().flatten().collect()
+    results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// A file, as one of several that a function runs over.
+fn input_of(file: &File, index: usize, options: &RunOptions, frames: bool) -> Input {
+    Input { file: file.clone(), part: options.part(), source_index: index as u32, frames }
 }
 
 fn take<'f>(next: &AtomicUsize, files: &'f [File]) -> Option<(usize, &'f File)> {

@@ -25,11 +25,11 @@ impl Measuring {
         let work = move || {
             let mounted = mounted.then(|| file.inner.place.mounted(&file.inner.session)).flatten().and_then(Result::ok);
             let (function, args, options) = (&function, &args[..], &options);
-            let mut job = Job { file: &file, now, function, args, options, mounted, program: None, held: false };
+            let mut job = Job { mounted, ..Job::new(&file, now, function, args, options) };
             let done = job.load().and_then(|()| device::finish(&job, device::start(&job, &range)?));
             // What failed is tried again when the next measurement is due.
             if let Ok(done) = done {
-                job.observe(&done);
+                job.learn_probe(&done.observation, None);
             }
         };
         // Without a thread nothing is measured this time.

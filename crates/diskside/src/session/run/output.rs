@@ -1,5 +1,6 @@
 //! A function's output as a file of this machine: written by the target of a mounted volume where that can be.
 
+use super::content::are_whole;
 use super::device::{output_len_max, transform_mounted};
 use super::{Job, Ran, RunOptions, Where};
 use crate::location::Location;
@@ -11,10 +12,10 @@ use crate::session::mounted::{Mounted, is_telling};
 use crate::session::place::{Now, Place};
 use diskside_dispatch::{Decision, Plan, Reason as Why};
 use diskside_host::mounted::{
-    MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless, sync_name,
+    MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless,
 };
+use diskside_outfile::Destination;
 use diskside_sbpf::image::Kind;
-use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,12 +53,9 @@ impl From<SessionError> for Failure {
 }
 
 impl Session {
-    /// Runs a function over files and makes its output the file at `path`, which appears whole or not at all, and on
-    /// stable media.
+    /// Runs a function over files and makes its output the file at `path`, as [`run_into_destination`] does.
     ///
-    /// Where `path` is on a mounted volume, the files are on the same one, or one file's bytes are sent to a function of kind
-    /// write, and the output may be long, the volume's target writes it: into a file of the [pool](Pool) beside `path`, which
-    /// then takes its place. [`Where::Device`] makes such a pool and files of it; [`Where::Auto`] uses what is there.
+    /// [`run_into_destination`]: Self::run_into_destination
     pub fn run_into_path(
         &self,
         files: &[File],
@@ -66,40 +64,42 @@ impl Session {
         options: &RunOptions,
         path: &Path,
     ) -> Result<Ran, SessionError> {
-        let started = Instant::now();
-        let refused = match self.run_into_pool(files, function, args, options, path) {
-            Ok(Some(ran)) => return Ok(Ran { total: started.elapsed(), ..ran }),
-            Ok(None) => None,
-            Err(Failure::Session(error)) => return Err(error),
-            Err(Failure::Refused(refusal)) => Some((path.display().to_string(), refusal.to_string())),
-        };
-        let mut ran = self.run_into_new(files, function, args, options, path)?;
-        ran.refusals.extend(refused);
-        Ok(Ran { total: started.elapsed(), ..ran })
+        let destination = Destination::find(path).map_err(SessionError::Output)?;
+        self.run_into_destination(files, function, args, options, destination)
     }
 
-    /// The output passes through this machine, into a file of another name that then gets its own.
-    fn run_into_new(
+    /// Runs a function over files and makes its output a file of this machine: a regular one appears whole or not at all, on
+    /// stable media, and keeps the attributes of the one that it replaces; everything else gets the bytes as they come
+    /// ([`outfile`](crate::outfile)).
+    ///
+    /// Where it is on a mounted volume, the files are on the same one, or one file's bytes are sent to a function of kind
+    /// write, and the output may be long, the volume's target writes it: into a file of the [pool](Pool) next to it, which
+    /// then takes its place. [`Where::Device`] makes such a pool and files of it; [`Where::Auto`] uses what is there.
+    pub fn run_into_destination(
         &self,
         files: &[File],
         function: &SessionFunction,
         args: &[u8],
         options: &RunOptions,
-        path: &Path,
+        destination: Destination,
     ) -> Result<Ran, SessionError> {
-        let failed = |error| SessionError::file(&path.display().to_string(), error);
-        let partial = path.with_added_extension("partial");
-        let mut file = std::fs::File::create(&partial).map_err(failed)?;
-        let written = self.run(files, function, args, options, Some(&mut file)).and_then(|ran| {
-            file.flush().and_then(|()| file.sync_all()).map_err(failed)?;
-            std::fs::rename(&partial, path).and_then(|()| sync_name(path)).map_err(failed)?;
-            Ok(ran)
-        });
-        if written.is_err() {
-            // The error that matters is the first one.
-            let _ = std::fs::remove_file(&partial);
-        }
-        written
+        let started = Instant::now();
+        let pooled = match destination.replaceable() {
+            Some(path) => self.run_into_pool(files, function, args, options, &path),
+            None => Ok(None),
+        };
+        let refused = match pooled {
+            Ok(Some(ran)) => return Ok(Ran { total: started.elapsed(), ..ran }),
+            Ok(None) => None,
+            Err(Failure::Session(error)) => return Err(error),
+            Err(Failure::Refused(refusal)) => Some((destination.path().display().to_string(), refusal.to_string())),
+        };
+        // The output passes through this machine.
+        let mut file = destination.begin().map_err(SessionError::Output)?;
+        let mut ran = self.run(files, function, args, options, Some(&mut file))?;
+        file.publish().map_err(SessionError::Output)?;
+        ran.refusals.extend(refused);
+        Ok(Ran { total: started.elapsed(), ..ran })
     }
 
     /// `None`: the volume has nothing to do with it.
@@ -114,7 +114,12 @@ impl Session {
         // What cannot be proved runs once more; and what is folded is short.
         let is_folded = options.fold && function.combine().is_some();
         let is_here = |file: &File| matches!(file.inner.place, Place::Local { .. });
-        if options.place == Where::Host || !function.is_pure() || is_folded || !files.iter().all(is_here) {
+        if options.place == Where::Host
+            || !function.is_pure()
+            || is_folded
+            || !files.iter().all(is_here)
+            || !are_whole(files, options)?
+        {
             return Ok(None);
         }
         let parent = directory_of(path);
@@ -170,7 +175,7 @@ impl Session {
         };
         let program = Some(mounted.link.program(function)?);
         let now = Now { len_bytes: 0, version: None, keep: false };
-        let job = Job { file: &file, now, function, args, options, mounted: Some(mounted), program, held: false };
+        let job = Job { mounted: Some(mounted), program, ..Job::new(&file, now, function, args, options) };
         let done = match transform_mounted(&job, mounted, sources, pooled.len_bytes()) {
             Ok(done) => done,
             Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => return Err(refusal.into()),
@@ -178,7 +183,7 @@ impl Session {
             Err(MountedError::File(error)) => return Err(SessionError::file(&file.inner.name, error).into()),
             Err(error) => return Err(Refusal::failed(&file.inner.name, std::io::Error::other(error)).into()),
         };
-        let written_bytes = done.part.output_bytes;
+        let written_bytes = done.result_bytes;
         let decision = Decision::made(Plan::Device, Why::InPlace);
         Ok(Ran { written_bytes, ..job.gather(vec![done], Some(decision), true)? })
     }
@@ -187,7 +192,7 @@ impl Session {
     fn volume_of(&self, directory: &Path, options: &RunOptions) -> Result<Option<Mounted>, Refusal> {
         // A directory that cannot have a new file says so when it is to have one.
         let Ok(file) = nameless(directory) else { return Ok(None) };
-        match Mounted::find(self, Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))) {
+        match Mounted::find(self, Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), None) {
             Ok(volume) => Ok(Some(volume)),
             Err(refusal) if options.place == Where::Device && is_telling(&refusal) => Err(refusal),
             Err(_) => Ok(None),

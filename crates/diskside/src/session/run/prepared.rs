@@ -1,18 +1,19 @@
 //! Functions that run often over one short range: prepared once, then one command for each call.
 
 use super::device::{output_len_max, read_request};
-use super::{Input, Job, RunOptions, Where, mounted, read};
+use super::{Input, InputPart, Job, RunOptions, Where, mounted, read};
 use crate::session::error::SessionError;
 use crate::session::file::{File, range_of};
 use crate::session::function::SessionFunction;
+use crate::session::link::LoadedProgram;
 use crate::session::pending::Pending;
 use crate::session::place::{Place, is_lost_program, is_stale_handle};
 use diskside_dispatch::Side;
 use diskside_host::drive;
-use diskside_host::function::{FunctionError, Prepared as AtTarget};
+use diskside_host::function::{FunctionError, Prepared as PreparedCall};
 use diskside_io::request::{RequestFuture, promise, run_here};
 use diskside_nvme::Status;
-use diskside_nvme::wire::function::{CALL_ARGS_LEN_MAX, Outcome};
+use diskside_wire::function::{CALL_ARGS_LEN_MAX, Outcome};
 use std::ops::{Range, RangeBounds};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,13 @@ struct Inner {
     at_target: Option<Mutex<AtTarget>>,
     /// Length of the last result: a call that asks for exactly so many bytes costs the least.
     len_last: AtomicU32,
+}
+
+/// What was prepared at a target, where its program stays as long as this is there.
+#[derive(Clone, Debug)]
+struct AtTarget {
+    call: PreparedCall,
+    _program: Arc<LoadedProgram>,
 }
 
 /// The longest result of a prepared call: room for it travels with each.
@@ -81,7 +89,8 @@ impl File {
                  (RunOptions::limits)",
             ));
         }
-        let input = Input { file: self.clone(), start: range.start, end: Some(range.end) };
+        let part = InputPart { start: range.start, end: Some(range.end) };
+        let input = Input { file: self.clone(), part, source_index: 0, frames: false };
         let mut prepared = Inner {
             input,
             range,
@@ -136,10 +145,11 @@ impl Inner {
         let Some(link) = file.inner.place.link() else { unreachable!("a file that is here runs here") };
         let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
         let (function, args, options) = (&self.function, &self.args[..], &self.options);
-        let program = Some(link.program(function)?);
-        let job = Job { file, now, function, args, options, mounted: None, program, held: false };
+        let program = link.program(function)?;
+        let job = Job { program: Some(Arc::clone(&program)), ..Job::new(file, now, function, args, options) };
         let request = read_request(&job, &self.range)?;
-        link.compute()?.prepare(&request).map_err(|error| self.failed(error))
+        let call = link.compute()?.prepare(&request).map_err(|error| self.failed(error))?;
+        Ok(AtTarget { call, _program: program })
     }
 
     async fn call_target(self: Arc<Self>, args: &[u8]) -> Result<Vec<u8>, SessionError> {
@@ -149,8 +159,10 @@ impl Inner {
             last if last <= self.len_max && self.function.is_pure() => last,
             _ => self.len_max,
         };
-        match at_target.call(args, len).await {
-            Err(error) if is_full(&error) && len < self.len_max => self.take(at_target.call(args, self.len_max).await),
+        match at_target.call.call(args, len).await {
+            Err(error) if is_full(&error) && len < self.len_max => {
+                self.take(at_target.call.call(args, self.len_max).await)
+            }
             Err(error) if self.is_forgotten(&error) => self.begin_again(args).await,
             outcome => self.take(outcome),
         }
@@ -181,7 +193,7 @@ impl Inner {
             if let Some(known) = &self.at_target {
                 *known.lock().unwrap_or_else(PoisonError::into_inner) = at_target.clone();
             }
-            self.take(run_here(at_target.call(&args, self.len_max)))
+            self.take(run_here(at_target.call.call(&args, self.len_max)))
         };
         // Without a thread the promise is gone, and says that the request was lost.
         drop(std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(again())));

@@ -1,14 +1,15 @@
 //! What a run is told, and what it tells.
 
+use super::InputPart;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
 use diskside_engine::split::Split;
-use diskside_engine::{Call, CallLimits, TierChoice};
+use diskside_engine::{Asked, CallError, CallLimits, Codec, Function, LOG_LINES_MAX, Pieces, TierChoice};
 use diskside_host::function::CallHandle;
-use diskside_nvme::wire::function::StateName;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
+use diskside_wire::function::StateName;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -36,15 +37,30 @@ impl Where {
     }
 }
 
-/// How a function runs; see [`Call`].
+/// How a function runs; see [`Call`](diskside_engine::Call).
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// Where.
     pub place: Where,
-    /// Bytes of a chunk, more or less.
-    pub chunk_len: usize,
-    /// How records end; `None` for what the object asks for.
+    /// Bytes of a piece, rounded to whole records; `None` for what suits the function.
+    pub chunk_len: Option<usize>,
+    /// Where in each file a [run](crate::session::Session::run) over files begins. Calls that are given a range, such as
+    /// [`pread_fn`](crate::session::File::pread_fn), begin there.
+    pub offset: u64,
+    /// How many bytes of each file a run over files is given; `None`: all behind the offset.
+    pub length: Option<u64>,
+    /// Whether input that is compressed is decompressed. The function is then given what it decompresses to, of which ranges
+    /// and offsets count the bytes. Input of [`pwrite_fn`](crate::session::File::pwrite_fn), and of what is
+    /// [prepared](crate::session::File::prepare), stays as it is.
+    pub decompress: Decompress,
+    /// Whether a header that says what is behind it is left out. The function is then given what is behind it, of which
+    /// ranges and offsets count the bytes, and is refused if it takes other elements.
+    pub header: Header,
+    /// What records are; `None` for what the function declares.
     pub split: Option<Split>,
+    /// Windows of the input (pieces, of a function that is called on pieces) that are read ahead besides one for each thread, at
+    /// most [`DEPTH_MAX`](diskside_engine::DEPTH_MAX); `None` for the usual. A device may have memory for fewer.
+    pub depth: Option<usize>,
     /// Threads on the host, and the most at the device.
     pub threads: usize,
     /// Which tier runs it.
@@ -68,8 +84,13 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             place: Where::Auto,
-            chunk_len: Call::CHUNK_LEN,
+            chunk_len: None,
+            offset: 0,
+            length: None,
+            decompress: Decompress::Never,
+            header: Header::Ignore,
             split: None,
+            depth: None,
             threads: 1,
             tier: TierChoice::Best,
             fold: true,
@@ -82,7 +103,50 @@ impl Default for RunOptions {
     }
 }
 
+/// Whether input that is compressed is decompressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decompress {
+    /// The function is given the bytes as they are.
+    #[default]
+    Never,
+    /// Files and streams are whose first bytes say that they are compressed. Volumes and block devices are not.
+    Auto,
+    /// All input is, and is an error if it is not compressed so.
+    Only(Codec),
+}
+
+/// Whether the header of a file is left out of what a function is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Header {
+    /// The function is given all bytes of the file.
+    #[default]
+    Ignore,
+    /// That of a file that begins with a header of a known format: NumPy's `.npy`.
+    Auto,
+    /// The file is of NumPy's format, or that is an error.
+    Npy,
+}
+
 impl RunOptions {
+    /// Which pieces of its input a function is called on.
+    pub(super) fn pieces(&self, function: &Function, args: &[u8]) -> Result<Pieces, CallError> {
+        let asked = Asked { len_bytes: self.chunk_len, split: self.split, unfolded: !self.fold };
+        Pieces::of(function, args, &asked)
+    }
+
+    /// What ends the records of its input, if something does.
+    pub(super) fn delimiter(&self, function: &Function, args: &[u8]) -> Option<u8> {
+        match self.pieces(function, args).ok()?.split {
+            Split::Delimiter(delimiter) => Some(delimiter),
+            Split::Whole | Split::Bytes | Split::Fixed(_) => None,
+        }
+    }
+
+    /// What a run over files is given of each.
+    pub(super) fn part(&self) -> InputPart {
+        InputPart { start: self.offset, end: self.length.map(|length| self.offset.saturating_add(length)) }
+    }
+
     pub(in crate::session) fn is_cancelled(&self) -> bool {
         self.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
@@ -136,9 +200,11 @@ pub struct RanPart {
     pub tier: Option<Tier>,
     /// Bytes that the function was given.
     pub input_bytes: u64,
-    /// Bytes that it gave back.
+    /// Bytes that it gave back, before anything is folded.
     pub output_bytes: u64,
-    /// Runs of the function; not known of a device.
+    /// Windows of its input that were read ahead, besides one for each thread; not known of a device that does not tell.
+    pub depth: Option<u32>,
+    /// Pieces that the function was called on; not known of a device that does not tell.
     pub chunks: Option<u64>,
     /// What a function of kind `delilah` returned over the last chunk: its output is what it left of its input, however
     /// that is.
@@ -174,6 +240,14 @@ impl Ran {
         self.decisions.iter().all(|(_, decision)| decision.reason == Reason::Told)
     }
 
+    /// Takes in lines of a part, up to as many as are kept of one call.
+    pub(super) fn add_log(&mut self, (lines, dropped): (Vec<String>, u64)) {
+        self.log.0.extend(lines);
+        let beyond = self.log.0.len().saturating_sub(LOG_LINES_MAX);
+        self.log.0.truncate(LOG_LINES_MAX);
+        self.log.1 += dropped + beyond as u64;
+    }
+
     /// Takes in the counters of another run; results are folded apart.
     pub(super) fn add(&mut self, other: Self) {
         self.written_bytes += other.written_bytes;
@@ -183,7 +257,6 @@ impl Ran {
         self.decisions.extend(other.decisions);
         self.refusals.extend(other.refusals);
         self.parts.extend(other.parts);
-        self.log.0.extend(other.log.0);
-        self.log.1 += other.log.1;
+        self.add_log(other.log);
     }
 }

@@ -1,5 +1,8 @@
 //! A function's output as a file of an export: written at the target wherever that is possible.
 
+use super::compressed::Compressed;
+use super::content::Content;
+use super::group::takes_paths;
 use super::{Job, Ran, RunOptions, Where, device};
 use crate::location::ExportUrl;
 use crate::session::Session;
@@ -37,14 +40,26 @@ impl Session {
         let mut writer = FileWriter::create(self, url)?;
         let options = &RunOptions { durable: true, ..options.clone() };
         let link = self.link(&url.target())?;
-        let in_place = options.place != Where::Host && files.iter().all(|file| is_at(file, &link));
+        // Of files that are named by their paths the target finds out.
+        let by_paths = takes_paths(files, options);
+        let content = if by_paths { Some(Content::Plain) } else { Content::of_all(files, options)? };
+        let compressed = match content {
+            Some(Content::Compressed(codec)) => Some(Compressed { codec, part: options.part() }),
+            _ => None,
+        };
+        let is_whole = options.part().is_whole() && content == Some(Content::Plain);
+        let in_place = (is_whole || compressed.is_some())
+            && options.place != Where::Host
+            && files.iter().all(|file| is_at(file, &link));
         let ran = match files {
             // The host can run what the target does not.
             _ if in_place && (options.place == Where::Device || link.program(function).is_ok()) => {
-                transform(files, writer.file(), function, args, options)?
+                transform(files, compressed, writer.file(), function, args, options)?
             }
             [only]
-                if function.kind() == Kind::Write && local_len(only).is_some_and(|len| len <= SENT_LEN_MAX_BYTES) =>
+                if is_whole
+                    && function.kind() == Kind::Write
+                    && local_len(only).is_some_and(|len| len <= SENT_LEN_MAX_BYTES) =>
             {
                 let failed = |error| SessionError::file(&only.inner.name, error);
                 let bytes = std::fs::read(local_path(only).unwrap_or(Path::new(""))).map_err(failed)?;
@@ -60,6 +75,7 @@ impl Session {
 /// Runs at the target that has both the files and the output.
 fn transform(
     files: &[File],
+    compressed: Option<Compressed>,
     output: &File,
     function: &SessionFunction,
     args: &[u8],
@@ -68,10 +84,10 @@ fn transform(
     let Some(link) = output.inner.place.link() else { unreachable!("the output is a file of an export") };
     let program = Some(link.program(function)?);
     let now = Now { len_bytes: 0, version: None, keep: false };
-    let job = Job { file: output, now, function, args, options, mounted: None, program, held: false };
+    let job = Job { program, compressed, ..Job::new(output, now, function, args, options) };
     let done = device::transform(&job, files)?;
     let decision = Decision::made(Plan::Device, Reason::InPlace);
-    let written_bytes = done.part.output_bytes;
+    let written_bytes = done.result_bytes;
     Ok(Ran { written_bytes, ..job.gather(vec![done], Some(decision), true)? })
 }
 

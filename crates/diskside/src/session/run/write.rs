@@ -7,6 +7,7 @@ use super::super::place::{Now, Place};
 use super::super::segments::probe_range;
 use super::{Done, Job, Ran, RunOptions, device, has_anew, host, mounted};
 use diskside_dispatch::{Direction, Request, Side};
+use diskside_engine::split::Split;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo as _, Request as IoRequest, block_on};
 use std::os::unix::fs::FileExt as _;
@@ -44,7 +45,7 @@ fn write_once(
 ) -> Result<Ran, SessionError> {
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
     let (mounted, refused) = mounted(file, function, options)?;
-    let mut job = Job { file, now, function, args, options, mounted, program: None, held: false };
+    let mut job = Job { mounted, ..Job::new(file, now, function, args, options) };
     let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         None
     } else {
@@ -72,13 +73,13 @@ fn write_once(
         (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
         (Side::Device, None) => {
             if let (Place::Export(remote), false) = (&file.inner.place, options.durable) {
-                remote.file().note_unsynced();
+                remote.file().map_err(|error| SessionError::device(&file.inner.name, error))?.note_unsynced();
             }
             device::write(&job, offset, input)?
         }
     };
     done.refused = done.refused.or(refused);
-    let written_bytes = done.part.output_bytes;
+    let written_bytes = done.result_bytes;
     let mut ran = job.gather(vec![done], decision, true)?;
     ran.written_bytes = written_bytes;
     Ok(ran)
@@ -87,7 +88,8 @@ fn write_once(
 impl Job<'_> {
     /// Measures what the function takes on the host, over the first bytes of a write; nothing is written.
     fn rehearse(&self, input: &Buffer, len: u64) {
-        let split = self.options.split.unwrap_or(self.function.note().split);
+        // Calls of no length that could be cut are refused when they run.
+        let split = self.options.pieces(self.function, self.args).map_or(Split::Bytes, |pieces| pieces.split);
         let whole = 0..input.len() as u64;
         let part = probe_range(&whole, &[], split, len);
         let part = Buffer::copy_of(&input[..(part.end - part.start) as usize]);
@@ -107,15 +109,17 @@ impl Job<'_> {
         let started = Instant::now();
         let failed = |error| SessionError::file(self.name(), error);
         let durable = self.options.durable;
-        let written = if let (Some(_), Place::Local { path, .. }) = (self.mounted, &self.file.inner.place) {
-            // Closed at once: the volume writes only a file that nobody has open.
-            write_and_close(path, offset, &output, durable).map_err(failed)?
-        } else {
-            let io = self.file.inner.io()?;
-            let request = IoRequest::Write { offset, buffer: Buffer::from(output), durable };
-            block_on(io.submit(request)).into_result().map_err(failed)?
-        };
+        let written =
+            if let (Some(_), Place::Local { path, descriptor: None, .. }) = (self.mounted, &self.file.inner.place) {
+                // Closed at once: the volume writes only a file that nobody has open.
+                write_and_close(path, offset, &output, durable).map_err(failed)?
+            } else {
+                let io = self.file.inner.io()?;
+                let request = IoRequest::Write { offset, buffer: Buffer::from(output), durable };
+                block_on(io.submit(request)).into_result().map_err(failed)?
+            };
         let took = started.elapsed();
+        done.result_bytes = written;
         done.observation.output_s = took.as_secs_f64();
         done.observation.total_s += took.as_secs_f64();
         done.part.total += took;

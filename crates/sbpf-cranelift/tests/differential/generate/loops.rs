@@ -27,7 +27,7 @@ impl Generator<'_> {
         if self.loop_depth >= 3 {
             return self.arithmetic();
         }
-        match self.rng.below(25) {
+        match self.rng.below(30) {
             0..=6 => self.pointer_loop(),
             7..=12 => self.index_loop(),
             13..=14 => self.counter_loop(),
@@ -35,6 +35,7 @@ impl Generator<'_> {
             17..=18 => self.stepping_loop(),
             19..=20 => self.runs_loop(),
             21..=23 => self.rows_loop(),
+            24..=28 => self.parser_loop(),
             _ => self.open_loop(),
         }
     }
@@ -366,6 +367,92 @@ impl Generator<'_> {
         self.place(&done);
         self.join(head);
         self.release(&[end, p, q]);
+    }
+
+    /// Bytes one by one: with a look back that a condition guards, a table by what is read or computed of it, some
+    /// comparison before, and a step that data decide.
+    fn parser_loop(&mut self) {
+        let Some(base) = self.pointer_register(false) else { return };
+        let Some(end) = self.take() else { return };
+        let Some(p) = self.take() else { return self.release(&[end]) };
+        let Some(c) = self.take() else { return self.release(&[end, p]) };
+        let Some(i) = self.take() else { return self.release(&[end, p, c]) };
+        self.amount_into(end);
+        self.line(format!("mov %r{p}, %r{base}"));
+        self.line(format!("add %r{end}, %r{p}"));
+        self.line(format!("mov %r{c}, 0"));
+        self.line(format!("mov %r{i}, 0"));
+        (self.holds[p], self.holds[end]) = (self.holds[base], Holds::ReadOnly);
+        (self.holds[c], self.holds[i]) = (Holds::Number, Holds::Number);
+        let (top, done) = (self.label(), self.label());
+        self.place(&top);
+        self.line(format!("jge %r{p}, %r{end}, {done}"));
+        let head = self.holds;
+        let size = self.rng.pick(&["b", "b", "b", "h", "w", "dw"]);
+        self.line(format!("ldx{size} %r{c}, [%r{p}+0]"));
+        if self.rng.percent(50) {
+            let skip = self.label();
+            let (at_least, back) = (self.rng.range(0, 4), self.rng.range(1, 4));
+            let test = self.rng.pick(&["jlt", "jlt32", "jslt", "jgt"]);
+            self.line(format!("{test} %r{i}, {at_least}, {skip}"));
+            self.line(format!("ldxb %r{c}, [%r{p}-{back}]"));
+            self.place(&skip);
+        }
+        if self.rng.percent(70)
+            && let Some(table) = self.pointer_register(false)
+        {
+            self.table_by(c, table);
+        }
+        if self.rng.percent(30) {
+            self.loop_body(&[p]);
+        }
+        match self.rng.below(4) {
+            0 => self.line(format!("add %r{p}, %r{c}")),
+            1 => {
+                let mask = self.rng.pick(&[1, 7, 255, 8191, -1]);
+                self.line(format!("and %r{c}, {mask}"));
+                self.line(format!("add %r{p}, %r{c}"));
+            }
+            _ => {}
+        }
+        self.line(format!("add %r{i}, 1"));
+        self.line(format!("add %r{p}, 1"));
+        self.line(format!("ja {top}"));
+        self.place(&done);
+        self.join(head);
+        self.release(&[end, p, c, i]);
+    }
+
+    /// `if (c op limit) … table[c * scale]`, where `c` is what was read, or computed of it.
+    fn table_by(&mut self, c: usize, table: usize) {
+        let (skip, w) = (self.label(), self.rng.pick(&["", "32", "32"]));
+        match self.rng.below(4) {
+            0 => {
+                let by = self.rng.pick(&[-48, -9, 1, 100]);
+                self.line(format!("add{w} %r{c}, {by}"));
+            }
+            1 => self.line(format!("mul{w} %r{c}, 3")),
+            2 => {
+                let mask = self.rng.pick(&[15, 255, 4095, 65535]);
+                self.line(format!("and{w} %r{c}, {mask}"));
+            }
+            _ => {}
+        }
+        if self.rng.percent(70) {
+            let limit = self.rng.pick(&[0, 7, 9, 100, 255, 599, -1]);
+            let test = self.rng.pick(&["jgt", "jge", "jsgt", "jslt", "jlt", "jne"]);
+            self.line(format!("{test}{w} %r{c}, {limit}, {skip}"));
+        }
+        let by = self.rng.below(4);
+        self.line(format!("lsh %r{c}, {by}"));
+        self.line(format!("add %r{c}, %r{table}"));
+        let (size, _) = self.rng.pick(&SIZES);
+        self.line(format!("ldx{size} %r{c}, [%r{c}+0]"));
+        if self.holds[table] == Holds::Writable && self.rng.percent(50) {
+            let off = self.rng.below(3);
+            self.line(format!("stxb [%r{table}+{off}], %r{c}"));
+        }
+        self.place(&skip);
     }
 
     /// Runs of different lengths: what is read says how often the loops inside go round, mostly by a byte.

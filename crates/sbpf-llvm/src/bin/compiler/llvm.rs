@@ -42,13 +42,8 @@ impl Target {
                 Some(cpu) => (cpu.to_owned(), String::new()),
                 None => (taken(LLVMGetHostCPUName()), taken(LLVMGetHostCPUFeatures())),
             };
-            let mut target = null_mut();
-            let mut message = null_mut();
-            if LLVMGetTargetFromTriple(triple.as_ptr(), &mut target, &mut message) != 0 {
-                return Err(taken(message));
-            }
             let machine = LLVMCreateTargetMachine(
-                target,
+                find_target(&triple)?,
                 triple.as_ptr(),
                 no_nul(&cpu)?.as_ptr(),
                 no_nul(&features)?.as_ptr(),
@@ -81,22 +76,13 @@ impl Target {
             set_options();
             let context = LLVMContextCreate();
             LLVMContextSetDiagnosticHandler(context, Some(on_diagnostic), (&raw mut remarks).cast());
-            let buffer =
-                LLVMCreateMemoryBufferWithMemoryRangeCopy(text.as_ptr().cast(), text.len(), c"program".as_ptr());
-            let mut module = null_mut();
-            let mut message = null_mut();
-            if LLVMParseIRInContext(context, buffer, &mut module, &mut message) != 0 {
-                return Err(taken(message));
-            }
+            let module = parse(context, &text)?;
             LLVMSetTarget(module, self.triple.as_ptr());
             let layout = LLVMCreateTargetDataLayout(self.machine);
             LLVMSetModuleDataLayout(module, layout);
-            let action = LLVMVerifierFailureAction::LLVMReturnStatusAction;
-            if LLVMVerifyModule(module, action, &mut message) != 0 {
-                return Err(taken(message));
-            }
+            verify(module)?;
             self.optimise(module)?;
-            let object = self.object(module)?;
+            let object = object_of(self.machine, module)?;
             let remarks = String::from_utf8_lossy(&remarks).into_owned();
             Ok((object, remarks))
         }
@@ -123,23 +109,67 @@ impl Target {
             Err(text)
         }
     }
+}
 
-    /// # Safety
-    /// The module is whole.
-    unsafe fn object(&self, module: LLVMModuleRef) -> Result<Vec<u8>, String> {
-        // SAFETY: the buffer is copied and disposed of once.
-        unsafe {
-            let mut message = null_mut();
-            let mut buffer = null_mut();
-            let kind = LLVMCodeGenFileType::LLVMObjectFile;
-            if LLVMTargetMachineEmitToMemoryBuffer(self.machine, module, kind, &mut message, &mut buffer) != 0 {
-                return Err(taken(message));
-            }
-            let start = LLVMGetBufferStart(buffer).cast::<u8>();
-            let object = std::slice::from_raw_parts(start, LLVMGetBufferSize(buffer)).to_vec();
-            LLVMDisposeMemoryBuffer(buffer);
-            Ok(object)
+/// # Safety
+/// Targets are initialised.
+pub(crate) unsafe fn find_target(triple: &CStr) -> Result<LLVMTargetRef, String> {
+    let mut target = null_mut();
+    let mut message = null_mut();
+    // SAFETY: a string that ends, and places to write to.
+    unsafe {
+        match LLVMGetTargetFromTriple(triple.as_ptr(), &mut target, &mut message) {
+            0 => Ok(target),
+            _ => Err(taken(message)),
         }
+    }
+}
+
+/// A module of its text or bitcode.
+///
+/// # Safety
+/// The context is one.
+pub(crate) unsafe fn parse(context: LLVMContextRef, bytes: &[u8]) -> Result<LLVMModuleRef, String> {
+    let mut module = null_mut();
+    let mut message = null_mut();
+    // SAFETY: the buffer is a copy that ends with the NUL that is asked for and belongs to the parser from then on.
+    unsafe {
+        let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(bytes.as_ptr().cast(), bytes.len(), c"program".as_ptr());
+        match LLVMParseIRInContext(context, buffer, &mut module, &mut message) {
+            0 => Ok(module),
+            _ => Err(taken(message)),
+        }
+    }
+}
+
+/// # Safety
+/// The module is one.
+pub(crate) unsafe fn verify(module: LLVMModuleRef) -> Result<(), String> {
+    let mut message = null_mut();
+    let action = LLVMVerifierFailureAction::LLVMReturnStatusAction;
+    // SAFETY: a place to write to; the message is disposed of once.
+    unsafe {
+        let broken = LLVMVerifyModule(module, action, &mut message) != 0;
+        let message = taken(message);
+        if broken { Err(message) } else { Ok(()) }
+    }
+}
+
+/// # Safety
+/// The module is whole.
+pub(crate) unsafe fn object_of(machine: LLVMTargetMachineRef, module: LLVMModuleRef) -> Result<Vec<u8>, String> {
+    // SAFETY: the buffer is copied and disposed of once.
+    unsafe {
+        let mut message = null_mut();
+        let mut buffer = null_mut();
+        let kind = LLVMCodeGenFileType::LLVMObjectFile;
+        if LLVMTargetMachineEmitToMemoryBuffer(machine, module, kind, &mut message, &mut buffer) != 0 {
+            return Err(taken(message));
+        }
+        let start = LLVMGetBufferStart(buffer).cast::<u8>();
+        let object = std::slice::from_raw_parts(start, LLVMGetBufferSize(buffer)).to_vec();
+        LLVMDisposeMemoryBuffer(buffer);
+        Ok(object)
     }
 }
 
@@ -179,7 +209,7 @@ extern "C" fn on_diagnostic(info: LLVMDiagnosticInfoRef, remarks: *mut c_void) {
 ///
 /// # Safety
 /// It ends, and is disposed of by nobody else; or it is null.
-unsafe fn taken(message: *mut c_char) -> String {
+pub(crate) unsafe fn taken(message: *mut c_char) -> String {
     if message.is_null() {
         return String::new();
     }

@@ -7,6 +7,7 @@ mod fold;
 mod header;
 mod heap;
 mod memory;
+mod regex;
 mod world;
 
 use super::{HelperSet, Param, standard};

@@ -1,0 +1,240 @@
+//! Very many files: here, at a server, and by patterns that the server expands.
+
+mod common;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use common::{Process, Server, diskside, good, json, numbers};
+
+/// Its result differs when a file is missing, comes twice or at another place, or when it is told another index, length or
+/// end of one.
+const SEEN: &str = r#"
+#include "diskside.h"
+DS_SPLIT_LINES;
+
+struct seen { __u64 digest; __u64 files; __u64 last; };
+
+SEC("read/seen")
+__s64 seen(struct seen *out, const char *in, __u64 in_len, const void *args, const struct ds_call *call) {
+    __u64 digest = call->source_index * 1000003ull + call->flags * 17 + call->chunk_index * 13 + call->source_len;
+    for (__u64 i = 0; i < in_len; i++) digest = (digest ^ in[i]) * 1099511628211ull;
+    out->digest = digest;
+    out->files = 1;
+    out->last = call->source_index;
+    return sizeof(*out);
+}
+
+SEC("combine/seen")
+__s64 seen_fold(struct seen *acc, __u64 acc_len, __u64 cap, const struct seen *part, __u64 part_len) {
+    acc->digest = (acc->digest ^ part->digest) * 6364136223846793005ull;
+    acc->files += part->files;
+    acc->last = part->last;
+    return sizeof(*acc);
+}
+"#;
+
+/// So many short files, and the function that looks at them. Some have no line, and one in a hundred is longer.
+fn fill(directory: &Path, count: usize) -> String {
+    std::fs::create_dir_all(directory).expect("made");
+    for number in 0..count {
+        let lines = if number % 100 == 7 { 20_000 } else { number % 40 };
+        let text: String = (0..lines).map(|line| format!("line {line} of {number}\n")).collect();
+        // Each file says itself whether it is compressed.
+        let bytes = if number % 50 == 3 { gzip(text.as_bytes()) } else { text.into_bytes() };
+        std::fs::write(directory.join(format!("f{number:05}.log")), bytes).expect("written");
+    }
+    let source = directory.with_file_name("seen.bpf.c");
+    std::fs::write(&source, SEEN).expect("written");
+    source.display().to_string()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+/// A run over 5,000 files of an export failed at the 1,024th, because each had a handle of its own as long as the run. Now
+/// any number of files of a target is one request, and the function is called as it is over the same files here.
+#[test]
+fn thousands_of_files_give_the_same_at_the_server_on_the_host_and_here() {
+    let server = Server::start("");
+    for count in [1100, 5000] {
+        let directory = server.dir.join(format!("d{count}"));
+        let seen = fill(&directory, count);
+        let names: Vec<String> = (0..count).map(|number| format!("d{count}/f{number:05}.log")).collect();
+        let path = |name: &String| server.dir.join(name).display().to_string();
+        let (here, there): (Vec<String>, Vec<String>) = names.iter().map(|name| (path(name), server.at(name))).unzip();
+        let run = |files: &[String], more: &[&str]| {
+            let files = files.iter().map(String::as_str);
+            let args: Vec<&str> = ["run", &seen].into_iter().chain(files).chain(more.iter().copied()).collect();
+            json(&args)
+        };
+        let local = run(&here, &[]);
+        assert_eq!((&local["rows"][0]["files"], &local["rows"][0]["last"]), (&count.into(), &(count - 1).into()));
+        let pattern = [server.at(&format!("d{count}/*.log"))];
+        let all = [server.at(&format!("d{count}"))];
+        for (files, more) in [
+            (&there[..], &["--where", "device"][..]),
+            (&there, &["--where", "device", "--threads", "2"]),
+            (&there, &["--where", "host"]),
+            (&there, &[]),
+            (&pattern, &[]),
+            (&all, &["--recursive"]),
+        ] {
+            let ran = run(files, more);
+            assert_eq!(ran["rows"], local["rows"], "{more:?}");
+            assert_eq!(ran["parts_count"], 1, "one request for all of them: {more:?}");
+        }
+        assert_eq!(run(&[directory.display().to_string()], &["-r"])["rows"], local["rows"]);
+        let explained = run(&pattern, &[]);
+        assert_eq!(explained["decisions"][0]["reason"], "many_files");
+    }
+}
+
+#[test]
+fn outputs_of_many_files_stand_in_their_order() {
+    let server = Server::start("");
+    fill(&server.dir.join("d"), 300);
+    let local = server.dir.join("d").display().to_string();
+    let wanted = good(&["run", "grep", &local, "-r", "--arg", "pattern=line 1"]);
+    assert!(wanted.lines().count() > 300);
+    for place in ["device", "host", "auto"] {
+        let out = server.dir.join("out");
+        let (run, out) = (["run", "grep", &server.at("d/*"), "--arg", "pattern=line 1", "--where", place], out);
+        assert_eq!(good(&run), wanted, "{place}");
+        for to in [out.display().to_string(), server.at("out")] {
+            good(&[&run[..], &["--out", &to]].concat());
+            assert_eq!(std::fs::read_to_string(&out).expect("written"), wanted, "{place}, --out {to}");
+        }
+    }
+}
+
+/// A header that the function is not given has to be left out of one of many files as of one alone.
+#[test]
+fn arrays_among_many_files_are_given_without_their_headers() {
+    let server = Server::start("");
+    let (numbers, directory) = (numbers(1000), server.dir.join("a"));
+    std::fs::create_dir(&directory).expect("made");
+    for number in 0..12 {
+        let text = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}", numbers.len() / 8);
+        let header = [b"\x93NUMPY\x01\0v\0", format!("{text:<117}\n").as_bytes()].concat();
+        let head = if number == 9 { &header[..] } else { &[] };
+        std::fs::write(directory.join(format!("{number:02}")), [head, &numbers].concat()).expect("written");
+    }
+    let local = json(&["run", "stats64", "-r", &directory.display().to_string()]);
+    assert_eq!(local["stats"]["input_bytes"], 12 * 8000);
+    for place in ["device", "host", "auto"] {
+        let there = json(&["run", "stats64", &server.at("a/*"), "--where", place]);
+        assert_eq!(there["rows"], local["rows"], "{place}");
+    }
+    let all = json(&["run", "stats64", &server.at("a/*"), "--header", "none"]);
+    assert_eq!(all["stats"]["input_bytes"], 12 * 8000 + 128);
+}
+
+#[test]
+fn one_of_many_files_that_cannot_be_read_is_named() {
+    let server = Server::start("");
+    fill(&server.dir.join("d"), 40);
+    std::os::unix::fs::symlink("nowhere", server.dir.join("d/f00020x.log")).expect("linked");
+    for place in ["device", "host"] {
+        let (code, out, said) = diskside(&["run", "wc", &server.at("d/*.log"), "--where", place]);
+        assert_eq!((code, &out[..]), (4, &b""[..]), "{said}");
+        assert!(said.contains("data/d/f00020x.log: No such file or directory (os error 2)"), "{place}: {said}");
+    }
+    let urls: Vec<String> = (0..20).map(|number| server.at(&format!("d/f{number:05}.log"))).collect();
+    let mut args = vec!["run", "wc"];
+    args.extend(urls.iter().map(String::as_str));
+    let missing = server.at("d/missing");
+    args.insert(9, &missing);
+    let (code, _, said) = diskside(&args);
+    assert_eq!(code, 4);
+    assert!(said.contains("data/d/missing: No such file or directory (os error 2)"), "{said}");
+}
+
+#[test]
+fn a_pattern_that_means_nothing_is_told_as_ls_tells_it() {
+    let server = Server::start("");
+    server.file("a.log", b"x\n");
+    for command in [&["ls"][..], &["run", "wc"]] {
+        for name in ["*.txt", "a.log/*", "none/**/x", "?"] {
+            let url = server.at(name);
+            let (code, _, said) = diskside(&[command, &[&url]].concat());
+            assert_eq!(code, 2, "{said}");
+            assert_eq!(said, format!("diskside: cannot access '{url}': No such file or directory\n"));
+        }
+        let (code, _, said) = diskside(&[command, &[&server.at("[b-a]")]].concat());
+        assert_eq!(code, 4);
+        assert!(said.contains("\"[b-a]\" is no pattern of a name: invalid range"), "{said}");
+    }
+    let (code, _, said) = diskside(&["run", "wc", &format!("{}/*/x", server.target())]);
+    assert_eq!(code, 4);
+    assert!(said.contains("find: there is no export `*`"), "{said}");
+}
+
+/// What is there by that very name is meant, whatever characters it has.
+#[test]
+fn a_file_whose_name_is_a_pattern_can_be_named() {
+    let server = Server::start("");
+    for (name, text) in [("[ab].log", "1\n"), ("a.log", "1\n2\n"), ("b.log", "1\n2\n3\n"), ("x*", "4\n"), ("xy", "5\n")]
+    {
+        server.file(name, text.as_bytes());
+    }
+    let names = |pattern: &str| {
+        let listed = json(&["ls", &server.at(pattern)]);
+        let name = |entry: &serde_json::Value| entry["name"].as_str().expect("a name").to_owned();
+        listed["entries"].as_array().expect("entries").iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("[ab].log"), ["data/[ab].log"]);
+    assert_eq!(names("[ab]?log"), ["data/a.log", "data/b.log"]);
+    assert_eq!(names("x*"), ["data/x*"]);
+    assert_eq!(names("x[*]"), ["data/x*"]);
+    assert_eq!(names("x?"), ["data/x*", "data/xy"]);
+}
+
+#[test]
+fn a_pattern_reaches_nothing_outside_of_its_export() {
+    let outside = tempfile::tempdir().expect("a directory");
+    std::fs::write(outside.path().join("secret.log"), "x\n").expect("written");
+    let server = Server::start("");
+    server.file("a.log", b"x\n");
+    std::os::unix::fs::symlink(outside.path(), server.dir.join("out")).expect("linked");
+    std::os::unix::fs::symlink(outside.path().join("secret.log"), server.dir.join("secret.log")).expect("linked");
+    for pattern in ["out/*", "../*", "*/secret.log", "**/secret.?og/x"] {
+        let (code, out, said) = diskside(&["run", "wc", &server.at(pattern)]);
+        assert_eq!((code, &out[..]), (2, &b""[..]), "{pattern}: {said}");
+    }
+    // The link is there, and cannot be read.
+    let (code, _, said) = diskside(&["run", "wc", &server.at("*.log")]);
+    assert_eq!(code, 4);
+    assert!(said.contains("data/secret.log: "), "{said}");
+    assert_eq!(json(&["run", "wc", "-r", &server.url])["rows"][0]["lines"], 1, "no link is followed");
+}
+
+/// The server opens files late and closes them early: it reads more of them than it may have open, long ones, too.
+#[test]
+fn a_server_that_may_have_few_files_open_reads_many() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for number in 0..150 {
+        std::fs::write(directory.path().join(format!("{number:03}")), vec![b'\n'; 300_000]).expect("written");
+    }
+    let export = format!("data={}", directory.path().display());
+    let serve =
+        format!("ulimit -n 100; exec {} serve --listen 127.0.0.1:0 --export {export}", env!("CARGO_BIN_EXE_diskside"));
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", &serve])
+        .env("DISKSIDE_LLVM", "")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("sh runs");
+    let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+    let line = said.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it says where");
+    let _process = Process(child);
+    let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL").to_owned();
+    let pattern = format!("{url}/*");
+    for place in ["device", "host"] {
+        let ran = json(&["run", "wc", &pattern, "--where", place]);
+        assert_eq!(ran["rows"][0]["lines"], 150 * 300_000, "{place}");
+    }
+}

@@ -1,0 +1,156 @@
+//! `diskside serve` as a new user starts it: with nothing, with names, on a port that is taken.
+
+mod common;
+
+use common::{Process, Server, diskside, good};
+
+/// Exit code and message; a server of root warns before it.
+fn failed(args: &[&str]) -> (i32, String) {
+    let (code, out, said) = diskside(args);
+    assert_eq!(out, b"", "{args:?}");
+    let is_message = |line: &&str| !line.contains(" WARN ");
+    (code, said.split_inclusive('\n').filter(is_message).collect())
+}
+
+/// It served nothing, until it was stopped.
+#[test]
+fn a_server_of_nothing_says_what_to_give() {
+    let expected = "diskside: there is nothing to serve: give a directory (--export NAME=DIRECTORY), a volume \
+                    (--volume NAME=FILE, or --volume NAME=mem:1GiB), or both in a file (--config FILE)\n";
+    assert_eq!(failed(&["serve"]), (2, expected.to_owned()));
+    assert!(good(&["serve", "--print-config"]).contains("listen = [\"127.0.0.1:4420\"]"));
+}
+
+#[test]
+fn names_and_ipv6_addresses_are_listened_on_and_connected_to() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("f"), b"one\n").expect("written");
+    let server = Server::listening("localhost:0", dir.path(), "", &[]);
+    let port = server.target().rsplit(':').next().expect("a port").to_owned();
+    assert_eq!(server.url, format!("diskside://127.0.0.1:{port}/data"));
+    assert_eq!(good(&["cat", &format!("diskside://localhost:{port}/data/f")]), "one\n");
+    // A machine may have no IPv6.
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        let server = Server::listening("[::1]:0", dir.path(), "", &[]);
+        assert!(server.url.starts_with("diskside://[::1]:"), "{}", server.url);
+        assert_eq!(good(&["cat", &server.at("f")]), "one\n");
+    }
+}
+
+#[test]
+fn an_address_that_is_none_says_what_one_is() {
+    let expected = "error: invalid value '::1' for '--listen <HOST[:PORT]>': `::1` is not an address: an IPv6 address \
+                    stands in brackets, as in [::1]:4420\n\nFor more information, try '--help'.\n";
+    assert_eq!(failed(&["serve", "--listen", "::1"]), (2, expected.to_owned()));
+}
+
+#[test]
+fn names_are_addresses_in_a_configuration_too() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("diskside.toml");
+    std::fs::write(&file, "listen = [\"localhost:7\"]\n").expect("written");
+    let config = ["serve", "--config", file.to_str().expect("text"), "--print-config"];
+    assert!(good(&config).contains("listen = [\"127.0.0.1:7\"]"));
+    std::fs::write(&file, "\nlisten = [\"localhost:x\"]\n").expect("written");
+    let said = format!("diskside: {}:2: `x` is not a port: a number from 0 to 65535\n", file.display());
+    assert_eq!(failed(&config), (2, said));
+}
+
+#[test]
+fn a_port_that_is_taken_says_what_to_do() {
+    let server = Server::start("");
+    let address = server.target().strip_prefix("diskside://").expect("its scheme").to_owned();
+    let export = format!("data={}", server.dir.display());
+    let expected = format!(
+        "diskside: cannot listen on {address}: Address already in use (os error 98): another program listens there; stop \
+         it, or choose another port, or port 0 for a free one\n"
+    );
+    assert_eq!(failed(&["serve", "--listen", &address, "--export", &export]), (4, expected));
+}
+
+/// The URLs were printed before the first thread ran, and also when none could.
+#[test]
+fn urls_are_printed_only_when_hosts_are_answered() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let export = format!("data={}", dir.path().display());
+    let file = dir.path().join("diskside.toml");
+    // No machine has this core, so the reactor cannot start.
+    std::fs::write(&file, "cores = [1000000]\n").expect("written");
+    let config = ["serve", "--listen", "127.0.0.1:0", "--export", &export, "--config", file.to_str().expect("text")];
+    let (code, said) = failed(&config);
+    assert_eq!((code, said.as_str()), (4, "diskside: reactor 0: there is no core 1000000\n"));
+    let (_server, line) = Process::start(&config[..5]);
+    assert!(line.starts_with("serving data at diskside://127.0.0.1:"), "{line}");
+}
+
+#[test]
+fn a_file_is_no_export_and_its_directory_is_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("f");
+    std::fs::write(&file, b"x").expect("written");
+    let export = format!("data={}", file.display());
+    let expected = format!(
+        "diskside: export `data`: {} is a file; export its directory, {}\n",
+        file.display(),
+        dir.path().display()
+    );
+    assert_eq!(failed(&["serve", "--listen", "127.0.0.1:0", "--export", &export]), (4, expected));
+}
+
+/// What was said was an errno, or the name of a status.
+#[test]
+fn a_server_that_does_not_answer_as_wanted_says_what_to_do() {
+    let server =
+        Server::start_with("", &["--hosts", "nqn.2014-08.org.example:other", "--nqn", "nqn.2014-08.org.example:s"]);
+    let address = server.target().strip_prefix("diskside://").expect("its scheme").to_owned();
+    let expected = format!(
+        "diskside: {address}: the controller refused the connection: Connect Invalid Host (SCT 1h, SC 84h, do not \
+         retry): the target does not let this host in; add its NQN there (diskside serve --hosts \
+         NQN,...), or connect as a host that may (--hostnqn NQN)\n"
+    );
+    let info = ["info", &format!("nvme-tcp://{address}/nqn.2014-08.org.example:s")];
+    assert_eq!(failed(&info), (4, expected));
+    // Discovery does not list what a host may not use.
+    let expected = format!(
+        "diskside: nvme-tcp://{address}: it lists no subsystem that this host may use; add the host's NQN there (diskside \
+         serve --hosts NQN,...), or connect as a host that may (--hostnqn NQN)\n"
+    );
+    assert_eq!(failed(&["ls", &format!("diskside://{address}")]), (4, expected));
+    let expected = format!(
+        "diskside: {address}: the controller refused the connection: Connect Invalid Parameters (SCT 1h, SC 82h, do not \
+         retry); it objects to the subsystem's NQN: there is no such subsystem here; `diskside discover \
+         nvme-tcp://HOST:PORT` lists the subsystems that are\n"
+    );
+    assert_eq!(failed(&["info", &format!("nvme-tcp://{address}/nqn.2014-08.org.example:other")]), (4, expected));
+    let nobody = "diskside: nvme-tcp://127.0.0.1:1: cannot connect to 127.0.0.1:1: Connection refused (os error 111): no \
+                  server listens there; start one there (diskside serve --listen), or check the host and the port\n";
+    assert_eq!(failed(&["ls", "diskside://127.0.0.1:1"]), (4, nobody.to_owned()));
+    // A server of something else: it answers, and closes.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = other.local_addr().expect("bound");
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().expect("a connection");
+        let mut asked = [0; 128];
+        std::io::Read::read_exact(&mut stream, &mut asked).expect("the first PDU");
+        std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
+    });
+    let (code, said) = failed(&["ls", &format!("diskside://{address}")]);
+    assert_eq!(code, 4, "{said}");
+    assert!(
+        said.ends_with("; if that is so each time, what listens there is no NVMe/TCP server: check the port\n"),
+        "{said}"
+    );
+    answers.join().expect("it answered");
+}
+
+#[test]
+fn a_url_without_a_file_says_how_one_is_written() {
+    let server = Server::start("");
+    for url in [server.target(), &server.url] {
+        let expected = format!(
+            "diskside: {url} names no file: write diskside://HOST[:PORT]/EXPORT/PATH; `diskside ls` lists the exports of a \
+             target, and their files\n"
+        );
+        assert_eq!(failed(&["run", "wc", url]), (2, expected));
+    }
+}

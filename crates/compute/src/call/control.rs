@@ -1,0 +1,44 @@
+//! What a call is told while it runs: that it shall stop, and that its host took bytes of the result.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use diskside_sbpf::machine::CancelToken;
+
+/// Shared by a call and its tag.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Ends what computes.
+    pub cancel: CancelToken,
+    /// Counts what it was told.
+    news: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl Control {
+    /// Stops the call.
+    pub(crate) fn stop(&self) {
+        self.cancel.cancel();
+        self.taken();
+    }
+
+    /// The host took bytes, or asks for some.
+    pub(crate) fn taken(&self) {
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.moved.notify_all();
+    }
+
+    /// The news so far: to be asked for before looking whether there is room.
+    pub(crate) fn seen(&self) -> u64 {
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for news since `seen`. False: there were none until then.
+    pub(crate) fn wait(&self, seen: u64, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let (news, _) =
+            self.moved.wait_timeout_while(news, left, |news| *news == seen).unwrap_or_else(PoisonError::into_inner);
+        *news != seen
+    }
+}

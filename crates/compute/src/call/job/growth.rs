@@ -1,0 +1,54 @@
+//! Memory for records that are longer than a chunk: a call asks for it when it meets one, and has it until it ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use diskside_engine::{Function, Growth};
+
+use super::{Plan, PlanLimits};
+use crate::call::context::CallContext;
+use crate::environment::Environment;
+
+/// What one call was given.
+#[derive(Debug)]
+pub(crate) struct CallGrowth {
+    environment: Arc<Environment>,
+    host: u64,
+    function: Function,
+    limits: PlanLimits,
+    bytes: Mutex<u64>,
+}
+
+impl CallGrowth {
+    pub(crate) fn new(context: &CallContext, plan: &Plan) -> Self {
+        let (environment, function) = (Arc::clone(&context.environment), plan.function.clone());
+        Self { environment, host: context.host.id, function, limits: plan.limits, bytes: Mutex::default() }
+    }
+}
+
+impl Growth for CallGrowth {
+    fn grow(&self, chunk_len: usize) -> Result<(), String> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = self.limits.growth_bytes(&self.function, chunk_len);
+        let more = wanted.saturating_sub(*bytes);
+        if more > 0 && !self.environment.pool.grow(self.host, more) {
+            let PlanLimits { memory_bytes, memory_bytes_max, threads, .. } = self.limits;
+            return Err(format!(
+                "on {threads} threads the call would need {} bytes for it, and all calls of its host together have \
+                 {memory_bytes_max}, three quarters of `compute.host_memory`; run it on fewer threads, or fewer calls at \
+                 a time",
+                memory_bytes.saturating_add(wanted)
+            ));
+        }
+        *bytes = wanted.max(*bytes);
+        Ok(())
+    }
+}
+
+impl Drop for CallGrowth {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if bytes > 0 {
+            self.environment.pool.shrink(self.host, bytes);
+        }
+    }
+}

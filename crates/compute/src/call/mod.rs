@@ -1,0 +1,23 @@
+//! One call, from the parts of its request to its trailer.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | `tags` | which Send and Receive belong together, what waits, who gets which bytes (no I/O) |
+//! | `job` | what a request names (the plan), and running it on a thread of the pool |
+//! | `prepared` | Function Calls; small ones run on the reactor itself |
+//! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
+//! | `input`, `result`, `trailer`, `answer` | bytes of the host's stream, of the result, its end, and what a command is answered |
+//! | `context` | what a call works with, and who hears of it |
+//! | `command`, `control` | a Function Call as it came; cancelling a call |
+
+pub(crate) mod answer;
+pub(crate) mod command;
+pub(crate) mod context;
+pub(crate) mod control;
+pub(crate) mod input;
+pub(crate) mod job;
+pub(crate) mod prepared;
+pub(crate) mod result;
+pub(crate) mod tags;
+pub(crate) mod trailer;
+pub(crate) mod traverse;

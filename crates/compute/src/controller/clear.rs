@@ -1,0 +1,65 @@
+//! Function Clear: what was kept, of volumes, of a state, of a prepared request.
+
+use std::sync::{Arc, PoisonError};
+
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_volume::Volume;
+use diskside_volume::blocking::flush;
+use diskside_wire::function::{ClearSelect, FunctionCommand as _};
+
+use super::{Answers, Association, guarded};
+use crate::call::answer::{Answer, Problem};
+use crate::reactors::Name;
+use crate::schedule::pool::{Work, WorkClass};
+
+impl Association {
+    /// Function Clear. `None`: a thread of the pool answers.
+    pub(super) fn clear(self: &Arc<Self>, name: Name, sqe: &Sqe) -> Option<Result<(), Problem>> {
+        let id = sqe.function_tag();
+        Some(match ClearSelect::from_bits(sqe.clear_select()) {
+            Some(ClearSelect::Cache) => {
+                return self.clear_cache(name, id).map_or_else(|problem| Some(Err(problem)), |()| None);
+            }
+            Some(ClearSelect::State) => {
+                let (offset, len) = sqe.clear_range();
+                self.context.host.clear_state(id, offset, len)
+            }
+            Some(ClearSelect::Prepared) => self.clear_prepared(id),
+            None => Err(Problem::in_command(40, "this SEL is not known")),
+        })
+    }
+
+    fn clear_prepared(&self, id: u64) -> Result<(), Problem> {
+        let handle = u32::try_from(id).map_err(|_| Status::UNKNOWN_HANDLE.dnr())?;
+        let mut table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        table.all.remove(&handle).map(drop).ok_or(Status::UNKNOWN_HANDLE.dnr().into())
+    }
+
+    /// Drops what is kept of a volume, or of all (0): here, and in the page cache, for which a disk may be waited for.
+    fn clear_cache(self: &Arc<Self>, name: Name, id: u64) -> Result<(), Problem> {
+        let volumes = if id == 0 {
+            self.context.environment.volumes.snapshot().into_iter().flatten().collect()
+        } else {
+            let found = u32::try_from(id).ok().and_then(|nsid| self.context.environment.volumes.find(nsid));
+            let told = || format!("there is no volume with namespace ID {id}");
+            vec![found.ok_or_else(|| Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told()))?]
+        };
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let dropped = guarded(|| volumes.iter().try_for_each(|volume| me.drop_cached(volume)));
+            let answer = dropped.flatten().map_or_else(Into::into, |()| Answer::success());
+            me.answer(name, answer, &mut Answers::default());
+        });
+        let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory: 0, run };
+        if self.context.environment.pool.submit(work) { Ok(()) } else { Err(Status::FUNCTION_BUSY.into()) }
+    }
+
+    fn drop_cached(&self, volume: &Volume) -> Result<(), Problem> {
+        self.context.environment.cache.clear(Some(volume.serial()));
+        flush(volume).and_then(|()| volume.medium.drop_cached()).map_err(|errno| {
+            let told = format!("what is cached of the volume `{}` was not dropped: {errno}", volume.name);
+            Problem::new(Status::WRITE_FAULT, told)
+        })
+    }
+}

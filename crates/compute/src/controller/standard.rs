@@ -1,0 +1,112 @@
+//! Standard computing commands of one controller: they may wait, so threads of the pool have them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use diskside_nvme::Status;
+use diskside_sbpf::machine::CancelToken;
+
+use super::{Answers, Association, Command, guarded};
+use crate::call::answer::{Problem, SHORT_LEN_MAX};
+use crate::reactors::Name;
+use crate::schedule::pool::{Work, WorkClass};
+use crate::schedule::quota::{HostBytes, PART_BYTES};
+use crate::standard::{Standard, StandardCommand};
+
+/// The commands that are queued or run: what stops them.
+#[derive(Debug, Default)]
+pub(crate) struct Stops(Mutex<Vec<Stop>>);
+
+#[derive(Debug)]
+struct Stop {
+    name: Name,
+    token: CancelToken,
+    /// When it is answered if no thread has it by then; `None`: one has.
+    until: Option<Instant>,
+}
+
+impl Stops {
+    fn queued(&self, name: Name, until: Instant) -> CancelToken {
+        let token = CancelToken::new();
+        self.lock().push(Stop { name, token: token.clone(), until: Some(until) });
+        token
+    }
+
+    /// A thread has the command. False: it was answered.
+    fn begin(&self, name: Name) -> bool {
+        let mut stops = self.lock();
+        let found = stops.iter_mut().find(|stop| stop.name == name);
+        found.map(|stop| stop.until = None).is_some()
+    }
+
+    fn end(&self, name: Name) {
+        self.lock().retain(|stop| stop.name != name);
+    }
+
+    /// Stops one command; one that is not there has ended.
+    pub(crate) fn stop(&self, name: Name) {
+        self.lock().iter().filter(|stop| stop.name == name).for_each(|stop| stop.token.cancel());
+    }
+
+    /// Stops all of them.
+    pub(crate) fn stop_all(&self) {
+        self.lock().iter().for_each(|stop| stop.token.cancel());
+    }
+
+    /// When the next one has waited for too long.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.lock().iter().filter_map(|stop| stop.until).min()
+    }
+
+    /// Those that have: they are not begun any more.
+    pub(crate) fn expired(&self, now: Instant) -> Vec<Name> {
+        let is_late = |stop: &mut Stop| stop.until.is_some_and(|until| until <= now);
+        self.lock().extract_if(.., is_late).map(|stop| stop.name).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Stop>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Association {
+    /// A standard computing command. One that no thread has in time is answered without being begun, so that none stays open
+    /// for as long as its host's other calls like.
+    pub(crate) fn standard(self: &Arc<Self>, command: Command, here: &mut Answers) {
+        let Command { name, sqe, admin, data, .. } = command;
+        // What an admin command asks takes milliseconds.
+        let class = if admin { WorkClass::Prompt } else { WorkClass::Normal };
+        let data = match self.context.host.account.hold(data.len() + PART_BYTES) {
+            Ok(holding) => HostBytes::new(data, holding),
+            Err(no_room) => return self.answer(name, Problem::busy(no_room).into(), here),
+        };
+        let until = Instant::now() + Standard::wait_max(&self.context.environment);
+        let cancel = self.stops.queued(name, until);
+        self.arm(&mut self.lock());
+        let command = StandardCommand::new(sqe, admin, data, (cancel.clone(), until));
+        let memory = command.memory();
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            if !me.stops.begin(name) {
+                return;
+            }
+            let mut answer = guarded(|| Standard::run(&me.context, &command)).unwrap_or_else(Into::into);
+            drop(command);
+            let len = answer.uncharged_len();
+            // What an admin command says waits for nobody who reads nothing.
+            if !admin && len > SHORT_LEN_MAX {
+                match me.context.host.account.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
+                    Ok(holding) => answer.charge(holding),
+                    Err(_) if cancel.is_cancelled() => answer = Status::COMMAND_ABORT_REQUESTED.into(),
+                    Err(no_room) => answer = Problem::new(Status::COMMAND_INTERRUPTED, no_room.to_string()).into(),
+                }
+            }
+            me.stops.end(name);
+            me.answer(name, answer, &mut Answers::default());
+        });
+        if !self.context.environment.pool.submit(Work { host: self.context.host.id, class, memory, run }) {
+            self.stops.end(name);
+            self.answer(name, Status::FUNCTION_BUSY.into(), here);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Traversals of one controller: where each of them runs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use diskside_nvme::Status;
+use diskside_wire::function::{FunctionRequest, Outcome, Trailer};
+
+use super::{Answers, Association, Kept, guarded};
+use crate::call::answer::{Answer, Piece, Problem};
+use crate::call::command::CallCommand;
+use crate::call::context::CallEvents;
+use crate::call::control::Control;
+use crate::call::prepared;
+use crate::call::tags::{Effect, Tags, Waiter};
+use crate::call::trailer;
+use crate::call::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
+use crate::environment::Environment;
+use crate::program::usage::InUse;
+use crate::reactors::Name;
+use crate::schedule::pool::Work;
+use crate::schedule::quota::{Holding, PART_BYTES};
+
+impl Association {
+    /// Starts a traversal: here, if all of it is in memory.
+    pub(crate) fn traverse(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        send_len: u32,
+        (request, holding): (FunctionRequest, Holding),
+        control: &Arc<Control>,
+        share: &mut Share,
+    ) -> Vec<Effect<Name>> {
+        let planned = TraversePlan::new(&self.context, request, holding);
+        let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));
+        let (plan, in_use) = match begun {
+            Ok((plan, in_use)) => (Arc::new(plan), in_use),
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+        let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
+        self.context.environment.statistics.started.fetch_add(1, Ordering::Relaxed);
+        // Without room for its result a thread runs it, which can wait.
+        if let Ok(mut room) = self.context.host.account.hold(plan.scratch_len() + PART_BYTES)
+            && let Some((result, trailer)) = plan.run_now(&self.context, started, share)
+        {
+            room.shrink(result.len() + PART_BYTES);
+            let piece = Piece::held(result, room);
+            effects
+                .extend(self.effects_of(|tags| traversed(tags, &self.context.environment, &plan, tag, piece, trailer)));
+            return effects;
+        }
+        let (me, control) = (Arc::clone(self), Arc::clone(control));
+        let run = Box::new(move || {
+            let run = || plan.run_waiting(&me.context, &plan.request.args, &control, started + plan.deadline());
+            let (mut result, mut trailer) =
+                catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| (Vec::new(), trailer::bug()));
+            drop(in_use);
+            let until = started + plan.deadline();
+            let is_unwanted = || control.cancel.is_cancelled();
+            let (len, is_asked_for) = (result.len() + PART_BYTES, || me.is_asked_for(tag));
+            let piece = match me.context.host.account.hold_until(len, until, is_unwanted, is_asked_for) {
+                Ok(holding) => Piece::held(result, holding),
+                Err(no_room) => {
+                    result.clear();
+                    trailer = trailer::without_room(&no_room, is_unwanted());
+                    Piece::of(result)
+                }
+            };
+            me.with_tags(&mut Answers::default(), |tags| {
+                traversed(tags, &me.context.environment, &plan, tag, piece, trailer);
+            });
+        });
+        if !self.context.environment.pool.submit(Work { host: self.context.host.id, class: class.into(), memory, run })
+        {
+            let told = "this host has too many calls waiting for an engine";
+            self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
+        }
+        effects
+    }
+
+    pub(crate) fn prepare_traversal(
+        self: &Arc<Self>,
+        tag: u64,
+        waiter: Waiter<Name>,
+        request: FunctionRequest,
+        holding: Holding,
+    ) -> Vec<Effect<Name>> {
+        let plan = match TraversePlan::new(&self.context, request, holding) {
+            Ok(plan) => plan,
+            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
+        };
+        let me = Arc::clone(self);
+        let run = Box::new(move || {
+            let made = guarded(|| match plan.compile(&me.context.environment) {
+                Ok(()) => Ok(me.keep(Kept::Traverse(Arc::new(plan)))),
+                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
+            });
+            me.prepared(tag, waiter, made.flatten());
+        });
+        self.submit_or_refuse(tag, waiter, run)
+    }
+
+    /// A Function Call of a traversal. It waits for its turn on this reactor: [`run_calls`](Self::run_calls).
+    pub(crate) fn call_traversal(
+        self: &Arc<Self>,
+        now: Instant,
+        name: Name,
+        command: CallCommand,
+        plan: Arc<TraversePlan>,
+        here: &mut Answers,
+    ) {
+        if let Err(problem) = plan.check(&self.context.environment) {
+            return self.answer(name, problem.into(), here);
+        }
+        let in_use = match plan.usage.begin() {
+            Ok(in_use) => in_use,
+            Err(status) => return self.answer(name, status.into(), here),
+        };
+        let deadline = now + command.timeout.min(plan.deadline());
+        here.waiting.push_back(WaitingCall { name, command, plan, deadline, in_use });
+    }
+
+    /// Begins a Call. One in memory goes on beside others.
+    fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
+        let WaitingCall { name, command, plan, deadline, in_use } = call;
+        if here.share.lanes_left <= here.lanes.len() {
+            return self.call_traversal_on_thread(name, command, plan, in_use, here);
+        }
+        let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
+        match Running::begin(Arc::clone(&plan), &self.context, fill, deadline, &mut here.share) {
+            None => self.call_traversal_on_thread(name, command, plan, in_use, here),
+            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running, in_use }),
+            Some((running, ended)) => self.end_call(Lane { name, command, running, in_use }, &ended, here),
+        }
+    }
+
+    /// Begins calls that wait, and goes on until one has ended. False: nothing happened, since there is nothing to do, the
+    /// share is used up, or none can go on now.
+    pub fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
+        let mut has_begun = false;
+        while here.lanes.len() < LANES_MAX
+            && here.share.has_work()
+            && let Some(call) = here.waiting.pop_front()
+        {
+            self.begin_call(call, here);
+            has_begun = true;
+        }
+        match here.lanes.run(&mut here.share) {
+            Some((lane, ended)) => self.end_call(lane, &ended, here),
+            None => return has_begun,
+        }
+        true
+    }
+
+    /// A call on this reactor has come to its end, here or as a whole.
+    fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
+        let Lane { name, command, running, in_use } = lane;
+        let answer = match ended {
+            // Most often: the result fills the buffer, and no trailer is told.
+            Progress::Done if running.result().len() == command.len as usize => {
+                Answer::copied(running.result().to_vec())
+            }
+            Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
+            Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
+            Progress::Goes | Progress::Busy | Progress::Elsewhere => {
+                return self.call_traversal_on_thread(name, command, running.give_back(), in_use, here);
+            }
+        };
+        running.give_back();
+        here.calls += 1;
+        self.context.environment.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+        self.answer(name, answer, here);
+    }
+
+    fn call_traversal_on_thread(
+        self: &Arc<Self>,
+        name: Name,
+        command: CallCommand,
+        plan: Arc<TraversePlan>,
+        in_use: InUse,
+        here: &mut Answers,
+    ) {
+        let (class, memory) = (plan.request.class, plan.memory());
+        let work = move |me: &Arc<Self>, control: &Arc<Control>, queued: Instant| {
+            let deadline = queued + command.timeout.min(plan.deadline());
+            let ran = plan.run_waiting(&me.context, &command.args(&plan.request.args), control, deadline);
+            drop(in_use);
+            ran
+        };
+        self.call_on_thread(name, &command, (class, memory, false), work, here);
+    }
+}
+
+/// A traversal has ended.
+fn traversed(
+    tags: &mut Tags<Name>,
+    compute: &Environment,
+    plan: &TraversePlan,
+    tag: u64,
+    result: Piece,
+    mut trailer: Trailer,
+) {
+    trailer.result_len = result.len() as u64;
+    compute.statistics.ended(&trailer, plan.function_id(), 0, 0);
+    if !result.is_empty() {
+        tags.produced(tag, result);
+    }
+    tags.ended(Instant::now(), tag, trailer);
+}

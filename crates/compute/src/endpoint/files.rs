@@ -1,0 +1,272 @@
+//! The files of a call by their paths, which come on the host's stream: opened late, read and closed again.
+//!
+//! Files are looked up some at a time, on a thread of their export, while the function runs over those before. What is
+//! short is read there and then and closed; what is not is opened when it is its turn, and closed before the next is. So
+//! a call over any number of files has at most two of them open and [`FilesByPath::MEMORY_BYTES`] of them in memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use diskside_engine::{Codec, ReadAt, ReadAtError, ReadError, ReadStream, Source, Sources, Turns};
+
+use diskside_wire::function::{CompressedBy, Decompression};
+
+use crate::call::input::InputQueue;
+use diskside_export::{FileError, FileSession, FileSource, Found, SHORT_FILE_LEN_MAX, Statx};
+use diskside_volume::blocking::Reads;
+
+/// Files that are looked up at a time, and when fewer are enough: what was read of them.
+const BATCH_FILES: usize = 64;
+const BATCH_BYTES: usize = 1 << 20;
+/// How NumPy's files begin.
+const NPY_MAGIC: &[u8] = b"\x93NUMPY";
+/// The longest path.
+const PATH_LEN_MAX: usize = diskside_wire::file::PATH_LEN_MAX;
+/// Bytes of the stream that are taken at a time.
+const STREAM_BYTES: usize = 64 << 10;
+
+/// The sources of a call that names files by their paths.
+pub(crate) struct FilesByPath {
+    files: FileSession,
+    paths: Arc<InputQueue>,
+    /// How a file is read that is opened in its turn.
+    read: Box<dyn Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync>,
+    reads: Arc<Reads>,
+    /// What the call changes while it reads; known before the first file is looked up.
+    changed: Arc<OnceLock<Vec<Statx>>>,
+    decompression: Option<Decompression>,
+    /// Of what is decompressed.
+    turns: Arc<dyn Turns>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes of the stream that are no whole path yet, or were not needed yet.
+    stream: VecDeque<u8>,
+    stream_ended: bool,
+    /// Paths of which nothing is known.
+    paths: VecDeque<Vec<u8>>,
+    /// What was found at those before them.
+    found: VecDeque<(Vec<u8>, Result<Found, FileError>)>,
+    coming: Option<Receiver<Batch>>,
+    /// The one that is being read, if it was opened for that.
+    open: Option<FileSource>,
+}
+
+/// What was found, and the paths that were not looked at.
+struct Batch {
+    found: VecDeque<(Vec<u8>, Result<Found, FileError>)>,
+    rest: VecDeque<Vec<u8>>,
+}
+
+impl FilesByPath {
+    /// What was found and not used yet, and what is being looked up.
+    pub(crate) const MEMORY_BYTES: u64 =
+        2 * (BATCH_BYTES + SHORT_FILE_LEN_MAX + BATCH_FILES * PATH_LEN_MAX) as u64 + 2 * STREAM_BYTES as u64;
+
+    pub(crate) fn new(
+        files: &FileSession,
+        paths: Arc<InputQueue>,
+        read: impl Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync + 'static,
+        reads: Arc<Reads>,
+        changed: Arc<OnceLock<Vec<Statx>>>,
+        decompression: Option<Decompression>,
+        turns: Arc<dyn Turns>,
+    ) -> Self {
+        let (files, read, state) = (files.clone(), Box::new(read), Mutex::default());
+        Self { files, paths, read, reads, changed, decompression, turns, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the next files looked up, if there are any.
+    fn begin(&self, state: &mut State) -> Result<(), ReadError> {
+        while state.paths.len() < BATCH_FILES {
+            match self.next_path(state)? {
+                Some(path) => state.paths.push_back(path),
+                None => break,
+            }
+        }
+        let Some(first) = state.paths.front() else { return Ok(()) };
+        let same = state.paths.iter().take_while(|path| export_of(path) == export_of(first)).count();
+        let rest = state.paths.split_off(same);
+        let paths = std::mem::replace(&mut state.paths, rest);
+        let (send, coming) = sync_channel(1);
+        let first = paths[0].clone();
+        let changed = Arc::clone(&self.changed);
+        let look = move |session: &FileSession| {
+            let (mut found, mut rest, mut bytes) = (VecDeque::new(), paths, 0);
+            while bytes < BATCH_BYTES
+                && let Some(path) = rest.pop_front()
+            {
+                let one = session.find_file(&path, changed.get().map_or(&[], Vec::as_slice));
+                bytes += if let Ok(Found::Short { bytes, .. }) = &one { bytes.len() } else { 0 };
+                // Nothing is read behind a file that ends the call.
+                let ends = one.is_err();
+                found.push_back((path, one));
+                if ends {
+                    break;
+                }
+            }
+            // A call that has ended waits for nothing.
+            let _ = send.send(Batch { found, rest });
+        };
+        match self.files.on_export_of(&first, look) {
+            Ok(()) => state.coming = Some(coming),
+            Err(error) => state.found.push_back((first, Err(error))),
+        }
+        Ok(())
+    }
+
+    fn decompressed(&self, source: Source, codec: Option<Codec>) -> Source {
+        if codec.is_some() { source.decompressed(codec, Some(Arc::clone(&self.turns))) } else { source }
+    }
+
+    /// How a file that begins so is compressed, if it is to be decompressed.
+    fn codec_of(&self, head: &[u8]) -> Option<Codec> {
+        match self.decompression?.by {
+            CompressedBy::Gzip => Some(Codec::Gzip),
+            CompressedBy::Zstd => Some(Codec::Zstd),
+            CompressedBy::Any | CompressedBy::AnyWithoutHeader => Codec::of(head),
+        }
+    }
+
+    /// What begins with a header that the function is not given is for the host to look at.
+    fn check_header(&self, name: &str, head: &[u8]) -> Result<(), ReadError> {
+        let asks = self.decompression.is_some_and(|asked| asked.by == CompressedBy::AnyWithoutHeader);
+        if !asks || !head.starts_with(NPY_MAGIC) {
+            return Ok(());
+        }
+        Err(ReadError::Open { path: PathBuf::from(name), source: diskside_io::Errno::OPNOTSUPP.into() })
+    }
+
+    /// The next path of the stream.
+    fn next_path(&self, state: &mut State) -> Result<Option<Vec<u8>>, ReadError> {
+        if !self.fill(state, 2)? {
+            return Ok(None);
+        }
+        let len = usize::from(u16::from_le_bytes([state.stream[0], state.stream[1]]));
+        if len == 0 || len > PATH_LEN_MAX {
+            return Err(malformed(format!("a path has 1 to {PATH_LEN_MAX} bytes, not {len}")));
+        }
+        if !self.fill(state, 2 + len)? {
+            return Err(malformed("the list of paths ends within one".into()));
+        }
+        let path: Vec<u8> = state.stream.drain(..2 + len).skip(2).collect();
+        if path.contains(&0) {
+            return Err(malformed("a NUL in a path".into()));
+        }
+        Ok(Some(path))
+    }
+
+    /// Has so many bytes of the stream at hand; false at its end.
+    fn fill(&self, state: &mut State, len: usize) -> Result<bool, ReadError> {
+        let mut buffer = Vec::new();
+        while state.stream.len() < len && !state.stream_ended {
+            buffer.resize(STREAM_BYTES, 0);
+            let count = self.paths.read(&mut buffer).map_err(|error| match error {
+                ReadAtError::Io(source) => ReadError::Setup(source),
+                other => malformed(other.to_string()),
+            })?;
+            state.stream.extend(&buffer[..count]);
+            state.stream_ended = count == 0;
+        }
+        match state.stream.len() {
+            0 => Ok(false),
+            some if some < len => Err(malformed("the list of paths ends within one".into())),
+            _ => Ok(true),
+        }
+    }
+}
+
+impl Sources for FilesByPath {
+    fn next(&self) -> Result<Option<Source>, ReadError> {
+        let state = &mut *self.state();
+        if let Some(file) = state.open.take() {
+            file.unchanged_or_grown().map_err(|error| read_error(file.name(), &error))?;
+        }
+        if state.found.is_empty() {
+            if state.coming.is_none() {
+                self.begin(state)?;
+            }
+            if let Some(coming) = state.coming.take() {
+                let ended = || ReadError::Setup(std::io::Error::other("looking for files ended early: a bug"));
+                let batch = coming.recv().map_err(|_| ended())?;
+                state.found.extend(batch.found);
+                let later = std::mem::replace(&mut state.paths, batch.rest);
+                state.paths.extend(later);
+                if state.found.iter().all(|(_, found)| found.is_ok()) {
+                    self.begin(state)?;
+                }
+            }
+        }
+        let Some((path, found)) = state.found.pop_front() else { return Ok(None) };
+        let name = String::from_utf8_lossy(&path).into_owned();
+        match found.map_err(|error| read_error(&name, &error))? {
+            Found::Short { bytes } => {
+                self.reads.media_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                let codec = self.codec_of(&bytes);
+                self.check_header(&name, &bytes)?;
+                Ok(Some(self.decompressed(Source::Bytes { name, bytes: bytes.into() }, codec)))
+            }
+            Found::Long => {
+                let file = self.files.open_source(&path).map_err(|error| read_error(&name, &error))?;
+                state.open = Some(file.clone());
+                let range = 0..file.len_bytes();
+                let reader = (self.read)(file, range.clone());
+                let asks = self
+                    .decompression
+                    .is_some_and(|asked| matches!(asked.by, CompressedBy::Any | CompressedBy::AnyWithoutHeader));
+                let mut head = vec![0; if asks { Codec::HEAD_LEN } else { 0 }];
+                reader.read_exact_at(0, &mut head).map_err(|error| match error {
+                    ReadAtError::Io(source) => ReadError::Read { path: PathBuf::from(&name), offset: 0, source },
+                    other => ReadError::Changed { path: PathBuf::from(&name), how: other.to_string() },
+                })?;
+                let codec = self.codec_of(&head);
+                self.check_header(&name, &head)?;
+                Ok(Some(self.decompressed(Source::Reader { name, reader, range: Some(range) }, codec)))
+            }
+        }
+    }
+
+    fn close(&self) {
+        self.paths.close();
+    }
+}
+
+impl std::fmt::Debug for FilesByPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FilesByPath").field("paths", &self.paths).finish_non_exhaustive()
+    }
+}
+
+/// The name of the export that a path begins with.
+fn export_of(path: &[u8]) -> &[u8] {
+    path.split(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+fn malformed(what: String) -> ReadError {
+    ReadError::Setup(std::io::Error::new(std::io::ErrorKind::InvalidInput, what))
+}
+
+/// Of a file that is both.
+const WRITTEN: &str = "it is where the output of this call goes, which would change it while it is read: let the output \
+                       replace the file, or go elsewhere";
+
+/// As the engine tells it of a file here.
+fn read_error(name: &str, error: &FileError) -> ReadError {
+    let path = PathBuf::from(name);
+    match error.errno {
+        _ if error.changed => ReadError::Changed { path, how: "read it again".into() },
+        diskside_io::Errno::TXTBSY => ReadError::Open { path, source: std::io::Error::other(WRITTEN) },
+        diskside_io::Errno::ISDIR => ReadError::NotAFile { path, kind: "directory" },
+        errno => ReadError::Open { path, source: errno.into() },
+    }
+}

@@ -1,0 +1,108 @@
+//! What functions work with: engine, programs, who computes when, and what of the target they read and write.
+
+use std::io;
+use std::sync::Arc;
+
+use diskside_engine::Engine;
+use diskside_export::Exports;
+use diskside_volume::VolumeTable;
+use diskside_volume::cache::BlockCache;
+use diskside_volume::stats::Registry;
+
+use crate::ComputeConfig;
+use crate::limits::PROGRAM_LEN_MAX;
+use crate::program::programs::{ProgramLimits, Programs};
+use crate::reactors::Reactors;
+use crate::schedule::clock::Clock;
+use crate::schedule::permits::Gate;
+use crate::schedule::pool::{Pool, PoolLimits};
+use crate::schedule::quota::Ledger;
+use crate::schedule::yield_to_reactor::Way;
+use crate::standard::state::Standard;
+use crate::statistics::counters::Statistics;
+
+/// Threads that run calls, most of them waiting for disks and hosts.
+const THREADS_MAX: usize = 64;
+/// Work of one host at a time that its calls must not hold up, and threads that are kept for it.
+const HOST_PROMPT_MAX: usize = 4;
+const PROMPT_THREADS: usize = 8;
+/// Calls of one host that wait for a thread.
+const HOST_QUEUE_MAX: usize = 1024;
+
+/// All of it, shared by the controllers of all hosts.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) config: ComputeConfig,
+    pub(crate) engine: Engine,
+    pub(crate) programs: Programs,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) way: Arc<Way>,
+    pub(crate) pool: Pool,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) clock: Clock,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) statistics: Statistics,
+    pub(crate) volumes: Arc<VolumeTable>,
+    pub(crate) volume_stats: Arc<Registry>,
+    pub(crate) exports: Arc<Exports>,
+    /// The memory namespace, if there is one.
+    pub(crate) standard: Option<Arc<Standard>>,
+    pub(crate) reactors: Arc<dyn Reactors>,
+}
+
+/// What of the target functions work with.
+pub struct Surroundings {
+    /// The volumes by namespace ID.
+    pub volumes: Arc<VolumeTable>,
+    /// What hosts did with them.
+    pub volume_stats: Arc<Registry>,
+    /// The exported directories.
+    pub exports: Arc<Exports>,
+    /// Who hands commands over.
+    pub reactors: Arc<dyn Reactors>,
+}
+
+impl Environment {
+    /// Verifies the shipped functions and starts the clock.
+    pub(crate) fn new(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Self> {
+        let engine = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
+        let limits = ProgramLimits {
+            indexes: config.programs.into(),
+            len_max: PROGRAM_LEN_MAX,
+            total_len_max: config.program_memory.bytes() as usize,
+            host_programs_max: config.host_programs.into(),
+            active_max: config.active_programs.into(),
+        };
+        let programs = Programs::new(&engine, limits).map_err(io::Error::other)?;
+        let pool = Pool::new(PoolLimits {
+            threads_max: THREADS_MAX,
+            host_calls_max: config.host_calls,
+            memory: config.calls_memory(),
+            host_queue_max: HOST_QUEUE_MAX,
+            host_prompt_max: HOST_PROMPT_MAX,
+            prompt_threads: PROMPT_THREADS,
+        });
+        let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
+        let ledger = Ledger::new(config.kept_memory());
+        let cache = Arc::new(BlockCache::new(config.cache.bytes()));
+        let standard = Standard::new(&config).map(Arc::new);
+        let Surroundings { volumes, volume_stats, exports, reactors } = surroundings;
+        Ok(Self {
+            config,
+            engine,
+            programs,
+            gate,
+            way: Arc::new(Way::new(Arc::clone(&reactors))),
+            pool,
+            ledger,
+            clock,
+            cache,
+            statistics: Statistics::new(),
+            volumes,
+            volume_stats,
+            exports,
+            standard,
+            reactors,
+        })
+    }
+}

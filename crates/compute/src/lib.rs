@@ -1,0 +1,169 @@
+//! Functions at the target: the compute namespace and its commands (`docs/wire.md`), beside the reactors.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | `controller` | one controller of a host, as far as it computes: carries out what its tags say |
+//! | `call` | a call, from the parts of its request to its trailer |
+//! | `endpoint` | what calls read and write |
+//! | `schedule` | threads, permits and quotas, shared fairly among hosts |
+//! | `program` | what is loaded, verified and active |
+//! | `standard` | memory, range sets and Execute Program, as the specifications have them |
+//! | `statistics` | what was run, read and written, and the log pages |
+//! | `host`, `hosts` | what is kept for a host, and which hosts and controllers there are |
+//! | `environment`, `reactors` | what functions work with of the target |
+//! | `config`, `limits` | what may be computed, and how much of it |
+//!
+//! A reactor hands a command over and never waits: what takes time happens on threads of the pool, whose answers come
+//! back through the reactor's mailbox.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod config;
+mod controller;
+mod endpoint;
+mod environment;
+#[doc(hidden)]
+pub mod fuzz;
+mod host;
+mod hosts;
+#[doc(hidden)]
+pub mod internal;
+mod limits;
+mod program;
+mod reactors;
+mod schedule;
+mod standard;
+mod statistics;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
+use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM, program_opcode};
+use diskside_wire::function::function_log;
+
+pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
+pub use config::{ComputeConfig, ComputeSettings, ConfigProblem};
+pub use controller::{Answers, Command};
+pub use environment::Surroundings;
+pub use reactors::{Name, Reactors};
+pub use schedule::quota::Holding;
+pub use schedule::turn_share::{NextTurn, PutOff, Share, Shares};
+
+pub use crate::controller::Association;
+use crate::environment::Environment;
+use crate::hosts::Peers;
+use crate::limits::COMMANDS;
+use crate::standard::Standard;
+
+/// What computes, shared by all reactors.
+pub struct Compute {
+    environment: Arc<Environment>,
+    peers: Mutex<Peers<Association>>,
+    me: Weak<Self>,
+}
+
+impl Compute {
+    /// Verifies the shipped functions and starts the clock.
+    pub fn start(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Arc<Self>> {
+        let environment = Arc::new(Environment::new(config, surroundings)?);
+        let peers = Mutex::new(Peers::new(Arc::clone(&environment.ledger)));
+        Ok(Arc::new_cyclic(|me| Self { environment, peers, me: me.clone() }))
+    }
+
+    /// What the subsystem is told of it.
+    pub fn command_sets(config: &ComputeConfig) -> Vec<CommandSet> {
+        let mut compute = CommandSet {
+            csi: CSI_COMPUTE,
+            io_commands: COMMANDS.to_vec(),
+            admin_commands: vec![(program_opcode::LOAD, 0), (program_opcode::ACTIVATION, 0)],
+            log_pages: function_log::ALL.to_vec(),
+            identify: false,
+        };
+        if config.memory.bytes() == 0 {
+            return vec![compute];
+        }
+        compute.io_commands.extend_from_slice(standard::IO_COMMANDS);
+        compute.admin_commands.extend_from_slice(standard::ADMIN_COMMANDS);
+        compute.log_pages.extend_from_slice(&standard::LOG_PAGES);
+        compute.identify = true;
+        vec![compute, Standard::command_set()]
+    }
+
+    /// The compute namespace and the memory namespace. `uuid` makes an identifier from a
+    /// name, which no volume can have because of its NUL.
+    pub fn namespaces(&self, uuid: impl Fn(&str) -> [u8; 16]) -> Vec<Namespace> {
+        let namespace = |nsid: u32, csi: u8, name: &str| Namespace {
+            nsid,
+            medium: MediumId(u64::MAX),
+            csi,
+            blocks: 0,
+            block_size: BlockSize::B4096,
+            read_only: false,
+            deallocate: false,
+            uuid: uuid(name),
+        };
+        let compute = namespace(self.environment.config.nsid, CSI_COMPUTE, "\0compute");
+        let memory = self.environment.standard.as_ref().map(|standard| namespace(standard.nsid(), CSI_SLM, "\0memory"));
+        [Some(compute), memory].into_iter().flatten().collect()
+    }
+
+    /// Whether one of them has this identifier.
+    pub fn has_nsid(&self, nsid: u32) -> bool {
+        nsid == self.environment.config.nsid
+            || self.environment.standard.as_ref().is_some_and(|standard| nsid == standard.nsid())
+    }
+
+    /// The controller of a connection.
+    pub fn association(&self, id: u64, nqn: &str) -> Option<Arc<Association>> {
+        let me = self.me.upgrade()?;
+        Some(self.peers().join(id, nqn, |host| Association::new(id, host, Arc::clone(&self.environment), me)))
+    }
+
+    /// A controller is gone.
+    fn forget(&self, id: u64, nqn: &str) {
+        self.environment.programs.forget_controller(id);
+        let mut peers = self.peers();
+        // Nobody of this host comes in between.
+        if peers.leave(id, nqn) {
+            self.environment.programs.forget_host(nqn);
+            if let Some(standard) = &self.environment.standard {
+                standard.forget_host(nqn);
+            }
+        }
+    }
+
+    /// Tags that are open, of all controllers.
+    fn tags_open(&self) -> usize {
+        // The last one of a controller's owners must not go while the peers are locked.
+        let all = self.peers().all();
+        all.iter().map(|association| association.tags_open()).sum()
+    }
+
+    /// Threads that run a call.
+    pub fn working(&self) -> usize {
+        self.environment.pool.working()
+    }
+
+    /// Stops every call and waits for it.
+    pub fn stop(&self) {
+        let all = self.peers().all();
+        for association in all {
+            association.lost(Instant::now(), u64::MAX);
+        }
+        self.environment.pool.stop();
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers<Association>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Compute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compute").field("config", &self.environment.config).finish_non_exhaustive()
+    }
+}

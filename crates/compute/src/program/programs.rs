@@ -1,0 +1,494 @@
+//! The programs of the compute namespace: shipped ones from the start, others loaded by hosts.
+//!
+//! A program belongs to the host that loaded it; others may run it. It is verified when its last part has arrived. The
+//! same object loaded twice shares what was verified and compiled: it is found by its hash and compared byte by byte.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use diskside_engine::{Engine, Function, LoadError, TraverseFunction};
+use diskside_nvme::Status;
+use diskside_nvme::wire::PROGRAM_TYPE_EBPF;
+use diskside_nvme::wire::Sqe;
+use diskside_sbpf::image::{Image, Kind};
+use diskside_sbpf::work::Work;
+use diskside_wire::function::{ProgramEntry, program_state};
+
+use crate::call::answer::Problem;
+use crate::program::usage::Usage;
+
+/// Bounds of what is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramLimits {
+    /// Program indexes.
+    pub indexes: usize,
+    /// Bytes of one program.
+    pub len_max: usize,
+    /// Bytes of all that were downloaded.
+    pub total_len_max: usize,
+    /// Programs of one host.
+    pub host_programs_max: usize,
+    /// Programs that are active.
+    pub active_max: usize,
+}
+
+/// A program that was verified.
+#[derive(Debug)]
+pub struct LoadedProgram {
+    /// The object that was loaded.
+    pub object: Arc<[u8]>,
+    pub(crate) image: Arc<Image>,
+    /// The functions that this target runs, by name.
+    functions: BTreeMap<String, Function>,
+    /// Those that follow pointers, by name.
+    traversals: BTreeMap<String, TraverseFunction>,
+    /// Programs of a kind that is not run by a call, by name.
+    others: BTreeMap<String, Kind>,
+    /// What a device-defined program means when none is named.
+    default_function: Option<String>,
+}
+
+/// Why a function of a program is not found.
+#[derive(Debug)]
+pub(crate) struct NoFunction(pub(crate) Problem);
+
+impl LoadedProgram {
+    /// Reads, links and verifies an object.
+    pub(crate) fn load(engine: &Engine, object: Arc<[u8]>, default: Option<&str>) -> Result<Self, LoadError> {
+        let image = Arc::new(Image::from_elf(&object, engine.helpers())?);
+        // Of all programs together: an object may have hundreds.
+        let work = Work::default();
+        let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for program in image.programs.iter().filter(|program| program.kind != Kind::Combine) {
+            if TraverseFunction::is_kind(program.kind) {
+                let traversal = TraverseFunction::with_work(&image, Some(&program.name), engine.helpers(), &work)?;
+                traversals.insert(program.name.clone(), traversal);
+                others.insert(program.name.clone(), program.kind);
+                continue;
+            }
+            match Function::with_work(&image, Some(&program.name), engine.helpers(), &work) {
+                Ok(function) => drop(functions.insert(program.name.clone(), function)),
+                Err(LoadError::WrongKind { .. }) => drop(others.insert(program.name.clone(), program.kind)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { object, image, functions, traversals, others, default_function: default.map(str::to_owned) })
+    }
+
+    /// Its content hash.
+    pub fn id(&self) -> u64 {
+        self.image.content_hash
+    }
+
+    /// The function of this name; without a name, the only one.
+    pub(crate) fn function(&self, name: Option<&str>) -> Result<&Function, NoFunction> {
+        let names = || self.functions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let missing = |message: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), message));
+        let Some(name) = name.or(self.default_function.as_deref()) else {
+            let mut all = self.functions.values();
+            return match (all.next(), all.next()) {
+                (Some(only), None) => Ok(only),
+                (None, _) => Err(self.wrong_kind(self.others.iter().next())),
+                _ => Err(missing(format!("the program has several functions: {}; name one", names()))),
+            };
+        };
+        self.functions.get(name).ok_or_else(|| match self.others.get_key_value(name) {
+            Some(other) => self.wrong_kind(Some(other)),
+            None => missing(format!("the program has no function `{name}`; it has {}", names())),
+        })
+    }
+
+    /// The traversal of this name; without a name, the only one.
+    pub(crate) fn traversal(&self, name: Option<&str>) -> Result<&TraverseFunction, NoFunction> {
+        let missing = |told: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), told));
+        let names = || self.traversals.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let Some(name) = name.or(self.default_function.as_deref()) else {
+            let mut all = self.traversals.values();
+            return match (all.next(), all.next()) {
+                (Some(only), None) => Ok(only),
+                (None, _) => Err(missing("the program has no traversal".to_owned())),
+                _ => Err(missing(format!("the program has several traversals: {}; name one", names()))),
+            };
+        };
+        self.traversals.get(name).ok_or_else(|| match self.traversals.is_empty() {
+            true => missing("the program has no traversal".to_owned()),
+            false => missing(format!("the program has no traversal `{name}`; it has {}", names())),
+        })
+    }
+
+    fn wrong_kind(&self, other: Option<(&String, &Kind)>) -> NoFunction {
+        let (name, kind) = other.map_or(("?", "?"), |(name, kind)| (name.as_str(), kind.name()));
+        let message = format!("`{name}` is of kind `{kind}`, which this target does not run over sources");
+        NoFunction(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), message))
+    }
+
+    fn first_name(&self) -> &str {
+        let first = || self.functions.keys().chain(self.others.keys()).next().map(String::as_str);
+        self.default_function.as_deref().or_else(first).unwrap_or("")
+    }
+}
+
+/// All programs, by index.
+#[derive(Debug)]
+pub struct Programs {
+    limits: ProgramLimits,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    slots: Vec<Slot>,
+    generation: u64,
+    /// Verifications begun so far.
+    tickets: u64,
+    /// What is verified already and still in use somewhere.
+    verified: Vec<Weak<LoadedProgram>>,
+}
+
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Empty,
+    /// Parts are arriving, all of them on one controller of the host.
+    Loading {
+        owner: String,
+        controller: u64,
+        puid: Option<u64>,
+        len: usize,
+        bytes: Vec<u8>,
+    },
+    /// It is being verified, under this ticket: meanwhile its host may go, and another load may come here.
+    Verifying {
+        owner: String,
+        len: usize,
+        ticket: u64,
+    },
+    Loaded(Entry),
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Arc<LoadedProgram>,
+    /// Who loaded it; `None`: it came with the target.
+    owner: Option<String>,
+    active: bool,
+    puid: u64,
+    usage: Arc<Usage>,
+}
+
+/// A program that may run now.
+#[derive(Debug)]
+pub struct ActiveProgram {
+    /// What is run.
+    pub program: Arc<LoadedProgram>,
+    /// Which calls run it.
+    pub usage: Arc<Usage>,
+}
+
+/// A program whose parts are all there.
+#[derive(Debug)]
+pub struct Unverified {
+    object: Vec<u8>,
+    puid: u64,
+    place: Place,
+}
+
+/// Where a program goes when it is verified, if its place is still kept for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pind: u16,
+    ticket: u64,
+}
+
+impl Unverified {
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.object.len()
+    }
+
+    /// Where it is loaded.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+}
+
+impl Programs {
+    /// The shipped programs, active.
+    pub fn new(engine: &Engine, limits: ProgramLimits) -> Result<Self, LoadError> {
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut verified = Vec::new();
+        for shipped in diskside_functions::shipped() {
+            let program = Arc::new(LoadedProgram::load(engine, shipped.object.into(), Some(shipped.name))?);
+            verified.push(Arc::downgrade(&program));
+            let (puid, usage) = (program.id(), Usage::new(true));
+            slots.push(Slot::Loaded(Entry { puid, program, owner: None, active: true, usage }));
+        }
+        slots.resize_with(limits.indexes.max(slots.len()), Slot::default);
+        Ok(Self { limits, table: Mutex::new(Table { slots, generation: 1, tickets: 0, verified }) })
+    }
+
+    /// Program indexes.
+    pub(crate) fn indexes(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    /// The program at an index, to be run.
+    pub fn active(&self, pind: u16) -> Result<ActiveProgram, Status> {
+        match self.lock().slots.get(usize::from(pind)) {
+            None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
+            Some(Slot::Loaded(Entry { program, usage, active: true, .. })) => {
+                Ok(ActiveProgram { program: Arc::clone(program), usage: Arc::clone(usage) })
+            }
+            Some(Slot::Loaded(_)) => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
+            Some(_) => Err(Status::NO_PROGRAM.dnr()),
+        }
+    }
+
+    /// The program at an index, active or not.
+    pub fn get(&self, pind: u16) -> Result<Arc<LoadedProgram>, Status> {
+        match self.lock().slots.get(usize::from(pind)) {
+            None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
+            Some(Slot::Loaded(entry)) => Ok(Arc::clone(&entry.program)),
+            Some(_) => Err(Status::NO_PROGRAM.dnr()),
+        }
+    }
+
+    /// A Load Program of `host` with its data. With its last part the program is to be [verified](Self::verify), on a
+    /// thread that may take its time.
+    pub fn load(&self, host: &str, controller: u64, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
+        if sqe.unloads_program() {
+            return self.unload(host, sqe.program_index()).map(|()| None);
+        }
+        let (pind, len) = (sqe.program_index(), sqe.program_len() as usize);
+        let (offset, part_len) = (sqe.load_offset() as usize, sqe.load_len() as usize);
+        let mut table = self.lock();
+        let table = &mut *table;
+        let mut used = bytes_downloaded(&table.slots);
+        let own = table.slots.iter().filter(|slot| slot.owner() == Some(host)).count();
+        let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
+        let mine = slot.owner() == Some(host);
+        let invalid = |message: &str| Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), message);
+        match slot {
+            Slot::Loaded(Entry { owner: None, .. }) => return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr().into()),
+            Slot::Loaded(_) | Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
+            // Another process of the same host may load another program.
+            Slot::Loading { controller: other, .. } if !mine || *other != controller => {
+                return Err(Status::PROGRAM_IN_USE.dnr().into());
+            }
+            // Offset 0 begins anew: the host may have given up on what it began.
+            Slot::Loading { len, .. } if offset == 0 => {
+                used -= *len;
+                *slot = Slot::Empty;
+            }
+            Slot::Loading { .. } | Slot::Empty => {}
+        }
+        if offset == 0 {
+            let id_type =
+                sqe.program_id_type().ok_or(Problem::in_command(43, "this type of identifier is reserved"))?;
+            if sqe.program_type() != PROGRAM_TYPE_EBPF {
+                return Err(Status::INVALID_PROGRAM_TYPE.dnr().into());
+            }
+            if len == 0 || part_len == 0 {
+                return Err(invalid("a program has at least one byte"));
+            }
+            if len > self.limits.len_max || used + len > self.limits.total_len_max {
+                return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
+            }
+            // A slot that this host began anew was its own before.
+            if own - usize::from(mine) >= self.limits.host_programs_max {
+                let told = format!("this host has {own} programs, all that it may have; unload one");
+                return Err(Problem::new(Status::INSUFFICIENT_PROGRAM_RESOURCES.dnr(), told));
+            }
+            let puid = (id_type as u8 == 1).then(|| sqe.program_puid());
+            let owner = host.to_owned();
+            *slot = Slot::Loading { owner, controller, puid, len, bytes: Vec::new() };
+        }
+        let Slot::Loading { len, bytes, puid, .. } = slot else {
+            return Err(invalid("a load begins with its first byte"));
+        };
+        if offset.checked_add(part_len).is_none_or(|end| end > *len) {
+            *slot = Slot::Empty;
+            return Err(Status::PROGRAM_TOO_BIG.dnr().into());
+        }
+        if offset != bytes.len() || part_len != data.len() || part_len == 0 {
+            *slot = Slot::Empty;
+            return Err(invalid("the parts of a program follow each other, each as long as its data"));
+        }
+        bytes.extend_from_slice(data);
+        if bytes.len() < *len {
+            return Ok(None);
+        }
+        let (object, puid, len) = (std::mem::take(bytes), puid.unwrap_or(0), *len);
+        table.tickets += 1;
+        let ticket = table.tickets;
+        *slot = Slot::Verifying { owner: host.to_owned(), len, ticket };
+        Ok(Some(Unverified { object, puid, place: Place { pind, ticket } }))
+    }
+
+    /// Verifies a program. Takes milliseconds.
+    pub fn verify(&self, engine: &Engine, unverified: Unverified) -> Result<(), Problem> {
+        let Unverified { object, puid, place } = unverified;
+        let same = |program: &Arc<LoadedProgram>| program.object[..] == object[..];
+        // A device-defined program means one function where none is named; this load does not.
+        let alike = |program: &Arc<LoadedProgram>| program.default_function.is_none() && same(program);
+        let known = self.lock().verified.iter().filter_map(Weak::upgrade).find(alike);
+        let loaded = known.map_or_else(|| LoadedProgram::load(engine, object.into(), None).map(Arc::new), Ok);
+        let mut table = self.lock();
+        let table = &mut *table;
+        let slot = &mut table.slots[usize::from(place.pind)];
+        let Some(owner) = slot.owner_of(place) else {
+            return Err(Status::NO_PROGRAM.dnr().into());
+        };
+        match loaded {
+            Ok(program) => {
+                let owner = Some(std::mem::take(owner));
+                table.verified.retain(|program| program.strong_count() > 0);
+                table.verified.push(Arc::downgrade(&program));
+                *slot = Slot::Loaded(Entry { program, owner, active: false, puid, usage: Usage::new(false) });
+                table.generation += 1;
+                Ok(())
+            }
+            Err(error) => {
+                *slot = Slot::Empty;
+                Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string()))
+            }
+        }
+    }
+
+    /// A program that is to be verified will not be.
+    pub fn give_up(&self, place: Place) {
+        let slot = &mut self.lock().slots[usize::from(place.pind)];
+        if slot.owner_of(place).is_some() {
+            *slot = Slot::Empty;
+        }
+    }
+
+    fn unload(&self, host: &str, pind: u16) -> Result<(), Problem> {
+        let mut table = self.lock();
+        let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
+        match slot {
+            Slot::Empty => return Err(Status::NO_PROGRAM.dnr().into()),
+            Slot::Loaded(Entry { owner: None, .. }) => return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr().into()),
+            Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
+            _ if slot.owner() != Some(host) => return Err(not_yours()),
+            Slot::Loaded(Entry { active: true, .. }) => return Err(Status::PROGRAM_IN_USE.dnr().into()),
+            Slot::Loaded(entry) => {
+                entry.usage.unload().map_err(still_runs)?;
+                *slot = Slot::Empty;
+            }
+            Slot::Loading { .. } => *slot = Slot::Empty,
+        }
+        table.generation += 1;
+        Ok(())
+    }
+
+    /// A Program Activation Management of `host`. Calls that run go on.
+    pub fn activation(&self, host: &str, sqe: &Sqe) -> Result<(), Problem> {
+        let activate = match sqe.activation_select() {
+            0 => false,
+            1 => true,
+            _ => return Err(Problem::in_command(42, "SEL is 0 (deactivate) or 1 (activate)")),
+        };
+        let mut table = self.lock();
+        let loaded = |slot: &Slot| matches!(slot, Slot::Loaded(Entry { active: true, owner: Some(_), .. }));
+        let active = table.slots.iter().filter(|slot| loaded(slot)).count();
+        let slot = table.slots.get_mut(usize::from(sqe.program_index())).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
+        let Slot::Loaded(entry) = slot else { return Err(Status::NO_PROGRAM.dnr().into()) };
+        if entry.active == activate {
+            return Ok(());
+        }
+        if entry.owner.as_deref() != Some(host) {
+            return Err(not_yours());
+        }
+        if activate && active >= self.limits.active_max {
+            let told = format!("{active} programs of hosts are active, all that may be; deactivate one");
+            return Err(Problem::new(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr(), told));
+        }
+        entry.active = activate;
+        entry.usage.set_active(activate);
+        table.generation += 1;
+        Ok(())
+    }
+
+    /// The last controller of `host` is gone: its programs go too. What others have of them, running or prepared, goes on.
+    pub fn forget_host(&self, host: &str) {
+        let mut table = self.lock();
+        for slot in &mut table.slots {
+            // A verification that is under way finds its place gone.
+            if slot.owner() == Some(host) {
+                *slot = Slot::Empty;
+            }
+        }
+        table.generation += 1;
+    }
+
+    /// A controller is gone, and what it had begun to load.
+    pub(crate) fn forget_controller(&self, gone: u64) {
+        for slot in &mut self.lock().slots {
+            if matches!(slot, Slot::Loading { controller, .. } if *controller == gone) {
+                *slot = Slot::Empty;
+            }
+        }
+    }
+
+    /// What is loaded, for the directory, and the generation of that.
+    pub fn directory(&self, host: &str) -> (u64, Vec<ProgramEntry>) {
+        let table = self.lock();
+        let entries = (0..).zip(&table.slots).filter_map(|(pind, slot)| {
+            let Slot::Loaded(loaded) = slot else { return None };
+            let mut entry = ProgramEntry::new(pind, loaded.program.first_name());
+            let state = [
+                (loaded.owner.is_none(), program_state::DEVICE_DEFINED),
+                (loaded.active, program_state::ACTIVE),
+                (loaded.owner.as_deref() == Some(host), program_state::OWN),
+            ];
+            entry.state = state.iter().filter(|(holds, _)| *holds).map(|(_, bit)| bit).sum();
+            entry.program_type = if loaded.owner.is_none() { 0 } else { PROGRAM_TYPE_EBPF };
+            entry.len.set(loaded.program.object.len() as u32);
+            entry.program_id.set(loaded.program.id());
+            entry.puid.set(loaded.puid);
+            entry.functions.set((loaded.program.functions.len() + loaded.program.others.len()) as u16);
+            Some(entry)
+        });
+        (table.generation, entries.collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// The owner of what is being verified here under this ticket.
+    fn owner_of(&mut self, place: Place) -> Option<&mut String> {
+        match self {
+            Slot::Verifying { owner, ticket, .. } if *ticket == place.ticket => Some(owner),
+            _ => None,
+        }
+    }
+
+    fn owner(&self) -> Option<&str> {
+        match self {
+            Slot::Empty => None,
+            Slot::Loading { owner, .. } | Slot::Verifying { owner, .. } => Some(owner),
+            Slot::Loaded(entry) => entry.owner.as_deref(),
+        }
+    }
+}
+
+fn bytes_downloaded(slots: &[Slot]) -> usize {
+    let len = |slot: &Slot| match slot {
+        Slot::Loading { len, .. } | Slot::Verifying { len, .. } => *len,
+        Slot::Loaded(Entry { owner: Some(_), program, .. }) => program.object.len(),
+        Slot::Loaded(_) | Slot::Empty => 0,
+    };
+    slots.iter().map(len).sum()
+}
+
+/// It ends sooner or later, and then the command can be sent again.
+fn still_runs(executions: u64) -> Problem {
+    Problem::new(Status::PROGRAM_IN_USE, format!("{executions} calls of this program have not ended"))
+}
+
+fn not_yours() -> Problem {
+    Problem::new(Status::OPERATION_DENIED.dnr(), "another host loaded this program")
+}

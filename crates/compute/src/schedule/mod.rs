@@ -1,0 +1,17 @@
+//! Who computes when, and what each host may hold meanwhile.
+//!
+//! | Module | What it decides |
+//! |---|---|
+//! | `pool` | which call gets a thread: hosts in turn, each within its bounds |
+//! | `permits` | who computes on an engine, for a chunk at a time |
+//! | `quota` | what each host makes the target hold, and whether there is room for more |
+//! | `turn_share` | what traversals of a host take of a reactor's turn |
+//! | `yield_to_reactor` | engines let a reactor go first on their processor |
+//! | `clock` | ends what has waited long enough |
+
+pub(crate) mod clock;
+pub(crate) mod permits;
+pub(crate) mod pool;
+pub(crate) mod quota;
+pub(crate) mod turn_share;
+pub(crate) mod yield_to_reactor;

@@ -1,0 +1,458 @@
+//! Who may compute now: as many runs of functions at a time as there are engines, shared fairly among hosts.
+//!
+//! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
+//! permit goes to the waiting host that has used the least time; background calls get one when nobody else wants it. A
+//! function that runs for long passes its permit on when its turn is over, and goes on when it has one again.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use diskside_engine::Turns;
+use diskside_sbpf::machine::CancelToken;
+use diskside_wire::function::Class;
+
+use crate::schedule::yield_to_reactor::Way;
+
+/// How long a function computes before others that wait are asked whether it is their turn.
+const TURN: Duration = Duration::from_millis(2);
+/// Hosts whose time is remembered while nobody computes.
+const HOSTS_KEPT: usize = 1024;
+
+/// Permits to compute.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    permits: usize,
+    state: Mutex<State>,
+    /// Those in [`State::waiting`], to be looked at without the lock.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashMap<ThreadId, Held>,
+    waiting: Vec<Arc<Waiting>>,
+    /// Permits that were given to somebody who has not yet taken theirs.
+    given: usize,
+    /// Time that hosts have used, as far as somebody of them computes or waits. A newcomer begins with the least.
+    used: HashMap<u64, Share>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    host: u64,
+    class: Class,
+    /// When the turn began that is not yet counted.
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    used: Duration,
+    /// Threads that compute or wait.
+    present: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    host: u64,
+    class: Class,
+    granted: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl Waiting {
+    /// Has it look whether it still waits.
+    fn wake(&self) {
+        let _granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.woken.notify_one();
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(permits: usize) -> Self {
+        Self { permits: permits.max(1), state: Mutex::default(), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Threads that compute now.
+    pub(crate) fn busy(&self) -> usize {
+        self.lock().busy()
+    }
+
+    /// Threads that wait for a permit.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a permit and keeps it until the guard is dropped, on this thread. `None`: it is not wanted any more.
+    pub(crate) fn enter(&self, turn: &Turn) -> Option<Permit<'_>> {
+        let (host, class) = (turn.host, turn.class);
+        let waiting = {
+            let mut state = self.lock();
+            state.arrive(host);
+            if state.busy() < self.permits && state.waiting.is_empty() {
+                state.hold(host, class);
+                return Some(Permit { gate: self, this_thread: PhantomData });
+            }
+            self.queue(&mut state, host, class)
+        };
+        self.wait(&waiting, turn).then(|| Permit { gate: self, this_thread: PhantomData })
+    }
+
+    /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
+    /// says whether it did. Without a permit it does nothing, nor is one waited for that is not wanted any more.
+    pub(crate) fn pass_on(&self, turn: &Turn) -> bool {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let waiting = {
+            let mut state = self.lock();
+            let Some(held) = state.count_turn() else { return false };
+            let Some(next) = state.next(Some(held)) else { return false };
+            state.held.remove(&std::thread::current().id());
+            self.grant(&mut state, &next);
+            self.queue(&mut state, held.host, held.class)
+        };
+        self.wait(&waiting, turn);
+        true
+    }
+
+    fn leave(&self) {
+        let mut state = self.lock();
+        state.depart();
+        while state.busy() < self.permits
+            && let Some(next) = state.next(None)
+        {
+            self.grant(&mut state, &next);
+        }
+    }
+
+    fn queue(&self, state: &mut State, host: u64, class: Class) -> Arc<Waiting> {
+        let waiting = Arc::new(Waiting { host, class, granted: Mutex::new(false), woken: Condvar::new() });
+        state.waiting.push(Arc::clone(&waiting));
+        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+        waiting
+    }
+
+    fn grant(&self, state: &mut State, next: &Waiting) {
+        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+        state.given += 1;
+        *next.granted.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        next.woken.notify_one();
+    }
+
+    /// Whether there is a permit; false: it is not wanted any more.
+    fn wait(&self, waiting: &Arc<Waiting>, turn: &Turn) -> bool {
+        let woken = Arc::clone(waiting);
+        let _watch = turn.cancel.when_cancelled(move || woken.wake());
+        let granted = waiting.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = turn.until.saturating_duration_since(Instant::now());
+        let waits = |granted: &mut bool| !*granted && !turn.cancel.is_cancelled();
+        drop(waiting.woken.wait_timeout_while(granted, left, waits).unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.lock();
+        // It may have been granted just now.
+        if let Some(at) = state.waiting.iter().position(|other| Arc::ptr_eq(other, waiting)) {
+            state.waiting.remove(at);
+            self.waiting.store(state.waiting.len(), Ordering::Relaxed);
+            state.absent(waiting.host);
+            return false;
+        }
+        state.given -= 1;
+        state.hold(waiting.host, waiting.class);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn busy(&self) -> usize {
+        self.held.len() + self.given
+    }
+
+    fn arrive(&mut self, host: u64) {
+        let least = self.used.values().map(|share| share.used).min().unwrap_or_default();
+        let share = self.used.entry(host).or_insert(Share { used: least, present: 0 });
+        share.present += 1;
+    }
+
+    fn hold(&mut self, host: u64, class: Class) {
+        let held = Held { host, class, since: Instant::now() };
+        let before = self.held.insert(std::thread::current().id(), held);
+        debug_assert!(before.is_none(), "a thread holds one permit at a time");
+    }
+
+    /// Counts the turn of the calling thread, if it has a permit and its turn is over.
+    fn count_turn(&mut self) -> Option<Held> {
+        let held = self.held.get_mut(&std::thread::current().id())?;
+        let ran = held.since.elapsed();
+        if ran < TURN {
+            return None;
+        }
+        held.since += ran;
+        let held = *held;
+        if let Some(share) = self.used.get_mut(&held.host) {
+            share.used += ran;
+        }
+        Some(held)
+    }
+
+    /// The calling thread needs its permit no more.
+    fn depart(&mut self) {
+        let Some(held) = self.held.remove(&std::thread::current().id()) else { return };
+        if let Some(share) = self.used.get_mut(&held.host) {
+            share.used += held.since.elapsed();
+        }
+        self.absent(held.host);
+    }
+
+    /// A thread of the host neither computes nor waits any more.
+    fn absent(&mut self, host: u64) {
+        let Some(share) = self.used.get_mut(&host) else { return };
+        share.present -= 1;
+        // Kept while others are there: who leaves for a moment, to read on, must not begin anew.
+        if self.used.values().all(|share| share.present == 0) && self.used.len() == 1 {
+            self.used.clear();
+        } else if self.used.len() > HOSTS_KEPT {
+            self.used.retain(|_, share| share.present > 0);
+        }
+    }
+
+    /// Takes out who is next: normal before background, then the host that used least, then who came first. One who has a
+    /// permit keeps it if it would be next among them; but calls of one host take turns.
+    fn next(&mut self, holder: Option<Held>) -> Option<Arc<Waiting>> {
+        let key = |host, class| (class == Class::Background, self.used.get(&host).map_or(Duration::ZERO, |it| it.used));
+        let places = self.waiting.iter().enumerate();
+        let (at, next) = places.min_by_key(|(at, waiting)| (key(waiting.host, waiting.class), *at))?;
+        let stays = holder.is_some_and(|holder| key(holder.host, holder.class) < key(next.host, next.class));
+        (!stays).then(|| self.waiting.remove(at))
+    }
+}
+
+/// Leave to compute, of the thread that entered.
+#[derive(Debug)]
+pub(crate) struct Permit<'a> {
+    gate: &'a Gate,
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.gate.leave();
+    }
+}
+
+/// The turns of one host's call.
+#[derive(Debug)]
+pub(crate) struct HostTurns {
+    gate: Arc<Gate>,
+    way: Arc<Way>,
+    turn: Turn,
+    waited: Arc<Waited>,
+}
+
+/// Whose turns they are, and until when they are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) host: u64,
+    pub(crate) class: Class,
+    pub(crate) cancel: CancelToken,
+    pub(crate) until: Instant,
+}
+
+/// How long the threads of a call waited for their turns, and for reactors.
+#[derive(Debug, Default)]
+pub(crate) struct Waited {
+    before_ns: AtomicU64,
+    within_ns: AtomicU64,
+}
+
+impl Waited {
+    /// In all.
+    pub(crate) fn total(&self) -> Duration {
+        Duration::from_nanos(self.before_ns.load(Ordering::Relaxed)) + self.within()
+    }
+
+    /// While the function was in the middle of a chunk.
+    pub(crate) fn within(&self) -> Duration {
+        Duration::from_nanos(self.within_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl HostTurns {
+    pub(crate) fn of(gate: &Arc<Gate>, way: &Arc<Way>, turn: Turn, waited: &Arc<Waited>) -> Arc<dyn Turns> {
+        let (gate, way) = (Arc::clone(gate), Arc::clone(way));
+        Arc::new(Self { gate, way, turn, waited: Arc::clone(waited) })
+    }
+}
+
+fn add_since(waited_ns: &AtomicU64, since: Instant) {
+    waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+}
+
+impl Turns for HostTurns {
+    fn take(&self, work: &mut dyn FnMut()) {
+        let asked = Instant::now();
+        // Without one the work sees that it is not wanted, and ends at once.
+        let _permit = self.gate.enter(&self.turn);
+        add_since(&self.waited.before_ns, asked);
+        work();
+    }
+
+    fn pause(&self) {
+        let asked = Instant::now();
+        if self.way.give(asked) | self.gate.pass_on(&self.turn) {
+            add_since(&self.waited.within_ns, asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// A turn that is wanted for long.
+    fn turn(host: u64, class: Class) -> Turn {
+        Turn { host, class, cancel: CancelToken::new(), until: Instant::now() + Duration::from_secs(3600) }
+    }
+
+    fn nobody_is_there(gate: &Gate) -> bool {
+        gate.lock().used.values().all(|share| share.present == 0)
+    }
+
+    /// Lets the given waiters queue up behind a held permit, and says in which order they got theirs.
+    fn order(gate: &Arc<Gate>, waiters: &[(u64, Class)]) -> Vec<usize> {
+        let held = gate.enter(&turn(99, Class::Normal));
+        let (sender, receiver) = mpsc::channel();
+        let threads: Vec<_> = (0..)
+            .zip(waiters)
+            .map(|(index, &(host, class))| {
+                let (inner, sender) = (Arc::clone(gate), sender.clone());
+                let thread = std::thread::spawn(move || {
+                    let permit = inner.enter(&turn(host, class));
+                    sender.send(index).unwrap();
+                    drop(permit);
+                });
+                while gate.lock().waiting.len() <= index {
+                    std::thread::yield_now();
+                }
+                thread
+            })
+            .collect();
+        drop(held);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        receiver.try_iter().collect()
+    }
+
+    #[test]
+    fn who_used_less_is_first_and_background_is_last() {
+        let gate = Arc::new(Gate::new(1));
+        let _keep = gate.lock().used.insert(7, Share { used: Duration::from_secs(1), present: 1 });
+        gate.lock().used.insert(8, Share { used: Duration::ZERO, present: 1 });
+        let waiters = [(8, Class::Background), (7, Class::Normal), (8, Class::Normal), (7, Class::Normal)];
+        assert_eq!(order(&gate, &waiters), [2, 1, 3, 0]);
+        assert_eq!(gate.busy(), 0);
+    }
+
+    /// A program without an end held its permit for an hour: all that others asked for waited as long.
+    #[test]
+    fn a_turn_ends_for_another_host_and_for_another_call_of_the_same() {
+        for other in [1, 2] {
+            let (gate, ended) = (Gate::new(1), std::sync::atomic::AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                let permit = gate.enter(&turn(1, Class::Normal));
+                scope.spawn(|| {
+                    drop(gate.enter(&turn(other, Class::Normal)));
+                    ended.store(true, Ordering::SeqCst);
+                });
+                while !ended.load(Ordering::SeqCst) {
+                    gate.pass_on(&turn(1, Class::Normal));
+                    assert!(gate.busy() <= 1);
+                }
+                drop(permit);
+            });
+            assert_eq!(gate.busy(), 0);
+        }
+    }
+
+    /// A call that waited for its turn heard of its cancel when it got one.
+    #[test]
+    fn who_is_not_wanted_any_more_waits_for_no_turn() {
+        let gate = Gate::new(1);
+        let permit = gate.enter(&turn(1, Class::Normal));
+        let unwanted = turn(2, Class::Normal);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| gate.enter(&unwanted).is_none());
+            while gate.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            unwanted.cancel.cancel();
+            assert!(waits.join().unwrap(), "the other one still has its turn");
+        });
+        let late = Turn { until: Instant::now(), ..turn(2, Class::Normal) };
+        assert!(gate.enter(&late).is_none(), "its time is over");
+        assert_eq!((gate.waiting(), gate.busy()), (0, 1));
+        drop(permit);
+        assert!(gate.busy() == 0 && nobody_is_there(&gate), "who gave up is not there any more");
+        // In the middle of a chunk: it goes on without, to see that it shall end.
+        let permit = gate.enter(&turn(1, Class::Normal));
+        std::thread::scope(|scope| {
+            let (ended, is_ended) = mpsc::channel::<()>();
+            let gate = &gate;
+            scope.spawn(move || {
+                let _permit = gate.enter(&turn(2, Class::Normal));
+                assert!(is_ended.recv().is_err(), "until the end");
+            });
+            while !gate.pass_on(&unwanted) {
+                std::thread::yield_now();
+            }
+            drop(permit);
+            drop(ended);
+        });
+        assert!(gate.busy() == 0 && nobody_is_there(&gate));
+    }
+
+    #[test]
+    fn background_does_not_end_a_turn() {
+        let gate = Gate::new(1);
+        std::thread::scope(|scope| {
+            let permit = gate.enter(&turn(1, Class::Normal));
+            let other = scope.spawn(|| drop(gate.enter(&turn(2, Class::Background))));
+            while gate.lock().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(TURN);
+            gate.pass_on(&turn(1, Class::Normal));
+            assert!(!other.is_finished() && gate.lock().waiting.len() == 1);
+            drop(permit);
+        });
+    }
+
+    #[test]
+    fn no_more_than_the_permits_compute_at_once() {
+        let (gate, inside) = (Gate::new(2), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for host in 0..6 {
+                let (gate, inside) = (&gate, &inside);
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let permit = gate.enter(&turn(host % 3, Class::Normal));
+                        assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        gate.pass_on(&turn(1, Class::Normal));
+                        drop(permit);
+                    }
+                });
+            }
+        });
+        assert_eq!(gate.busy(), 0);
+        assert!(gate.lock().waiting.is_empty());
+        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0);
+    }
+}

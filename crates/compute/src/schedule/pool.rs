@@ -1,0 +1,363 @@
+//! The threads that run calls, and the queue before them: hosts in turn, each within its bounds.
+//!
+//! Threads are started when they are needed and end when they are not. How many of them compute at a time is not
+//! decided here but by the gate.
+
+mod queues;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use diskside_sys::schedule::Policy;
+use diskside_wire::function::Class;
+
+use crate::schedule::quota::Bounds;
+
+pub use queues::Queues;
+
+/// Bounds of the calls of one host.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolLimits {
+    /// Threads.
+    pub threads_max: usize,
+    /// Calls of one host that run at a time.
+    pub host_calls_max: usize,
+    /// What they may use while they run.
+    pub memory: Bounds,
+    /// Calls of one host that wait, and as much work that is prompt.
+    pub host_queue_max: usize,
+    /// Prompt work of one host at a time, beside its calls.
+    pub host_prompt_max: usize,
+    /// Threads that calls leave to prompt work.
+    pub prompt_threads: usize,
+}
+
+/// A thread pool with a fair queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    limits: PoolLimits,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Threads that have work.
+    working: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    queues: Queues,
+    threads: usize,
+    idle: usize,
+    stopping: bool,
+}
+
+/// Something to run on a thread of the pool.
+pub struct Work {
+    /// Whose it is.
+    pub host: u64,
+    /// How it stands to the host's other work.
+    pub class: WorkClass,
+    /// Bytes that it uses; of prompt work they are not counted.
+    pub memory: u64,
+    /// What to do.
+    pub run: Box<dyn FnOnce() + Send>,
+}
+
+/// What work waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkClass {
+    /// For none of its host's calls: it takes milliseconds, or has a bound of its own.
+    Prompt,
+    /// For a place among its host's calls.
+    #[default]
+    Normal,
+    /// For such a place, and until no normal work waits.
+    Background,
+}
+
+impl From<Class> for WorkClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Normal => Self::Normal,
+            Class::Background => Self::Background,
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(limits: PoolLimits) -> Self {
+        let (state, changed, working) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Self { inner: Arc::new(Inner { limits, state, changed, working }) }
+    }
+
+    /// Queues work. False: the host has too much of it waiting, or the pool is stopping.
+    pub(crate) fn submit(&self, work: Work) -> bool {
+        let mut state = self.inner.lock();
+        if state.stopping {
+            return false;
+        }
+        if !state.queues.push(work, &self.inner.limits) {
+            return false;
+        }
+        self.inner.find_thread(&mut state);
+        true
+    }
+
+    /// Threads that have work: they compute, or wait for a disk or a host.
+    pub(crate) fn working(&self) -> usize {
+        self.inner.working.load(Ordering::Relaxed)
+    }
+
+    /// Calls that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.inner.lock().queues.waiting()
+    }
+
+    /// Bytes that calls which run may use.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.inner.lock().queues.memory_bytes()
+    }
+
+    /// Gives a call that runs more memory than it came with. False: its host may not have it now.
+    pub(crate) fn grow(&self, host: u64, bytes: u64) -> bool {
+        self.inner.lock().queues.grow(host, bytes, &self.inner.limits)
+    }
+
+    /// Takes back what a call was given more.
+    pub(crate) fn shrink(&self, host: u64, bytes: u64) {
+        self.inner.lock().queues.shrink(host, bytes);
+        self.inner.changed.notify_one();
+    }
+
+    /// Takes no more work; drops what waits, and returns when what runs has ended.
+    pub(crate) fn stop(&self) {
+        let mut state = self.inner.lock();
+        state.stopping = true;
+        let dropped = state.queues.clear();
+        self.inner.changed.notify_all();
+        while state.threads > 0 {
+            state = self.inner.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        drop(dropped);
+    }
+}
+
+impl Inner {
+    /// A thread for work that waits. An idle one may have been told already of work that came just before, so whoever
+    /// takes some looks for a thread for the rest.
+    fn find_thread(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            self.changed.notify_one();
+        } else if state.threads < self.limits.threads_max {
+            self.start_thread(state);
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State) {
+        let inner = Arc::clone(self);
+        let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
+            step_back();
+            inner.serve();
+        });
+        match started {
+            Ok(_) => state.threads += 1,
+            // Another thread will take the work when it is done with its own.
+            Err(error) if state.threads > 0 => tracing::warn!(%error, "an engine's thread could not be started"),
+            Err(error) => tracing::error!(%error, "no engine's thread could be started; calls wait"),
+        }
+    }
+
+    fn serve(self: &Arc<Self>) {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.queues.next(&self.limits) {
+                let (host, class, memory) = (work.host, work.class, work.memory);
+                self.working.fetch_add(1, Ordering::Relaxed);
+                if state.queues.waiting() > 0 {
+                    self.find_thread(&mut state);
+                }
+                drop(state);
+                // What it leaves behind when it panics is its own; the pool's state is not touched meanwhile.
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work.run));
+                if ran.is_err() {
+                    tracing::error!("an engine's thread panicked in a call");
+                }
+                self.working.fetch_sub(1, Ordering::Relaxed);
+                state = self.lock();
+                state.queues.done(host, class, memory);
+                // What it used may be what another host's call, or the next of this one, waits for.
+                self.changed.notify_one();
+                continue;
+            }
+            if state.stopping {
+                break;
+            }
+            state.idle += 1;
+            let (next, timeout) = self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if timeout.timed_out() && state.queues.waiting() == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.lock().threads).finish_non_exhaustive()
+    }
+}
+
+/// Reactors come first: a command of a host shall not wait until a function has used up its time slice.
+///
+/// The policy keeps an engine that wakes, as it does after each chunk that it waited for, from pushing a reactor
+/// aside. It is not `SCHED_IDLE`: then any other program that computes on this machine would starve functions.
+fn step_back() {
+    if let Err(error) = diskside_sys::schedule::set_policy(Policy::Batch) {
+        tracing::debug!(%error, "an engine keeps its scheduling policy");
+    }
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
+        tracing::debug!(%error, "an engine keeps its priority");
+    }
+}
+
+const NICE: i32 = 10;
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn limits() -> PoolLimits {
+        PoolLimits {
+            threads_max: 4,
+            host_calls_max: 2,
+            memory: Bounds { host_max: 100, total_max: 1000 },
+            host_queue_max: 8,
+            host_prompt_max: 1,
+            prompt_threads: 1,
+        }
+    }
+
+    #[test]
+    fn work_runs_and_a_stop_waits_for_it() {
+        let pool = Pool::new(limits());
+        let (sender, receiver) = mpsc::channel();
+        for index in 0..6 {
+            let sender = sender.clone();
+            let run = Box::new(move || {
+                assert!(index != 3, "one call panics on purpose");
+                sender.send(index).unwrap();
+            });
+            assert!(pool.submit(Work { host: index % 2, class: WorkClass::Normal, memory: 1, run }));
+        }
+        drop(sender);
+        let mut ran: Vec<u64> = receiver.iter().collect();
+        ran.sort_unstable();
+        assert_eq!(ran, [0, 1, 2, 4, 5]);
+        pool.stop();
+        assert!(!pool.submit(Work { host: 0, class: WorkClass::Normal, memory: 1, run: Box::new(|| {}) }));
+    }
+
+    /// Two calls came at once while one thread was idle: it was told of both, took one that did not end, and the
+    /// other waited for it although there was room for more threads.
+    #[test]
+    fn work_that_comes_at_once_does_not_wait_for_one_thread() {
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
+        for _ in 0..50 {
+            let pool = Pool::new(limits());
+            let idle = || pool.inner.lock().idle;
+            assert!(pool.submit(work(Box::new(|| {}))));
+            while idle() == 0 || pool.working() > 0 {
+                std::thread::yield_now();
+            }
+            let (begin, begun) = mpsc::channel();
+            let held: Vec<_> = (0..2).map(|_| mpsc::channel::<()>()).collect();
+            let (holds, held): (Vec<_>, Vec<_>) = held.into_iter().unzip();
+            for held in held {
+                let begin = begin.clone();
+                assert!(pool.submit(work(Box::new(move || {
+                    begin.send(()).expect("it is heard");
+                    assert!(held.recv().is_err(), "held until the end");
+                }))));
+            }
+            for _ in 0..2 {
+                begun.recv_timeout(Duration::from_secs(60)).expect("both run side by side");
+            }
+            drop(holds);
+            pool.stop();
+        }
+    }
+
+    #[test]
+    fn engines_step_back_behind_reactors() {
+        let own = || {
+            let thread = rustix::thread::gettid();
+            (diskside_sys::schedule::policy().unwrap(), rustix::process::getpriority_process(Some(thread)).unwrap())
+        };
+        let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
+        let run = Box::new(move || sender.send(own()).unwrap());
+        assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, run }));
+        let (policy, nice) = receiver.recv().unwrap();
+        assert_eq!(policy, Some(Policy::Batch));
+        assert_eq!(nice, before.1.max(NICE));
+        pool.stop();
+        assert_eq!(own(), before, "the thread that submits is no engine");
+    }
+
+    /// Once a host's sixteen long calls kept its own Identify waiting for as long as they liked.
+    #[test]
+    fn prompt_work_waits_for_no_call() {
+        let pool = Pool::new(limits());
+        let (hold, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        // As many calls as threads, of several hosts.
+        for host in 0..4 {
+            let held = Arc::clone(&held);
+            let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
+            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, run }));
+        }
+        let (sender, receiver) = mpsc::channel();
+        for host in 0..4 {
+            let sender = sender.clone();
+            let run = Box::new(move || sender.send(host).unwrap());
+            assert!(pool.submit(Work { host, class: WorkClass::Prompt, memory: 1 << 40, run }));
+        }
+        drop(sender);
+        let mut ran: Vec<u64> = receiver.iter().collect();
+        ran.sort_unstable();
+        assert_eq!(ran, [0, 1, 2, 3]);
+        drop(hold);
+        pool.stop();
+    }
+
+    #[test]
+    fn a_host_cannot_queue_without_end() {
+        let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 2, ..limits() });
+        let (hold, held) = mpsc::channel::<()>();
+        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
+        assert!(pool.submit(work(Box::new(move || assert!(held.recv().is_err(), "held until the end")))));
+        while pool.queued() > 0 {
+            std::thread::yield_now();
+        }
+        assert!(pool.submit(work(Box::new(|| {}))) && pool.submit(work(Box::new(|| {}))));
+        assert!(!pool.submit(work(Box::new(|| {}))));
+        drop(hold);
+        pool.stop();
+    }
+}

@@ -1,0 +1,74 @@
+//! Execute Program: one run of a program over memory ranges, as a command of its own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use diskside_engine::{CallError, CallLimits, Execution, State, TierChoice};
+use diskside_nvme::Status;
+use diskside_nvme::wire::memory::MemoryRange;
+use diskside_wire::function::Class;
+
+use super::StandardCommand;
+use super::sets::parse_ranges;
+use super::state::Standard;
+use crate::call::answer::{Answer, Problem};
+use crate::call::context::CallContext;
+use crate::program::programs::ActiveProgram;
+use crate::schedule::permits::{HostTurns, Turn};
+
+impl Standard {
+    /// Execute Program.
+    pub(crate) fn execute(&self, context: &CallContext, standard: &StandardCommand) -> Result<Answer, Problem> {
+        let compute = &context.environment;
+        let (command, data, cancel) = (standard.sqe.execution(), &standard.data, &standard.cancel);
+        if command.rsid != 0 && command.ranges != 0 {
+            return Err(Problem::in_command(10, "ranges are named by RSID or come with the command, not both"));
+        }
+        // Linux passes no DLEN on: with data it then means all of it.
+        let data_len = if command.data_len == 0 { data.len() } else { command.data_len as usize };
+        let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
+        let ActiveProgram { program, usage } = compute.programs.active(command.pind)?;
+        let _in_use = usage.begin()?;
+        let inline_len = command.ranges as usize * size_of::<MemoryRange>();
+        let ranges = match command.rsid {
+            0 if command.ranges <= super::sets::RANGES_MAX.into() && inline_len > data.len() => {
+                return Err(Problem::in_command(12, "the data is shorter than its ranges"));
+            }
+            0 => parse_ranges(data, command.ranges)?,
+            rsid => self.sets().get(rsid)?,
+        };
+        let data = &data[inline_len..];
+        let places = self.check_ranges(&ranges)?;
+        let function = self.functions.get(compute.engine.helpers(), &program)?;
+        let (cparam1, cparam2) = (command.cparam1, command.cparam2);
+        let state = if function.is_in_place() { state_of(context, cparam1, cparam2)? } else { None };
+        let mut guard = self.lock(&places, standard.until)?;
+        let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
+        let deadline = Some(self.execution_max);
+        let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
+        let until = Instant::now() + self.execution_max;
+        let turn = Turn { host: context.host.id, class: Class::Normal, cancel: cancel.clone(), until };
+        let turns = Some(HostTurns::of(&compute.gate, &compute.way, turn, &Arc::default()));
+        let tier = TierChoice::Best;
+        let execution = Execution { function: &function, ranges, data, cparam1, cparam2, state, tier, limits, turns };
+        match compute.engine.execute(execution) {
+            Ok(returned) => Ok(Answer::success().with_result(returned)),
+            Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),
+            Err(error @ (CallError::BadRanges { .. } | CallError::BadArgs { .. })) => {
+                Err(Problem::new(Status::INVALID_FIELD.dnr(), error.to_string()))
+            }
+            Err(error) => Err(Problem::new(Status::FUNCTION_FAILED.dnr(), error.to_string())),
+        }
+    }
+}
+
+/// The state that an execution names by its parameters: CPARAM1 is its number, CPARAM2 its length in bytes.
+fn state_of(context: &CallContext, id: u64, len_bytes: u64) -> Result<Option<State>, Problem> {
+    match (id, len_bytes) {
+        (0, 0) => Ok(None),
+        (_, 0) => {
+            Err(Problem::in_command(48, "CPARAM2 is the length of the state that CPARAM1 names, at least 1 byte"))
+        }
+        _ => context.host.state_by_id(id, len_bytes).map(Some),
+    }
+}

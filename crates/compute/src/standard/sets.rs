@@ -1,0 +1,138 @@
+//! Memory range sets: ranges that an execution names by a number.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use diskside_engine::EXECUTION_RANGES_MAX;
+use diskside_nvme::Status;
+use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::memory::MemoryRange;
+use zerocopy::FromBytes;
+
+use super::state::Standard;
+use crate::call::answer::{Answer, Problem};
+
+/// Sets that there can be.
+pub(crate) const RANGE_SETS_MAX: u16 = 1024;
+/// Ranges start and end at multiples of this: programs access them by words.
+const RANGE_GRANULARITY: u64 = 8;
+pub(crate) const RANGE_GRANULARITY_EXPONENT: u16 = 3;
+/// Ranges of one set, or of one execution.
+pub(crate) const RANGES_MAX: u8 = EXECUTION_RANGES_MAX as u8;
+const _: () = assert!(EXECUTION_RANGES_MAX <= u8::MAX as usize);
+
+/// The sets, by RSID.
+#[derive(Debug, Default)]
+pub(crate) struct RangeSets {
+    by_id: BTreeMap<u16, RangeSet>,
+    last: u16,
+}
+
+/// A set. An execution that uses it holds its ranges.
+#[derive(Debug)]
+struct RangeSet {
+    /// NQN of the host that made it. Others may execute with it, and not delete it.
+    owner: String,
+    ranges: Arc<[MemoryRange]>,
+}
+
+impl RangeSets {
+    fn create(&mut self, owner: &str, ranges: Arc<[MemoryRange]>) -> Result<u16, Problem> {
+        if self.by_id.len() >= RANGE_SETS_MAX.into() {
+            return Err(Status::MAXIMUM_MEMORY_RANGE_SETS_EXCEEDED.dnr().into());
+        }
+        // 0 means no set.
+        let next = (1..=RANGE_SETS_MAX).map(|step| (self.last + step - 1) % RANGE_SETS_MAX + 1);
+        let free = next.into_iter().find(|rsid| !self.by_id.contains_key(rsid));
+        let rsid = free.ok_or(Status::MAXIMUM_MEMORY_RANGE_SETS_EXCEEDED.dnr())?;
+        self.last = rsid;
+        self.by_id.insert(rsid, RangeSet { owner: owner.to_owned(), ranges });
+        Ok(rsid)
+    }
+
+    fn delete(&mut self, host: &str, rsid: u16) -> Result<(), Problem> {
+        let set = self.by_id.get(&rsid).ok_or(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr())?;
+        if set.owner != host {
+            return Err(Problem::new(Status::OPERATION_DENIED.dnr(), "another host made this set"));
+        }
+        if Arc::strong_count(&set.ranges) > 1 {
+            return Err(Status::MEMORY_RANGE_SET_IN_USE.into());
+        }
+        self.by_id.remove(&rsid);
+        Ok(())
+    }
+
+    /// The ranges of a set, which is in use as long as they are held.
+    pub(crate) fn get(&self, rsid: u16) -> Result<Arc<[MemoryRange]>, Status> {
+        let set = self.by_id.get(&rsid).ok_or(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr())?;
+        Ok(Arc::clone(&set.ranges))
+    }
+
+    pub(crate) fn forget_host(&mut self, host: &str) {
+        self.by_id.retain(|_, set| set.owner != host);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &[MemoryRange])> {
+        self.by_id.iter().map(|(rsid, set)| (*rsid, &set.ranges[..]))
+    }
+}
+
+impl Standard {
+    /// Memory Range Set Management.
+    pub(crate) fn manage_sets(&self, host: &str, sqe: &Sqe, data: &[u8]) -> Result<Answer, Problem> {
+        match sqe.range_set_select() {
+            0 => {
+                let ranges = parse_ranges(data, sqe.range_set_len().into())?;
+                if ranges.is_empty() {
+                    return Err(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED.dnr().into());
+                }
+                if data.len() != size_of_val(&*ranges) {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID.dnr().into());
+                }
+                self.check_ranges(&ranges)?;
+                let rsid = self.sets().create(host, ranges)?;
+                Ok(Answer::success().with_result(rsid.into()))
+            }
+            1 => self.sets().delete(host, sqe.range_set_id()).map(|()| Answer::success()),
+            _ => Err(Problem::in_command(40, "SEL is 0 (create) or 1 (delete)")),
+        }
+    }
+
+    /// Where the ranges lie in the memory, if they can be a set.
+    pub(crate) fn check_ranges(&self, ranges: &[MemoryRange]) -> Result<Vec<Range<usize>>, Problem> {
+        let mut places: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+        for (index, range) in ranges.iter().enumerate() {
+            let nsid = range.nsid.get();
+            if nsid != self.nsid {
+                let message = format!("range {}: namespace {nsid} is no memory namespace", index + 1);
+                return Err(Problem::new(Status::INVALID_MEMORY_NAMESPACE.dnr(), message));
+            }
+            let wrong = |why: String| {
+                Problem::new(Status::INVALID_MEMORY_RANGE_SET.dnr(), format!("range {}: {why}", index + 1))
+            };
+            let place = self.range(range.start.get(), range.len.get().into(), RANGE_GRANULARITY).map_err(wrong)?;
+            if place.is_empty() {
+                return Err(wrong("it has no bytes".into()));
+            }
+            let overlaps = |other: &Range<usize>| place.start < other.end && other.start < place.end;
+            if let Some(other) = places.iter().position(overlaps) {
+                let message = format!("ranges {} and {} overlap", other + 1, index + 1);
+                return Err(Problem::new(Status::OVERLAPPING_MEMORY_RANGES.dnr(), message));
+            }
+            places.push(place);
+        }
+        Ok(places)
+    }
+}
+
+/// The first `count` ranges of a command's data.
+pub(crate) fn parse_ranges(data: &[u8], count: u32) -> Result<Arc<[MemoryRange]>, Problem> {
+    if count > RANGES_MAX.into() {
+        return Err(Status::MAXIMUM_MEMORY_RANGES_EXCEEDED.dnr().into());
+    }
+    match <[MemoryRange]>::ref_from_prefix_with_elems(data, count as usize) {
+        Ok((ranges, _)) => Ok(ranges.into()),
+        Err(_) => Err(Status::DATA_SGL_LENGTH_INVALID.dnr().into()),
+    }
+}

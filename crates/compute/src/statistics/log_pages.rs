@@ -1,0 +1,150 @@
+//! The vendor's log pages, and what the command set's Identify says.
+
+use diskside_engine::pieces::{PIECE_LEN, PIECE_LEN_MAX};
+use diskside_nvme::Status;
+use diskside_nvme::wire::{Sqe, admin_opcode};
+use diskside_sbpf::helpers::Helper;
+use diskside_wire::function::{
+    CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramImageHeader,
+    REQUEST_LEN_MAX, StatisticsEntry, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
+};
+use zerocopy::IntoBytes;
+
+use crate::call::answer::Answer;
+use crate::call::context::CallContext;
+use crate::call::job::FOLDED_LEN_MAX;
+use crate::environment::Environment;
+use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
+use diskside_volume::stats::AccessStats;
+
+/// The answer to an admin command that reads. `errors` are those of the controller, `tags_open` counts those of all.
+pub(crate) fn answer(
+    context: &CallContext,
+    sqe: &Sqe,
+    errors: impl FnOnce() -> Vec<ErrorRecord>,
+    tags_open: impl FnOnce() -> usize,
+) -> Answer {
+    if sqe.opcode() != admin_opcode::GET_LOG_PAGE {
+        return Status::INVALID_FIELD.dnr().into();
+    }
+    let compute = &context.environment;
+    let page = match sqe.log_page() {
+        function_log::CAPABILITIES => capabilities(compute),
+        function_log::STATISTICS => statistics(compute, tags_open()),
+        function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
+        function_log::PROGRAMS => {
+            let (generation, entries) = compute.programs.directory(&context.host.nqn);
+            ProgramDirectory::encode(generation, &entries)
+        }
+        function_log::PROGRAM_IMAGE => match compute.programs.get(sqe.log_specific_id()) {
+            Ok(program) => {
+                let mut page = ProgramImageHeader::new(program.object.len() as u32, program.id()).as_bytes().to_vec();
+                page.extend_from_slice(&program.object);
+                page
+            }
+            Err(status) => return status.into(),
+        },
+        _ => return Status::INVALID_LOG_PAGE.dnr().into(),
+    };
+    Answer::of_page(&page, sqe)
+}
+
+fn capabilities(compute: &Environment) -> Vec<u8> {
+    let (config, mut page) = (&compute.config, CapabilityPage::new());
+    page.abi_version.set(diskside_sbpf::image::ABI_VERSION as u16);
+    page.engines.set(config.engines as u16);
+    page.opcodes.set(COMMANDS.iter().map(|(opcode, _)| opcode_bit(*opcode)).sum());
+    let bit = |kind: FunctionKind| 1 << kind as u32;
+    let mut kinds = bit(FunctionKind::Read) | bit(FunctionKind::Write) | bit(FunctionKind::Prepare);
+    kinds |= bit(FunctionKind::Traverse);
+    let mut endpoints = 1 << 1;
+    if !compute.exports.is_empty() {
+        kinds |= bit(FunctionKind::File);
+        endpoints |= 1 << 2;
+    }
+    if compute.standard.is_some() {
+        endpoints |= 1 << 3;
+    }
+    page.kinds.set(kinds);
+    let by_paths = if compute.exports.is_empty() { 0 } else { 1 << 6 };
+    page.source_kinds.set(endpoints | 1 << 4 | 1 << 5 | by_paths);
+    page.sink_kinds.set(endpoints);
+    let mut tiers = vec![TierHint::Best, TierHint::Interpreter, TierHint::Cranelift];
+    tiers.extend(compute.engine.code().has_llvm().then_some(TierHint::Llvm));
+    page.tiers.set(tiers.into_iter().map(|tier| 1 << tier as u32).sum());
+    page.request_len_max.set(REQUEST_LEN_MAX as u32);
+    page.chunk_len_max.set(PIECE_LEN_MAX as u32);
+    page.chunk_len_default.set(PIECE_LEN as u32);
+    page.program_len_max.set(PROGRAM_LEN_MAX as u32);
+    page.folded_len_max.set(FOLDED_LEN_MAX as u64);
+    page.wait_max_ms.set(WAIT_MAX_MS);
+    page.tags_max.set(TAG_LIMITS.tags_max as u32);
+    page.prepared_max.set(PREPARED_MAX as u32);
+    page.programs.set(compute.programs.indexes() as u32);
+    page.host_programs_max.set(config.host_programs.into());
+    page.host_running_max.set(config.host_calls as u32);
+    page.host_memory_max.set(config.host_memory.bytes());
+    let helpers: Vec<HelperEntry> = compute.engine.helpers().iter().map(described).collect();
+    page.encode_described(&helpers)
+}
+
+fn described(helper: &Helper) -> HelperEntry {
+    HelperEntry {
+        name: helper.name.into(),
+        version: helper.version,
+        cost: helper.cost.name().into(),
+        prototype: helper.prototype.into(),
+        doc: helper.doc.into(),
+    }
+}
+
+fn statistics(compute: &Environment, tags_open: usize) -> Vec<u8> {
+    let (mut page, mut entries) = compute.statistics.page();
+    page.engines.set(compute.config.engines as u32);
+    page.engines_busy.set(compute.gate.busy() as u32);
+    page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
+    page.tags_open.set(tags_open as u32);
+    let kept = compute.cache.stats();
+    page.cache_len.set(kept.len_bytes);
+    page.cache_read.set(kept.served_bytes);
+    page.cache_hits.set(kept.hits);
+    page.cache_misses.set(kept.misses);
+    page.cache_len_max.set(compute.config.cache.bytes());
+    page.calls_memory.set(compute.pool.memory_bytes());
+    page.kept_memory.set(compute.ledger.total());
+    page.memory_max.set(compute.config.hosts_memory.bytes());
+    let volumes = compute.volumes.snapshot();
+    for (name, stats) in compute.volume_stats.stats() {
+        let Some(volume) = volumes.iter().flatten().find(|volume| volume.name == name) else { continue };
+        let mut entry = StatisticsEntry::new(statistics_kind::VOLUME, volume.nsid, &volume.name);
+        entry.operations.set(stats.reads + stats.writes);
+        entry.read.set(stats.read_bytes);
+        entry.written.set(stats.written_bytes);
+        entry.busy_us.set(stats.busy_us);
+        entry.failed.set(stats.errors);
+        entries.push(entry);
+    }
+    for volume in volumes.iter().flatten() {
+        let functions = volume.functions.stats();
+        if functions != AccessStats::default() {
+            entries.push(accesses(statistics_kind::VOLUME_BY_FUNCTIONS, volume.nsid, &volume.name, &functions));
+        }
+    }
+    for (id, (name, hosts, functions)) in (0..).zip(compute.exports.stats()) {
+        entries.push(accesses(statistics_kind::EXPORT, id, name, &hosts));
+        if functions != AccessStats::default() {
+            entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, name, &functions));
+        }
+    }
+    page.encode(&entries)
+}
+
+fn accesses(kind: u8, id: u32, name: &str, stats: &AccessStats) -> StatisticsEntry {
+    let mut entry = StatisticsEntry::new(kind, id, name);
+    entry.operations.set(stats.operations);
+    entry.read.set(stats.read_bytes);
+    entry.written.set(stats.written_bytes);
+    entry.busy_us.set(stats.busy_us);
+    entry.failed.set(stats.failed);
+    entry
+}

@@ -1,0 +1,4 @@
+//! What was run, read and written, and the log pages that say it.
+
+pub(crate) mod counters;
+pub(crate) mod log_pages;

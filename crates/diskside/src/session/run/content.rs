@@ -1,0 +1,183 @@
+//! What a file holds, by its first bytes.
+
+use super::{Decompress, Header, InputPart, RunOptions};
+use crate::npy::{self, Head, Npy};
+use crate::session::error::SessionError;
+use crate::session::file::File;
+use crate::session::function::SessionFunction;
+use crate::session::place::{Now, Place};
+use diskside_engine::Codec;
+use diskside_io::buffer::Buffer;
+use diskside_io::request::{Request, block_on, run_here};
+use diskside_sbpf::image::{InputElement, InputKind};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+/// What a function is given of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Its bytes.
+    Plain,
+    /// What its bytes decompress to.
+    Compressed(Codec),
+    /// The elements behind its header.
+    Array(Npy),
+}
+
+/// First bytes that nearly always tell everything: NumPy's headers have 128.
+const HEAD_LEN: usize = 512;
+
+impl Content {
+    /// Looks at a file of which bytes can be read by position.
+    pub(super) fn of(file: &File, now: &Now, options: &RunOptions) -> Result<Self, SessionError> {
+        let name = &file.inner.name;
+        let is_volume = matches!(file.inner.place, Place::Volume { .. });
+        let may_be_compressed = match options.decompress {
+            Decompress::Only(codec) => return Ok(Self::Compressed(codec)),
+            // It has no end of its own: what begins like a compressed file may be anything.
+            Decompress::Auto => !is_volume,
+            Decompress::Never => false,
+        };
+        if !may_be_compressed && options.header == Header::Ignore {
+            return Ok(Self::Plain);
+        }
+        let read = |len| head(file, now, len).map_err(|error| SessionError::file(name, error));
+        let begin = read(HEAD_LEN)?;
+        if let Some(codec) = Codec::of(&begin).filter(|_| may_be_compressed) {
+            return Ok(Self::Compressed(codec));
+        }
+        if options.header == Header::Ignore {
+            return Ok(Self::Plain);
+        }
+        let mut found = npy::head(&begin);
+        if let Ok(Head::Longer(len)) = found {
+            found = npy::head(&read(len)?);
+        }
+        let refused = |why: String| SessionError::Input { name: name.clone(), why };
+        let leave = "; --header none gives the function all bytes of the file";
+        match found.map_err(|why| refused(why + leave))? {
+            Head::Npy(array) if array.data_start + array.data_len > now.len_bytes => Err(refused(format!(
+                "its NumPy header says {} bytes of elements, and {} are there{leave}",
+                array.data_len,
+                now.len_bytes.saturating_sub(array.data_start)
+            ))),
+            Head::Npy(array) => Ok(Self::Array(array)),
+            Head::Longer(_) => Err(refused(format!("it ends in its NumPy header{leave}"))),
+            Head::Other if options.header == Header::Npy => Err(refused("it has no NumPy header".to_owned())),
+            Head::Other => Ok(Self::Plain),
+        }
+    }
+
+    /// What all files hold, if that is the same, and each is read from its first byte to its last.
+    pub(super) fn of_all(files: &[File], options: &RunOptions) -> Result<Option<Self>, SessionError> {
+        let mut common = None;
+        for file in files {
+            let inner = &file.inner;
+            // What a stream begins with is known when it is read.
+            if matches!(&inner.place, Place::Local { path, .. } if !path.is_file()) {
+                return Ok(None);
+            }
+            let content = Self::of(file, &inner.place.now(&inner.session, &inner.name)?, options)?;
+            if matches!(content, Self::Array(_)) || *common.get_or_insert(content.clone()) != content {
+                return Ok(None);
+            }
+        }
+        Ok(common)
+    }
+}
+
+/// Whether a function is given all files from their first byte to their last, as they are.
+pub(super) fn are_whole(files: &[File], options: &RunOptions) -> Result<bool, SessionError> {
+    let as_they_are = options.decompress == Decompress::Never && options.header == Header::Ignore;
+    Ok(options.part().is_whole() && (as_they_are || Content::of_all(files, options)? == Some(Content::Plain)))
+}
+
+impl Npy {
+    /// The range of a part of the elements in the file.
+    ///
+    /// # Errors
+    /// The function takes other elements, or the part is not there.
+    pub(super) fn range(
+        &self,
+        name: &str,
+        part: InputPart,
+        function: &SessionFunction,
+    ) -> Result<Range<u64>, SessionError> {
+        let range = part.range_within(self.data_len);
+        let range = range.map_err(|range| SessionError::out_of_range(name, range, self.data_len))?;
+        if let Some(takes) = function.main().entry().input {
+            self.check(takes, function.name()).map_err(|why| SessionError::Input {
+                name: name.to_owned(),
+                why: format!("it holds NumPy elements `{}`, {}, but {why}", self.element.descr, self.shape_text()),
+            })?;
+        }
+        Ok(self.data_start + range.start..self.data_start + range.end)
+    }
+
+    fn check(&self, takes: InputElement, function: &str) -> Result<(), String> {
+        if self.element.is_big_endian {
+            let remedy = "save a.astype(a.dtype.newbyteorder('<'))";
+            return Err(format!("{function} takes numbers whose lowest byte comes first: {remedy}"));
+        }
+        let kinds = match takes.kind {
+            InputKind::Signed => "imM",
+            InputKind::Unsigned => "ub",
+            InputKind::Float => "f",
+            InputKind::Record => return self.check_record(takes.len_bytes, function),
+        };
+        if kinds.contains(self.element.kind) && self.element.len_bytes == u64::from(takes.len_bytes) {
+            return Ok(());
+        }
+        let (kind, len) = (takes.kind.name(), takes.len_bytes);
+        Err(format!("{function} takes {kind} of {len} bytes: save the array as such"))
+    }
+
+    /// A record is an element, or a row.
+    fn check_record(&self, len: u32, function: &str) -> Result<(), String> {
+        let row_len = self.shape.iter().skip(1).fold(self.element.len_bytes, |len, count| len.saturating_mul(*count));
+        let is_by_columns = self.is_fortran && self.shape.len() > 1;
+        match u64::from(len) {
+            len if len == self.element.len_bytes || len == row_len && !is_by_columns => Ok(()),
+            _ if is_by_columns => {
+                Err(format!("{function} takes rows, and its columns come first: save numpy.ascontiguousarray(a)"))
+            }
+            len => Err(format!("{function} takes records of {len} bytes, and a row has {row_len}")),
+        }
+    }
+
+    fn shape_text(&self) -> String {
+        let counts: Vec<String> = self.shape.iter().map(u64::to_string).collect();
+        format!("shape ({})", counts.join(", "))
+    }
+}
+
+/// The first bytes of a file, or all if it has fewer.
+fn head(file: &File, now: &Now, len: usize) -> io::Result<Vec<u8>> {
+    let inner = &file.inner;
+    let len = now.len_bytes.min(len as u64);
+    match &inner.place {
+        Place::Local { path, descriptor: None, .. } => {
+            let mut head = vec![0; len as usize];
+            let read = std::fs::File::open(path)?.read_at(&mut head, 0)?;
+            head.truncate(read);
+            Ok(head)
+        }
+        Place::Local { .. } | Place::Volume { .. } => {
+            Ok(file.pread(0, len as usize).wait().map_err(io::Error::other)?.to_vec())
+        }
+        Place::Export(remote) => {
+            // What this session holds, or these bytes alone.
+            let version = now.version.filter(|_| now.keep);
+            let held = version.map(|version| inner.session.cache().ranges(inner.id, version, &(0..len)));
+            if held.is_some_and(|held| held.first() == Some(&(0..len))) {
+                let mut head = vec![0; len as usize];
+                run_here(remote.cached(&inner.session, inner.id, now)?.read(0, &mut head)).map_err(io::Error::other)?;
+                return Ok(head);
+            }
+            let io = inner.io().map_err(io::Error::other)?;
+            let read = block_on(io.submit(Request::Read { offset: 0, buffer: Buffer::zeroed(len as usize) }));
+            Ok(read.into_read()?.to_vec())
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Many files of one target: one call over all of them, at the target or here.
+
+use super::many::AT_ONCE;
+use super::{Decompress, Header, Job, Ran, RunOptions, device, host, with_another_try};
+use crate::location::{ExportUrl, Location};
+use crate::npy;
+use crate::session::error::SessionError;
+use crate::session::file::File;
+use crate::session::function::SessionFunction;
+use crate::session::place::{Now, Place};
+use diskside_dispatch::{Decision, Direction, Plan, Reason, Request, Side};
+use diskside_engine::{CallError, Codec, Source, Sources};
+use diskside_host::drive;
+use diskside_host::function::FunctionError;
+use diskside_io::readahead::{ReadAt as _, ReadAtError, ReadError};
+use diskside_io::request::{RequestFuture, run_here};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Sources of type 6, in the capabilities.
+const SOURCE_PATHS: u32 = 1 << 6;
+
+/// Whether these are more files than run at the same time, all of exports of one target, which takes them by their paths.
+pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
+    // Which header a file has, the host finds out.
+    let asks =
+        options.header == Header::Npy || options.header != Header::Ignore && options.decompress != Decompress::Auto;
+    if asks || !options.part().is_whole() {
+        return false;
+    }
+    let link = |file: &File| match &file.inner.place {
+        Place::Export(remote) => Some(Arc::as_ptr(&remote.link)),
+        _ => None,
+    };
+    let first = files.first().and_then(link);
+    let target = files.first().and_then(|file| file.inner.place.link()).and_then(|link| link.compute().ok());
+    let knows = target.is_some_and(|target| target.capabilities().source_kinds.get() & SOURCE_PATHS != 0);
+    knows && first.is_some() && files.len() > AT_ONCE && files.iter().all(|file| link(file) == first)
+}
+
+/// Runs a function over them. The function sees them as its sources 0, 1, …, on either side.
+pub(super) fn run(
+    files: &[File],
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Ran, SessionError> {
+    with_another_try(&files[0], function, options, out, |options, out| run_once(files, function, args, options, out))
+}
+
+fn run_once(
+    files: &[File],
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+) -> Result<Ran, SessionError> {
+    let now = Now { len_bytes: 0, version: None, keep: false };
+    let mut job = Job::new(&files[0], now, function, args, options);
+    let decision = decide(&mut job, files)?;
+    let probe = decision.probe.filter(|probe| probe.instead);
+    let side = probe.map_or_else(|| decision.plan.side().unwrap_or(Side::Device), |probe| probe.side);
+    let folds = options.fold && function.combine().is_some();
+    // What is folded comes at once, and a request that fails before may be sent again.
+    let (streamed, folded) = if folds { (None, out) } else { (out, None) };
+    let written = streamed.is_some();
+    let mut done = match side {
+        Side::Host => host::run_over_remote(&job, files, streamed)?,
+        Side::Device => device::over_paths(&job, files, streamed)?,
+    };
+    done.part.name = name_of(files);
+    job.observe(&done);
+    let mut ran = job.gather(vec![done], None, written)?;
+    ran.decisions.push((name_of(files), decision));
+    if let Some(out) = folded {
+        out.write_all(&ran.result).map_err(CallError::Write)?;
+        ran.result = Vec::new();
+    }
+    Ok(ran)
+}
+
+/// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips. Whether
+/// they are short, a few of them tell; where they are not, what was measured decides, as for a file that is alone.
+fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
+    let (function, told) = (job.function, job.options.place.told());
+    let len_bytes = if told.is_some() { 0 } else { mean_len(files) };
+    if told.is_none() && len_bytes <= SHORT_LEN_MAX {
+        match job.load() {
+            Ok(()) => return Ok(Decision::made(Plan::Device, Reason::ManyFiles)),
+            Err(error) if error.function().is_some_and(FunctionError::is_loss) => return Err(error),
+            Err(error) if !function.is_pure() => return Err(error),
+            Err(_) => return Ok(Decision::made(Plan::Host, Reason::NoCompute)),
+        }
+    }
+    job.decide(&Request {
+        direction: Direction::Read,
+        len_bytes: len_bytes.saturating_mul(files.len() as u64).max(1),
+        cached_bytes: 0,
+        effect_free: function.is_pure(),
+        divisible: false,
+        told,
+    })
+}
+
+/// Bytes of a file, in the mean of some of them that are asked at once. One that cannot be asked says why when it is its turn.
+fn mean_len(files: &[File]) -> u64 {
+    let step = files.len().div_ceil(SAMPLED_FILES).max(1);
+    let asked: Vec<_> = files
+        .iter()
+        .step_by(step)
+        .filter_map(|file| match &file.inner.place {
+            Place::Export(remote) => Some(remote.info()),
+            _ => None,
+        })
+        .collect();
+    let lens: Vec<u64> = asked.into_iter().filter_map(|info| run_here(info).ok()).map(|info| info.len_bytes).collect();
+    lens.iter().sum::<u64>() / lens.len().max(1) as u64
+}
+
+/// Files that tell how long all of them are.
+const SAMPLED_FILES: usize = 8;
+
+/// The paths as a request sends them.
+pub(super) fn paths_of(files: &[File]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for file in files {
+        if let Place::Export(remote) = &file.inner.place {
+            bytes.extend_from_slice(&(remote.path().len() as u16).to_le_bytes());
+            bytes.extend_from_slice(remote.path());
+        }
+    }
+    bytes
+}
+
+fn name_of(files: &[File]) -> String {
+    format!("{} files at {}", files.len(), target_name(&files[0]))
+}
+
+/// Whether it failed so because a file begins with a header.
+pub(super) fn is_header(error: &SessionError) -> bool {
+    let unsupported = diskside_io::Errno::OPNOTSUPP.raw_os_error();
+    match error {
+        SessionError::Call(CallError::Read { error: ReadError::Open { source, .. }, .. }) => {
+            source.raw_os_error() == Some(unsupported)
+        }
+        error => error.function().and_then(FunctionError::errno) == Some(unsupported),
+    }
+}
+
+/// What errors call the target of a file: what they say of it names the file by its path there.
+pub(super) fn target_name(file: &File) -> String {
+    match &file.inner.location {
+        Location::Export(url) => ExportUrl { path: Vec::new(), ..url.clone() }.to_string(),
+        location => location.to_string(),
+    }
+}
+
+/// Files of exports that are read here: some are being fetched while the function runs over those before.
+#[derive(Debug)]
+pub(super) struct RemoteFiles {
+    files: Vec<File>,
+    decompress: Decompress,
+    header: Header,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The next one to be fetched.
+    next: usize,
+    coming: VecDeque<(File, RequestFuture<Result<Fetched, SessionError>>)>,
+    /// The one that is being read piece by piece, and how.
+    open: Option<(File, Arc<crate::session::cache::CachedFile>)>,
+    bytes: u64,
+    wire_bytes: u64,
+}
+
+/// What was fetched of a file.
+#[derive(Debug)]
+enum Fetched {
+    /// All of it, what was asked for and what moved.
+    Short(Vec<u8>, u64, u64),
+    /// Nothing yet: it is long.
+    Long(Now),
+}
+
+/// Files that are fetched before it is their turn, and how long each may be for that.
+const FETCHED_FILES: usize = 16;
+const SHORT_LEN_MAX: u64 = 256 << 10;
+
+impl RemoteFiles {
+    pub(super) fn new(files: &[File], options: &RunOptions) -> Self {
+        let RunOptions { decompress, header, .. } = *options;
+        Self { files: files.to_vec(), decompress, header, state: Mutex::default() }
+    }
+
+    /// What begins with a header that the function is not given is looked at alone.
+    fn check_header(&self, name: &str, head: &[u8]) -> Result<(), ReadError> {
+        if self.header == Header::Ignore || !head.starts_with(&npy::MAGIC) {
+            return Ok(());
+        }
+        Err(ReadError::Open { path: PathBuf::from(name), source: diskside_io::Errno::OPNOTSUPP.into() })
+    }
+
+    fn codec_of(&self, head: &[u8]) -> Option<Codec> {
+        match self.decompress {
+            Decompress::Never => None,
+            Decompress::Auto => Codec::of(head),
+            Decompress::Only(codec) => Some(codec),
+        }
+    }
+
+    /// Bytes that were fetched, and that moved for it.
+    pub(super) fn fetched(&self) -> (u64, u64) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.bytes, state.wire_bytes)
+    }
+}
+
+impl Sources for RemoteFiles {
+    fn next(&self) -> Result<Option<Source>, ReadError> {
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((file, cached)) = state.open.take() {
+            state.bytes += cached.fetched.bytes.load(Ordering::Relaxed);
+            state.wire_bytes += cached.fetched.wire_bytes.load(Ordering::Relaxed);
+            file.close_late();
+        }
+        while state.coming.len() < FETCHED_FILES && state.next < self.files.len() {
+            let file = self.files[state.next].clone();
+            state.coming.push_back((file.clone(), drive(fetch(file))));
+            state.next += 1;
+        }
+        let Some((file, coming)) = state.coming.pop_front() else { return Ok(None) };
+        let name = file.inner.name.clone();
+        let failed = |error: SessionError| ReadError::Open { path: PathBuf::from(&name), source: io_error(error) };
+        match run_here(coming).map_err(failed)? {
+            Fetched::Short(bytes, fetched, moved) => {
+                state.bytes += fetched;
+                state.wire_bytes += moved;
+                file.close_late();
+                let codec = self.codec_of(&bytes);
+                self.check_header(&name, &bytes)?;
+                Ok(Some(decompressed(Source::Bytes { name, bytes: bytes.into() }, codec)))
+            }
+            Fetched::Long(now) => {
+                let Place::Export(remote) = &file.inner.place else { return Ok(None) };
+                let cached = remote.cached(&file.inner.session, file.inner.id, &now);
+                let cached = Arc::new(cached.map_err(|error| failed(SessionError::device(&file.inner.name, error)))?);
+                state.open = Some((file.clone(), Arc::clone(&cached)));
+                let mut head = vec![0; Codec::HEAD_LEN];
+                cached
+                    .read_exact_at(0, &mut head)
+                    .map_err(|error| failed(SessionError::file(&name, io_error_of(error))))?;
+                let codec = self.codec_of(&head);
+                self.check_header(&name, &head)?;
+                let range = Some(0..now.len_bytes);
+                Ok(Some(decompressed(Source::Reader { name, reader: cached, range }, codec)))
+            }
+        }
+    }
+}
+
+async fn fetch(file: File) -> Result<Fetched, SessionError> {
+    let inner = &file.inner;
+    let failed = |error| SessionError::device(&inner.name, error);
+    let Place::Export(remote) = &inner.place else { unreachable!("these are files of exports") };
+    let now = remote.refresh().await.map_err(failed)?;
+    if now.len_bytes > SHORT_LEN_MAX {
+        return Ok(Fetched::Long(now));
+    }
+    let cached = remote.cached(&inner.session, inner.id, &now).map_err(failed)?;
+    let mut bytes = diskside_io::buffer::Buffer::zeroed(now.len_bytes as usize);
+    let read = cached.read(0, &mut bytes).await;
+    read.map_err(|error| SessionError::file(&inner.name, io_error_of(error)))?;
+    let (fetched, moved) = (cached.fetched.bytes(), cached.fetched.wire_bytes());
+    Ok(Fetched::Short(bytes.to_vec(), fetched, moved))
+}
+
+fn decompressed(source: Source, codec: Option<Codec>) -> Source {
+    if codec.is_some() { source.decompressed(codec, None) } else { source }
+}
+
+fn io_error_of(error: ReadAtError) -> std::io::Error {
+    match error {
+        ReadAtError::Io(error) => error,
+        other => std::io::Error::other(other.to_string()),
+    }
+}
+
+/// What the engine tells of a file that cannot be read, in the words of this system where it has some.
+fn io_error(error: SessionError) -> std::io::Error {
+    match error {
+        SessionError::Device { source, .. } => match source.errno() {
+            Some(errno) => std::io::Error::from_raw_os_error(errno),
+            None => source.into(),
+        },
+        SessionError::File { source, .. } => source,
+        other => std::io::Error::other(other.to_string()),
+    }
+}

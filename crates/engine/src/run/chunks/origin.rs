@@ -1,0 +1,94 @@
+//! Where a source's bytes come from, for what is read of it more than once.
+
+use crate::call::{CallError, Source};
+use diskside_io::readahead::{ChunkReader, ReadAhead, ReadAt, ReadError, ReadStream};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What can be opened once more, to read the end of a record that goes on behind a range.
+#[derive(Clone)]
+pub(super) enum Origin {
+    File(PathBuf),
+    Open(String, Arc<OwnedFd>),
+    Reader(String, Arc<dyn ReadAt>),
+    Stream(Arc<dyn ReadStream>),
+}
+
+impl Origin {
+    pub(super) fn of(source: &Source) -> Option<(Self, Option<Range<u64>>)> {
+        match source {
+            Source::File { path, range } => Some((Self::File(path.clone()), range.clone())),
+            Source::Open { name, file, range } => Some((Self::Open(name.clone(), Arc::clone(file)), range.clone())),
+            Source::Reader { name, reader, range } => {
+                Some((Self::Reader(name.clone(), Arc::clone(reader)), range.clone()))
+            }
+            Source::Stream { .. } | Source::Bytes { .. } | Source::Many { .. } => None,
+        }
+    }
+
+    pub(super) fn open(&self, range: Range<u64>, how: &ReadAhead) -> Result<ChunkReader, ReadError> {
+        match self {
+            Self::File(path) => ChunkReader::open(path, range, how),
+            Self::Open(name, file) => ChunkReader::new(Arc::clone(file), name, range, how),
+            Self::Reader(name, reader) => ChunkReader::over(Arc::clone(reader), name, range, how),
+            Self::Stream(_) => Err(std::io::Error::from(std::io::ErrorKind::NotSeekable).into()),
+        }
+    }
+
+    /// All of it, and how much that is.
+    pub(super) fn open_all(&self, how: &ReadAhead) -> Result<(ChunkReader, u64), ReadError> {
+        let reader = match self {
+            Self::File(path) => ChunkReader::open(path, .., how)?,
+            Self::Open(name, file) => ChunkReader::new(Arc::clone(file), name, .., how)?,
+            other => other.open(0..other.len()?, how)?,
+        };
+        let len = reader.range().end;
+        Ok((reader, len))
+    }
+
+    /// Bytes in all.
+    pub(super) fn len(&self) -> Result<u64, ReadError> {
+        match self {
+            Self::File(path) => std::fs::metadata(path)
+                .map(|metadata| metadata.len())
+                .map_err(|source| ReadError::Open { path: path.clone(), source }),
+            Self::Open(name, file) => rustix::fs::fstat(file)
+                .map(|found| found.st_size.cast_unsigned())
+                .map_err(|errno| ReadError::Open { path: name.into(), source: errno.into() }),
+            Self::Reader(_, reader) => Ok(reader.len()),
+            Self::Stream(_) => Ok(u64::MAX),
+        }
+    }
+
+    /// Whether it is a part in which no record begins, when all of it was read.
+    pub(super) fn is_between_records(&self) -> bool {
+        matches!(self, Self::Stream(stream) if stream.is_between_records())
+    }
+
+    /// Reads on from `from` until `take` has enough, which it says with true. The first read is short, because most
+    /// records end soon and what is behind them is nobody's.
+    pub(super) fn read_on(
+        &self,
+        from: u64,
+        source_index: u32,
+        mut take: impl FnMut(&[u8]) -> Result<bool, CallError>,
+    ) -> Result<(), CallError> {
+        let failed = |error| CallError::Read { source_index, error };
+        let len = self.len().map_err(failed)?;
+        let soon = from.saturating_add(SOON_LEN).min(len);
+        for (range, chunk_bytes) in [(from..soon, SOON_LEN as usize), (soon..len, 256 << 10)] {
+            let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
+            for chunk in self.open(range, &how).map_err(failed)? {
+                if take(&chunk.map_err(failed)?)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is read first behind a range for the end of its last record.
+const SOON_LEN: u64 = 16 << 10;

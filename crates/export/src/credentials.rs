@@ -1,0 +1,50 @@
+//! As whom an export's threads run.
+
+use std::io;
+
+use rustix::process::{Gid, Uid, getegid, geteuid};
+
+use crate::ExportSpec;
+
+/// The user and groups of an export.
+#[derive(Clone, Debug)]
+pub(super) struct Credentials {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    groups: Vec<u32>,
+    /// Whether a thread has to take them on: the process has others.
+    foreign: bool,
+}
+
+impl Credentials {
+    /// What `spec` asks for, if this process can give it.
+    pub(super) fn of(spec: &ExportSpec) -> Result<Self, String> {
+        let (own_uid, own_gid) = (geteuid().as_raw(), getegid().as_raw());
+        let (uid, gid) = (spec.uid.unwrap_or(own_uid), spec.gid.unwrap_or(own_gid));
+        let foreign = uid != own_uid || gid != own_gid;
+        if foreign && own_uid != 0 {
+            return Err(format!(
+                "this process runs as uid {own_uid}, gid {own_gid} and cannot act as uid {uid}, gid {gid}; \
+                 run it as root, or leave uid= and gid= out"
+            ));
+        }
+        if !foreign && !spec.groups.is_empty() {
+            return Err("`groups` needs a uid or gid other than the target's own".into());
+        }
+        Ok(Self { uid, gid, groups: spec.groups.clone(), foreign })
+    }
+
+    /// Makes the calling thread run as this user from here on. There is no way back, and with a user other than root
+    /// no capability is left.
+    pub(super) fn take_on(&self) -> io::Result<()> {
+        if !self.foreign {
+            return Ok(());
+        }
+        let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        Ok(())
+    }
+}

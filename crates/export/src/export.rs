@@ -1,0 +1,74 @@
+//! One exported directory: its root, and the threads that have its user and group.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use diskside_volume::stats::AccessCounters;
+use rustix::io::Errno;
+
+use crate::credentials::Credentials;
+use crate::root::Root;
+use crate::workers::Workers;
+use crate::{ExportSpec, FileAccess};
+
+/// Why a directory cannot be exported.
+#[derive(Debug, thiserror::Error)]
+#[error("export `{name}`: {what}")]
+pub struct ExportError {
+    /// The export.
+    pub name: String,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+/// One exported directory.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub(crate) name: String,
+    pub(crate) read_only: bool,
+    pub(crate) access: FileAccess,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) root: Root,
+    pub(crate) workers: Workers,
+    /// What hosts do with its files themselves.
+    pub(crate) operations: AccessCounters,
+    /// What functions do with them.
+    pub(crate) functions: Arc<AccessCounters>,
+}
+
+impl Export {
+    pub(crate) fn open(spec: &ExportSpec) -> Result<Self, ExportError> {
+        let wrong = |what: String| ExportError { name: spec.name.clone(), what };
+        spec.check().map_err(wrong)?;
+        let root =
+            Root::open(&spec.path).map_err(|error| match spec.path.parent().filter(|_| spec.path.is_file()) {
+                Some(parent) => {
+                    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                    wrong(format!("{} is a file; export its directory, {}", spec.path.display(), parent.display()))
+                }
+                None => wrong(format!("{}: {error}", spec.path.display())),
+            })?;
+        let credentials = Credentials::of(spec).map_err(wrong)?;
+        let (uid, gid) = (credentials.uid, credentials.gid);
+        if uid == 0 && spec.uid.is_none() && !spec.read_only {
+            tracing::warn!(export = spec.name, "hosts work as root in this directory; state uid= and gid=");
+        }
+        let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
+        let (operations, functions) = Default::default();
+        tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, read_only = spec.read_only, "exported");
+        let (name, read_only, access) = (spec.name.clone(), spec.read_only, spec.access);
+        Ok(Self { name, read_only, access, uid, gid, root, workers, operations, functions })
+    }
+}
+
+fn start_error(spec: &ExportSpec, error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) if code == Errno::PERM.raw_os_error() => {
+            let (uid, gid) = (spec.uid.unwrap_or_default(), spec.gid.unwrap_or_default());
+            format!("cannot act as uid {uid}, gid {gid}: this needs CAP_SETUID and CAP_SETGID")
+        }
+        _ => format!("cannot start its thread: {error}"),
+    }
+}

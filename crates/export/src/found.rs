@@ -1,0 +1,88 @@
+//! Files that a function reads by their paths: found, read and closed on the export's threads, without a handle.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use diskside_wire::file::FileOp;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, OFlags, Statx};
+use rustix::io::{Errno, pread};
+
+use super::attributes::{settled_version, status, version};
+use super::root::{open_file, same_file};
+use super::{FileSession, FileSource};
+use crate::reply::FileError;
+
+/// The longest file that is read as it is found.
+pub const SHORT_FILE_LEN_MAX: usize = 256 << 10;
+
+/// What is at a path.
+#[derive(Debug)]
+pub enum Found {
+    /// A short file: all of it, as it was at one moment.
+    Short {
+        /// What it holds.
+        bytes: Vec<u8>,
+    },
+    /// A longer file, to be [opened](FileSession::open_source) when it is read.
+    Long,
+}
+
+/// How often a short file is read again that changed while it was read.
+const ATTEMPTS_MAX: usize = 8;
+
+impl FileSession {
+    /// Runs `work` on a thread of the export that a path begins with. Does not wait for it.
+    pub fn on_export_of(&self, path: &[u8], work: impl FnOnce(&FileSession) + Send + 'static) -> Result<(), FileError> {
+        let export = self.start(FileOp::Lookup, None, path)?.export;
+        let session = self.clone();
+        export.workers.submit(move || work(&session));
+        Ok(())
+    }
+
+    /// What is at a path, on a thread of its export. It is none of the files that the call changes.
+    pub fn find_file(&self, path: &[u8], changed: &[Statx]) -> Result<Found, FileError> {
+        let start = self.start(FileOp::Lookup, None, path)?;
+        let failed = |errno| FileError::new(errno, start.name());
+        for _ in 0..ATTEMPTS_MAX {
+            let (fd, found) = open_file(start.dir(), start.path, OFlags::RDONLY).map_err(failed)?;
+            if FileType::from_raw_mode(found.stx_mode.into()) != FileType::RegularFile {
+                return Err(failed(Errno::ISDIR));
+            }
+            if changed.iter().any(|changed| same_file(changed, &found)) {
+                return Err(failed(Errno::TXTBSY));
+            }
+            if found.stx_size > SHORT_FILE_LEN_MAX as u64 {
+                return Ok(Found::Long);
+            }
+            let (before, known) = settled_version(fd.as_fd()).map_err(failed)?;
+            let mut bytes = Vec::with_capacity((known.stx_size as usize).min(SHORT_FILE_LEN_MAX));
+            while bytes.len() < bytes.capacity() {
+                let at = bytes.len() as u64;
+                match pread(&fd, spare_capacity(&mut bytes), at) {
+                    Ok(0) => break,
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(errno) => return Err(failed(errno)),
+                }
+            }
+            if bytes.len() as u64 == known.stx_size && version(&status(fd.as_fd()).map_err(failed)?) == before {
+                start.export.functions.read(Some(bytes.len() as u64));
+                return Ok(Found::Short { bytes });
+            }
+        }
+        Err(FileError::changed(&start.name()))
+    }
+
+    /// Opens the file at a path to read from it. Waits for a thread of the export.
+    pub fn open_source(&self, path: &[u8]) -> Result<FileSource, FileError> {
+        let export = Arc::clone(&self.start(FileOp::Lookup, None, path)?.export);
+        let (session, path) = (self.clone(), path.to_vec());
+        let opened = export.workers.run(move || {
+            let start = session.start(FileOp::Lookup, None, &path)?;
+            let opened = open_file(start.dir(), start.path, OFlags::RDONLY);
+            let (fd, _) = opened.map_err(|errno| FileError::new(errno, start.name()))?;
+            FileSource::new(Arc::new(start.open(fd, true, false)))
+        });
+        opened.unwrap_or_else(|| Err(FileError::because(Errno::IO, "the target failed; see its log")))
+    }
+}

@@ -1,0 +1,154 @@
+//! How files are read: what is asked for and no more, and the next piece meanwhile.
+//!
+//! The kernel's own read-ahead is of megabytes on many disks. Hosts ask for what they lack, and functions for parts of
+//! files: with every part as slow as what lies behind it, the disk would be busy with bytes that nobody wants. So both read
+//! through an open file of their own that says so. Past the page cache, nothing is kept for the next call, and nothing that
+//! others need is driven out.
+
+use std::io::IoSliceMut;
+use std::num::NonZero;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use diskside_io::buffer::ALIGNMENT_BYTES;
+use diskside_io::readahead::open_direct;
+use diskside_sys::cache::residency;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+
+use super::open_file::OpenFile;
+use crate::FileAccess;
+
+/// Shorter reads of hosts are the kernel's to foresee.
+const LONG_LEN_MIN: usize = 64 << 10;
+/// What is begun behind a host's read that goes on where the last one ended, at least.
+const PLAIN_AHEAD_LEN: u64 = 512 << 10;
+
+/// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    buffered: OnceLock<Option<OwnedFd>>,
+    direct: OnceLock<Option<OwnedFd>>,
+    /// Where the last long read of a host ended.
+    plain_end: AtomicU64,
+    /// The file system opens it with `O_DIRECT` and takes no such reads, or not in these blocks.
+    refused: AtomicBool,
+}
+
+/// A range that is read through the page cache or past it.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    end: u64,
+    direct: bool,
+}
+
+impl Reading {
+    /// Through the page cache, nothing ahead.
+    pub(super) fn here_and_there() -> Self {
+        Self { end: 0, direct: false }
+    }
+
+    /// Chooses for a range of a file of so many bytes.
+    pub(super) fn of(file: &OpenFile, range: &Range<u64>, len_bytes: u64) -> Self {
+        let direct = match file.export.access {
+            FileAccess::Buffered => false,
+            FileAccess::Direct => true,
+            FileAccess::Auto => !stays_cached(len_bytes) && !is_mostly_cached(file, range),
+        };
+        Self { end: range.end, direct }
+    }
+
+    /// Reads some bytes into the start of the buffer: none only at the end of the file.
+    pub(super) fn read(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        if self.direct
+            && let Some(count) = file.readers.read_direct(file, offset, buffer)?
+        {
+            return Ok(count);
+        }
+        let fd = file.readers.buffered(file);
+        let (next, len) = (offset.saturating_add(buffer.len() as u64), buffer.len() as u64);
+        begin_reading(fd, next, self.end.saturating_sub(next).min(len));
+        pread(fd, buffer, offset)
+    }
+}
+
+impl Readers {
+    /// Fills the buffer if the page cache has all of it; waits for nothing.
+    pub(super) fn read_cached(&self, file: &OpenFile, offset: u64, into: &mut [u8]) -> bool {
+        let len = into.len();
+        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        preadv2(self.buffered(file), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
+    }
+
+    /// Adds up to so many bytes for a host that reads itself. One that goes on where it was finds the next ones there.
+    pub(super) fn read_plain(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        len: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<usize, Errno> {
+        // Of short reads the kernel knows better what comes next.
+        if len < LONG_LEN_MIN {
+            return pread(&file.fd, spare_capacity(into), offset);
+        }
+        let (fd, end) = (self.buffered(file), offset.saturating_add(len as u64));
+        if self.plain_end.swap(end, Ordering::Relaxed) == offset {
+            begin_reading(fd, end, (len as u64).max(PLAIN_AHEAD_LEN));
+        }
+        pread(fd, spare_capacity(into), offset)
+    }
+
+    fn buffered<'a>(&'a self, file: &'a OpenFile) -> BorrowedFd<'a> {
+        let opened = self.buffered.get_or_init(|| {
+            let path = format!("/proc/self/fd/{}", file.fd.as_raw_fd());
+            let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            fadvise(&fd, 0, None, Advice::Random).ok()?;
+            Some(fd)
+        });
+        opened.as_ref().unwrap_or(&file.fd).as_fd()
+    }
+
+    /// Reads whole blocks. `None`: these bytes have to go through the page cache.
+    fn read_direct(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+        let whole = buffer.len() / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+        let is_aligned =
+            offset.is_multiple_of(ALIGNMENT_BYTES as u64) && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES);
+        if whole == 0 || !is_aligned || self.refused.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(fd) = self.direct.get_or_init(|| open_direct(&file.fd).ok()) else { return Ok(None) };
+        match pread(fd, &mut buffer[..whole], offset) {
+            Ok(count) => Ok(Some(count)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                self.refused.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// Has the kernel read what is not in the page cache. Only advice: a file system that ignores it is slower.
+fn begin_reading(fd: BorrowedFd<'_>, offset: u64, len: u64) {
+    if let Some(len) = NonZero::new(len) {
+        let _ = fadvise(fd, offset, Some(len), Advice::WillNeed);
+    }
+}
+
+/// Whether the page cache holds half of a range. Where the kernel does not tell, it is read through it.
+fn is_mostly_cached(file: &OpenFile, range: &Range<u64>) -> bool {
+    let pages = (range.end - range.start) / rustix::param::page_size() as u64;
+    residency(&file.fd, range.clone()).map_or(true, |held| held.cached >= pages / 2)
+}
+
+/// Whether a file of so many bytes may stay in the page cache from one call to the next: half of the machine's memory is
+/// more than it can count on.
+fn stays_cached(len_bytes: u64) -> bool {
+    let machine = rustix::system::sysinfo();
+    let memory_bytes = machine.totalram as u64 * u64::from(machine.mem_unit);
+    len_bytes <= memory_bytes / 2
+}

@@ -1,0 +1,303 @@
+//! The handles of one association, and the way of a request to the export's threads.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use diskside_sbpf::machine::CancelToken;
+use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::open_file::{OpenFile, Start};
+use super::operations;
+use crate::export::Export;
+use crate::exports::Exports;
+use crate::reply::{FileError, FileReply};
+use diskside_volume::stats::AccessCounters;
+
+/// Handles that one session may have open.
+pub const HANDLES_MAX: usize = 1024;
+
+/// The files that one association of a host has open. Clones are the same session; when the last one is dropped, its
+/// handles are closed.
+#[derive(Clone, Debug)]
+pub struct FileSession {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    exports: Arc<Exports>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    open: Slab<(u64, Arc<OpenFile>)>,
+    /// Given to the next handle. It starts anywhere, so that a handle of an earlier association is not one of this.
+    generation: u64,
+}
+
+impl FileSession {
+    pub(super) fn new(exports: Arc<Exports>) -> Self {
+        let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
+        Self { inner: Arc::new(Inner { exports, table: Mutex::new(table) }) }
+    }
+
+    /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
+    /// `result_len_max` bytes. Never waits for a disk.
+    ///
+    /// # Errors
+    /// The bytes are no request; `reply` is not called.
+    pub fn submit(
+        &self,
+        request: impl AsRef<[u8]> + Send + 'static,
+        result_len_max: usize,
+        reply: impl FnOnce(FileReply) + Send + 'static,
+    ) -> Result<(), MalformedRequest> {
+        self.submit_unless(&CancelToken::new(), request, result_len_max, reply)
+    }
+
+    /// The same; what is cancelled before it begins is not done.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_unless(
+        &self,
+        cancel: &CancelToken,
+        request: impl AsRef<[u8]> + Send + 'static,
+        result_len_max: usize,
+        reply: impl FnOnce(FileReply) + Send + 'static,
+    ) -> Result<(), MalformedRequest> {
+        let parsed = FileRequest::parse(request.as_ref())?;
+        let export = match self.export_of(&parsed) {
+            Ok(Some(export)) => export,
+            Ok(None) => {
+                reply(operations::list_exports(&self.inner.exports, &parsed, result_len_max));
+                return Ok(());
+            }
+            Err(error) => {
+                reply(error.into());
+                return Ok(());
+            }
+        };
+        let mut guard = ReplyGuard(Some(reply));
+        let (session, cancel) = (self.clone(), cancel.clone());
+        let counted = Arc::clone(&export);
+        export.workers.submit(move || {
+            if cancel.is_cancelled() {
+                return guard.send(FileError::because(Errno::CANCELED, "cancelled before it began").into());
+            }
+            let done = match FileRequest::parse(request.as_ref()) {
+                Ok(request) => {
+                    let began = Instant::now();
+                    let done = operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
+                    counted.operations.took(began.elapsed());
+                    count(&counted.operations, &request, &done);
+                    done
+                }
+                Err(malformed) => FileError::because(Errno::INVAL, malformed.to_string()).into(),
+            };
+            guard.send(done);
+        });
+        Ok(())
+    }
+
+    /// The export that a request is about; `None` for the list of exports.
+    fn export_of(&self, request: &FileRequest<'_>) -> Result<Option<Arc<Export>>, FileError> {
+        use FileRequest as R;
+        let (dir, path): (_, &[u8]) = match *request {
+            R::ListExports { .. } => return Ok(None),
+            R::Lookup { dir, path, .. }
+            | R::Create { dir, path, .. }
+            | R::Unlink { dir, path }
+            | R::MakeDirectory { dir, path, .. }
+            | R::RemoveDirectory { dir, path }
+            | R::Rename { dir, from: path, .. }
+            | R::Stat { base: dir, path, .. }
+            | R::List { base: dir, path, .. }
+            | R::Find { dir, pattern: path, .. } => (dir, path),
+            R::Read { file, .. }
+            | R::Write { file, .. }
+            | R::Truncate { file, .. }
+            | R::Sync { file, .. }
+            | R::Publish { file }
+            | R::Close { file } => (Some(file), b""),
+        };
+        Ok(Some(self.start(request.op(), dir, path)?.export))
+    }
+
+    /// Where `path` starts: from a handle's directory, or from the export that is its first name.
+    pub(super) fn start<'a>(
+        &self,
+        op: FileOp,
+        dir: Option<FileHandle>,
+        path: &'a [u8],
+    ) -> Result<Start<'a>, FileError> {
+        if let Some(handle) = dir {
+            let dir = self.get(op, handle)?;
+            return Ok(Start { export: Arc::clone(&dir.export), dir: Some(dir), path });
+        }
+        let (name, path) = match path.iter().position(|&byte| byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (path, &[][..]),
+        };
+        let export = self.inner.exports.find(name).ok_or_else(|| {
+            FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
+        })?;
+        Ok(Start { export: Arc::clone(export), dir: None, path })
+    }
+
+    /// What a handle stands for.
+    pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        let table = self.table();
+        match table.open.get(key(handle)) {
+            Some((generation, file)) if *generation == handle.generation => Ok(Arc::clone(file)),
+            _ => Err(stale(op, handle)),
+        }
+    }
+
+    /// Gives a handle to an open file.
+    pub(super) fn insert(&self, op: FileOp, file: OpenFile) -> Result<FileHandle, FileError> {
+        let mut table = self.table();
+        if table.open.len() >= HANDLES_MAX {
+            let message = format!("{op}: {HANDLES_MAX} handles are open, which is the limit; close some");
+            return Err(FileError::because(Errno::MFILE, message));
+        }
+        let exports = &self.inner.exports;
+        if exports.handles.fetch_add(1, Ordering::Relaxed) >= exports.handles_max {
+            exports.handles.fetch_sub(1, Ordering::Relaxed);
+            let message = format!("{op}: the target has {} files open for all hosts, its limit", exports.handles_max);
+            return Err(FileError::because(Errno::NFILE, message));
+        }
+        let generation = table.generation;
+        table.generation = generation.wrapping_add(1);
+        let id = table.open.insert((generation, Arc::new(file))) as u32 + 1;
+        Ok(FileHandle { id, generation })
+    }
+
+    /// Lets a handle stand for another file. A handle that was closed meanwhile stays closed.
+    pub(super) fn replace(&self, handle: FileHandle, file: OpenFile) {
+        if let Some((generation, open)) = self.table().open.get_mut(key(handle))
+            && *generation == handle.generation
+        {
+            *open = Arc::new(file);
+        }
+    }
+
+    pub(super) fn remove(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        let file = self.get(op, handle)?;
+        let mut table = self.table();
+        match table.open.get(key(handle)) {
+            Some((generation, _)) if *generation == handle.generation => {
+                table.open.remove(key(handle));
+                self.inner.exports.handles.fetch_sub(1, Ordering::Relaxed);
+                Ok(file)
+            }
+            _ => Err(stale(op, handle)),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.exports.handles.fetch_sub(table.open.len(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // As the export's user, and on a thread that may wait for a disk.
+        if let Some(unnamed) = self.unnamed.take().filter(|unnamed| unnamed.has_temporary_name()) {
+            let name = std::mem::take(&mut self.name);
+            self.export.workers.submit(move || unnamed.discard(&name));
+        }
+    }
+}
+
+fn key(handle: FileHandle) -> usize {
+    (handle.id as usize).wrapping_sub(1)
+}
+
+fn count(counters: &AccessCounters, request: &FileRequest<'_>, done: &FileReply) {
+    let failed = done.returned.is_err();
+    match request {
+        FileRequest::Read { .. } => counters.read((!failed).then_some(done.result.len() as u64)),
+        FileRequest::Write { .. } => counters.wrote(*done.returned.as_ref().unwrap_or(&0), failed),
+        _ => counters.other(failed),
+    }
+}
+
+fn stale(op: FileOp, handle: FileHandle) -> FileError {
+    let message = format!("{op}: handle {} is not open (any more); look the file up again", handle.id);
+    FileError::because(Errno::STALE, message)
+}
+
+/// Answers also where the job that should panicked.
+struct ReplyGuard<F: FnOnce(FileReply)>(Option<F>);
+
+impl<F: FnOnce(FileReply)> ReplyGuard<F> {
+    fn send(&mut self, done: FileReply) {
+        if let Some(reply) = self.0.take() {
+            reply(done);
+        }
+    }
+}
+
+impl<F: FnOnce(FileReply)> Drop for ReplyGuard<F> {
+    fn drop(&mut self) {
+        self.send(FileError::because(Errno::IO, "the target failed; see its log").into());
+    }
+}
+
+// The limit fits the wire's numbers.
+const _: () = assert!(HANDLES_MAX < u32::MAX as usize && file::PATH_LEN_MAX <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ExportSpec;
+    use diskside_wire::file::FileFlags;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    fn ask(session: &FileSession, request: FileRequest<'_>) -> FileReply {
+        let (sender, receiver) = mpsc::channel();
+        session.submit(request.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();
+        receiver.recv().unwrap()
+    }
+
+    /// Files that hosts opened took the descriptors that connections of others need.
+    #[test]
+    fn all_hosts_together_leave_descriptors_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = vec![Arc::new(Export::open(&ExportSpec::new("data", dir.path())).unwrap())];
+        let exports = Arc::new(Exports { list, handles: AtomicUsize::new(0), handles_max: 3 });
+        let (first, second) = (exports.session(), exports.session());
+        let open = FileRequest::Lookup { dir: None, path: b"data", flags: FileFlags::READ };
+        for session in [&first, &first, &second] {
+            assert!(ask(session, open).returned.is_ok());
+        }
+        let error = ask(&second, open).returned.unwrap_err();
+        assert_eq!(error.errno, Errno::NFILE);
+        assert_eq!(error.message, "lookup: the target has 3 files open for all hosts, its limit");
+        let file = FileHandle { id: 1, generation: first.table().open[0].0 };
+        assert!(ask(&first, FileRequest::Close { file }).returned.is_ok());
+        assert!(ask(&second, open).returned.is_ok());
+        // The workers may still hold the session of a request that was just answered.
+        drop(first);
+        let room = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            ask(&second, open).returned.is_ok()
+        });
+        assert!(room, "a session gives back what it had");
+    }
+}

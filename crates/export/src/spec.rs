@@ -1,0 +1,162 @@
+//! What an export is made of: `NAME=PATH[,ro][,uid=…][,gid=…]` or an `[[export]]` table.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use diskside_volume::check_name;
+
+/// One served directory as the user wrote it.
+///
+/// As a flag: `NAME=PATH[,option…]`. Options: `ro` refuses every change, `uid=N` and `gid=N` say as whom files are
+/// opened, made and written, `buffered` and `direct` how functions read them. A path with a comma needs the table form in
+/// a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportSpec {
+    /// The name with which paths start: letters, digits, `.`, `_`, `-`; at most 64 bytes, and not dots alone.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Refuse every change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// The user that accesses run as; the target's own when absent. Another one needs root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The group that accesses run as; the target's own when absent. Another one needs root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Further groups of the user. Used where `uid` or `gid` is another than the target's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<u32>,
+    /// How functions read its files.
+    #[serde(default, skip_serializing_if = "FileAccess::is_auto")]
+    pub access: FileAccess,
+}
+
+/// Through the page cache or past it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileAccess {
+    /// Past it, with `O_DIRECT`, where a file is too large to stay in it and less than half of what is read is there;
+    /// else through it.
+    #[default]
+    Auto,
+    /// Through it.
+    Buffered,
+    /// Past it, where the file system takes `O_DIRECT`.
+    Direct,
+}
+
+impl FileAccess {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+impl ExportSpec {
+    /// An export of defaults: writable, as the target's own user and group.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            read_only: false,
+            uid: None,
+            gid: None,
+            groups: Vec::new(),
+            access: FileAccess::Auto,
+        }
+    }
+
+    /// Checks every field; the error says which and what to write instead.
+    pub fn check(&self) -> Result<(), String> {
+        check_name(&self.name)?;
+        if self.name.bytes().all(|byte| byte == b'.') {
+            return Err("a name of dots alone means another directory in a path; choose another".into());
+        }
+        if self.path.as_os_str().is_empty() {
+            return Err("the path is empty".into());
+        }
+        if self.uid == Some(u32::MAX) || self.gid == Some(u32::MAX) || self.groups.contains(&u32::MAX) {
+            return Err("4294967295 is no user and no group: it means \"unchanged\"".into());
+        }
+        Ok(())
+    }
+
+    fn apply_option(&mut self, option: &str) -> Result<(), String> {
+        let number = |key: &str, value: &str| {
+            value.parse::<u32>().map_err(|_| format!("`{key}={value}` is not a number; see `id NAME`"))
+        };
+        match option.split_once('=') {
+            None if option == "ro" => self.read_only = true,
+            None if option == "buffered" => self.access = FileAccess::Buffered,
+            None if option == "direct" => self.access = FileAccess::Direct,
+            Some(("uid", value)) => self.uid = Some(number("uid", value)?),
+            Some(("gid", value)) => self.gid = Some(number("gid", value)?),
+            _ => {
+                return Err(format!(
+                    "unknown option `{option}`; known are ro, uid=, gid=, buffered, direct \
+                     (a path with a comma needs an [[export]] table)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ExportSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not an export; write NAME=PATH[,ro][,uid=N][,gid=N][,direct]"))?;
+        let mut parts = rest.split(',');
+        let mut spec = Self::new(name, parts.next().unwrap_or_default());
+        for option in parts {
+            spec.apply_option(option).map_err(|error| format!("export `{name}`: {error}"))?;
+        }
+        spec.check().map_err(|error| format!("export `{name}`: {error}"))?;
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_says_all_that_most_need() {
+        let spec: ExportSpec = "data=/srv/data,ro,uid=1000,gid=100,direct".parse().unwrap();
+        let want = ExportSpec {
+            read_only: true,
+            uid: Some(1000),
+            gid: Some(100),
+            access: FileAccess::Direct,
+            ..ExportSpec::new("data", "/srv/data")
+        };
+        assert_eq!(spec, want);
+        assert_eq!("a=b=c".parse(), Ok(ExportSpec::new("a", "b=c")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_export_and_the_remedy() {
+        for (text, hint) in [
+            ("/srv/data", "write NAME=PATH"),
+            ("=x", "must be 1 to 64"),
+            ("a/b=x", "must be 1 to 64"),
+            ("..=x", "choose another"),
+            ("a=", "export `a`: the path is empty"),
+            ("a=x,rw", "unknown option `rw`"),
+            ("a=x,ro=1", "unknown option `ro=1`"),
+            ("a=x,uid=root", "`uid=root` is not a number; see `id NAME`"),
+            ("a=x,uid=-1", "is not a number"),
+            ("a=x,gid=4294967295", "is no user and no group"),
+        ] {
+            let error = text.parse::<ExportSpec>().unwrap_err();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! All the ways in which a case is run.
+
+use crate::case::{Case, Said};
+use crate::ending::Ending;
+use crate::world::{HOSTS, World};
+use diskside::TierChoice;
+use diskside::sandbox::activation::Tier;
+use diskside::session::{File, RunOptions, Session, SessionFunction, Where};
+use diskside::split::Split;
+use diskside::wire::function::StateName;
+
+/// Where and how a case is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Over files of this machine.
+    Local(TierChoice, usize),
+    /// The same, its result written as it comes.
+    LocalWritten,
+    /// Here, over files of targets.
+    Host,
+    /// At the targets.
+    Device(TierChoice, usize),
+    /// At the targets, the result written as it comes.
+    DeviceWritten,
+    /// Where it is faster.
+    Auto,
+    /// The same, with half of the file in this machine's memory.
+    AutoHalfHeld,
+    /// The same, its result written as it comes.
+    AutoWritten,
+    /// Measured on both sides at every other request.
+    Alternating,
+    /// Of several files the first is here, the others at targets.
+    Apart,
+}
+
+const BEST: TierChoice = TierChoice::Best;
+const INTERPRETER: TierChoice = TierChoice::Only(Tier::Interpreter);
+const CRANELIFT: TierChoice = TierChoice::Only(Tier::Cranelift);
+
+/// Inputs up to this length are also run by the interpreter.
+const INTERPRETED_LEN_MAX: usize = 40_000;
+/// What a session keeps of a file is blocks of 256 KiB.
+const HALF_HELD_LEN_MIN: usize = 600_000;
+
+impl Way {
+    /// What all others are compared with.
+    #[must_use]
+    pub fn first(case: &Case) -> Self {
+        Self::Local(if len(case) <= INTERPRETED_LEN_MAX { INTERPRETER } else { CRANELIFT }, 1)
+    }
+
+    /// All others for a case.
+    #[must_use]
+    pub fn others(case: &Case, has_llvm: bool) -> Vec<Self> {
+        let mut ways = vec![
+            Self::Local(CRANELIFT, 3),
+            Self::LocalWritten,
+            Self::Host,
+            // What is held now.
+            Self::Host,
+            Self::Device(BEST, 1),
+            Self::Device(CRANELIFT, 2),
+            Self::DeviceWritten,
+            Self::Auto,
+            // It has learnt.
+            Self::Auto,
+            Self::Auto,
+            Self::AutoWritten,
+            Self::Alternating,
+            Self::Alternating,
+        ];
+        if len(case) <= INTERPRETED_LEN_MAX {
+            ways.push(Self::Device(INTERPRETER, 1));
+        }
+        if len(case) >= HALF_HELD_LEN_MIN {
+            ways.insert(7, Self::AutoHalfHeld);
+        }
+        if case.inputs.len() > 1 {
+            ways.push(Self::Apart);
+        }
+        if has_llvm {
+            let llvm = TierChoice::Only(Tier::Llvm);
+            ways.extend([Self::Local(llvm, 1), Self::Device(llvm, 1)]);
+        }
+        ways
+    }
+
+    /// Runs a case.
+    ///
+    /// # Panics
+    /// When its files cannot be opened.
+    #[must_use]
+    pub fn run(self, world: &World, case: &Case, function: &SessionFunction, args: &[u8]) -> Ending {
+        let (session, place) = match self {
+            Self::Local(..) | Self::LocalWritten | Self::Host => (&world.told, Where::Host),
+            Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
+            Self::Auto | Self::AutoHalfHeld | Self::AutoWritten | Self::Apart => (&world.adaptive, Where::Auto),
+            Self::Alternating => (&world.alternating, Where::Auto),
+        };
+        if case.state_len.is_some() {
+            clear_state(session);
+        }
+        let files = self.files(world, session, case);
+        if self == Self::AutoHalfHeld {
+            session.drop_cache();
+            let half = len(case) / 2;
+            files[0].pread(0, half).wait().expect("it is read");
+        }
+        let (tier, threads) = match self {
+            Self::Local(tier, threads) | Self::Device(tier, threads) => (tier, threads),
+            _ => (BEST, 1),
+        };
+        let options = RunOptions { place, tier, threads, ..options(case) };
+        let is_written = matches!(self, Self::LocalWritten | Self::DeviceWritten | Self::AutoWritten);
+        let mut written = Vec::new();
+        let ran = match (&files[..], &case.range) {
+            ([only], None) if !is_written => only.fold_fn(function, args, &options).wait(),
+            ([only], Some(range)) if !is_written => only.pread_fn(range.clone(), function, args, &options).wait(),
+            (files, _) if is_written => session.run(files, function, args, &options, Some(&mut written)),
+            (files, _) => session.run(files, function, args, &options, None),
+        };
+        Ending::of(ran, is_written.then_some(written), &names(world, case))
+    }
+
+    fn files(self, world: &World, session: &Session, case: &Case) -> Vec<File> {
+        let open = |(at, input)| {
+            let is_here = match self {
+                Self::Local(..) | Self::LocalWritten => true,
+                Self::Apart => at == 0,
+                _ => false,
+            };
+            let location = match is_here {
+                true => world.path(input).display().to_string(),
+                false => world.url(HOSTS[at % HOSTS.len()], input),
+            };
+            session.open(&location).unwrap_or_else(|error| panic!("{location}: {error}"))
+        };
+        case.inputs.iter().enumerate().map(open).collect()
+    }
+}
+
+fn len(case: &Case) -> usize {
+    case.inputs.iter().map(|input| input.len).sum()
+}
+
+/// The named state of all cases that have one.
+const STATE: &str = "state";
+
+/// Each run begins with zeros. A side that has no such state yet has nothing to clear.
+fn clear_state(session: &Session) {
+    let _ = session.clear_state(STATE, 0..u64::MAX);
+    for host in HOSTS {
+        let target = format!("nvme-tcp://{host}").parse().expect("a URL");
+        let _ = session.clear_state_at(&target, STATE, 0..u64::MAX);
+    }
+}
+
+fn options(case: &Case) -> RunOptions {
+    let usual = RunOptions::default();
+    let mut options = RunOptions {
+        chunk_len: case.chunk_len,
+        offset: case.range.as_ref().map_or(0, |range| range.start),
+        length: case.range.as_ref().map(|range| range.end - range.start),
+        split: case.split.map(|split| match split {
+            Said::Lines => Split::Delimiter(b'\n'),
+            Said::Records(len) => Split::Fixed(len),
+        }),
+        fold: case.folds,
+        state: case.state_len.map(|len_bytes| StateName { name: STATE.to_owned(), len_bytes }),
+        ..usual
+    };
+    options.limits.budget = case.budget;
+    options
+}
+
+/// What errors may call the files, the longest names first.
+fn names(world: &World, case: &Case) -> Vec<String> {
+    let mut names = Vec::new();
+    for input in &case.inputs {
+        let path = world.path(input);
+        let name = path.file_name().expect("it has a name").to_string_lossy();
+        names.extend(HOSTS.map(|host| world.url(host, input)));
+        names.push(path.display().to_string());
+        names.push(format!("data/{name}"));
+        // What is on a mounted volume has no name at its target.
+        names.push("a file on data".to_owned());
+    }
+    names
+}

@@ -1,0 +1,47 @@
+"""Run a function where the data lies, and move only its result.
+
+>>> import diskside
+>>> diskside.run("stats64", "measured.u64").sum
+499500
+>>> diskside.run("grep", "diskside://server/data/*.log", pattern="ERROR").text
+
+:func:`run` and :func:`submit` work in a default session; :func:`connect` makes one with a base URL. :func:`function` takes
+functions of your own, as C source. :func:`serve` serves directories from this process. Files of servers open through fsspec
+(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._diskside import __version__
+from ._function import Function, function, shipped
+from ._job import Job
+from ._result import Result
+from ._session import File, FileInfo, Session, connect, info, open, run, submit
+from ._serve import Server, serve
+from .errors import *  # noqa: F403
+from .partition import Partition, combine, partitions, spread
+
+__all__ = [
+    *errors.__all__,
+    "File",
+    "FileInfo",
+    "Function",
+    "Job",
+    "Partition",
+    "Result",
+    "Server",
+    "Session",
+    "__version__",
+    "combine",
+    "connect",
+    "function",
+    "info",
+    "open",
+    "partitions",
+    "run",
+    "serve",
+    "shipped",
+    "spread",
+    "submit",
+]

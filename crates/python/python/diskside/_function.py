@@ -1,0 +1,222 @@
+"""Functions: shipped ones, C source, objects."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _diskside
+from .errors import NoCompilerError, UsageError
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from ._result import Result
+
+_shipped: dict[str, Function] = {}
+
+
+class Function:
+    """A function that runs over the bytes of files, here or where they are.
+
+    :func:`function` makes one. It belongs to no session, can be used by many threads, and pickles.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _diskside.Function) -> None:
+        self._native = native
+
+    @property
+    def name(self) -> str:
+        """Its name: that of its program."""
+        return self._native.name
+
+    @property
+    def kind(self) -> str:
+        """``read``, ``write``, ``lambda``, ``lambda_io`` or ``delilah``."""
+        return self._native.kind
+
+    @property
+    def object(self) -> bytes:
+        """The eBPF object that it is in."""
+        return self._native.object
+
+    @property
+    def combines(self) -> bool:
+        """Whether results of pieces and of files are folded into one."""
+        return self._native.combines
+
+    @property
+    def arguments(self) -> list[dict[str, Any]]:
+        """The arguments that it takes: of each ``name``, ``expects`` (its type in words), ``default`` and ``doc``."""
+        return self._native.arguments
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the members of a row of its result; none if results are bytes."""
+        fields = self._native.fields
+        return [] if fields is None else [name for name, *_ in fields[0]]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of a row of its result: structured, little-endian, with the C structure's offsets and size.
+
+        Text (``char`` arrays) is ``S``, bytes without padding zeroes; other arrays are subarrays.
+
+        :raises UsageError: results are not made of rows.
+        """
+        import numpy
+
+        fields = self._native.fields
+        if fields is None:
+            raise UsageError(f"{self.name}: its results are not made of rows; use result.bytes")
+        names, formats, offsets = [], [], []
+        for name, kind, offset, count in fields[0]:
+            names.append(name)
+            formats.append(_format(kind, count))
+            offsets.append(offset)
+        return numpy.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": fields[1]})
+
+    def encode(self, arguments: Mapping[str, Any]) -> bytes:
+        """The bytes of its argument structure.
+
+        Values are numbers, truth values, text, bytes for ``char`` arrays, or lists, tuples and numpy arrays of those.
+
+        :raises UsageError: an argument is unknown, missing, or not of its type.
+        """
+        return self._native.encode([(name, _text(self, name, value)) for name, value in arguments.items()])
+
+    def __call__(self, files: Any, **options: Any) -> Result:
+        """Runs it over files in the default session: :func:`diskside.run`."""
+        from ._session import run
+
+        return run(self, files, **options)
+
+    def __eq__(self, other: builtins.object) -> bool:
+        if not isinstance(other, Function):
+            return NotImplemented
+        return (self._native.hash, self.name) == (other._native.hash, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self._native.hash, self.name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load, (self.object, self.name)
+
+    def __repr__(self) -> str:
+        takes = ", ".join(argument["name"] for argument in self.arguments)
+        return f"<diskside.Function {self.kind}/{self.name}({takes})>"
+
+
+def function(
+    what: Function | str | os.PathLike[str] | bytes | None = None,
+    *,
+    source: str | None = None,
+    name: str | None = None,
+) -> Function:
+    """Finds, loads or compiles a function.
+
+    :param what: the name of a shipped function (``shipped()`` lists them); a path to C source (``.c``) or to an eBPF object;
+        the bytes of an object; or a Function, which is given back.
+    :param source: instead of ``what``, C source as text. It is compiled with clang: the one that ``DISKSIDE_CLANG`` names,
+        one that is installed, or that of the package ``ziglang`` (``pip install diskside[cc]``).
+    :param name: which function, if there are several.
+    :raises CompileError: the source does not compile; the text has clang's words. :class:`NoCompilerError`: no clang.
+    :raises RefusedError: it may not run; the text says why, where and what helps.
+    :raises UsageError: nothing is called so.
+
+    >>> diskside.function("stats64").columns
+    ['count', 'sum', 'min', 'max']
+    """
+    if (what is None) == (source is None):
+        raise UsageError("function: give either what it is called or source=, its C source as text")
+    if source is not None:
+        if not isinstance(source, str):
+            raise UsageError(f"function: source is C source as text, not {type(source).__name__}")
+        return _load(_compiled(lambda clang: _diskside.compile_text("function.bpf.c", source, clang)), name)
+    if isinstance(what, Function):
+        return what
+    if isinstance(what, (bytes, bytearray, memoryview)):
+        return _load(bytes(what), name)
+    if not isinstance(what, (str, os.PathLike)):
+        raise UsageError(f"function: {what!r} is no name, path, object or Function")
+    named = os.fspath(what)
+    if named in _shipped:
+        return _shipped[named]
+    path, _, asked = named.rpartition(":")
+    if not path.endswith(".c") or os.path.exists(named):
+        path, asked = named, ""
+    if path.endswith(".c"):
+        return _load(_compiled(lambda clang: _diskside.compile(path, clang)), name or asked or None)
+    found = Function(_diskside.find(f"{named}:{name}" if name and os.sep in named else named))
+    if named in _diskside.shipped():
+        _shipped[named] = found
+    return found
+
+
+def shipped() -> list[str]:
+    """The names of the functions that come with Diskside; every server has them."""
+    return _diskside.shipped()
+
+
+def _load(object_bytes: bytes, name: str | None) -> Function:
+    return Function(_diskside.Function.load(object_bytes, name))
+
+
+def _compiled(compile_by: Any) -> bytes:
+    try:
+        return bytes(compile_by(None))
+    except NoCompilerError as error:
+        zig = _zig()
+        if zig is None:
+            remedy = ", or the Python package ziglang (pip install diskside[cc])"
+            raise NoCompilerError(f"{error}{remedy}") from None
+        return bytes(compile_by(zig))
+
+
+def _zig() -> str | None:
+    """The compiler in the package ``ziglang``, which has a clang in it."""
+    import importlib.util
+
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        return None
+    zig = os.path.join(os.path.dirname(found.origin), "zig")
+    return zig if os.path.exists(zig) else None
+
+
+def _format(kind: str, count: int | None) -> Any:
+    if kind == "char":
+        return f"S{1 if count is None else count}"
+    scalar = "?" if kind == "bool" else f"<{kind}"
+    return scalar if count is None else (scalar, (count,))
+
+
+def _text(function: Function, name: str, value: Any) -> str:
+    """A value as the command line would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        field = next((field for field in function.arguments if field["name"] == name), None)
+        if field is not None and field["type"] != "char":
+            return "@" + value.hex()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{function.name}: argument `{name}`: bytes that are not UTF-8 cannot be given") from None
+    if hasattr(value, "tolist"):
+        # Of numpy: an array or a number, of any type and order.
+        value = value.tolist()
+    if isinstance(value, (list, tuple, range, set, frozenset, memoryview)):
+        return ",".join(_text(function, name, one) for one in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    return str(value)

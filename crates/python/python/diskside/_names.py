@@ -1,0 +1,81 @@
+"""Names of files, and sizes, as users write them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from . import _diskside
+
+_UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50, "eib": 2**60}
+
+
+def size(name: str, value: Any) -> int:
+    """A number of bytes, or text such as ``8MiB``."""
+    if isinstance(value, str):
+        digits = value.strip().lower().rstrip("kmgtpeib")
+        unit = value.strip().lower()[len(digits) :]
+        if not digits.strip().isdecimal() or unit not in _UNITS:
+            raise UsageError(f"{name}: {value!r} is no size; write bytes, or text such as '8MiB'")
+        return int(digits) * _UNITS[unit]
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise UsageError(f"{name}: {value!r} is no size; write bytes, or text such as '8MiB'") from None
+    if not 0 <= number < 2**64:
+        raise UsageError(f"{name}: {number} is no size: it is from 0 to 2**64 - 1")
+    return int(number)
+
+
+def is_url(name: str) -> bool:
+    """Whether it names something at a server."""
+    return name.lower().startswith(("diskside://", "nvme-tcp://"))
+
+
+def is_export_url(name: str) -> bool:
+    """Whether it names something in an export."""
+    return name.lower().startswith("diskside://")
+
+
+def joined(base: str | None, name: str | os.PathLike[str]) -> str:
+    """A path or URL; a relative path is that of the base, if there is one."""
+    text = os.fspath(name)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is no path and no URL")
+    for scheme in ("diskside:/", "nvme-tcp:/"):
+        # pathlib makes one slash of two.
+        if text.startswith(scheme) and not text.startswith(scheme + "/"):
+            text = scheme + "/" + text.removeprefix(scheme)
+    if base is None or "://" in text or text.startswith("/"):
+        return text
+    return f"{base.rstrip('/')}/{text}" if text else base
+
+
+def expanded(session: _diskside.Session, name: str, recursive: bool) -> list[str]:
+    """The files that a name means: those of a pattern, or below a directory, in the order of their names."""
+    if is_export_url(name):
+        head, _, path = name[len("diskside://") :].partition("/")
+        if not recursive and not _has_wildcards(path):
+            return [name]
+        found = [f"diskside://{head}/{path}" for path, _ in session.find(name, recursive)]
+    elif recursive and os.path.isdir(name):
+        found = [os.path.join(at, file) for at, _, files in os.walk(name) for file in files]
+    elif _has_wildcards(name) and "://" not in name and not os.path.exists(name):
+        import glob
+
+        found = [path for path in glob.glob(name, recursive=True) if not os.path.isdir(path)]
+    else:
+        return [name]
+    if not found:
+        raise NotFoundError(f"{name}: there are no such files")
+    return sorted(found)
+
+
+def _has_wildcards(path: str) -> bool:
+    return any(character in path for character in "*?[")

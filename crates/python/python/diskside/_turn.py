@@ -1,0 +1,76 @@
+"""Reads of one turn of an event loop, which travel together."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING
+
+from ._job import call_in
+from ._names import joined
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+#: First byte (below 0: counted from the end) and end (None: that of the file).
+Range = tuple[int, "int | None"]
+
+_Waiting = list[tuple[tuple[str, int, "int | None"], "asyncio.Future[tuple[memoryview, int]]"]]
+
+
+class Turns:
+    """Gathers the reads that tasks ask for in one turn of their loop, and begins them as one batch: however many they are,
+    and of however many files, that takes two round trips."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = weakref.WeakKeyDictionary()
+        self._connected: set[str] = set()
+        self.batches = 0
+        """How many have been begun."""
+
+    async def read(self, url: str, start: int = 0, end: int | None = None) -> tuple[memoryview, int]:
+        """The bytes of a range of a file of an export that are there, and the file's length."""
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.setdefault(loop, [])
+        if not waiting:
+            loop.call_soon(self._begin, loop)
+        done: asyncio.Future[tuple[memoryview, int]] = loop.create_future()
+        waiting.append(((joined(self._session.url, url), start, end), done))
+        return await done
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting.pop(loop, [])
+        self.batches += 1
+        servers = {url.split("/", 3)[2] for (url, *_), _ in waiting}
+        if servers <= self._connected:
+            self._fetch(loop, waiting)
+            return
+        # Connecting takes a while, and the loop has other work.
+        connecting = loop.run_in_executor(None, self._fetch, loop, waiting)
+        connecting.add_done_callback(lambda _: self._connected.update(servers))
+
+    def _fetch(self, loop: asyncio.AbstractEventLoop, waiting: _Waiting) -> None:
+        try:
+            request = self._session._native.fetch([wanted for wanted, _ in waiting])
+        except Exception as error:
+            failed = error
+            call_in(loop, lambda: _settle(waiting, [failed] * len(waiting)))
+            return
+
+        def tell() -> None:
+            outcome = request.take()
+            _settle(waiting, outcome)
+
+        request.when_done(lambda: call_in(loop, tell))
+
+
+def _settle(waiting: _Waiting, outcomes: list[tuple[memoryview, int] | Exception]) -> None:
+    for (_, done), outcome in zip(waiting, outcomes, strict=True):
+        if done.done():
+            # Whoever waited was cancelled.
+            continue
+        if isinstance(outcome, Exception):
+            done.set_exception(outcome)
+        else:
+            done.set_result((memoryview(outcome[0]), outcome[1]))

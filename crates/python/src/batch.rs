@@ -1,0 +1,144 @@
+//! Reading many ranges of files of exports at once: every file is opened by one command, and every range read by as few as
+//! its length takes, all of them on the way together. So a batch takes two round trips however many files and ranges it has,
+//! and one if the batch before it has opened its files.
+
+use crate::error::Failure;
+use diskside::ExportUrl;
+use diskside::host::drive;
+use diskside::host::function::{FileInfo, FunctionError, RemoteFile};
+use diskside::io::buffer::Buffer;
+use diskside::io::request::{AsyncIo as _, Request};
+use diskside::session::{Session, SessionError};
+use diskside::wire::file::FileFlags;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A range of a file of an export. A start below 0 counts from the end of the file.
+pub(crate) struct Wanted {
+    pub(crate) url: ExportUrl,
+    pub(crate) start: i64,
+    pub(crate) end: Option<u64>,
+}
+
+/// Ranges of one file, by their places in the batch.
+struct Group {
+    url: ExportUrl,
+    ranges: Vec<(usize, i64, Option<u64>)>,
+}
+
+/// Files that are open for the batch that follows, which often reads on in them, as in a shard whose index was read.
+#[derive(Default)]
+pub(crate) struct Handles {
+    open: Mutex<HashMap<String, (RemoteFile, Instant)>>,
+}
+
+/// How long a file that was opened is not looked for again: what has its name then may be another file.
+const HANDLE_LIFE: Duration = Duration::from_millis(100);
+/// A target keeps no more than some handles of a host.
+const HANDLES_MAX: usize = 64;
+
+impl Handles {
+    /// Forgets what is open by this name, which is going to be another file's, or nobody's.
+    pub(crate) fn forget(&self, url: &ExportUrl) {
+        self.lock().remove(&url.to_string());
+    }
+
+    fn get(&self, name: &str) -> Option<RemoteFile> {
+        let mut open = self.lock();
+        open.retain(|_, (_, opened)| opened.elapsed() < HANDLE_LIFE);
+        open.get(name).map(|(file, _)| file.clone())
+    }
+
+    fn keep(&self, name: &str, file: &RemoteFile) {
+        let mut open = self.lock();
+        if open.len() < HANDLES_MAX {
+            open.insert(name.to_owned(), (file.clone(), Instant::now()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (RemoteFile, Instant)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Read = Result<(Buffer, u64), Failure>;
+
+/// Begins to read. What comes has the order of what is wanted: of each the bytes that are there, and the file's length.
+pub(crate) fn fetch(
+    session: &Session,
+    handles: &Arc<Handles>,
+    wanted: Vec<Wanted>,
+) -> Result<impl Future<Output = Vec<Read>> + Send + use<>, Failure> {
+    let count = wanted.len();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (place, one) in wanted.into_iter().enumerate() {
+        let index = *known.entry(one.url.to_string()).or_insert_with(|| {
+            groups.push(Group { url: one.url, ranges: Vec::new() });
+            groups.len() - 1
+        });
+        groups[index].ranges.push((place, one.start, one.end));
+    }
+    let mut begun = Vec::with_capacity(groups.len());
+    for group in groups {
+        let name = group.url.to_string();
+        let (files, handles) = (session.files(&group.url)?, Arc::clone(handles));
+        begun.push(drive(async move {
+            let ranges = group.ranges;
+            if let Some(file) = handles.get(&name) {
+                return Ok(read_all(&file, &name, &ranges).await);
+            }
+            match files.lookup(&group.url.path, FileFlags::READ).await {
+                Ok(file) => {
+                    handles.keep(&name, &file);
+                    Ok(read_all(&file, &name, &ranges).await)
+                }
+                Err(error) => Ok::<_, SessionError>(all_failed(&name, &ranges, error)),
+            }
+        }));
+    }
+    Ok(async move {
+        let mut all: Vec<Option<Read>> = (0..count).map(|_| None).collect();
+        for group in begun {
+            for (place, read) in group.await.unwrap_or_default() {
+                all[place] = Some(read);
+            }
+        }
+        let lost = || Err(Failure::environment("the connection was lost before the request completed"));
+        all.into_iter().map(|read| read.unwrap_or_else(lost)).collect()
+    })
+}
+
+async fn read_all(file: &RemoteFile, name: &str, ranges: &[(usize, i64, Option<u64>)]) -> Vec<(usize, Read)> {
+    let info = file.info();
+    let begun: Vec<_> = ranges
+        .iter()
+        .map(|(place, start, end)| {
+            let (start, end) = clamped(&info, *start, *end);
+            let buffer = Buffer::zeroed(usize::try_from(end - start).unwrap_or(0));
+            (*place, file.submit(Request::Read { offset: start, buffer }))
+        })
+        .collect();
+    let mut read = Vec::with_capacity(begun.len());
+    for (place, outcome) in begun {
+        let bytes = outcome.await.into_read();
+        let failed = |source| Failure::from(SessionError::File { name: name.to_owned(), source });
+        read.push((place, bytes.map(|bytes| (bytes, info.len_bytes)).map_err(failed)));
+    }
+    read
+}
+
+/// Which bytes of the file are meant.
+fn clamped(info: &FileInfo, start: i64, end: Option<u64>) -> (u64, u64) {
+    let len = info.len_bytes;
+    let start = if start < 0 { len.saturating_sub(start.unsigned_abs()) } else { start.unsigned_abs().min(len) };
+    (start, end.map_or(len, |end| end.min(len)).max(start))
+}
+
+fn all_failed(name: &str, ranges: &[(usize, i64, Option<u64>)], error: FunctionError) -> Vec<(usize, Read)> {
+    let source = Arc::new(error);
+    let failed = |source: &FunctionError| Failure::of_file(name, source);
+    ranges.iter().map(|(place, ..)| (*place, Err(failed(&source)))).collect()
+}

@@ -1,0 +1,206 @@
+//! Failures, as Python has them: classes by kind, which `diskside.errors` defines.
+
+use diskside::CallError;
+use diskside::host::function::FunctionError;
+use diskside::library::ResolveError;
+use diskside::sandbox::region::RegionId;
+use diskside::sandbox::trap::TrapKind;
+use diskside::session::{FailureKind, SessionError};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::error::Error;
+use std::io;
+
+/// Something failed, without Python's lock.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: &'static str,
+    text: String,
+    errno: Option<i32>,
+    trap: Option<Trap>,
+}
+
+/// Where a function was stopped.
+#[derive(Debug)]
+struct Trap {
+    kind: Option<TrapKind>,
+    instruction: u32,
+    range: (u64, u64),
+    /// The region, the offset in it, and its length.
+    region: Option<(RegionId, i64, u64)>,
+    returned: Option<i64>,
+}
+
+impl Failure {
+    pub(crate) fn usage(text: impl ToString) -> Self {
+        Self::new("usage", text)
+    }
+
+    pub(crate) fn environment(text: impl ToString) -> Self {
+        Self::new("environment", text)
+    }
+
+    /// An operation on a file of an export failed.
+    pub(crate) fn of_file(name: &str, error: &FunctionError) -> Self {
+        Self { errno: error.errno(), ..Self::environment(format!("{name}: {error}")) }
+    }
+
+    fn new(kind: &'static str, text: impl ToString) -> Self {
+        Self { kind, text: text.to_string(), errno: None, trap: None }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let errno = match &error {
+            SessionError::Device { source, .. } => source.errno(),
+            SessionError::File { source, .. } | SessionError::Open { source, .. } | SessionError::Output(source) => {
+                errno_of(source)
+            }
+            SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
+            _ => None,
+        };
+        Self { kind: kind_name(error.kind()), errno, trap: trap_of(&error), text: error.to_string() }
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(error: ResolveError) -> Self {
+        let (kind, errno) = match &error {
+            ResolveError::Unknown { .. } => ("usage", None),
+            ResolveError::Read { source, .. } => ("environment", errno_of(source)),
+            ResolveError::Compile(error) => return error.into(),
+            ResolveError::Load { .. } | ResolveError::NotRaw { .. } => ("refused", None),
+        };
+        Self { errno, ..Self::new(kind, error) }
+    }
+}
+
+impl From<&diskside::CompileError> for Failure {
+    fn from(error: &diskside::CompileError) -> Self {
+        use diskside::CompileError as E;
+        let (kind, errno) = match error {
+            E::NoClang(_) => ("no_clang", None),
+            E::Refused { .. } => ("compile", None),
+            E::Child { .. } => ("environment", None),
+            E::CannotRun { source, .. } | E::Read { source, .. } | E::Environment { source, .. } => {
+                ("environment", errno_of(source))
+            }
+        };
+        Self { errno, ..Self::new(kind, error) }
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| failure.raise(py).unwrap_or_else(|broken| broken))
+    }
+}
+
+impl Failure {
+    fn raise(self, py: Python<'_>) -> PyResult<PyErr> {
+        let trap = match &self.trap {
+            None => None,
+            Some(trap) => {
+                let told = PyDict::new(py);
+                told.set_item("kind", trap.kind.map(trap_name))?;
+                told.set_item("instruction", trap.instruction)?;
+                told.set_item("range", trap.range)?;
+                told.set_item("region", trap.region.map(|(region, ..)| region.to_string()))?;
+                told.set_item("offset", trap.region.map(|(_, offset, _)| offset))?;
+                told.set_item("bound", trap.region.map(|(.., bound)| bound))?;
+                told.set_item("returned", trap.returned)?;
+                Some(told)
+            }
+        };
+        let errors = py.import("diskside.errors")?;
+        let made = errors.call_method1("_made", (self.kind, self.text, self.errno, trap))?;
+        Ok(PyErr::from_value(made))
+    }
+}
+
+/// A defect of ours that Python is told of.
+pub(crate) fn defect(what: &'static str) -> PyErr {
+    PyRuntimeError::new_err(what)
+}
+
+/// The errno of an error, also of one that says more than its number.
+fn errno_of(error: &io::Error) -> Option<i32> {
+    let mut inner = error.get_ref().map(|inner| inner as &(dyn Error + 'static));
+    let mut errno = error.raw_os_error();
+    while let (None, Some(cause)) = (errno, inner) {
+        errno = if let Some(error) = cause.downcast_ref::<io::Error>() {
+            errno_of(error)
+        } else if let Some(error) = cause.downcast_ref::<FunctionError>() {
+            error.errno()
+        } else {
+            cause.downcast_ref::<diskside::outfile::WriteError>().map(|error| error.errno.raw_os_error())
+        };
+        inner = cause.source();
+    }
+    errno
+}
+
+fn kind_name(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Usage => "usage",
+        FailureKind::Trap => "trap",
+        FailureKind::Budget => "budget",
+        FailureKind::Deadline => "deadline",
+        FailureKind::OutputFull => "output_full",
+        FailureKind::Returned => "returned",
+        FailureKind::Refused => "refused",
+        FailureKind::Changed => "changed",
+        FailureKind::Cancelled => "cancelled",
+        _ => "environment",
+    }
+}
+
+fn trap_name(kind: TrapKind) -> &'static str {
+    match kind {
+        TrapKind::OutOfBounds => "out_of_bounds",
+        TrapKind::Unmapped => "unmapped",
+        TrapKind::ReadOnly => "read_only",
+        TrapKind::Misaligned => "misaligned",
+        TrapKind::Budget => "budget",
+        TrapKind::Deadline => "deadline",
+        TrapKind::Cancelled => "cancelled",
+        TrapKind::Helper => "helper",
+    }
+}
+
+fn trap_of(error: &SessionError) -> Option<Trap> {
+    match error {
+        SessionError::Call(CallError::Trapped { place, trap, .. }) => Some(Trap {
+            kind: Some(trap.kind),
+            instruction: trap.insn,
+            range: (place.range.start, place.range.end),
+            region: trap.region.map(|region| (region, trap.offset, trap.bound)),
+            returned: None,
+        }),
+        SessionError::Call(CallError::Errno { place, code, .. }) => Some(Trap {
+            kind: None,
+            instruction: 0,
+            range: (place.range.start, place.range.end),
+            region: None,
+            returned: Some((*code).into()),
+        }),
+        // Where a source could not be read, no function was stopped.
+        SessionError::Device { source, .. } if error.kind() != FailureKind::Environment => {
+            let trailer = source.trailer()?;
+            let place = trailer.place?;
+            let kind = TrapKind::from_u16(trailer.trap_kind);
+            let region = u8::try_from(trailer.region).ok().filter(|_| kind.is_some() && trailer.bound > 0);
+            let region = region.map(|region| (RegionId(region), trailer.trap_offset as i64, trailer.bound));
+            Some(Trap {
+                kind,
+                instruction: trailer.insn,
+                range: (place.offset, place.offset.saturating_add(place.len)),
+                region,
+                returned: kind.is_none().then_some(trailer.returned),
+            })
+        }
+        _ => None,
+    }
+}

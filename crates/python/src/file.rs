@@ -1,0 +1,109 @@
+//! Open files.
+
+use crate::error::Failure;
+use crate::function::Function;
+use crate::here::Here;
+use crate::options;
+use crate::request::{Output, Request};
+use diskside::io::buffer::Buffer;
+use diskside::io::request::Request as ReadOrWrite;
+use diskside::session::{File as SessionFile, SessionError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A path here, a file of an export, or a volume.
+#[pyclass(frozen)]
+pub(crate) struct File(Here<SessionFile>);
+
+impl File {
+    pub(crate) fn of(file: SessionFile) -> Self {
+        Self(Here::new(file))
+    }
+
+    pub(crate) fn get(&self) -> Result<&SessionFile, Failure> {
+        self.0.get()
+    }
+}
+
+#[pymethods]
+impl File {
+    /// What it was opened by.
+    #[getter]
+    fn name(&self) -> PyResult<String> {
+        Ok(self.get()?.location().to_string())
+    }
+
+    /// Its present length.
+    fn len_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        let file = self.get()?;
+        Ok(py.detach(|| file.len_bytes()).map_err(Failure::from)?)
+    }
+
+    fn truncate(&self, py: Python<'_>, len: u64) -> PyResult<()> {
+        let file = self.get()?;
+        Ok(py.detach(|| file.truncate(len)).map_err(Failure::from)?)
+    }
+
+    /// Reads up to `len` bytes; fewer only at the end.
+    fn read(&self, py: Python<'_>, offset: u64, len: usize) -> PyResult<Request> {
+        let file = self.get()?;
+        Ok(py.detach(|| {
+            let read = file.pread(offset, len);
+            Request::begin(async move { Ok(Output::Bytes(read.await?)) })
+        }))
+    }
+
+    /// As [`read`](Self::read), exactly these bytes: not through the session's cache, which reads whole blocks.
+    fn read_past_cache(&self, py: Python<'_>, offset: u64, len: usize) -> PyResult<Request> {
+        let file = self.get()?;
+        let name = file.location().to_string();
+        let begun: Result<_, Failure> = py.detach(|| {
+            let io = file.io()?;
+            if io.alignment_bytes() > 1 {
+                let read = file.pread(offset, len);
+                return Ok(Request::begin(async move { Ok(Output::Bytes(read.await?)) }));
+            }
+            let read = io.submit(ReadOrWrite::Read { offset, buffer: Buffer::zeroed(len) });
+            Ok(Request::begin(async move {
+                let bytes = read.await.into_read();
+                Ok(Output::Bytes(bytes.map_err(|source| SessionError::File { name, source })?))
+            }))
+        });
+        Ok(begun?)
+    }
+
+    /// Writes bytes, which are copied first.
+    fn write(&self, py: Python<'_>, offset: u64, bytes: &[u8], durable: bool) -> PyResult<Request> {
+        let file = self.get()?;
+        Ok(py.detach(|| {
+            let written = file.pwrite(offset, Buffer::copy_of(bytes), durable);
+            Request::begin(async move { Ok(Output::Count(written.await?)) })
+        }))
+    }
+
+    /// Makes durable what was written before.
+    fn sync(&self, py: Python<'_>) -> PyResult<Request> {
+        let file = self.get()?;
+        Ok(py.detach(|| {
+            let synced = file.sync();
+            Request::begin(async move { Ok(Output::Count(synced.await.map(|()| 0)?)) })
+        }))
+    }
+
+    /// Runs a function over bytes of Python's and writes its output at `offset`.
+    fn write_fn(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        input: &[u8],
+        function: &Function,
+        args: &[u8],
+        given: &Bound<'_, PyDict>,
+    ) -> PyResult<Request> {
+        let (file, (options, cancel, progress)) = (self.get()?, options::read(given)?);
+        Ok(py.detach(|| {
+            let pending = file.pwrite_fn(offset, Buffer::copy_of(input), &function.0, args, &options);
+            Request::begin_run(pending, cancel, Some(progress))
+        }))
+    }
+}

@@ -1,0 +1,181 @@
+//! Functions: found, compiled or loaded, with what they say of their arguments and results.
+
+use crate::error::Failure;
+use diskside::CompileError;
+use diskside::args::{describe, encode, usage};
+use diskside::compile::{compile_by, compile_text as compile_source};
+use diskside::library::{ResolveError, shipped as all_shipped};
+use diskside::result::{columns, row_len};
+use diskside::sandbox::image::{ArgSchema, ArgType};
+use diskside::session::{Session, SessionFunction, SessionOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A function that runs on either side, in any session.
+#[pyclass(frozen)]
+pub(crate) struct Function(pub(crate) SessionFunction);
+
+/// Functions are of no session; what loads them is.
+fn loader() -> &'static Session {
+    static LOADER: OnceLock<Session> = OnceLock::new();
+    LOADER.get_or_init(|| Session::new(SessionOptions { cache_len_bytes: 0, ..SessionOptions::default() }))
+}
+
+/// Names of the shipped functions.
+#[pyfunction]
+pub(crate) fn shipped() -> Vec<&'static str> {
+    all_shipped().map(|function| function.name).collect()
+}
+
+/// A shipped function by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.
+#[pyfunction]
+pub(crate) fn find(py: Python<'_>, what: &str) -> PyResult<Function> {
+    let found: Result<_, ResolveError> = py.detach(|| loader().function(what));
+    Ok(Function(found.map_err(Failure::from)?))
+}
+
+/// Compiles a file to the bytes of an object.
+#[pyfunction]
+#[pyo3(signature = (path, clang = None))]
+pub(crate) fn compile<'py>(py: Python<'py>, path: PathBuf, clang: Option<PathBuf>) -> PyResult<Bound<'py, PyBytes>> {
+    object_of(py, || compile_by(&path, clang.as_deref()))
+}
+
+/// Compiles a text to the bytes of an object; `name` is what messages call it.
+#[pyfunction]
+#[pyo3(signature = (name, text, clang = None))]
+pub(crate) fn compile_text<'py>(
+    py: Python<'py>,
+    name: &str,
+    text: &str,
+    clang: Option<PathBuf>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    object_of(py, || compile_source(name, text, clang.as_deref().map(Path::new)))
+}
+
+fn object_of<'py>(
+    py: Python<'py>,
+    work: impl FnOnce() -> Result<Vec<u8>, CompileError> + Send,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let object = py.detach(work).map_err(|error| Failure::from(&error))?;
+    Ok(PyBytes::new(py, &object))
+}
+
+#[pymethods]
+impl Function {
+    /// From the bytes of an object; without a name, the only function there.
+    #[staticmethod]
+    #[pyo3(signature = (object, name = None))]
+    fn load(py: Python<'_>, object: &[u8], name: Option<&str>) -> PyResult<Self> {
+        let loaded = py.detach(|| loader().load(object, name));
+        Ok(Self(loaded.map_err(Failure::from)?))
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind().name()
+    }
+
+    #[getter]
+    fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.object())
+    }
+
+    #[getter]
+    fn hash(&self) -> u64 {
+        self.0.hash()
+    }
+
+    #[getter]
+    fn combines(&self) -> bool {
+        self.0.combine().is_some()
+    }
+
+    #[getter]
+    fn is_pure(&self) -> bool {
+        self.0.is_pure()
+    }
+
+    /// What arguments it takes: of each its name, type in words, default and help.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let fields = self.0.args().map_or(&[][..], |schema| &schema.fields);
+        let told = fields.iter().map(|field| {
+            let told = PyDict::new(py);
+            told.set_item("name", &field.name)?;
+            told.set_item("expects", describe(field))?;
+            told.set_item("type", type_name(field.ty))?;
+            told.set_item("is_array", field.is_array)?;
+            told.set_item("default", &field.default)?;
+            told.set_item("doc", &field.doc)?;
+            Ok(told)
+        });
+        told.collect()
+    }
+
+    /// How its arguments are written for `diskside run`.
+    #[getter]
+    fn usage(&self) -> String {
+        self.0.args().map(usage).unwrap_or_default()
+    }
+
+    /// The members of a row of its result, each with name, type, offset in bytes and, of an array, its length; and the bytes
+    /// of a row. `None` if results are not made of rows.
+    #[getter]
+    fn fields(&self) -> Option<(Vec<Field>, usize)> {
+        let schema = self.result_schema()?;
+        let len = row_len(schema)?;
+        let fields = columns(schema).map(|field| {
+            (field.name.clone(), type_name(field.ty), field.offset, field.is_array.then_some(field.count))
+        });
+        Some((fields.collect(), len))
+    }
+
+    /// Makes arguments, names and values as text, the bytes of the function's structure.
+    fn encode<'py>(&self, py: Python<'py>, given: Vec<(String, String)>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = match self.0.args() {
+            Some(schema) => encode(schema, &given).map_err(|error| self.wrong_arguments(error))?,
+            None if given.is_empty() => Vec::new(),
+            None => return Err(self.wrong_arguments("the function describes no arguments; compile it with -g").into()),
+        };
+        Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+/// Name, type, offset, and of an array its length.
+type Field = (String, &'static str, u32, Option<u32>);
+
+impl Function {
+    pub(crate) fn result_schema(&self) -> Option<&ArgSchema> {
+        self.0.main().entry().result.as_ref()
+    }
+
+    fn wrong_arguments(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::usage(format!("{}: {why}", self.0.name()))
+    }
+}
+
+/// As numpy and `struct` would call it.
+fn type_name(of: ArgType) -> &'static str {
+    match of {
+        ArgType::U8 => "u1",
+        ArgType::I8 => "i1",
+        ArgType::U16 => "u2",
+        ArgType::I16 => "i2",
+        ArgType::U32 => "u4",
+        ArgType::I32 => "i4",
+        ArgType::U64 => "u8",
+        ArgType::I64 => "i8",
+        ArgType::F32 => "f4",
+        ArgType::F64 => "f8",
+        ArgType::Char => "char",
+        ArgType::Bool => "bool",
+    }
+}

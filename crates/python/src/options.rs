@@ -1,0 +1,100 @@
+//! How a function is to run: Python gives each option by its name, checked as far as its type goes.
+
+use crate::error::Failure;
+use diskside::sandbox::activation::Tier;
+use diskside::sandbox::machine::CancelToken;
+use diskside::session::{Decompress, Header, RunOptions, Where};
+use diskside::split::Split;
+use diskside::wire::function::StateName;
+use diskside::{Codec, TierChoice};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// The longest named state.
+const STATE_LEN_MAX: u32 = 16 << 20;
+
+/// The options of a run, with a token that stops it and a counter of what is done.
+pub(crate) fn read(given: &Bound<'_, PyDict>) -> PyResult<(RunOptions, CancelToken, Arc<AtomicU64>)> {
+    let mut options = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..RunOptions::default() };
+    for (name, value) in given {
+        let name: String = name.extract()?;
+        match name.as_str() {
+            "place" => options.place = chosen(&name, &value, &PLACES)?,
+            "tier" => options.tier = chosen(&name, &value, &TIERS)?,
+            "split" => options.split = Some(split(&value)?),
+            "chunk" => options.chunk_len = Some(value.extract()?),
+            "heap" => options.limits.heap_quota_bytes = value.extract()?,
+            "offset" => options.offset = value.extract()?,
+            "length" => options.length = Some(value.extract()?),
+            "decompress" => options.decompress = chosen(&name, &value, &DECOMPRESS)?,
+            "header" => options.header = chosen(&name, &value, &HEADERS)?,
+            "threads" => options.threads = value.extract()?,
+            "combine" => options.fold = value.extract()?,
+            "budget" => options.limits.budget = Some(value.extract()?),
+            "deadline" => {
+                let deadline = Duration::try_from_secs_f64(value.extract()?);
+                options.limits.deadline = Some(deadline.map_err(|error| Failure::usage(format!("deadline: {error}")))?);
+            }
+            "result_max" => options.limits.result_len_max = value.extract()?,
+            "background" => options.background = value.extract()?,
+            "durable" => options.durable = value.extract()?,
+            "state" => options.state = Some(state(&value)?),
+            other => return Err(Failure::usage(format!("a run has no option `{other}`")).into()),
+        }
+    }
+    if options.threads == 0 || options.threads > 1024 {
+        return Err(Failure::usage(format!("threads: {} is not from 1 to 1024", options.threads)).into());
+    }
+    let (cancel, progress) = (CancelToken::new(), Arc::<AtomicU64>::default());
+    options.limits.cancel = Some(cancel.clone());
+    options.progress = Some(Arc::clone(&progress));
+    Ok((options, cancel, progress))
+}
+
+const PLACES: [(&str, Where); 3] = [("auto", Where::Auto), ("host", Where::Host), ("device", Where::Device)];
+const TIERS: [(&str, TierChoice); 4] = [
+    ("best", TierChoice::Best),
+    ("interp", TierChoice::Only(Tier::Interpreter)),
+    ("cranelift", TierChoice::Only(Tier::Cranelift)),
+    ("llvm", TierChoice::Only(Tier::Llvm)),
+];
+const DECOMPRESS: [(&str, Decompress); 4] = [
+    ("auto", Decompress::Auto),
+    ("none", Decompress::Never),
+    ("gzip", Decompress::Only(Codec::Gzip)),
+    ("zstd", Decompress::Only(Codec::Zstd)),
+];
+const HEADERS: [(&str, Header); 3] = [("auto", Header::Auto), ("none", Header::Ignore), ("npy", Header::Npy)];
+
+fn chosen<T: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, T)]) -> PyResult<T> {
+    let value: String = value.extract()?;
+    if let Some((_, found)) = all.iter().find(|(name, _)| *name == value) {
+        return Ok(*found);
+    }
+    let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    Err(Failure::usage(format!("{name}: {value:?} is none of {}", names.join(", "))).into())
+}
+
+/// "lines", "bytes", "whole", or the bytes of a record.
+fn split(value: &Bound<'_, PyAny>) -> PyResult<Split> {
+    if let Ok(len) = value.extract::<u32>() {
+        return match len {
+            0 => Err(Failure::usage("split: a record has at least 1 byte").into()),
+            len => Ok(Split::Fixed(len)),
+        };
+    }
+    chosen("split", value, &[("lines", Split::Delimiter(b'\n')), ("bytes", Split::Bytes), ("whole", Split::Whole)])
+}
+
+/// A name and a size.
+fn state(value: &Bound<'_, PyAny>) -> PyResult<StateName> {
+    let (name, len_bytes): (String, u32) = value.extract()?;
+    if (1..=64).contains(&name.len()) && (1..=STATE_LEN_MAX).contains(&len_bytes) {
+        return Ok(StateName { name, len_bytes });
+    }
+    let told = "state: it has a name of 1 to 64 bytes, and 1 byte to 16 MiB";
+    Err(Failure::usage(format!("{told}; this is {name:?} with {len_bytes}")).into())
+}

@@ -1,0 +1,297 @@
+//! Sessions: connections, files, directories and runs.
+
+use crate::batch::{self, Handles, Wanted};
+use crate::error::Failure;
+use crate::file::File;
+use crate::function::Function;
+use crate::here::Here;
+use crate::options;
+use crate::ran::Ran;
+use crate::request::{Output, Request};
+use crate::server::Server;
+use crate::writer::Writer;
+use diskside::host::function::FileInfo;
+use diskside::session::{FileWriter, OpenMode, SessionOptions};
+use diskside::wire::file::FileKind;
+use diskside::{Call, CallError, ExportUrl, Location, PathText};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Connections to targets, what was read of their files, and what was measured of functions.
+#[pyclass(frozen)]
+pub(crate) struct Session(Here<diskside::session::Session>, Here<Arc<Handles>>);
+
+/// What is known of a file: kind, length, time of its last change, version, permission bits.
+type Info = (&'static str, u64, f64, u64, u32);
+
+#[pymethods]
+impl Session {
+    #[new]
+    fn new(
+        cache: u64,
+        policy: Option<&str>,
+        learnt_directory: Option<PathBuf>,
+        volumes: Vec<String>,
+        host_nqn: Option<&str>,
+        connect_timeout: Option<f64>,
+        loss_timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let wrong = |what: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{what}: {why}"));
+        let mut options = SessionOptions::from_environment().map_err(Failure::usage)?;
+        options.cache_len_bytes = cache;
+        options.learnt_directory = learnt_directory;
+        if let Some(policy) = policy {
+            options.policy = policy.parse().map_err(|error| wrong("policy", &error))?;
+        }
+        for volume in volumes {
+            options.mounted_volumes.push(volume.parse().map_err(|error| wrong("volumes", &error))?);
+        }
+        if let Some(nqn) = host_nqn {
+            options.connect.identity.nqn = nqn.parse().map_err(|error| wrong("host_nqn", &error))?;
+        }
+        let seconds =
+            |name: &str, given: f64| std::time::Duration::try_from_secs_f64(given).map_err(|error| wrong(name, &error));
+        if let Some(given) = connect_timeout {
+            options.connect.connect_timeout = seconds("connect_timeout", given)?;
+        }
+        if let Some(given) = loss_timeout {
+            options.connect.loss_timeout = seconds("loss_timeout", given)?;
+        }
+        Ok(Self(Here::new(diskside::session::Session::new(options)), Here::new(Arc::default())))
+    }
+
+    /// Opens what a path or URL names: for "read", "write", or "create".
+    fn open(&self, py: Python<'_>, name: PathBuf, mode: &str) -> PyResult<File> {
+        let mode = match mode {
+            "read" => OpenMode::Read,
+            "write" => OpenMode::Write,
+            "create" => OpenMode::Create,
+            other => return Err(Failure::usage(format!("mode: {other:?} is none of read, write, create")).into()),
+        };
+        let location = location(&name)?;
+        let session = self.0.get()?;
+        Ok(File::of(py.detach(|| session.open_as(&location, mode)).map_err(Failure::from)?))
+    }
+
+    /// What a path or URL names, to be opened when it is used.
+    fn open_late(&self, py: Python<'_>, name: PathBuf) -> PyResult<File> {
+        let location = location(&name)?;
+        let session = self.0.get()?;
+        Ok(File::of(py.detach(|| session.open_late(&location)).map_err(Failure::from)?))
+    }
+
+    /// Begins a run over files; with `out` its result becomes that file.
+    fn run(
+        &self,
+        py: Python<'_>,
+        files: Vec<PyRef<'_, File>>,
+        function: &Function,
+        args: &[u8],
+        given: &Bound<'_, PyDict>,
+        out: Option<PathBuf>,
+    ) -> PyResult<Request> {
+        let (session, (options, cancel, progress)) = (self.0.get()?, options::read(given)?);
+        let files: Vec<diskside::session::File> =
+            files.iter().map(|file| Ok(file.get()?.clone())).collect::<Result<_, Failure>>()?;
+        let out = out.map(|out| location(&out)).transpose()?;
+        Ok(py.detach(|| {
+            let pending = session.submit_run(&files, &function.0, args, &options, out);
+            Request::begin_run(pending, cancel, Some(progress))
+        }))
+    }
+
+    /// Folds results of a function, in this order.
+    fn fold(
+        &self,
+        py: Python<'_>,
+        function: &Function,
+        args: &[u8],
+        results: Vec<Vec<u8>>,
+        given: &Bound<'_, PyDict>,
+    ) -> PyResult<Ran> {
+        let (session, (options, ..)) = (self.0.get()?, options::read(given)?);
+        let folded: Result<_, CallError> = py.detach(|| {
+            let call = Call { limits: options.limits, ..Call::new(&function.0, Vec::new(), args.to_vec()) };
+            let names: Vec<_> = (0..results.len()).map(|index| format!("result {index}")).collect();
+            let parts: Vec<_> = names.iter().zip(&results).map(|(name, part)| (name.as_str(), &part[..])).collect();
+            session.engine().fold(&call, &parts)
+        });
+        let result = folded.map_err(|error| Failure::from(diskside::session::SessionError::Call(error)))?;
+        Ok(Ran::of(diskside::session::Ran { result, ..diskside::session::Ran::default() }))
+    }
+
+    /// Reads ranges of files of exports, all at once; see [`batch`]. A range is a URL, a start and an end, which may be `None`;
+    /// a start below 0 counts from the file's end.
+    fn fetch(&self, py: Python<'_>, wanted: Vec<(String, i64, Option<u64>)>) -> PyResult<Request> {
+        let wanted = wanted.into_iter().map(|(url, start, end)| Ok(Wanted { url: export(&url)?, start, end }));
+        let wanted = wanted.collect::<Result<Vec<_>, Failure>>()?;
+        let (session, handles) = (self.0.get()?, self.1.get()?);
+        py.detach(|| {
+            let fetched = batch::fetch(session, handles, wanted)?;
+            Ok(Request::begin(async move { Ok(Output::Many(fetched.await)) }))
+        })
+        .map_err(|error: Failure| error.into())
+    }
+
+    /// Writes a file of an export whole: it appears with all of these bytes, or not at all.
+    fn write_whole(&self, py: Python<'_>, url: &str, bytes: &[u8]) -> PyResult<()> {
+        let (session, url) = (self.0.get()?, export(url)?);
+        let handles = self.1.get()?;
+        py.detach(|| {
+            let mut writer = FileWriter::create(session, &url)?;
+            let name = url.to_string();
+            writer.write_all(bytes).map_err(|source| diskside::session::SessionError::File { name, source })?;
+            let published = writer.publish();
+            handles.forget(&url);
+            published
+        })
+        .map_err(|error| Failure::from(error).into())
+    }
+
+    /// Begins a file of an export that will appear whole, or not at all.
+    fn writer(&self, py: Python<'_>, url: &str) -> PyResult<Writer> {
+        let (session, url) = (self.0.get()?, export(url)?);
+        let writer = py.detach(|| FileWriter::create(session, &url)).map_err(Failure::from)?;
+        Ok(Writer::of(url, writer, Arc::clone(self.1.get()?)))
+    }
+
+    /// What is known of a file or directory of an export.
+    fn stat(&self, py: Python<'_>, url: &str) -> PyResult<Info> {
+        self.with_files(py, url, |files, path| files.stat(path)).map(|found| info(&found))
+    }
+
+    /// The entries of a directory of an export: names, and what is known of them.
+    fn entries(&self, py: Python<'_>, url: &str) -> PyResult<Vec<(String, Option<Info>)>> {
+        let listed = self.with_files(py, url, |files, path| files.list(path))?;
+        let entry =
+            |one: &diskside::host::function::Listed| (PathText(&one.name).to_string(), one.info.as_ref().map(info));
+        Ok(listed.iter().map(entry).collect())
+    }
+
+    /// The files that a pattern means, or those below a directory: paths from the export's name on, as URLs have them.
+    fn find(&self, py: Python<'_>, url: &str, recursive: bool) -> PyResult<Vec<(String, Option<Info>)>> {
+        let found = self.with_files(py, url, |files, path| files.find(path, recursive, true))?;
+        let found = found.into_iter().filter(|one| one.kind != FileKind::Directory);
+        Ok(found.map(|one| (PathText(&one.path).to_string(), one.info.as_ref().map(info))).collect())
+    }
+
+    /// The exports of a target: names, and whether they are read-only.
+    fn exports(&self, py: Python<'_>, url: &str) -> PyResult<Vec<(String, bool)>> {
+        let (session, url) = (self.0.get()?, export(url)?);
+        let exports = py.detach(|| session.exports(&url)).map_err(Failure::from)?;
+        Ok(exports.into_iter().map(|one| (one.name, one.read_only)).collect())
+    }
+
+    fn make_directory(&self, py: Python<'_>, url: &str) -> PyResult<()> {
+        self.with_files(py, url, |files, path| files.make_directory(path, 0o777))
+    }
+
+    fn remove_directory(&self, py: Python<'_>, url: &str) -> PyResult<()> {
+        self.with_files(py, url, |files, path| files.remove_directory(path))
+    }
+
+    fn unlink(&self, py: Python<'_>, url: &str) -> PyResult<()> {
+        self.1.get()?.forget(&export(url)?);
+        self.with_files(py, url, |files, path| files.unlink(path))
+    }
+
+    /// Gives a file another name in the same export.
+    fn rename(&self, py: Python<'_>, from_: &str, to: &str, replace: bool) -> PyResult<()> {
+        let to = export(to)?;
+        self.1.get()?.forget(&export(from_)?);
+        self.1.get()?.forget(&to);
+        self.with_files(py, from_, |files, path| files.rename(path, &to.path, replace))
+    }
+
+    /// Gives the targets that URLs call `host` a connection to a server of this process, without a socket.
+    fn attach(&self, py: Python<'_>, host: &str, server: &Server) -> PyResult<()> {
+        let (session, handle) = (self.0.get()?, server.handle()?);
+        py.detach(|| {
+            let connection = diskside::embedded::connect(&handle, &diskside::host::ConnectOptions::default());
+            let connection = connection.map_err(Failure::environment)?;
+            session.attach(host, connection).map_err(Failure::from)
+        })
+        .map_err(Into::into)
+    }
+
+    /// Zeroes a named state of calls that ran here, or with a URL, of calls of this host at that target.
+    fn clear_state(&self, py: Python<'_>, name: &str, url: Option<&str>) -> PyResult<()> {
+        let session = self.0.get()?;
+        let target = url.map(export).transpose()?.map(|url| url.target());
+        py.detach(|| match target {
+            None => session.clear_state(name, 0..u64::MAX),
+            Some(target) => session.clear_state_at(&target, name, 0..u64::MAX),
+        })
+        .map_err(|error| Failure::from(error).into())
+    }
+
+    /// Forgets all bytes of files of exports that are kept.
+    fn drop_cache(&self, py: Python<'_>) -> PyResult<()> {
+        let session = self.0.get()?;
+        py.detach(|| session.drop_cache());
+        Ok(())
+    }
+
+    #[getter]
+    fn cached_bytes(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.cached_bytes())
+    }
+
+    fn save_learnt(&self, py: Python<'_>) -> PyResult<()> {
+        let session = self.0.get()?;
+        Ok(py.detach(|| session.save_learnt())?)
+    }
+
+    /// Which tiers run functions here.
+    #[getter]
+    fn has_llvm(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.engine().code().has_llvm())
+    }
+
+    /// Whether this process made it: a forked one has none of its threads.
+    #[getter]
+    fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
+}
+
+impl Session {
+    fn with_files<T: Send>(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        work: impl FnOnce(&diskside::host::function::Files, &[u8]) -> Result<T, diskside::host::function::FunctionError>
+        + Send,
+    ) -> PyResult<T> {
+        let (session, url) = (self.0.get()?, export(url)?);
+        let done = py.detach(|| {
+            let files = session.files(&url)?;
+            let done = work(&files, &url.path);
+            done.map_err(|source| diskside::session::SessionError::Device { name: url.to_string(), source })
+        });
+        done.map_err(|error| Failure::from(error).into())
+    }
+}
+
+/// What a path or URL names.
+fn location(name: &std::path::Path) -> Result<Location, Failure> {
+    Location::try_from(name.as_os_str()).map_err(Failure::usage)
+}
+
+fn export(url: &str) -> Result<ExportUrl, Failure> {
+    url.parse().map_err(Failure::usage)
+}
+
+fn info(of: &FileInfo) -> Info {
+    let kind = match of.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "link",
+        _ => "other",
+    };
+    let modified = of.modified.0 as f64 + f64::from(of.modified.1) / 1e9;
+    (kind, of.len_bytes, modified, of.version, of.permissions)
+}

@@ -1,0 +1,172 @@
+"""Files through fsspec: its own suite, and libraries that open files by it."""
+
+from __future__ import annotations
+
+import fsspec
+import numpy
+import pandas
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+from fsspec.tests import abstract
+
+import diskside
+from diskside.filesystem import DisksideFileSystem
+
+
+class Fixtures(abstract.AbstractFixtures):
+    @pytest.fixture(scope="class")
+    def _served(self, tmp_path_factory):
+        directory = tmp_path_factory.mktemp("served")
+        with diskside.serve(directory) as server:
+            yield server
+
+    @pytest.fixture(scope="class")
+    def fs(self, _served):
+        return DisksideFileSystem()
+
+    @pytest.fixture
+    def fs_path(self, _served):
+        return _served.url.removeprefix("diskside://")
+
+    @pytest.fixture
+    def supports_empty_directories(self):
+        return True
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):
+    pass
+
+
+@pytest.fixture
+def fs(server):
+    return DisksideFileSystem(skip_instance_cache=True)
+
+
+def test_fsspec_finds_it(server):
+    with fsspec.open(f"{server.url}/a.log", "rt") as file:
+        assert file.read() == "one ERROR here\nall well\nanother ERROR there\n"
+    with fsspec.open(f"{server.url}/new/deep/x.txt", "wt") as file:
+        file.write("whole")
+    fs, path = fsspec.core.url_to_fs(f"{server.url}/new")
+    assert isinstance(fs, DisksideFileSystem)
+    assert fs.find(path) == [f"{path}/deep/x.txt"] and fs.cat(f"{path}/deep/x.txt") == b"whole"
+
+
+def test_ranges_of_one_call_are_one_batch(fs, server):
+    url = f"{server.url}/n.u64"
+    before = fs._turns.batches
+    paths = [url] * 30 + [f"{server.url}/a.log", f"{server.url}/nothing"]
+    read = fs.cat_ranges(paths, [8 * at for at in range(30)] + [-6, 0], [8 * at + 8 for at in range(30)] + [None, 1])
+    assert [int.from_bytes(one, "little") for one in read[:30]] == list(range(30))
+    assert read[30] == b"there\n" and isinstance(read[31], FileNotFoundError)
+    assert fs._turns.batches - before == 1
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges([f"{server.url}/nothing"], [0], [1], on_error="raise")
+
+
+def test_pandas_and_pyarrow_open_files_unchanged(server, directory):
+    frame = pandas.DataFrame({"a": range(1000), "b": numpy.linspace(0, 1, 1000)})
+    frame.to_parquet(f"{server.url}/table.parquet")
+    assert (directory / "table.parquet").exists()
+    pandas.testing.assert_frame_equal(pandas.read_parquet(f"{server.url}/table.parquet"), frame)
+    frame.to_csv(f"{server.url}/table.csv", index=False)
+    pandas.testing.assert_frame_equal(pandas.read_csv(f"{server.url}/table.csv"), frame)
+    fs, path = fsspec.core.url_to_fs(f"{server.url}/table.parquet")
+    table = pyarrow.dataset.dataset(path, filesystem=fs).to_table(columns=["b"], filter=pyarrow.dataset.field("a") < 3)
+    assert table.to_pydict() == {"b": frame.b[:3].tolist()}
+    with fs.open(path) as file:
+        assert pyarrow.parquet.read_table(file, columns=["a"])["a"].to_pylist() == list(range(1000))
+
+
+def test_no_more_is_read_than_needed(fs, server, directory, monkeypatch):
+    """By blocks and read-ahead, a column of eight took all of the file."""
+    columns = {f"c{at}": numpy.random.default_rng(at).integers(0, 2**60, 50_000) for at in range(8)}
+    table = pyarrow.table(columns)
+    pyarrow.parquet.write_table(table, directory / "wide.parquet", row_group_size=10_000, compression="none", use_dictionary=False)
+    moved = []
+    fetch = diskside.filesystem.DisksideFile._fetch_range
+    monkeypatch.setattr(diskside.filesystem.DisksideFile, "_fetch_range", lambda *given: moved.append(fetch(*given)) or moved[-1])
+    with fs.open(f"{server.url}/wide.parquet") as file:
+        read = pyarrow.parquet.read_table(file, columns=["c3"], pre_buffer=False)
+    assert read["c3"].to_numpy().tolist() == columns["c3"].tolist()
+    metadata = pyarrow.parquet.read_metadata(directory / "wide.parquet")
+    needed = sum(metadata.row_group(at).column(3).total_compressed_size for at in range(metadata.num_row_groups))
+    assert needed <= sum(map(len, moved)) <= needed + 2 * (64 << 10), "the footer comes besides"
+
+
+def test_lines_are_read_ahead_of(fs, server, directory, monkeypatch):
+    lines = [f"line {at}\n" for at in range(100_000)]
+    (directory / "lines.txt").write_text("".join(lines))
+    moved = []
+    fetch = diskside.filesystem.DisksideFile._fetch_range
+    monkeypatch.setattr(diskside.filesystem.DisksideFile, "_fetch_range", lambda *given: moved.append(fetch(*given)) or moved[-1])
+    with fs.open(f"{server.url}/lines.txt", "r") as file:
+        assert list(file) == lines
+    assert len(moved) < 30 and sum(map(len, moved)) == (directory / "lines.txt").stat().st_size
+
+
+def test_a_file_appears_when_it_is_closed(fs, server, directory):
+    with fs.open(f"{server.url}/big.bin", "wb", block_size=1 << 20) as file:
+        for _ in range(5):
+            file.write(bytes(1 << 20))
+        assert not (directory / "big.bin").exists()
+    assert (directory / "big.bin").stat().st_size == 5 << 20
+    with fs.open(f"{server.url}/big.bin", "ab") as file:
+        file.write(b"end")
+    assert fs.cat_file(f"{server.url}/big.bin", start=-3) == b"end"
+    with fs.transaction:
+        with fs.open(f"{server.url}/later.bin", "wb") as file:
+            file.write(b"x")
+        assert not (directory / "later.bin").exists()
+    assert (directory / "later.bin").read_bytes() == b"x"
+    with pytest.raises(FileExistsError):
+        fs.open(f"{server.url}/later.bin", "xb")
+
+
+def test_an_open_file_outlives_its_server(directory):
+    """What was open was read by a handle that the new server does not know."""
+    server = diskside.serve(directory)
+    with server.connect(loss_timeout=30) as session:
+        fs = DisksideFileSystem(session=session, skip_instance_cache=True)
+        with fs.open(f"{server.url}/a.log", "rb") as file:
+            assert file.read(3) == b"one"
+            server.close()
+            with diskside.serve(directory, listen=server.address):
+                assert file.read() == b" ERROR here\nall well\nanother ERROR there\n"
+
+
+def test_names_change_and_go(fs, server, directory):
+    root = server.url
+    fs.makedirs(f"{root}/d/e")
+    with pytest.raises(FileExistsError):
+        fs.makedirs(f"{root}/d/e")
+    fs.pipe({f"{root}/d/e/x": b"x", f"{root}/d/y": b"y"})
+    fs.mv(f"{root}/d/y", f"{root}/d/e")
+    assert sorted(fs.find(f"{root}/d")) == [fs._strip_protocol(f"{root}/d/e/{name}") for name in "xy"]
+    assert fs.glob(f"{root}/d/*/x") == [fs._strip_protocol(f"{root}/d/e/x")]
+    assert fs.ls(f"diskside://{server.address}", detail=False) == [f"{server.address}/data"]
+    first = fs.ukey(f"{root}/d/e/x")
+    fs.pipe_file(f"{root}/d/e/x", b"xx")
+    assert fs.ukey(f"{root}/d/e/x") != first and fs.modified(f"{root}/d/e/x").year >= 2020
+    with pytest.raises(OSError):
+        fs.rm(f"{root}/d")
+    fs.rm(f"{root}/d", recursive=True)
+    assert not fs.exists(f"{root}/d") and not (directory / "d").exists()

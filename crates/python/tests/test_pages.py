@@ -1,0 +1,49 @@
+"""The pages for users: every line of Python in them runs, and gives what stands there."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import diskside
+import numpy
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """What the pages have on their disks. Relative paths are those of the same files."""
+    numpy.arange(1000, dtype="<u8").tofile(tmp_path / "measured.u64")
+    (tmp_path / "day1.log").write_text("one ERROR here\nall well\nanother ERROR there\n")
+    (tmp_path / "day2.log").write_text("quiet\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_page(name: str, world: Path) -> int:
+    text = "\n".join(re.findall(r"^```pycon\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE))
+    with diskside.serve(world) as server:
+        here = text.replace("/srv/data", str(world)).replace("//server/", f"//{server.address}/")
+        here = here.replace('"server/data/', f'"{server.address}/data/')
+        here = re.sub(r"diskside\.serve\(.*?\)", "served", here, count=1)
+        test = doctest.DocTestParser().get_doctest(here, {"served": server}, name, name, 0)
+        runner = doctest.DocTestRunner()
+        said: list[str] = []
+        runner.run(test, out=said.append)
+        assert not runner.failures, "".join(said)
+        return runner.tries
+
+
+def test_the_page_on_python(world):
+    assert run_page("docs/python.md", world) > 20
+
+
+def test_the_example_of_the_readme(world, capsys):
+    text = (ROOT / "README.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    with diskside.serve(world) as server:
+        exec(example.replace("//server/", f"//{server.address}/"), {})
+    assert capsys.readouterr().out == "1000 499500\n"

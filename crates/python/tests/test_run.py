@@ -1,0 +1,141 @@
+"""Running functions over files, here and at a server."""
+
+from __future__ import annotations
+
+import gzip
+import pathlib
+
+import diskside
+import numpy
+import pytest
+
+PLACES = ["auto", "host", "device"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_shipped_function_gives_its_members_wherever_it_runs(session, place):
+    result = session.run("stats64", "n.u64", place=place)
+    assert (result.count, result.sum, result.min, result.max) == (100_000, 4_999_950_000, 0, 99_999)
+    assert result.bytes == numpy.array([100_000, 4_999_950_000, 0, 99_999], "<u8").tobytes()
+    assert result["sum"] == 4_999_950_000
+    if place != "auto":
+        assert {part["place"] for part in result.parts} == {place}
+
+
+def test_files_of_this_machine_need_no_session(directory):
+    assert diskside.run("stats64", directory / "n.u64").count == 100_000
+    assert diskside.run("wc", [str(directory / "a.log"), directory / "b.log"]).lines == 5
+    assert diskside.run("grep_count", str(directory / "*.log"), pattern="ERROR").rows() == [{"rows": 3}]
+
+
+def test_a_path_made_of_a_url_is_that_url(session, server):
+    url = pathlib.PurePosixPath(f"{server.url}/n.u64")
+    assert str(url).startswith("diskside:/1")
+    assert session.run("stats64", url).count == 100_000
+
+
+def test_patterns_and_directories_are_expanded_at_the_server(session, server):
+    assert session.run("grep_count", "*.log", pattern="ERROR")["rows"] == 3
+    assert session.run("grep_count", server.url, pattern="quiet", recursive=True)["rows"] == 1
+    with pytest.raises(FileNotFoundError, match="there are no such files"):
+        session.run("grep_count", "*.txt", pattern="ERROR")
+
+
+def test_results_stand_in_the_order_of_the_files(session):
+    assert session.run("grep", ["b.log", "a.log"], pattern="ERROR").text == (
+        "the last ERROR of them all\none ERROR here\nanother ERROR there\n"
+    )
+
+
+def test_a_range_is_all_that_the_function_sees(session):
+    assert session.run("stats64", "n.u64", range=(800, 1600)).sum == sum(range(100, 200))
+    assert session.run("stats64", "n.u64", range=(799_992, None)).sum == 99_999
+    with pytest.raises(ValueError, match="bytes 800000..800008 are not in .*n.u64, which has 800000"):
+        session.run("stats64", "n.u64", range=(800_000, 800_008))
+    with pytest.raises(ValueError, match="range: it ends at 8, before its first byte 16"):
+        session.run("stats64", "n.u64", range=(16, 8))
+
+
+def test_each_option_does_what_it_says(session, directory):
+    unfolded = session.run("stats64", "n.u64", chunk="400kB", combine=False)
+    assert [row["count"] for row in unfolded.rows()] == [50_000, 50_000]
+    assert session.run("stats64", "n.u64", threads=2, tier="interp", place="host").parts[0]["tier"] == "interp"
+    (directory / "n.gz").write_bytes(gzip.compress((directory / "n.u64").read_bytes()))
+    assert session.run("stats64", "n.gz").count == 100_000
+    assert session.run("wc", "n.gz", decompress="none")["bytes"] == (directory / "n.gz").stat().st_size
+    numpy.save(directory / "n.npy", numpy.arange(10, dtype="<i8"))
+    assert session.run("stats64", "n.npy").count == 10
+    assert session.run("wc", "n.npy", header="none")["bytes"] == 208
+    with pytest.raises(diskside.BudgetError):
+        session.run("stats64", "n.u64", budget=10)
+
+
+def test_a_result_can_become_a_file(session, directory):
+    result = session.run("grep", "a.log", pattern="ERROR", out="found.txt")
+    assert (directory / "found.txt").read_text() == "one ERROR here\nanother ERROR there\n"
+    assert result.bytes == b"" and result.stats["written_bytes"] == 35
+    session.run("grep", "a.log", pattern="well", out=directory / "here.txt")
+    assert (directory / "here.txt").read_text() == "all well\n"
+
+
+def test_progress_is_told_and_ends_with_all_bytes(session):
+    seen = []
+    session.run("stats64", "n.u64", progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (800_000, 800_000)
+
+
+def test_files_are_read_and_written_by_position(session, directory):
+    with session.open("new.bin", "w+") as file:
+        assert file.write(4, b"abcd", durable=True) == 4
+        file.write(8, numpy.arange(6, dtype="<u2").reshape(2, 3).T)  # not contiguous
+        assert file.size == 20 and file.read(2, 4) == b"\0\0ab"
+        assert file.read(18, 100) == b"\x05\0" and file.read(100, 4) == b""
+        file.truncate(6)
+        file.sync()
+        assert bytes(file.view()) == b"\0\0\0\0ab"
+    assert (directory / "new.bin").read_bytes() == b"\0\0\0\0ab"
+    with pytest.raises(ValueError, match="the file is closed"):
+        file.read()
+    with pytest.raises(ValueError, match="mode: 'rb' is none of r, r\\+, w\\+"):
+        session.open("new.bin", "rb")
+
+
+def test_a_function_writes_what_it_makes_of_an_array(session, directory, longest):
+    with session.open("out.bin", "w+") as file:
+        result = file.write_through(longest, 8, b"one\nlonger\n")
+    assert result.stats["written_bytes"] == 8
+    assert (directory / "out.bin").read_bytes() == bytes(8) + (6).to_bytes(8, "little")
+
+
+def test_directories_are_listed(session, server, directory):
+    (directory / "sub").mkdir()
+    assert session.ls(f"diskside://{server.address}") == {"data": None}
+    listed = session.ls()
+    assert list(listed) == ["a.log", "b.log", "n.u64", "sub"]
+    assert listed["sub"].kind == "directory" and listed["n.u64"].size == 800_000
+    assert session.exists("a.log") and not session.exists("nothing")
+    session.write("c.log", b"written whole\n")
+    assert session.read("c.log") == b"written whole\n"
+
+
+def test_a_server_can_be_several_and_read_only(directory, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / "x").write_bytes(b"12345678")
+    with diskside.serve({"one": directory}) as one, diskside.serve({"two": other}, read_only=True) as two:
+        files = [f"{one.url}/n.u64", f"{two.url}/x"]
+        assert diskside.run("stats64", files).count == 100_001
+        with pytest.raises(PermissionError):
+            diskside.connect(two.url).write("y", b"")
+    one.close()
+    with pytest.raises(ValueError, match="there is nothing to serve"):
+        diskside.serve()
+    with pytest.raises(OSError, match="nowhere"):
+        diskside.serve("/nowhere")
+
+
+def test_a_volume_is_served_from_memory():
+    with diskside.serve(volumes=["scratch=mem:1MiB"]) as server:
+        (url,) = server.volumes.values()
+        with diskside.open(url, "r+") as volume:
+            volume.write(0, numpy.arange(1024, dtype="<u8"))
+        assert diskside.run("stats64", url, range=(0, 8192)).sum == 523_776

@@ -1,0 +1,206 @@
+"""Jobs, asyncio, time limits, interruptions, threads and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import diskside
+import pytest
+
+FOREVER = {"budget": 2**63}
+#: Longer than anything here takes, on however busy a machine.
+PATIENCE = 60
+
+
+def test_a_job_goes_on_meanwhile(session):
+    job = session.submit("stats64", "n.u64")
+    called = threading.Event()
+    job.add_done_callback(lambda done: called.set() if done is job else None)
+    assert job.result(PATIENCE).count == 100_000 and job.result().count == 100_000
+    assert job.done() and job.done_bytes == 800_000
+    assert called.wait(PATIENCE)
+    job.cancel()
+    assert job.result().count == 100_000
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_what_is_cancelled_ends(session, endless, place):
+    job = session.submit(endless, "n.u64", place=place, **FOREVER)
+    assert not job.done()
+    with pytest.raises(TimeoutError, match="the request has not ended within 0.01 s; it goes on"):
+        job.result(0.01)
+    job.cancel()
+    with pytest.raises(diskside.CancelledError):
+        job.result(PATIENCE)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_time_limits_stop_the_function(session, endless, place):
+    with pytest.raises(diskside.DeadlineError) as told:
+        session.run(endless, "n.u64", place=place, deadline=0.05, **FOREVER)
+    assert told.value.trap.kind == "deadline"
+    with pytest.raises(TimeoutError, match="endless: it had not ended within 0.05 s, and was stopped"):
+        session.run(endless, "n.u64", place=place, timeout=0.05, **FOREVER)
+    with pytest.raises(TimeoutError, match="was stopped"):
+        session.run(endless, "n.u64", place=place, timeout=0.05, progress=lambda done, total: None, **FOREVER)
+
+
+def test_many_are_awaited_at_once(session):
+    async def main():
+        jobs = [session.submit("stats64", "n.u64") for _ in range(10)]
+        return await asyncio.gather(*jobs)
+
+    assert {result.sum for result in asyncio.run(main())} == {4_999_950_000}
+
+
+def test_errors_are_raised_where_it_is_awaited(session):
+    async def main():
+        with pytest.raises(diskside.BudgetError):
+            await session.submit("stats64", "n.u64", budget=1)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_task_stops_its_function(session, endless):
+    job = session.submit(endless, "n.u64", place="device", **FOREVER)
+
+    async def wait():
+        await job
+
+    async def main():
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    with pytest.raises(diskside.CancelledError):
+        job.result(PATIENCE)
+
+
+def test_a_job_that_nobody_keeps_is_stopped(directory, endless):
+    with diskside.serve(directory, engines=1) as server, server.connect() as session:
+        job = session.submit(endless, "n.u64", place="device", **FOREVER)
+        del job
+        # There is one engine.
+        assert session.run("stats64", "n.u64", place="device", timeout=PATIENCE).count == 100_000
+
+
+def test_ctrl_c_stops_the_function(directory):
+    program = f"""
+import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
+import diskside, os, signal, threading
+from conftest import ENDLESS
+function = diskside.function(source=ENDLESS)
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    diskside.run(function, {str(directory / "n.u64")!r}, budget=2**63)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+def test_threads_share_a_session(session):
+    with ThreadPoolExecutor(8) as pool:
+        sums = pool.map(lambda _: session.run("stats64", "n.u64").sum, range(32))
+    assert set(sums) == {4_999_950_000}
+
+
+def test_a_run_inside_a_callback(session):
+    seen = []
+    ended = threading.Event()
+
+    def again(job):
+        seen.append(session.run("stats64", "n.u64", range=(0, 8)).count)
+        ended.set()
+
+    session.submit("stats64", "n.u64").add_done_callback(again)
+    assert ended.wait(PATIENCE) and seen == [1]
+
+
+def _in_child(session, file, job, url, answers):
+    results = [session.run("stats64", "n.u64").count, file.run("stats64").count, diskside.run("stats64", url).count]
+    try:
+        job._request.wait(0)
+    finally:
+        answers.put(results)
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_connects_again(session, server):
+    """Threads do not survive a fork: a session of before it waited for them without end, also when the process ended."""
+    file, url = session.open("n.u64"), f"{server.url}/n.u64"
+    assert diskside.run("stats64", url).count == 100_000
+    job = session.submit("stats64", "n.u64")
+    job.result()
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_in_child, args=(session, file, job, url, answers))
+    child.start()
+    assert answers.get(timeout=PATIENCE) == [100_000] * 3
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+    assert session.run("stats64", "n.u64").count == 100_000
+
+
+def test_what_does_not_pickle_says_what_does(session, server):
+    with pytest.raises(TypeError, match="pickle its URL, and connect there"):
+        pickle.dumps(session)
+    with pytest.raises(TypeError, match="pickle its URL"):
+        pickle.dumps(server)
+    file = pickle.loads(pickle.dumps(session.open("a.log")))
+    assert file.read(0, 3) == b"one"
+
+
+def test_a_closed_session_says_so(server):
+    session = server.connect()
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.run("stats64", "n.u64")
+
+
+def test_what_a_callback_raises_is_shown(session, endless, monkeypatch):
+    shown = threading.Semaphore(0)
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: (told.append(raised.exc_type), shown.release()))
+    job = session.submit(endless, "n.u64", place="host", **FOREVER)
+    job.add_done_callback(lambda job: 1 / 0)
+    job.cancel()
+    assert shown.acquire(timeout=PATIENCE)
+    job.add_done_callback(lambda job: 1 / 0)
+    assert told == [ZeroDivisionError] * 2
+
+
+def test_a_program_ends_with_work_under_way(directory):
+    """Sessions, servers and jobs that nobody closed must not keep a program from its end."""
+    program = f"""
+import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
+import diskside
+from conftest import ENDLESS
+server = diskside.serve({str(directory)!r})
+session = server.connect()
+jobs = [session.submit(diskside.function(source=ENDLESS), "n.u64", place=place, budget=2**63) for place in ("host", "device")]
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_the_import_is_quick_and_brings_nothing(directory):
+    """What others are needed for is imported when it is asked for."""
+    program = "import sys, diskside; print([m for m in ('numpy', 'pyarrow', 'pandas', 'fsspec', 'zarr', 'asyncio') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout == "[]\n", done.stderr

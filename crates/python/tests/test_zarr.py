@@ -1,0 +1,120 @@
+"""Zarr arrays: the suite of zarr-python's stores, and arrays of both formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import zarr
+from zarr.core.buffer import Buffer, cpu
+from zarr.testing.store import StoreTests
+
+import diskside
+from diskside.zarr import ZarrStore
+
+
+class TestZarrStore(StoreTests[ZarrStore, cpu.Buffer]):
+    store_cls = ZarrStore
+    buffer_cls = cpu.Buffer
+
+    @pytest.fixture(autouse=True)
+    def _served(self, tmp_path):
+        with diskside.serve(tmp_path) as server:
+            self.root = tmp_path
+            self.url = f"{server.url}/store"
+            yield
+
+    @pytest.fixture
+    def store_kwargs(self, _served) -> dict[str, Any]:
+        return {"url": self.url}
+
+    def _path(self, key: str) -> Path:
+        return self.root / "store" / key
+
+    async def set(self, store: ZarrStore, key: str, value: Buffer) -> None:
+        self._path(key).parent.mkdir(parents=True, exist_ok=True)
+        self._path(key).write_bytes(value.to_bytes())
+
+    async def get(self, store: ZarrStore, key: str) -> Buffer:
+        return self.buffer_cls.from_bytes(self._path(key).read_bytes())
+
+    def test_store_repr(self, store: ZarrStore) -> None:
+        assert repr(store) == f"ZarrStore({self.url!r})" and str(store) == self.url
+
+    def test_store_supports_writes(self, store: ZarrStore) -> None:
+        assert store.supports_writes
+
+    def test_store_supports_listing(self, store: ZarrStore) -> None:
+        assert store.supports_listing
+
+
+@pytest.fixture
+def url(server):
+    return f"{server.url}/arrays/a.zarr"
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">i4", "<u2"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_of_both_formats_have_edges_and_holes(url, directory, zarr_format, dtype):
+    array = zarr.create_array(
+        ZarrStore(url), shape=(25, 30), chunks=(10, 8), dtype=dtype, fill_value=7, zarr_format=zarr_format, overwrite=True
+    )
+    values = numpy.arange(25 * 30).reshape(25, 30).astype(dtype)
+    array[:20] = values[:20]
+    again = zarr.open_array(ZarrStore(url, read_only=True), mode="r")
+    assert (again[:20] == values[:20]).all() and (again[20:] == 7).all()
+    assert (again[5:23:3, 29] == numpy.where(numpy.arange(5, 23, 3) < 20, values[5:23:3, 29], 7)).all()
+    # What it wrote, zarr's own store reads.
+    local = zarr.open_array(directory / "arrays" / "a.zarr", mode="r")
+    assert (local[:] == again[:]).all()
+
+
+def test_a_missing_array_is_not_there(url):
+    with pytest.raises(FileNotFoundError):
+        zarr.open_array(ZarrStore(url), mode="r")
+    with pytest.raises(diskside.UsageError, match="is no directory of an export"):
+        ZarrStore("/local/path")
+
+
+def test_gets_of_one_turn_travel_together(url):
+    store = ZarrStore(url)
+    array = zarr.create_array(store, shape=(64, 64), chunks=(8, 8), dtype="i4")
+    array[:] = numpy.arange(64 * 64).reshape(64, 64)
+    read = zarr.open_array(store, mode="r")
+    before = store.batches
+    with zarr.config.set({"async.concurrency": 64}):
+        assert read[:].sum() == 64 * 64 * (64 * 64 - 1) // 2
+    assert store.batches - before <= 2, "there are 64 chunks"
+
+
+def test_a_row_through_shards(url):
+    store = ZarrStore(url)
+    array = zarr.create_array(store, shape=(16, 64), shards=(16, 16), chunks=(4, 4), dtype="i4")
+    values = numpy.arange(16 * 64).reshape(16, 64)
+    array[:] = values
+    read = zarr.open_array(store, mode="r")
+    before = store.batches
+    assert (read[5] == values[5]).all()
+    # Of a shard, zarr gets the index and then one chunk behind another: 20 gets.
+    assert store.batches - before <= 5 + 2
+
+
+async def test_keys_are_what_they_are(url, directory):
+    store = await ZarrStore.open(url)
+    await store.set("a%41/100%", cpu.Buffer.from_bytes(b"x"))
+    assert (directory / "arrays" / "a.zarr" / "a%41" / "100%").read_bytes() == b"x"
+    assert [key async for key in store.list()] == ["a%41/100%"]
+    assert [key async for key in store.list_dir("a%41")] == ["100%"]
+    await store.delete("a%41/100%")
+    assert not await store.exists("a%41/100%")
+
+
+def test_groups_and_attributes(server):
+    root = zarr.create_group(ZarrStore(f"{server.url}/group"))
+    root.create_array("x/y", shape=(4,), dtype="u1")[:] = [1, 2, 3, 4]
+    root.attrs["unit"] = "m"
+    again = zarr.open_group(ZarrStore(f"{server.url}/group"), mode="r")
+    assert again.attrs["unit"] == "m" and again["x/y"][:].tolist() == [1, 2, 3, 4]
+    assert sorted(again["x"].array_keys()) == ["y"]

@@ -1,0 +1,455 @@
+//! What to serve: a TOML file, flags, or both, checked before anything is opened.
+//!
+//! [`Settings`] is what a user wrote, in a file or as flags; every field may be absent.
+//! [`ServeConfig`] is what the target runs with. Flags win over the file; their volumes are added to it.
+//!
+//! ```
+//! use diskside_server::config::{ServeConfig, Settings};
+//!
+//! let file = Settings::from_toml(
+//!     r#"
+//!     listen = ["127.0.0.1:4420"]
+//!     [[volume]]
+//!     name = "data"
+//!     path = "mem:64MiB"
+//!     "#,
+//!     "diskside.toml",
+//! )?;
+//! let flags = Settings { reactors: Some(2), ..Settings::default() };
+//! let config = ServeConfig::resolve(file.overridden_by(flags))?;
+//! assert_eq!(config.reactors, 2);
+//! # Ok::<(), diskside_server::config::ConfigError>(())
+//! ```
+
+mod address;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
+use serde::{Deserialize, Serialize};
+
+pub use address::parse_address;
+pub use diskside_compute::{ComputeConfig, ComputeSettings};
+pub use diskside_export::{ExportSpec, FileAccess};
+pub use diskside_volume::{Size, Source, VolumeSpec};
+
+/// What a user wrote, in a file or as flags. What is absent gets a default in [`ServeConfig::resolve`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Addresses or names to listen on; port 0 takes a free one. Absent: port 4420 of 127.0.0.1, for this machine alone.
+    #[serde(default, deserialize_with = "address::parse_list")]
+    pub listen: Option<Vec<SocketAddr>>,
+    /// Addresses that discovery tells hosts, where they differ from those listened on.
+    #[serde(default, deserialize_with = "address::parse_list")]
+    pub advertise: Option<Vec<SocketAddr>>,
+    /// The NQN of the subsystem.
+    pub nqn: Option<String>,
+    /// NQNs of the hosts that may connect; absent or empty: any host.
+    pub hosts: Option<Vec<String>>,
+    /// The number of reactors, one thread each; absent: one for each core, at most 8.
+    pub reactors: Option<usize>,
+    /// Cores to pin the reactors to, in order.
+    pub cores: Option<Vec<usize>>,
+    /// How long a reactor polls at most before it sleeps, in microseconds, four times that while a disk owes it an answer;
+    /// less while that does not pay.
+    pub poll_us: Option<u32>,
+    /// TCP congestion control of accepted connections, such as `reno`, `cubic` or `bbr`.
+    pub congestion_control: Option<String>,
+    /// Bounds of what peers can take.
+    #[serde(default)]
+    pub limits: LimitSettings,
+    /// What is computed, and how much of it.
+    #[serde(default)]
+    pub compute: ComputeSettings,
+    /// The volumes.
+    #[serde(default, rename = "volume")]
+    pub volumes: Vec<VolumeSpec>,
+    /// The exported directories.
+    #[serde(default, rename = "export")]
+    pub exports: Vec<ExportSpec>,
+}
+
+/// [`Limits`] as a user wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSettings {
+    /// See [`Limits::connections`].
+    pub connections: Option<usize>,
+    /// See [`Limits::memory`].
+    pub memory: Option<Size>,
+    /// See [`Limits::connection_memory`].
+    pub connection_memory: Option<Size>,
+    /// See [`Limits::queues`].
+    pub queues: Option<u16>,
+    /// See [`Limits::queue_entries`].
+    pub queue_entries: Option<u16>,
+    /// See [`Limits::transfer`].
+    pub transfer: Option<Size>,
+    /// See [`Limits::handshake_ms`].
+    pub handshake_ms: Option<u32>,
+    /// See [`Limits::stop_ms`].
+    pub stop_ms: Option<u32>,
+}
+
+/// A checked configuration: what the target runs with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServeConfig {
+    /// Addresses to listen on; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Addresses that discovery tells hosts; empty: those listened on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advertise: Vec<SocketAddr>,
+    /// The NQN of the subsystem.
+    pub nqn: String,
+    /// NQNs of the hosts that may connect; empty: any host.
+    pub hosts: Vec<String>,
+    /// The number of reactors, one thread each.
+    pub reactors: usize,
+    /// Cores to pin the reactors to, in order; empty: not pinned.
+    pub cores: Vec<usize>,
+    /// How long a reactor polls at most before it sleeps, in microseconds, four times that while a disk owes it an answer;
+    /// less while that does not pay.
+    pub poll_us: u32,
+    /// TCP congestion control of accepted connections; `None`: the system's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// Bounds of what peers can take.
+    pub limits: Limits,
+    /// What is computed, and how much of it.
+    pub compute: ComputeConfig,
+    /// The volumes.
+    #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeSpec>,
+    /// The exported directories.
+    #[serde(rename = "export", skip_serializing_if = "Vec::is_empty")]
+    pub exports: Vec<ExportSpec>,
+}
+
+/// Bounds of what peers can take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Connections at a time, over all reactors. One more is closed at once.
+    pub connections: usize,
+    /// Bytes of command data in flight over all connections, divided evenly between the reactors.
+    /// At the bound a reactor stops receiving until responses have left.
+    pub memory: Size,
+    /// Bytes of command data in flight on one connection.
+    pub connection_memory: Size,
+    /// I/O queues of one controller.
+    pub queues: u16,
+    /// Entries of one I/O queue.
+    pub queue_entries: u16,
+    /// Bytes of one command (MDTS): a power of two between 4 KiB and 16 MiB.
+    pub transfer: Size,
+    /// How long a new connection may take from accept to Connect, in milliseconds.
+    pub handshake_ms: u32,
+    /// How long a stop waits for commands in flight, in milliseconds.
+    pub stop_ms: u32,
+}
+
+impl Settings {
+    /// Reads and parses the file at `path`.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        Self::from_toml(&text, &path.display().to_string())
+    }
+
+    /// Parses `text`; `origin` names it in errors.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| {
+            let before = &text[..error.span().map_or(0, |span| span.start).min(text.len())];
+            ConfigError::Parse {
+                origin: origin.to_owned(),
+                line: before.matches('\n').count() + 1,
+                what: error.message().to_owned(),
+            }
+        })
+    }
+
+    /// These settings, with every field that `flags` sets replaced, and the volumes and exports of `flags` added.
+    /// One of the same name is replaced.
+    pub fn overridden_by(self, flags: Self) -> Self {
+        let mut volumes = self.volumes;
+        volumes.retain(|volume| flags.volumes.iter().all(|flag| flag.name != volume.name));
+        volumes.extend(flags.volumes);
+        let mut exports = self.exports;
+        exports.retain(|export| flags.exports.iter().all(|flag| flag.name != export.name));
+        exports.extend(flags.exports);
+        Self {
+            listen: flags.listen.or(self.listen),
+            advertise: flags.advertise.or(self.advertise),
+            nqn: flags.nqn.or(self.nqn),
+            hosts: flags.hosts.or(self.hosts),
+            reactors: flags.reactors.or(self.reactors),
+            cores: flags.cores.or(self.cores),
+            poll_us: flags.poll_us.or(self.poll_us),
+            congestion_control: flags.congestion_control.or(self.congestion_control),
+            limits: self.limits.overridden_by(flags.limits),
+            compute: self.compute.overridden_by(flags.compute),
+            volumes,
+            exports,
+        }
+    }
+}
+
+impl LimitSettings {
+    fn overridden_by(self, flags: Self) -> Self {
+        Self {
+            connections: flags.connections.or(self.connections),
+            memory: flags.memory.or(self.memory),
+            connection_memory: flags.connection_memory.or(self.connection_memory),
+            queues: flags.queues.or(self.queues),
+            queue_entries: flags.queue_entries.or(self.queue_entries),
+            transfer: flags.transfer.or(self.transfer),
+            handshake_ms: flags.handshake_ms.or(self.handshake_ms),
+            stop_ms: flags.stop_ms.or(self.stop_ms),
+        }
+    }
+}
+
+impl ServeConfig {
+    /// Fills in defaults and checks everything that can be checked without opening anything.
+    pub fn resolve(settings: Settings) -> Result<Self, ConfigError> {
+        let listen = settings.listen.clone();
+        let reactors = settings.reactors.is_none() && settings.cores.is_none();
+        let mut config = Self::listening_nowhere(settings);
+        if reactors {
+            config.reactors = default_reactors();
+        }
+        config.listen = listen.unwrap_or_else(|| vec![(Ipv4Addr::LOCALHOST, PORT).into()]);
+        if config.listen.is_empty() {
+            let what = "no address; write at least one, such as 127.0.0.1:4420".into();
+            return Err(ConfigError::Value { field: "listen".into(), what });
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Fills in defaults, and leaves open where to listen.
+    pub(crate) fn listening_nowhere(settings: Settings) -> Self {
+        Self {
+            listen: Vec::new(),
+            advertise: settings.advertise.unwrap_or_default(),
+            nqn: settings.nqn.unwrap_or_else(default_nqn),
+            hosts: settings.hosts.unwrap_or_default(),
+            reactors: settings
+                .reactors
+                .unwrap_or_else(|| settings.cores.as_ref().map_or(1, |cores| cores.len().max(1))),
+            cores: settings.cores.unwrap_or_default(),
+            poll_us: settings.poll_us.unwrap_or(100),
+            congestion_control: settings.congestion_control,
+            limits: Limits::resolve(settings.limits),
+            compute: ComputeConfig::resolve(settings.compute),
+            volumes: settings.volumes,
+            exports: settings.exports,
+        }
+    }
+
+    /// The configuration as TOML; parsing and resolving it gives the same configuration.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+    }
+
+    /// Checks every field; a target that is only reached in memory may listen nowhere.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |field: &str, what: String| Err(ConfigError::Value { field: field.to_owned(), what });
+        if let Err(what) = check_nqn(&self.nqn) {
+            return wrong("nqn", what);
+        }
+        if self.nqn == DISCOVERY_NQN {
+            return wrong("nqn", "this is the discovery service's own name; choose another".into());
+        }
+        for host in &self.hosts {
+            if let Err(what) = check_nqn(host) {
+                return wrong("hosts", what);
+            }
+        }
+        if self.reactors == 0 || self.reactors > REACTORS_MAX {
+            return wrong("reactors", format!("{} is not between 1 and {REACTORS_MAX}", self.reactors));
+        }
+        if !self.cores.is_empty() && self.cores.len() != self.reactors {
+            let what = format!("{} cores for {} reactors; write one each", self.cores.len(), self.reactors);
+            return wrong("cores", what);
+        }
+        self.limits.check(self.reactors)?;
+        self.compute.check(|nsid| self.volumes.iter().any(|volume| volume.nsid == Some(nsid))).map_err(|problem| {
+            ConfigError::Value { field: format!("compute.{}", problem.field), what: problem.what }
+        })?;
+        self.check_volumes()?;
+        self.check_exports()
+    }
+
+    fn check_exports(&self) -> Result<(), ConfigError> {
+        let wrong = |name: &str, what: String| Err(ConfigError::Value { field: format!("export `{name}`"), what });
+        let mut names = BTreeSet::new();
+        for export in &self.exports {
+            if let Err(what) = export.check() {
+                return wrong(&export.name, what);
+            }
+            if !names.insert(&export.name) {
+                return wrong(&export.name, "there are two of this name".into());
+            }
+        }
+        if self.exports.len() > EXPORTS_MAX {
+            let what = format!("{} exports; at most {EXPORTS_MAX}", self.exports.len());
+            return Err(ConfigError::Value { field: "export".into(), what });
+        }
+        Ok(())
+    }
+
+    fn check_volumes(&self) -> Result<(), ConfigError> {
+        let wrong = |name: &str, what: String| Err(ConfigError::Value { field: format!("volume `{name}`"), what });
+        let (mut names, mut nsids) = (BTreeSet::new(), BTreeSet::new());
+        for volume in &self.volumes {
+            if let Err(what) = volume.check() {
+                return wrong(&volume.name, what);
+            }
+            if !names.insert(&volume.name) {
+                return wrong(&volume.name, "there are two of this name".into());
+            }
+            if let Some(nsid) = volume.nsid
+                && !nsids.insert(nsid)
+            {
+                return wrong(&volume.name, format!("namespace ID {nsid} is taken by another volume"));
+            }
+        }
+        if self.volumes.len() > VOLUMES_MAX {
+            let what = format!("{} volumes; at most {VOLUMES_MAX}", self.volumes.len());
+            return Err(ConfigError::Value { field: "volume".into(), what });
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn resolve(settings: LimitSettings) -> Self {
+        Self {
+            connections: settings.connections.unwrap_or(4096),
+            memory: settings.memory.unwrap_or(Size::from_mib(256)),
+            connection_memory: settings.connection_memory.unwrap_or(Size::from_mib(16)),
+            queues: settings.queues.unwrap_or(64),
+            queue_entries: settings.queue_entries.unwrap_or(256),
+            transfer: settings.transfer.unwrap_or(Size::from_mib(1)),
+            handshake_ms: settings.handshake_ms.unwrap_or(10_000),
+            stop_ms: settings.stop_ms.unwrap_or(10_000),
+        }
+    }
+
+    fn check(&self, reactors: usize) -> Result<(), ConfigError> {
+        let wrong = |field: &str, what: String| Err(ConfigError::Value { field: format!("limits.{field}"), what });
+        let transfer = self.transfer.bytes();
+        if !transfer.is_power_of_two() || !(4096..=16 << 20).contains(&transfer) {
+            return wrong("transfer", format!("{} is not a power of two between 4KiB and 16MiB", self.transfer));
+        }
+        if self.connection_memory < self.transfer {
+            let what = format!("{} does not hold one command of {}", self.connection_memory, self.transfer);
+            return wrong("connection_memory", what);
+        }
+        if self.memory.bytes() / (reactors as u64) < self.connection_memory.bytes() {
+            let what = format!(
+                "{} over {reactors} reactors is less than one connection's {}",
+                self.memory, self.connection_memory
+            );
+            return wrong("memory", what);
+        }
+        if self.connections == 0 {
+            return wrong("connections", "0 lets nobody in".into());
+        }
+        if self.queues == 0 {
+            return wrong("queues", "0 lets no host read or write".into());
+        }
+        if self.queue_entries < 2 {
+            return wrong("queue_entries", format!("{} is less than 2", self.queue_entries));
+        }
+        if self.handshake_ms == 0 {
+            return wrong("handshake_ms", "0 lets nobody in".into());
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration cannot be used: where, what, and what to write instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is not TOML, or has a field that is unknown or of the wrong kind.
+    #[error("{origin}:{line}: {what}")]
+    Parse {
+        /// The file.
+        origin: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A value that cannot be.
+    #[error("{field}: {what}")]
+    Value {
+        /// The field, as in the file.
+        field: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Checks an NVMe Qualified Name (Base 4.5): `nqn.yyyy-mm.reverse.domain[:name]`, at most 223 bytes.
+pub fn check_nqn(nqn: &str) -> Result<(), String> {
+    let shown = nqn.escape_debug();
+    if nqn.len() > NQN_LEN_MAX {
+        return Err(format!("the NQN has {} bytes; at most {NQN_LEN_MAX}", nqn.len()));
+    }
+    let month = nqn.strip_prefix("nqn.").and_then(|rest| rest.split_once('.'));
+    let dated = month.is_some_and(|(date, domain)| {
+        let date = date.as_bytes();
+        let digit = |at: usize| date[at].is_ascii_digit();
+        date.len() == 7
+            && (0..4).all(digit)
+            && date[4] == b'-'
+            && (5..7).all(digit)
+            && !domain.is_empty()
+            && !domain.starts_with(':')
+    });
+    if !dated || Nqn::new(nqn).is_err() {
+        return Err(format!("`{shown}` is not an NQN; write nqn.YYYY-MM.reverse.domain:name"));
+    }
+    Ok(())
+}
+
+/// One for each core that this process may use, as far as the default memory goes.
+fn default_reactors() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8))
+}
+
+/// The subsystem's name when none is given: one per machine name, so that two machines do not look like
+/// two paths to the same volumes.
+fn default_nqn() -> String {
+    let uname = rustix::system::uname();
+    let host: String = uname
+        .nodename()
+        .to_string_lossy()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c))
+        .take(64)
+        .collect();
+    let host = if host.is_empty() { "localhost" } else { &host };
+    format!("nqn.2026-11.io.diskside:{host}")
+}
+
+/// The port that IANA assigned to NVMe over Fabrics.
+pub const PORT: u16 = 4420;
+/// Volumes of one subsystem.
+pub const VOLUMES_MAX: usize = 1024;
+/// Exported directories of one target.
+pub const EXPORTS_MAX: usize = 256;
+const REACTORS_MAX: usize = 256;

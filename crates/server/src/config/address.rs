@@ -1,0 +1,72 @@
+//! Addresses as users write them: `0.0.0.0:4420`, `[::1]:4420`, `localhost`, `server.example:0`.
+
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use serde::{Deserialize, Deserializer};
+
+use super::PORT;
+
+/// An address and port, or a name and port; without a port it is 4420. A name that has several addresses stands for its
+/// first one, and rather for one of IPv4, which a machine without IPv6 has too.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port = port.parse().map_err(|_| format!("`{port}` is not a port: a number from 0 to 65535"))?;
+            (host, port)
+        }
+        _ => (text, PORT),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if bare.contains(':') && (bare == host || bare.parse::<Ipv6Addr>().is_err()) {
+        return Err(format!("`{text}` is not an address: an IPv6 address stands in brackets, as in [::1]:{PORT}"));
+    }
+    if bare.is_empty() {
+        return Err(format!("`{text}` has no host; write 0.0.0.0:{port} for every address of this machine"));
+    }
+    let found = (bare, port).to_socket_addrs().map_err(|error| format!("`{bare}` is no known host: {error}"))?;
+    let found: Vec<_> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    first.copied().ok_or_else(|| format!("the name `{bare}` has no address"))
+}
+
+pub(super) fn parse_list<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<SocketAddr>>, D::Error> {
+    let list = Vec::<String>::deserialize(list)?;
+    list.iter().map(|text| parse_address(text)).collect::<Result<_, _>>().map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_are_understood() {
+        for (text, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("127.0.0.1", "127.0.0.1:4420"),
+            ("[::1]:0", "[::1]:0"),
+            ("[::1]", "[::1]:4420"),
+            ("localhost:7", "127.0.0.1:7"),
+            ("localhost", "127.0.0.1:4420"),
+        ] {
+            assert_eq!(parse_address(text).map(|address| address.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_says_what_is_wrong() {
+        for (text, expected) in [
+            ("localhost:http", "`http` is not a port: a number from 0 to 65535"),
+            ("localhost:70000", "`70000` is not a port: a number from 0 to 65535"),
+            ("::1", "`::1` is not an address: an IPv6 address stands in brackets, as in [::1]:4420"),
+            ("::1:4420", "`::1:4420` is not an address: an IPv6 address stands in brackets, as in [::1]:4420"),
+            (":4420", "`:4420` has no host; write 0.0.0.0:4420 for every address of this machine"),
+        ] {
+            assert_eq!(parse_address(text), Err(expected.to_owned()));
+        }
+        let unknown = parse_address("no-such-host.invalid:1").unwrap_err();
+        assert!(unknown.starts_with("`no-such-host.invalid` is no known host: "), "{unknown}");
+    }
+}

@@ -1,0 +1,65 @@
+//! The storage side: volumes on files, block devices and memory, served over NVMe/TCP by a reactor per core.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`Target`], [`Handle`], [`Running`] | build, start, steer and stop a target |
+//! | [`config`] | what to serve: a TOML file, flags, or both |
+//! | [`volume`] | a medium with a name, and what keeps its blocks whole |
+//! | [`export`] | directories served by name, and the file operations on them |
+//! | [`link`] | a connection in memory, for a host in the same process |
+//! | [`stats`] | counters per volume, host and reactor |
+//!
+//! # The way of a read
+//!
+//! 1. Bytes arrive in one of the reactor's shared receive buffers; the connection's machine
+//!    ([`diskside_nvme::controller`]) takes the command capsules out and checks them.
+//! 2. A read of a memory volume holds its blocks ([`volume::guard`]) and is answered with the place of its bytes. Any other
+//!    command becomes a task: it takes memory, holds its blocks, asks its [medium](volume::medium) and gives the ring what that
+//!    answers; when the ring is done, it goes on with what is left or ends.
+//! 3. All answers that a connection has at the end of the reactor's turn leave in one `sendmsg`: headers from an arena,
+//!    data from where they are. When it is done, the memory and the blocks are given free.
+//!
+//! # What is shared
+//!
+//! A connection stays with the reactor that it was given when it was accepted, the one with the fewest. The queues
+//! of one controller may therefore live on different reactors. These share the volumes and what the machines share
+//! (controllers, namespaces, events), which the path of a command reads without a lock. What two reactors do write
+//! both, if they work on the same volume at the same time, are the guards of its blocks.
+//!
+//! # Order and durability
+//!
+//! * A read sees every write that was acknowledged before the read was sent, whichever queue or host wrote it.
+//!   Commands in flight at the same time have no order (NVMe promises none).
+//! * A logical block is atomic: whoever reads it while it is written sees it before or after, not in between.
+//! * What was acknowledged before an acknowledged Flush, or written with Force Unit Access, survives power loss. A
+//!   failed flush makes the volume refuse writes until it is opened again, because the kernel reports a lost write
+//!   only once.
+//!
+//! # Bounds
+//!
+//! | What | Bound |
+//! |---|---|
+//! | data of commands | `limits.memory` in all, `limits.connection_memory` a connection (256 and 16 MiB) |
+//! | receive buffers | 2 MiB a reactor, lent for as long as bytes are looked at |
+//! | an idle connection | none of both; some 4 KiB for the machine, and what the kernel keeps for its socket |
+//! | bytes that wait because a bound is reached | what the socket held when reading stopped (`net.ipv4.tcp_rmem`), then TCP holds the peer back |
+//! | time to ICReq and Connect | `limits.handshake_ms` (10 s) |
+//! | time without Keep Alive | what the host asked for; TCP finds a peer that vanished in 2 min |
+//! | time in which a peer takes no byte of an answer | 60 s; 2 s while another connection gets no memory at all |
+//! | time that blocks are held for a slow peer | 5 ms: then they are copied and given free |
+//!
+//! A reactor polls for up to `poll_us` (100 µs) before it sleeps, where that pays: an idle target takes no CPU time,
+//! and one that shares its processor with busy threads does not poll.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod link;
+mod reactor;
+mod shared;
+pub mod stats;
+mod target;
+
+pub use diskside_export as export;
+pub use diskside_volume as volume;
+pub use target::{Handle, Running, Target, TargetBuilder, TargetError};

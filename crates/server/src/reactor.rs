@@ -1,0 +1,549 @@
+//! One reactor: a thread with a ring, and the connections that it alone serves.
+//!
+//! Each turn of its loop takes every completion that is there, lets the connections' machines and tasks go as far
+//! as they get, and hands everything that came of it to the kernel in one system call: one send per connection with
+//! all its answers, and the media's operations. Then it polls for up to `poll_us`, and sleeps when nothing happened.
+//!
+//! A connection stays with its reactor for life. The I/O queues of one controller may live on different reactors:
+//! they share what the machines share through [`Subsystems`](diskside_nvme::controller::Subsystems), which the path
+//! of a command never locks, and the volumes.
+
+mod connection;
+mod function;
+mod local;
+mod media;
+mod memory;
+mod receive;
+mod start;
+mod task;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::ring::{Completion, GroupId, Op, OpId, Payload, Ring, RingConfig, SendBatch};
+use diskside_io::socket::SocketOptions;
+use diskside_nvme::Transmit;
+use slab::Slab;
+
+use self::connection::{Connection, Link};
+use self::local::LocalVolumes;
+use self::memory::Memory;
+use self::task::{Next, Task};
+use crate::link::LoopEnd;
+use crate::shared::{Mailbox, Message, Shared};
+use crate::stats::ReactorCounters;
+use diskside_compute::{NextTurn, Shares};
+use diskside_volume::stats::IoCounters;
+
+/// A reactor. It is made on its own thread and stays there.
+pub(crate) struct Reactor {
+    connections: Slab<Connection>,
+    listeners: Vec<Listening>,
+    messages: Vec<Message>,
+    core: Core,
+}
+
+/// What a reactor's connections share.
+pub(crate) struct Core {
+    index: usize,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    ring: Ring,
+    /// Where arriving bytes go first; idle connections hold none of it.
+    group: GroupId,
+    memory: Memory,
+    volumes: LocalVolumes,
+    hosts: HashMap<String, Arc<IoCounters>>,
+    tasks: Slab<Task>,
+    /// Tasks that wait for memory, for a block, and for their next turn.
+    memory_waiters: VecDeque<usize>,
+    block_waiters: VecDeque<usize>,
+    yielded: VecDeque<usize>,
+    /// What traversals took of this turn, and connections whose traversals go on in the next.
+    shares: Shares,
+    put_off: NextTurn,
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    /// Connections to settle at the end of the turn.
+    dirty: Vec<usize>,
+    /// Connections whose machine waits for memory.
+    starved: Vec<usize>,
+    spare_transmits: Vec<Transmit>,
+    #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
+    spare_batches: Vec<Box<SendBatch>>,
+    sends_in_flight: usize,
+    /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
+    media_in_flight: usize,
+    media_waits: bool,
+    /// Whether operations of media ended in this turn.
+    media_ended: bool,
+    /// What operations of media worked on, registered with the ring until the volumes change.
+    media_files: Vec<Arc<OwnedFd>>,
+    asked_to_register: bool,
+    stall_check: Instant,
+    stop_at: Option<Instant>,
+    now: Instant,
+}
+
+struct Listening {
+    socket: Arc<OwnedFd>,
+    accept: Option<OpId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Connection(usize),
+    Task(usize),
+    Accept(usize),
+}
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Accept(usize),
+    Receive(usize),
+    Send(usize),
+    Task(usize),
+}
+
+impl Reactor {
+    /// A reactor for the calling thread.
+    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> io::Result<Self> {
+        let spin = Duration::from_micros(u64::from(shared.config.poll_us));
+        let mut ring = Ring::new(&RingConfig { entries: RING_ENTRIES, spin, ..RingConfig::default() })?;
+        let group = ring.provide(RECEIVE_BUFFERS, RECEIVE_BUFFER_BYTES)?;
+        let bound = shared.config.limits.memory.bytes() / shared.config.reactors as u64;
+        let now = Instant::now();
+        let core = Core {
+            index,
+            mailbox: Arc::new(Mailbox::new(&mut ring)?),
+            ring,
+            group,
+            memory: Memory::new(bound),
+            volumes: LocalVolumes::default(),
+            hosts: HashMap::new(),
+            tasks: Slab::new(),
+            memory_waiters: VecDeque::new(),
+            block_waiters: VecDeque::new(),
+            yielded: VecDeque::new(),
+            shares: Shares::default(),
+            put_off: NextTurn::default(),
+            timers: BinaryHeap::new(),
+            dirty: Vec::new(),
+            starved: Vec::new(),
+            spare_transmits: Vec::new(),
+            spare_batches: Vec::new(),
+            sends_in_flight: 0,
+            media_in_flight: 0,
+            media_waits: false,
+            media_ended: false,
+            media_files: Vec::new(),
+            asked_to_register: false,
+            stall_check: now,
+            stop_at: None,
+            now,
+            shared,
+        };
+        Ok(Self { connections: Slab::new(), listeners: Vec::new(), messages: Vec::new(), core })
+    }
+
+    /// Where other threads leave messages.
+    pub(crate) fn mailbox(&self) -> Arc<Mailbox> {
+        Arc::clone(&self.core.mailbox)
+    }
+
+    /// Serves until told to stop. An error is the ring's: nothing more can be done then.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        while !(self.core.is_stopping() && self.connections.is_empty()) {
+            self.core.ring.expect_answers(self.core.media_in_flight > 0);
+            self.core.ring.give_way(self.core.shared.is_crowded());
+            let wait = self.core.ring.wait(self.timeout())?;
+            self.core.media_waits = false;
+            self.core.media_ended = false;
+            self.core.now = Instant::now();
+            self.core.refresh_volumes();
+            self.resume_put_off();
+            if wait.woken {
+                self.read_messages();
+            }
+            while let Some(completion) = self.core.ring.next_completion() {
+                self.handle(completion);
+            }
+            self.run_timers();
+            self.retry_tasks();
+            self.settle();
+            self.core.memory.keep_arrived();
+            self.end_turn(wait.completions || wait.woken);
+        }
+        Ok(())
+    }
+
+    /// How long nothing will happen by itself.
+    fn timeout(&self) -> Option<Duration> {
+        let core = &self.core;
+        if !core.yielded.is_empty() || !core.dirty.is_empty() || !core.put_off.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let timer = core.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(core.now));
+        let blocks = (!core.block_waiters.is_empty()).then_some(BLOCK_RETRY);
+        let stall = (core.sends_in_flight > 0).then_some(STALL);
+        let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
+        let stop = core.stop_at.map(|at| at.saturating_duration_since(core.now));
+        [timer, blocks, stall, shrink, stop].into_iter().flatten().min()
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        let token = Token::from_bits(completion.token);
+        match token {
+            Token::Accept(listener) => self.accepted(listener, completion),
+            Token::Receive(id) => {
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.received(&mut self.core, completion);
+                }
+            }
+            Token::Send(id) => {
+                self.core.sends_in_flight -= 1;
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.sent(&mut self.core, completion);
+                }
+            }
+            Token::Task(key) => {
+                self.core.media_in_flight -= 1;
+                self.core.media_ended = true;
+                let buffer = match completion.payload {
+                    Payload::Buffer(buffer) => Some(buffer),
+                    _ => None,
+                };
+                let task = &mut self.core.tasks[key];
+                task.completed(completion.result, buffer);
+                self.resume(key);
+            }
+        }
+    }
+
+    fn resume(&mut self, key: usize) {
+        let id = self.core.tasks[key].connection;
+        let connection = &mut self.connections[id];
+        connection.resume_task(&mut self.core, key);
+    }
+
+    /// Tasks that waited for something that may have come.
+    fn retry_tasks(&mut self) {
+        for _ in 0..self.core.yielded.len() {
+            if let Some(key) = self.core.yielded.pop_front() {
+                self.resume(key);
+            }
+        }
+        for _ in 0..self.core.block_waiters.len() {
+            if let Some(key) = self.core.block_waiters.pop_front() {
+                self.resume(key);
+            }
+        }
+        if !self.core.memory.take_released() {
+            return;
+        }
+        for _ in 0..self.core.memory_waiters.len() {
+            if let Some(key) = self.core.memory_waiters.pop_front() {
+                self.resume(key);
+            }
+        }
+        for id in std::mem::take(&mut self.core.starved) {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.fed(&mut self.core);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut index = 0;
+        while let Some(&id) = self.core.dirty.get(index) {
+            index += 1;
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            if connection.settle(&mut self.core) {
+                connection.unregister(&mut self.core);
+                self.connections.remove(id);
+                self.core.forget_connection();
+            }
+        }
+        self.core.dirty.clear();
+    }
+
+    fn run_timers(&mut self) {
+        while let Some(&Reverse((at, timer))) = self.core.timers.peek() {
+            if at > self.core.now {
+                break;
+            }
+            self.core.timers.pop();
+            match timer {
+                Timer::Connection(id) => {
+                    if let Some(connection) = self.connections.get_mut(id) {
+                        connection.timed_out(&mut self.core, at);
+                    }
+                }
+                Timer::Task(key) => {
+                    // A delay may have been cut short, and the place have a new task.
+                    if self.core.tasks.get(key).is_some_and(|task| task.delayed_until == Some(at)) {
+                        self.core.tasks[key].delayed_until = None;
+                        self.resume(key);
+                    }
+                }
+                Timer::Accept(listener) => self.accept(listener),
+            }
+        }
+        if self.core.sends_in_flight > 0 && self.core.now >= self.core.stall_check {
+            self.core.stall_check = self.core.now + STALL;
+            for (_, connection) in &mut self.connections {
+                connection.check_stall(&mut self.core);
+            }
+        }
+        if self.core.stop_at.is_some_and(|at| self.core.now >= at) {
+            for (_, connection) in &mut self.connections {
+                connection.close(&mut self.core, "the target stops");
+            }
+        }
+    }
+
+    fn end_turn(&mut self, busy: bool) {
+        let core = &mut self.core;
+        if !busy && core.memory.in_flight_bytes() == 0 {
+            core.memory.shrink();
+            core.spare_transmits.clear();
+            core.spare_batches.clear();
+        }
+        let (stats, ring) = (core.counters(), core.ring.stats());
+        stats.turns.add(1);
+        stats.traversal_work_turn_max.set(core.shares.work_max().into());
+        stats.sleeps.set(ring.sleeps);
+        stats.enters.set(ring.enters);
+        stats.connections.set(self.connections.len() as u64);
+        stats.memory_in_flight_bytes.set(core.memory.in_flight_bytes());
+        stats.memory_held_bytes.set(core.memory.held_bytes());
+    }
+
+    fn read_messages(&mut self) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.core.mailbox.take(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Listen(_) if self.core.is_stopping() => {}
+                Message::Listen(sockets) => {
+                    for socket in sockets {
+                        self.listeners.push(Listening { socket, accept: None });
+                        self.accept(self.listeners.len() - 1);
+                    }
+                }
+                // A reactor that stops lets nobody in any more: the peer sees the end at once.
+                Message::Socket(_) | Message::Loop(_) if self.core.is_stopping() => self.core.forget_connection(),
+                Message::Socket(socket) => self.add_socket(socket),
+                Message::Loop(end) => self.add_loop(end),
+                Message::Wake(id) => {
+                    if let Some(connection) = self.connections.get_mut(id) {
+                        connection.woken(&mut self.core);
+                    }
+                }
+                Message::Answer(answer) => {
+                    let (name, answer) = *answer;
+                    if let Some(connection) = self.connections.get_mut(name.connection) {
+                        connection.answered(&mut self.core, name, answer);
+                    }
+                }
+                Message::VolumesChanged => self.core.refresh_volumes(),
+                Message::Stop => self.stop(),
+                Message::StopNow => {
+                    self.stop();
+                    self.core.stop_at = Some(self.core.now);
+                }
+            }
+        }
+        self.messages = messages;
+    }
+
+    fn accept(&mut self, listener: usize) {
+        if !self.core.is_stopping() {
+            let listening = &mut self.listeners[listener];
+            let op = Op::Accept { listener: Arc::clone(&listening.socket) };
+            listening.accept = Some(self.core.ring.push(Token::Accept(listener).bits(), op));
+        }
+    }
+
+    fn accepted(&mut self, listener: usize, completion: Completion) {
+        let Some(listening) = self.listeners.get_mut(listener) else {
+            // The target stops: who came last is not let in.
+            return;
+        };
+        if !completion.more {
+            listening.accept = None;
+        }
+        match (completion.result, completion.payload) {
+            (Ok(_), Payload::Accepted(socket)) => {
+                match self.core.shared.place_connection() {
+                    Some(reactor) if reactor == self.core.index => self.add_socket(socket),
+                    Some(reactor) => drop(self.core.shared.send(reactor, Message::Socket(socket))),
+                    None => tracing::warn!("too many connections: one more was closed"),
+                }
+                if !completion.more {
+                    self.accept(listener);
+                }
+            }
+            (Err(Errno::CANCELED), _) => {}
+            (result, _) => {
+                // Out of descriptors or memory, most likely: room may come when a connection ends.
+                tracing::warn!(?result, "accept failed; trying again soon");
+                let at = self.core.now + ACCEPT_RETRY;
+                self.core.timers.push(Reverse((at, Timer::Accept(listener))));
+            }
+        }
+    }
+
+    fn add_socket(&mut self, socket: OwnedFd) {
+        let options = SocketOptions {
+            congestion_control: self.core.shared.config.congestion_control.clone(),
+            ..SocketOptions::default()
+        };
+        if let Err(error) = diskside_io::socket::tune(&socket, &options).and_then(|()| keep_alive(&socket)) {
+            tracing::warn!(%error, "a new connection's socket");
+        }
+        let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
+        let socket = Arc::new(socket);
+        self.core.ring.register_file(&socket);
+        self.add_connection(Link::Socket { socket, receive: None }, peer);
+    }
+
+    fn add_loop(&mut self, end: LoopEnd) {
+        let entry = self.connections.vacant_entry();
+        end.set_waker(self.core.mailbox.connection_waker(entry.key()));
+        self.add_connection(Link::Loop(end), "loop".into());
+    }
+
+    fn add_connection(&mut self, link: Link, peer: String) {
+        let entry = self.connections.vacant_entry();
+        let id = entry.key();
+        entry.insert(Connection::new(&mut self.core, id, link, peer));
+        self.core.counters().connections_total.add(1);
+    }
+
+    /// Takes no more connections and commands; what is in flight ends first.
+    fn stop(&mut self) {
+        if self.core.is_stopping() {
+            return;
+        }
+        let wait = Duration::from_millis(u64::from(self.core.shared.config.limits.stop_ms));
+        self.core.stop_at = Some(self.core.now + wait);
+        for listening in self.listeners.drain(..) {
+            if let Some(accept) = listening.accept {
+                self.core.ring.cancel(accept);
+            }
+        }
+        for (_, connection) in &mut self.connections {
+            connection.woken(&mut self.core);
+        }
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.core.mailbox.close();
+    }
+}
+
+impl Core {
+    /// One connection less that was placed here.
+    fn forget_connection(&self) {
+        self.shared.connections[self.index].fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop_at.is_some()
+    }
+
+    fn counters(&self) -> &ReactorCounters {
+        &self.shared.reactor_stats[self.index]
+    }
+
+    /// Puts a task where it is found again when what it needs has come.
+    fn park(&mut self, key: usize, next: Next) {
+        match next {
+            Next::Submit(op) => {
+                self.register_file_of(&op);
+                self.ring.push(Token::Task(key).bits(), op);
+                self.media_in_flight += 1;
+                self.media_waits = true;
+            }
+            Next::Memory => self.memory_waiters.push_back(key),
+            Next::Block => self.block_waiters.push_back(key),
+            Next::Delay(delay) => {
+                let until = self.now + delay;
+                self.tasks[key].delayed_until = Some(until);
+                self.timers.push(Reverse((until, Timer::Task(key))));
+            }
+            Next::Yield => self.yielded.push_back(key),
+            Next::End(_) => unreachable!("a task that ended is not parked"),
+        }
+    }
+
+    /// Cuts the delays of a connection's tasks short: they are resumed in the next turn.
+    fn end_delays(&mut self, connection: usize) {
+        for (key, task) in &mut self.tasks {
+            if task.connection == connection && task.delayed_until.take().is_some() {
+                self.yielded.push_back(key);
+            }
+        }
+    }
+
+    /// This reactor's counters of a host. Names come from peers: past a bound they share one.
+    fn host_counters(&mut self, host: &str) -> Arc<IoCounters> {
+        let host = if self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host) { host } else { OTHER_HOSTS };
+        let registry = &self.shared.host_stats;
+        Arc::clone(self.hosts.entry(host.to_owned()).or_insert_with(|| registry.register(host)))
+    }
+}
+
+impl Token {
+    fn bits(self) -> u64 {
+        let (kind, index) = match self {
+            Self::Accept(index) => (0_u64, index),
+            Self::Receive(index) => (1, index),
+            Self::Send(index) => (2, index),
+            Self::Task(index) => (3, index),
+        };
+        kind << 62 | index as u64
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        let index = (bits & !(3 << 62)) as usize;
+        match bits >> 62 {
+            0 => Self::Accept(index),
+            1 => Self::Receive(index),
+            2 => Self::Send(index),
+            _ => Self::Task(index),
+        }
+    }
+}
+
+/// Finds peers that vanished without a word, also where the host asked for no Keep Alive.
+fn keep_alive(socket: &OwnedFd) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(socket, 6)?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
+}
+
+const RING_ENTRIES: u32 = 1024;
+/// 2 MiB a reactor, shared by all its connections.
+const RECEIVE_BUFFERS: u16 = 64;
+const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
+/// How long blocks of a memory volume stay held for a peer that does not read.
+const STALL: Duration = Duration::from_millis(5);
+/// How soon a block is asked for again that another reactor's command holds.
+const BLOCK_RETRY: Duration = Duration::from_micros(100);
+/// How soon spare memory goes back to the system.
+const SHRINK: Duration = Duration::from_secs(1);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Hosts that a reactor counts by name.
+const HOSTS_MAX: usize = 1024;
+const OTHER_HOSTS: &str = "(others)";

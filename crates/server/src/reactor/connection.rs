@@ -1,0 +1,446 @@
+//! One connection: its machine, its link, and what it has in flight.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
+use diskside_nvme::controller::{self, ConnectionConfig, State};
+use diskside_nvme::{BufferSlice, Buffers, Segment, Transmit};
+use rustix::net::{Shutdown, shutdown};
+
+use super::function::FunctionState;
+use super::memory::{Account, AccountMemory, Memory, Piece};
+use super::receive::Receive;
+use super::{Core, Token};
+use crate::link::{LoopEnd, LoopWriteError};
+use diskside_volume::stats::IoCounters;
+
+/// A connection of a reactor.
+pub(super) struct Connection {
+    pub(super) id: usize,
+    pub(super) machine: controller::Connection,
+    pub(super) account: Account,
+    pub(super) counters: Option<Arc<IoCounters>>,
+    /// Function commands: its controller's state, once one came.
+    pub(super) function: FunctionState,
+    /// Tasks that have not ended.
+    pub(super) tasks: usize,
+    /// The peer reads too slowly for blocks to be held until it has.
+    pub(super) copy_reads: bool,
+    /// Bytes of volumes that were fetched into the cache for the batch that is being put together.
+    pub(super) prefetched_bytes: u32,
+    pub(super) link: Link,
+    peer: String,
+    pub(super) phase: Phase,
+    /// Bytes that came and that the machine did not take yet.
+    pub(super) carry: Vec<u8>,
+    /// Much data is on its way: it is received right into its place.
+    pub(super) places_data: bool,
+    sending: Option<Sending>,
+    timer: Option<Instant>,
+    dirty: bool,
+    starved: bool,
+}
+
+/// Where a connection's bytes go.
+pub(super) enum Link {
+    /// A TCP socket.
+    Socket {
+        /// The socket.
+        socket: Arc<OwnedFd>,
+        /// The receive under way.
+        receive: Option<Receive>,
+    },
+    /// Memory.
+    Loop(LoopEnd),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Bytes go both ways.
+    Open,
+    /// Everything was said; the peer has until then to close, so that it reads our last words before a reset.
+    Lingering(Instant),
+    /// Nothing goes either way; waiting for the kernel to let go of what is in flight.
+    Closed,
+}
+
+/// A batch on its way.
+struct Sending {
+    transmit: Transmit,
+    /// The most bytes of one send.
+    send_len_max: usize,
+    /// The send under way; a loop that is full has none.
+    op: Option<OpId>,
+    /// When that was begun.
+    begun: Instant,
+    /// When the peer last took a byte, as far as is known.
+    progressed: Instant,
+    /// It takes long, and was asked to end and say how far it came.
+    asked: bool,
+}
+
+impl Connection {
+    pub(super) fn new(core: &mut Core, id: usize, link: Link, peer: String) -> Self {
+        let limits = &core.shared.config.limits;
+        let config = ConnectionConfig {
+            connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
+            r2t_len_max: limits.transfer.bytes() as u32,
+            ..ConnectionConfig::default()
+        };
+        let waker = core.mailbox.connection_waker(id);
+        let machine = controller::Connection::new(Arc::clone(&core.shared.subsystems), config, waker, core.now);
+        tracing::debug!(peer, "connection accepted");
+        let account = Account { owner: id, charged: 0, bound: limits.connection_memory.bytes() };
+        let mut connection = Self {
+            id,
+            machine,
+            account,
+            counters: None,
+            function: FunctionState::new(),
+            tasks: 0,
+            copy_reads: false,
+            prefetched_bytes: 0,
+            link,
+            peer,
+            phase: Phase::Open,
+            carry: Vec::new(),
+            places_data: false,
+            sending: None,
+            timer: None,
+            dirty: false,
+            starved: false,
+        };
+        connection.mark_dirty(core);
+        connection
+    }
+
+    /// A send ended.
+    pub(super) fn sent(&mut self, core: &mut Core, completion: Completion) {
+        if let Payload::Batch(mut batch) = completion.payload {
+            batch.clear();
+            core.spare_batches.push(batch);
+        }
+        self.mark_dirty(core);
+        let Some(mut sending) = self.sending.take() else { unreachable!("a send ended that was never begun") };
+        sending.op = None;
+        if self.phase == Phase::Closed {
+            self.abandon(core, sending.transmit);
+            return;
+        }
+        match completion.result {
+            Ok(len) => self.advance(core, sending, len as usize),
+            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => self.advance(core, sending, 0),
+            Err(errno) => {
+                self.abandon(core, sending.transmit);
+                self.close(core, &errno.to_string());
+            }
+        }
+    }
+
+    /// Another thread has news for the machine, or a loop's other end moved.
+    pub(super) fn woken(&mut self, core: &mut Core) {
+        if self.phase == Phase::Open {
+            self.machine.handle_wake(core.now);
+        }
+        self.mark_dirty(core);
+    }
+
+    /// There may be memory for what the machine waits for.
+    pub(super) fn fed(&mut self, core: &mut Core) {
+        self.starved = false;
+        if self.phase != Phase::Open {
+            return;
+        }
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        self.machine.handle_buffers(core.now, &mut pool);
+        let refused = pool.refused;
+        self.answer_held(core);
+        if refused {
+            self.wait_for_memory(core);
+        }
+        self.mark_dirty(core);
+    }
+
+    /// The timer of `at` went off.
+    pub(super) fn timed_out(&mut self, core: &mut Core, at: Instant) {
+        if self.timer != Some(at) {
+            return;
+        }
+        self.timer = None;
+        match self.phase {
+            Phase::Open if self.machine.poll_timeout().is_some_and(|at| at <= core.now) => {
+                self.machine.handle_timeout(core.now);
+            }
+            Phase::Lingering(until) if until <= core.now => self.close(core, "the host did not close the connection"),
+            _ => {}
+        }
+        self.mark_dirty(core);
+    }
+
+    /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
+    /// takes nothing at all is given up.
+    pub(super) fn check_stall(&mut self, core: &mut Core) {
+        let starving = core.memory.is_starving();
+        let (look, give_up) = match self.machine.state() {
+            // It need not hear our last words, and its calls end with it.
+            State::Draining => (LINGER, LINGER),
+            _ if starving => (LOOK_STARVING, SEND_TIMEOUT_STARVING),
+            _ => (LOOK, SEND_TIMEOUT),
+        };
+        let patience = if self.copy_reads { look } else { super::STALL };
+        let Some(sending) = &mut self.sending else { return };
+        if self.phase != Phase::Open || sending.asked || core.now < sending.begun + patience {
+            return;
+        }
+        if core.now >= sending.progressed + give_up {
+            self.close(core, "the host does not read");
+        } else if let Some(op) = sending.op {
+            sending.asked = true;
+            core.ring.cancel(op);
+        }
+    }
+
+    /// Sees to it that the connection is settled at the end of the turn.
+    pub(super) fn mark_dirty(&mut self, core: &mut Core) {
+        if !self.dirty {
+            self.dirty = true;
+            core.dirty.push(self.id);
+        }
+    }
+
+    /// Lets the machine go as far as it gets. True when the connection is over and holds nothing any more.
+    pub(super) fn settle(&mut self, core: &mut Core) -> bool {
+        self.prefetched_bytes = 0;
+        while self.phase == Phase::Open {
+            self.function.begin_batch();
+            let mut moved = false;
+            while self.feed(core) | self.start_requests(core) {
+                moved = true;
+            }
+            self.transmit(core);
+            // The end of a send brings us back here. A loop's sends end at once, and may have made room for more.
+            if !moved || self.sending.is_some() {
+                break;
+            }
+        }
+        self.follow_state(core);
+        self.arm_receive(core);
+        self.arm_timer(core);
+        self.dirty = false;
+        let receiving = matches!(self.link, Link::Socket { receive: Some(_), .. });
+        self.phase == Phase::Closed && self.tasks == 0 && self.sending.is_none() && !receiving
+    }
+
+    /// Ends the connection at once. What the kernel still has ends by itself.
+    pub(super) fn close(&mut self, core: &mut Core, why: &str) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let (host, error) = (self.machine.host_nqn().map(ToString::to_string), self.machine.error());
+        match error {
+            // Of every host that disconnects in good order some queue sees the controller go first.
+            Some(error) if error.is_consequence() => {
+                tracing::debug!(peer = self.peer, host, %error, "connection closed");
+            }
+            Some(error) => tracing::warn!(peer = self.peer, host, %error, "connection closed"),
+            None => tracing::debug!(peer = self.peer, host, why, "connection closed"),
+        }
+        self.phase = Phase::Closed;
+        self.carry = Vec::new();
+        self.function.close(core.now, &mut core.shares);
+        if self.tasks > 0 {
+            core.end_delays(self.id);
+        }
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        self.machine.handle_close(&mut pool);
+        match &self.link {
+            Link::Socket { socket, .. } => {
+                // Ends the receive and the send under way. An error means that the socket is gone already.
+                let _ = shutdown(socket, Shutdown::Both);
+                self.cancel_receive(core);
+            }
+            Link::Loop(_) => {}
+        }
+        if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
+            self.abandon(core, sending.transmit);
+        }
+        self.mark_dirty(core);
+    }
+
+    pub(super) fn wait_for_memory(&mut self, core: &mut Core) {
+        if !self.starved {
+            self.starved = true;
+            core.counters().memory_waits.add(1);
+            core.starved.push(self.id);
+        }
+    }
+
+    /// Sends what the machine has to say, unless a send is under way.
+    fn transmit(&mut self, core: &mut Core) {
+        if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
+            self.send(core, sending);
+        }
+        while self.sending.is_none() && self.phase == Phase::Open {
+            let mut transmit = core.spare_transmits.pop().unwrap_or_default();
+            if !self.machine.poll_transmit(&mut transmit) {
+                core.spare_transmits.push(transmit);
+                return;
+            }
+            let (send_len_max, now) =
+                (if core.media_at_work() { SEND_BYTES_BESIDE_MEDIA } else { usize::MAX }, core.now);
+            self.send(core, Sending { transmit, send_len_max, op: None, begun: now, progressed: now, asked: false });
+        }
+    }
+
+    fn send(&mut self, core: &mut Core, mut sending: Sending) {
+        let mut batch = core.spare_batches.pop().unwrap_or_default();
+        sending.begun = core.now;
+        match &self.link {
+            Link::Socket { socket, .. } => {
+                core.start_media();
+                fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, sending.send_len_max));
+                let op = Op::Send { socket: Arc::clone(socket), batch };
+                sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
+                core.sends_in_flight += 1;
+                self.sending = Some(sending);
+            }
+            Link::Loop(end) => {
+                // All of it: a loop takes a whole batch or nothing.
+                fill(&mut batch, &sending.transmit, &core.memory, (usize::MAX, usize::MAX));
+                let (len, written) = (batch.len_bytes(), end.write(batch.to_vec()));
+                batch.clear();
+                core.spare_batches.push(batch);
+                match written {
+                    Ok(()) => self.advance(core, sending, len),
+                    Err(LoopWriteError::Full(_)) => {
+                        self.sending = Some(sending);
+                        self.detach(core);
+                    }
+                    Err(LoopWriteError::Closed(_)) => {
+                        self.abandon(core, sending.transmit);
+                        self.close(core, "the host closed the connection");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that `len` bytes of a batch have left; what remains is sent next.
+    fn advance(&mut self, core: &mut Core, mut sending: Sending, len: usize) {
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        sending.transmit.advance(len, |buffer| pool.release(buffer));
+        if sending.transmit.is_empty() {
+            self.machine.handle_transmitted(&mut sending.transmit);
+            core.spare_transmits.push(sending.transmit);
+            self.copy_reads = false;
+            return;
+        }
+        if len > 0 {
+            sending.progressed = core.now;
+        }
+        if std::mem::take(&mut sending.asked) {
+            self.detach(core);
+        }
+        // The rest is sent when the turn ends: commands that came meanwhile are started before it.
+        self.sending = Some(sending);
+    }
+
+    /// The peer is slow: its reads shall not hold blocks of a volume.
+    fn detach(&mut self, core: &mut Core) {
+        self.copy_reads = true;
+        let detached = core.memory.detach(self.id);
+        core.counters().stalled_reads.add(detached);
+    }
+
+    fn abandon(&mut self, core: &mut Core, mut transmit: Transmit) {
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        transmit.abandon(|buffer| pool.release(buffer));
+    }
+
+    /// Goes along when the machine, or a stop of the target, ends the connection.
+    fn follow_state(&mut self, core: &mut Core) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        match self.machine.state() {
+            // Whatever is still being sent: nobody waits for it, and a host that fell silent would never take it.
+            State::Closed => self.close(core, "the controller closed the connection"),
+            _ if self.sending.is_some() => {}
+            State::Draining if self.tasks == 0 => match &self.link {
+                Link::Socket { socket, .. } => {
+                    // If it fails, the peer is gone, and the receive tells.
+                    let _ = shutdown(socket, Shutdown::Write);
+                    self.phase = Phase::Lingering(core.now + LINGER);
+                }
+                Link::Loop(_) => self.close(core, "the controller closed the connection"),
+            },
+            _ => {}
+        }
+    }
+
+    /// Keeps one timer, at or before what is due next: deadlines that only move on cost nothing.
+    fn arm_timer(&mut self, core: &mut Core) {
+        let due = match self.phase {
+            Phase::Open => self.machine.poll_timeout(),
+            Phase::Lingering(until) => Some(until),
+            Phase::Closed => None,
+        };
+        if let Some(due) = due
+            && self.timer.is_none_or(|timer| due < timer)
+        {
+            self.timer = Some(due);
+            core.timers.push(std::cmp::Reverse((due, super::Timer::Connection(self.id))));
+        }
+    }
+
+    /// The ring lets go of the socket, so that it is closed with the connection.
+    pub(super) fn unregister(&self, core: &mut Core) {
+        if let Link::Socket { socket, .. } = &self.link {
+            core.ring.unregister_file(socket);
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}
+
+/// Turns what the machine says into what is sent, up to so many segments and bytes; the rest goes with the next send.
+fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory, (segments_max, len_max): (usize, usize)) {
+    for segment in transmit.segments().take(segments_max) {
+        let left = len_max - batch.len_bytes();
+        if left == 0 {
+            return;
+        }
+        match segment {
+            Segment::Bytes(bytes) => batch.put(&bytes[..bytes.len().min(left)]),
+            Segment::Buffer(slice) => {
+                let len = slice.len.min(u32::try_from(left).unwrap_or(u32::MAX));
+                match memory.piece(BufferSlice { len, ..slice }) {
+                    Piece::Shared(slice) => batch.put_shared(slice),
+                    Piece::Buffer(buffer) => {
+                        let start = slice.offset as usize;
+                        batch.put_arc(buffer, start..start + len as usize);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The most bytes of one send while disks are at work. They answer in bursts. If all of a burst were sent at once, its
+/// host would begin to ask for more when the last of it was copied, and the disks had nothing to do until then. So it
+/// gets a few blocks at a time, and disks the next commands between them.
+const SEND_BYTES_BESIDE_MEDIA: usize = 16 << 10;
+/// How often a slow peer is looked after.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long a peer may take no byte at all while there is something for it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same while another connection cannot get any memory.
+const LOOK_STARVING: Duration = Duration::from_millis(500);
+const SEND_TIMEOUT_STARVING: Duration = Duration::from_secs(2);
+/// How long a peer may take to close after our last words.
+const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,89 @@
+//! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::buffer::SharedMemory;
+use diskside_nvme::controller::MediumId;
+
+use diskside_volume::stats::{IoCounters, Registry};
+use diskside_volume::{Volume, VolumeTable};
+
+/// A volume and this reactor's counters of it.
+#[derive(Debug)]
+pub(crate) struct LocalVolume {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) counters: Arc<IoCounters>,
+    /// The bytes, of a volume in memory.
+    pub(crate) memory: Option<SharedMemory>,
+    /// Commands that are under way here, and since when their time is not counted yet.
+    under_way: Cell<(u32, Option<Instant>)>,
+}
+
+impl LocalVolume {
+    /// A command is under way.
+    pub(crate) fn begin(&self, now: Instant) {
+        let (count, since) = self.under_way.get();
+        self.under_way.set((count + 1, since.or(Some(now))));
+    }
+
+    /// A command that was under way has ended.
+    pub(crate) fn end(&self, now: Instant) {
+        let (count, since) = self.under_way.get();
+        let Some(since) = since else { return };
+        // The rest of a microsecond is left for the next one.
+        let busy_us = u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX);
+        self.counters.busy_us.add(busy_us);
+        self.under_way.set((count - 1, (count > 1).then(|| since + Duration::from_micros(busy_us))));
+    }
+}
+
+/// The volumes that this reactor has used, by [`MediumId`].
+#[derive(Debug, Default)]
+pub(crate) struct LocalVolumes {
+    volumes: Vec<Option<Rc<LocalVolume>>>,
+    version: u64,
+}
+
+impl LocalVolumes {
+    /// The volume, if it still exists.
+    pub(crate) fn get(&self, medium: MediumId) -> Option<&Rc<LocalVolume>> {
+        self.volumes.get(usize::try_from(medium.0).ok()?)?.as_ref()
+    }
+
+    /// Whether a volume's bytes are not in memory: then they are read and written through the ring.
+    pub(crate) fn any_outside_memory(&self) -> bool {
+        self.volumes.iter().flatten().any(|volume| volume.memory.is_none())
+    }
+
+    /// The table's version that was seen last.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes over what was added and removed since the last call; one atomic load when nothing was.
+    pub(crate) fn refresh(&mut self, table: &VolumeTable, registry: &Registry) {
+        let version = table.version();
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        let known = std::mem::take(&mut self.volumes);
+        let mut known = known.into_iter();
+        self.volumes = table
+            .snapshot()
+            .into_iter()
+            .map(|volume| {
+                let known = known.next().flatten();
+                let volume = volume?;
+                Some(known.unwrap_or_else(|| {
+                    let counters = registry.register(&volume.name);
+                    let memory = volume.medium.memory().cloned();
+                    Rc::new(LocalVolume { volume, counters, memory, under_way: Cell::default() })
+                }))
+            })
+            .collect();
+    }
+}

@@ -1,0 +1,583 @@
+//! The memory of one reactor: what arrives, what is read, and what bounds it.
+//!
+//! Memory is taken when data arrives or is read, never per queue slot, in classes of powers of two from 4 KiB.
+//! Two bounds hold, and where one is reached commands wait and the socket is not read:
+//!
+//! * a reactor holds at most its share of `limits.memory`, in flight and kept for the next command together;
+//! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold.
+//!   So peers that take all they can and never let go leave a share for the next one: with the defaults (16 of
+//!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one;
+//!   while somebody waits for that, peers that do not read are given up soon.
+//!
+//! A read of a memory volume is charged like any other, although its bytes are sent from where they are. So is a write
+//! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
+//! there. What is not taken by then is copied, so that no peer can keep the buffers that all receive into.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_io::buffer::{Arena, Buffer, SharedMemory, SharedSlice};
+use diskside_io::ring::Received;
+use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
+use slab::Slab;
+
+use super::local::LocalVolume;
+use diskside_compute::Holding;
+use diskside_volume::guard::Mode;
+
+/// All buffers that a reactor's connections and their commands use.
+pub(crate) struct Memory {
+    entries: Slab<Entry>,
+    /// Memory that the ring has registered, for as much as fits.
+    registered: Option<Arena>,
+    /// Buffers without a user, by class.
+    spare: [Vec<Buffer>; CLASSES],
+    /// Buffers whose bytes are still where they arrived, and others that were among them.
+    arrived: Vec<BufferId>,
+    bound: u64,
+    /// Bytes that commands hold.
+    charged: u64,
+    /// Bytes of spare buffers.
+    spared: u64,
+    /// Whether something was released since the last look.
+    released: bool,
+    /// A connection that holds nothing was refused, and none has got any since.
+    starving: bool,
+}
+
+/// What one connection holds.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// The connection's own name, to find its entries.
+    pub(crate) owner: usize,
+    pub(crate) charged: u64,
+    pub(crate) bound: u64,
+}
+
+/// One buffer that a machine knows by its [`BufferId`].
+struct Entry {
+    owner: usize,
+    charge: u64,
+    data: Data,
+    /// What else it is charged to: the host that a function made it for.
+    holding: Option<Arc<Holding>>,
+}
+
+enum Data {
+    /// Nothing of it came yet.
+    Promised { len: usize },
+    /// All of it came at once, and is still there; until the end of the turn.
+    Arrived { bytes: Rc<Received>, range: Range<usize> },
+    /// Being filled by the peer, or waiting for its command.
+    Filling(Buffer),
+    /// Lent to the ring, which receives into it.
+    Lent { released: bool },
+    /// Being sent.
+    Sending(Arc<Buffer>),
+    /// Being sent from a volume's own memory, whose range is held until then.
+    Volume { volume: Rc<LocalVolume>, offset: u64, len: usize },
+}
+
+/// A charge of memory with a buffer to match, or without one.
+#[derive(Debug, Default)]
+pub(crate) struct Charge(u64);
+
+/// What a send needs of a buffer.
+pub(crate) enum Piece {
+    Buffer(Arc<Buffer>),
+    Shared(SharedSlice),
+}
+
+impl Memory {
+    pub(crate) fn new(bound: u64) -> Self {
+        Self {
+            entries: Slab::new(),
+            registered: None,
+            spare: Default::default(),
+            arrived: Vec::new(),
+            bound,
+            charged: 0,
+            spared: 0,
+            released: false,
+            starving: false,
+        }
+    }
+
+    /// Cuts buffers from `arena` from now on, as long as there is room in it.
+    pub(crate) fn use_registered(&mut self, arena: Arena) {
+        self.registered = Some(arena);
+    }
+
+    /// Bytes that are registered with the ring, used or not.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.registered.as_ref().map_or(0, |arena| arena.len_bytes() as u64)
+    }
+
+    /// Whether somebody who holds nothing waits for memory: then those who do not let go of theirs must.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving
+    }
+
+    /// Bytes that commands hold.
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.charged
+    }
+
+    /// Bytes of memory, used or spare.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.charged + self.spared
+    }
+
+    /// Whether memory was released since the last call: then somebody who waited may get some.
+    pub(crate) fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Gives spare buffers back to the system.
+    pub(crate) fn shrink(&mut self) {
+        self.spare.iter_mut().for_each(|class| *class = Vec::new());
+        self.spared = 0;
+    }
+
+    /// Charges `len` bytes to `account`, or `None` where a bound is reached.
+    pub(crate) fn charge(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
+        let bytes = class_bytes(class_of(len));
+        let others_leave = self.bound - (self.charged - account.charged);
+        // In pages, so that the product fits.
+        let share = ((account.bound >> PAGE) * (others_leave >> PAGE) / (self.bound >> PAGE)) << PAGE;
+        let fits = self.charged + bytes <= self.bound;
+        if account.charged == 0 {
+            self.starving = !fits;
+        }
+        if !fits || (account.charged > 0 && account.charged + bytes > share) {
+            return None;
+        }
+        self.charged += bytes;
+        account.charged += bytes;
+        while self.charged + self.spared > self.bound {
+            self.drop_one_spare();
+        }
+        Some(Charge(bytes))
+    }
+
+    /// Gives a charge back.
+    pub(crate) fn uncharge(&mut self, account: &mut Account, charge: Charge) {
+        self.charged -= charge.0;
+        account.charged -= charge.0;
+        self.released = true;
+    }
+
+    /// A buffer of `len` bytes for a charge of as many.
+    pub(crate) fn buffer(&mut self, len: usize) -> Buffer {
+        let class = class_of(len);
+        let mut buffer = match self.spare[class].pop() {
+            Some(buffer) => {
+                self.spared -= class_bytes(class);
+                buffer
+            }
+            None => {
+                let bytes = class_bytes(class) as usize;
+                let registered = self.registered.as_ref().and_then(|arena| arena.take(bytes));
+                registered.unwrap_or_else(|| Buffer::zeroed(bytes))
+            }
+        };
+        buffer.set_len(len);
+        buffer
+    }
+
+    /// Keeps a buffer for the next user, or frees it. Only aligned ones are kept: the next user may be a read of a
+    /// file without its cache.
+    pub(crate) fn give_back(&mut self, buffer: Buffer) {
+        let bytes = buffer.capacity() as u64;
+        let class = class_of(buffer.capacity());
+        if bytes == class_bytes(class) && buffer.is_aligned() && self.charged + self.spared + bytes <= self.bound {
+            self.spared += bytes;
+            self.spare[class].push(buffer);
+        }
+    }
+
+    /// Names a filled buffer for the machine to send.
+    pub(crate) fn insert_filled(&mut self, account: &Account, charge: Charge, buffer: Buffer) -> BufferId {
+        self.insert(account, charge, Data::Sending(Arc::new(buffer)))
+    }
+
+    /// Names a buffer that others hold too, for the machine to send a part of it.
+    pub(crate) fn insert_shared(
+        &mut self,
+        account: &Account,
+        charge: Charge,
+        buffer: Arc<Buffer>,
+        holding: Option<Arc<Holding>>,
+    ) -> BufferId {
+        let id = self.insert(account, charge, Data::Sending(buffer));
+        self.entries[id.0 as usize].holding = holding;
+        id
+    }
+
+    /// Names a range of a volume's memory for the machine to send. The range is held, and released with the buffer.
+    pub(crate) fn insert_volume(
+        &mut self,
+        account: &Account,
+        charge: Charge,
+        volume: Rc<LocalVolume>,
+        offset: u64,
+        len: usize,
+    ) -> BufferId {
+        self.insert(account, charge, Data::Volume { volume, offset, len })
+    }
+
+    /// The bytes that came from the peer.
+    pub(crate) fn filled(&self, slice: BufferSlice) -> &[u8] {
+        let part = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.entries[slice.buffer.0 as usize].data {
+            Data::Arrived { bytes, range } => &bytes[range.clone()][part],
+            Data::Filling(buffer) => &buffer[part],
+            _ => unreachable!("asked for what a peer has filled"),
+        }
+    }
+
+    /// Takes out a buffer that the peer filled.
+    pub(crate) fn take(&mut self, id: BufferId) -> (Buffer, Charge) {
+        self.keep(id);
+        let entry = self.entries.remove(id.0 as usize);
+        let Data::Filling(buffer) = entry.data else { unreachable!("only buffers that a peer filled are taken out") };
+        (buffer, Charge(entry.charge))
+    }
+
+    /// Lends a buffer that the peer fills to the ring, which receives into it.
+    pub(crate) fn lend(&mut self, id: BufferId) -> Buffer {
+        let index = id.0 as usize;
+        match std::mem::replace(&mut self.entries[index].data, Data::Lent { released: false }) {
+            Data::Promised { len } => self.buffer(len),
+            Data::Filling(buffer) => buffer,
+            _ => unreachable!("only what a peer fills is lent, and once"),
+        }
+    }
+
+    /// Takes a lent buffer back. Its memory stayed charged for as long as the kernel could write to it.
+    pub(crate) fn come_home(&mut self, account: &mut Account, id: BufferId, buffer: Buffer) {
+        let entry = &mut self.entries[id.0 as usize];
+        let Data::Lent { released } = entry.data else { unreachable!("only what was lent comes home") };
+        entry.data = Data::Filling(buffer);
+        if released {
+            self.release(account, id);
+        }
+    }
+
+    /// Copies what arrived and was not taken, before the memory that it arrived in is used again.
+    pub(crate) fn keep_arrived(&mut self) {
+        while let Some(id) = self.arrived.pop() {
+            // It may have gone meanwhile, and another one have its name.
+            if self.entries.contains(id.0 as usize) {
+                self.keep(id);
+            }
+        }
+    }
+
+    /// Gives what arrived a buffer of its own.
+    fn keep(&mut self, id: BufferId) {
+        let index = id.0 as usize;
+        if let Data::Arrived { bytes, range } = &self.entries[index].data {
+            let (bytes, range) = (Rc::clone(bytes), range.clone());
+            let mut buffer = self.buffer(range.len());
+            buffer.copy_from_slice(&bytes[range]);
+            self.entries[index].data = Data::Filling(buffer);
+        }
+    }
+
+    /// What to send for `slice`.
+    pub(crate) fn piece(&self, slice: BufferSlice) -> Piece {
+        let range = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.entries[slice.buffer.0 as usize].data {
+            Data::Sending(buffer) => Piece::Buffer(Arc::clone(buffer)),
+            Data::Volume { volume, offset, .. } => {
+                let start = *offset as usize;
+                Piece::Shared(bytes_of(volume).slice(start + range.start..start + range.end))
+            }
+            _ => unreachable!("what a peer still fills is not sent"),
+        }
+    }
+
+    /// Copies what `owner` sends from volumes, and lets go of the volumes' ranges. Returns how many reads it were.
+    pub(crate) fn detach(&mut self, owner: usize) -> u64 {
+        let mut detached = 0;
+        for index in 0..self.entries.capacity() {
+            if self.entries.get(index).is_some_and(|entry| entry.owner == owner) {
+                detached += u64::from(self.detach_one(index));
+            }
+        }
+        detached
+    }
+
+    fn detach_one(&mut self, index: usize) -> bool {
+        let Data::Volume { volume, offset, len } = &self.entries[index].data else { return false };
+        let (volume, offset, len) = (Rc::clone(volume), *offset, *len);
+        let mut buffer = self.buffer(len);
+        bytes_of(&volume).read(offset as usize, &mut buffer);
+        self.entries[index].data = Data::Sending(Arc::new(buffer));
+        volume.volume.guards.release(offset..offset + len as u64, Mode::Shared);
+        true
+    }
+
+    fn insert(&mut self, account: &Account, charge: Charge, data: Data) -> BufferId {
+        let entry = Entry { owner: account.owner, charge: charge.0, data, holding: None };
+        BufferId(self.entries.insert(entry) as u64)
+    }
+
+    fn release(&mut self, account: &mut Account, id: BufferId) {
+        if let Data::Lent { released } = &mut self.entries[id.0 as usize].data {
+            *released = true;
+            return;
+        }
+        let entry = self.entries.remove(id.0 as usize);
+        self.uncharge(account, Charge(entry.charge));
+        drop(entry.holding);
+        match entry.data {
+            Data::Promised { .. } | Data::Arrived { .. } | Data::Lent { .. } => {}
+            Data::Filling(buffer) => self.give_back(buffer),
+            Data::Sending(buffer) => {
+                if let Ok(buffer) = Arc::try_unwrap(buffer) {
+                    self.give_back(buffer);
+                }
+            }
+            Data::Volume { volume, offset, len } => {
+                volume.volume.guards.release(offset..offset + len as u64, Mode::Shared);
+            }
+        }
+    }
+
+    fn drop_one_spare(&mut self) {
+        let largest = self.spare.iter_mut().enumerate().rev().find_map(|(class, spare)| Some((class, spare.pop()?)));
+        match largest {
+            Some((class, _)) => self.spared -= class_bytes(class),
+            None => unreachable!("what is charged alone is within the bound"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Buffer(buffer) => buffer.fmt(f),
+            Self::Shared(slice) => slice.fmt(f),
+        }
+    }
+}
+
+/// A reactor's memory as one connection's machine sees it.
+pub(crate) struct AccountMemory<'a> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) account: &'a mut Account,
+    /// What is being looked at, if it is memory that can be referred to.
+    pub(crate) arriving: Option<&'a Rc<Received>>,
+    /// A buffer was asked for and there was none.
+    pub(crate) refused: bool,
+}
+
+impl<'a> AccountMemory<'a> {
+    pub(crate) fn new(memory: &'a mut Memory, account: &'a mut Account) -> Self {
+        Self { memory, account, arriving: None, refused: false }
+    }
+
+    /// Where in what arrived `bytes` are.
+    fn place(&self, bytes: &[u8]) -> Option<(Rc<Received>, Range<usize>)> {
+        let arriving = self.arriving?;
+        let start = bytes.as_ptr().addr().checked_sub(arriving.as_ptr().addr())?;
+        let range = start..start + bytes.len();
+        (range.end <= arriving.len()).then(|| (Rc::clone(arriving), range))
+    }
+}
+
+impl Buffers for AccountMemory<'_> {
+    fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
+        let index = buffer.0 as usize;
+        if let Data::Promised { len } = self.memory.entries[index].data {
+            if bytes.len() == len
+                && let Some((bytes, range)) = self.place(bytes)
+            {
+                self.memory.entries[index].data = Data::Arrived { bytes, range };
+                self.memory.arrived.push(buffer);
+                return;
+            }
+            self.memory.entries[index].data = Data::Filling(self.memory.buffer(len));
+        }
+        let Data::Filling(data) = &mut self.memory.entries[index].data else {
+            unreachable!("only buffers that were acquired are written, and each byte once")
+        };
+        data[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn digest(&mut self, slice: BufferSlice) -> u32 {
+        // The checksum and the bytes that are sent must be of the same moment: a volume's bytes are copied first.
+        self.memory.detach_one(slice.buffer.0 as usize);
+        let range = slice.offset as usize..(slice.offset + slice.len) as usize;
+        match &self.memory.entries[slice.buffer.0 as usize].data {
+            Data::Filling(buffer) => crc32c(&buffer[range]),
+            Data::Sending(buffer) => crc32c(&buffer[range]),
+            _ => unreachable!("copied above, or not to be sent"),
+        }
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        self.memory.release(self.account, buffer);
+    }
+}
+
+impl BufferPool for AccountMemory<'_> {
+    fn acquire(&mut self, len: u32) -> Option<BufferId> {
+        let Some(charge) = self.memory.charge(self.account, len as usize) else {
+            self.refused = true;
+            return None;
+        };
+        Some(self.memory.insert(self.account, charge, Data::Promised { len: len as usize }))
+    }
+}
+
+fn bytes_of(volume: &LocalVolume) -> &SharedMemory {
+    match &volume.memory {
+        Some(memory) => memory,
+        None => unreachable!("only volumes in memory are sent from where they are"),
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    let log = len.max(CLASS_BYTES_MIN).next_power_of_two().trailing_zeros();
+    (log - CLASS_BYTES_MIN.trailing_zeros()) as usize
+}
+
+const fn class_bytes(class: usize) -> u64 {
+    (CLASS_BYTES_MIN as u64) << class
+}
+
+const PAGE: u32 = 12;
+const CLASS_BYTES_MIN: usize = 1 << PAGE;
+/// 4 KiB to 16 MiB, the largest `limits.transfer`.
+const CLASSES: usize = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(owner: usize) -> Account {
+        Account { owner, charged: 0, bound: 128 << 10 }
+    }
+
+    fn take_all(memory: &mut Memory, account: &mut Account, len: u32) -> Vec<BufferId> {
+        let mut pool = AccountMemory::new(memory, account);
+        let buffers: Vec<_> = std::iter::from_fn(|| pool.acquire(len)).collect();
+        // Memory is taken when bytes come.
+        buffers.iter().for_each(|buffer| pool.write(*buffer, 0, b"first bytes"));
+        buffers
+    }
+
+    #[test]
+    fn greedy_connections_leave_room_for_the_next() {
+        let mut memory = Memory::new(1 << 20);
+        let mut taken = Vec::new();
+        for owner in 0..10 {
+            let mut account = account(owner);
+            let buffers = take_all(&mut memory, &mut account, 4096);
+            assert!(buffers.len() >= 8, "connection {owner} got {} buffers", buffers.len());
+            taken.push((account, buffers));
+        }
+        assert_eq!(taken[0].1.len(), 32, "the first got all it may have");
+        assert!(memory.held_bytes() <= 1 << 20);
+        for (mut account, buffers) in taken {
+            let mut pool = AccountMemory::new(&mut memory, &mut account);
+            buffers.into_iter().for_each(|buffer| pool.release(buffer));
+            assert_eq!(account.charged, 0);
+        }
+        assert_eq!(memory.in_flight_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_holds_nothing_gets_one_buffer_if_it_fits_at_all() {
+        let mut memory = Memory::new(64 << 10);
+        let (mut first, mut second) = (account(0), account(1));
+        (first.bound, second.bound) = (32 << 10, 32 << 10);
+        assert_eq!(take_all(&mut memory, &mut first, 32 << 10).len(), 1);
+        assert_eq!(take_all(&mut memory, &mut second, 32 << 10).len(), 1);
+        assert_eq!(take_all(&mut memory, &mut second, 4096).len(), 0);
+        assert_eq!(memory.in_flight_bytes(), 64 << 10);
+    }
+
+    #[test]
+    fn spare_memory_makes_way_and_counts_towards_the_bound() {
+        let mut memory = Memory::new(64 << 10);
+        let mut account = account(0);
+        account.bound = 64 << 10;
+        let small = take_all(&mut memory, &mut account, 4096);
+        let mut pool = AccountMemory::new(&mut memory, &mut account);
+        small.into_iter().for_each(|buffer| pool.release(buffer));
+        assert!(memory.held_bytes() > 0);
+        assert_eq!(take_all(&mut memory, &mut account, 64 << 10).len(), 1);
+        assert_eq!(memory.held_bytes(), 64 << 10);
+        assert!(memory.take_released());
+    }
+
+    /// A result of exactly a class's length came as a vector, which need not be aligned, and was kept as a spare
+    /// buffer. The next read of a file volume got it, and the disk refused it: an error that depended on what other
+    /// hosts had read.
+    #[test]
+    fn spare_buffers_are_aligned() {
+        let mut memory = Memory::new(64 << 20);
+        for _ in 0..8 {
+            // Of vectors this long some allocators give none that is aligned.
+            memory.give_back(Buffer::from(vec![7; 1 << 20]));
+        }
+        let spare: Vec<Buffer> = (0..8).map(|_| memory.buffer(1 << 20)).collect();
+        assert!(spare.iter().all(Buffer::is_aligned));
+        spare.into_iter().for_each(|buffer| memory.give_back(buffer));
+        assert_eq!(memory.held_bytes(), 8 << 20, "aligned ones are kept");
+    }
+
+    #[test]
+    fn classes_cover_every_transfer() {
+        for (len, bytes) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (16 << 20, 16 << 20)] {
+            assert_eq!(class_bytes(class_of(len)), bytes);
+        }
+        assert_eq!(class_of(16 << 20), CLASSES - 1);
+    }
+
+    /// What a ring receives of `bytes`.
+    fn received(bytes: &[u8]) -> Rc<Received> {
+        use diskside_io::ring::{Op, Payload, Ring, RingConfig};
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut &theirs, bytes).unwrap();
+        let mut ring = Ring::new(&RingConfig::default()).unwrap();
+        let group = ring.provide(2, 4096).unwrap();
+        ring.push(0, Op::Receive { socket: Arc::new(ours.into()), group });
+        loop {
+            ring.wait(None).unwrap();
+            if let Some(Payload::Received(received)) = ring.next_completion().map(|done| done.payload) {
+                return Rc::new(received);
+            }
+        }
+    }
+
+    #[test]
+    fn what_came_at_once_stays_where_it_is_until_the_turn_ends() {
+        let mut memory = Memory::new(1 << 20);
+        let mut account = account(0);
+        let came = received(b"..command|more");
+        let mut pool = AccountMemory::new(&mut memory, &mut account);
+        pool.arriving = Some(&came);
+        let (whole, split) = (pool.acquire(7).unwrap(), pool.acquire(8).unwrap());
+        pool.write(whole, 0, &came[2..9]);
+        pool.write(split, 0, &came[10..14]);
+        pool.write(split, 4, b"over");
+        assert_eq!(Rc::strong_count(&came), 2, "only what came as a whole is referred to");
+        let slices = [BufferSlice::new(whole, 7), BufferSlice::new(split, 8)];
+        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
+        memory.keep_arrived();
+        assert_eq!(Rc::strong_count(&came), 1, "it is copied, and the memory that all receive into is free");
+        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
+        for buffer in [whole, split] {
+            let (bytes, charge) = memory.take(buffer);
+            memory.give_back(bytes);
+            memory.uncharge(&mut account, charge);
+        }
+        assert_eq!(memory.in_flight_bytes(), 0);
+    }
+}

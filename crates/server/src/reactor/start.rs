@@ -1,0 +1,270 @@
+//! From a request of the machine to a task, and from its end to an answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
+use diskside_nvme::{BufferSlice, Buffers, Status};
+
+use super::Core;
+use super::connection::Connection;
+use super::memory::AccountMemory;
+use super::task::{Bench, Ended, Kind, Next, Source, Task, Work};
+use diskside_volume::guard::Mode;
+use diskside_volume::medium::{Access, Action};
+use diskside_volume::stats::IoCounters;
+
+impl Connection {
+    /// Starts what the machine asks for, and goes on with calls of traversals; until enough is answered for one send,
+    /// whose end brings us back here. Traversals that cannot go on now, or whose host has had its share of the turn, do so in
+    /// the next. True if there was anything to do.
+    pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
+        let mut started = false;
+        self.function.take_share(&core.shares);
+        while !self.is_closed() && !self.function.is_batch_full() {
+            if let Some(request) = self.machine.poll_request() {
+                self.start(core, request);
+            } else if !self.run_calls(core) {
+                break;
+            }
+            started = true;
+        }
+        if let Some(why) = self.function.give_share_back(&mut core.shares) {
+            core.put_off(self.id, why);
+        }
+        started
+    }
+
+    /// Goes on with a task that waited.
+    pub(super) fn resume_task(&mut self, core: &mut Core, key: usize) {
+        let is_closed = self.is_closed();
+        let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
+        if is_closed {
+            self.tasks -= 1;
+            let task = core.tasks.remove(key);
+            task.volume.end(core.now);
+            task.abandon(&mut bench);
+            self.mark_dirty(core);
+            return;
+        }
+        match core.tasks[key].advance(&mut bench) {
+            Next::End(ended) => {
+                self.tasks -= 1;
+                let task = core.tasks.remove(key);
+                task.volume.end(core.now);
+                self.finish(core, &task, ended);
+            }
+            next => core.park(key, next),
+        }
+    }
+
+    fn start(&mut self, core: &mut Core, request: Request) {
+        let Request { tag, medium, operation, .. } = request;
+        if let Operation::Cancel = operation {
+            let own = |task: &&mut Task| task.connection == self.id && task.tag == tag;
+            if let Some(task) = core.tasks.iter_mut().map(|(_, task)| task).find(own) {
+                task.cancel();
+            } else {
+                self.abort_function(core, tag);
+            }
+            return;
+        }
+        let operation = match operation {
+            Operation::Other(other) => return self.start_function(core, tag, other),
+            operation => operation,
+        };
+        if let Operation::Read { offset, len, .. } = operation
+            && self.read_at_once(core, tag, medium, offset, len)
+        {
+            return;
+        }
+        if let Operation::Write { offset, data, fua } = operation
+            && self.write_at_once(core, tag, medium, offset, data, fua)
+        {
+            return;
+        }
+        match self.task(core, tag, medium, operation) {
+            Ok(task) => self.run(core, task),
+            Err(status) => self.answer(core, tag, status.into()),
+        }
+    }
+
+    /// The short way of a read whose bytes are in memory, and which nothing is in the way of: no task, no copy.
+    /// False where there is no short way; then nothing has happened.
+    fn read_at_once(&mut self, core: &mut Core, tag: Tag, medium: MediumId, offset: u64, len: u32) -> bool {
+        let Some(volume) = core.volumes.get(medium).filter(|_| !self.copy_reads) else { return false };
+        let Some(memory) = &volume.memory else { return false };
+        let range = offset..offset + u64::from(len);
+        let Some(charge) = core.memory.charge(&mut self.account, len as usize) else { return false };
+        if !volume.volume.guards.try_hold(range.clone(), Mode::Shared) {
+            core.memory.uncharge(&mut self.account, charge);
+            return false;
+        }
+        if len <= PREFETCH_LEN_MAX && self.prefetched_bytes + len <= PREFETCH_BYTES_MAX {
+            self.prefetched_bytes += len;
+            memory.prefetch(range.start as usize..range.end as usize);
+        }
+        let volume = Rc::clone(volume);
+        volume.counters.reads.add(1);
+        volume.counters.read_bytes.add(len.into());
+        let id = core.memory.insert_volume(&self.account, charge, volume, offset, len as usize);
+        if let Some(counters) = self.host_counters(core) {
+            counters.reads.add(1);
+            counters.read_bytes.add(len.into());
+        }
+        self.answer(core, tag, Completion::data(BufferSlice::new(id, len)));
+        true
+    }
+
+    /// The short way of a write to memory: from where its bytes arrived to where they belong. False where there is no
+    /// short way; then the bytes are to be written yet.
+    fn write_at_once(
+        &mut self,
+        core: &mut Core,
+        tag: Tag,
+        medium: MediumId,
+        offset: u64,
+        data: BufferSlice,
+        durable: bool,
+    ) -> bool {
+        let Some(volume) = core.volumes.get(medium) else { return false };
+        if volume.memory.is_none() || volume.volume.has_failed() {
+            return false;
+        }
+        let (guards, range) = (&volume.volume.guards, offset..offset + u64::from(data.len));
+        if !guards.try_hold(range.clone(), Mode::Exclusive) {
+            guards.give_up(range);
+            return false;
+        }
+        let access = Access::Write { offset, data: core.memory.filled(data), durable };
+        let step = volume.volume.medium.start(&access);
+        volume.volume.release(range, Mode::Exclusive);
+        if !step.delay.is_zero() || !matches!(step.action, Action::Done(len) if len == u64::from(data.len)) {
+            return false;
+        }
+        volume.counters.writes.add(1);
+        volume.counters.written_bytes.add(data.len.into());
+        if let Some(counters) = self.host_counters(core) {
+            counters.writes.add(1);
+            counters.written_bytes.add(data.len.into());
+        }
+        self.release(core, Some(data));
+        self.answer(core, tag, Completion::success());
+        true
+    }
+
+    /// Runs a new task as far as it gets; only one that has to wait is kept.
+    fn run(&mut self, core: &mut Core, mut task: Task) {
+        let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
+        match task.advance(&mut bench) {
+            Next::End(ended) => self.finish(core, &task, ended),
+            next => {
+                match next {
+                    Next::Memory => core.counters().memory_waits.add(1),
+                    Next::Block => core.counters().block_waits.add(1),
+                    _ => {}
+                }
+                self.tasks += 1;
+                task.volume.begin(core.now);
+                let key = core.tasks.insert(task);
+                core.park(key, next);
+            }
+        }
+    }
+
+    fn task(&mut self, core: &mut Core, tag: Tag, medium: MediumId, operation: Operation) -> Result<Task, Status> {
+        let data = match &operation {
+            Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
+            _ => None,
+        };
+        if core.volumes.get(medium).is_none() {
+            // It may have been added after this turn began.
+            core.refresh_volumes();
+        }
+        let volume = core.volumes.get(medium).map(Rc::clone).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        let volume = volume.inspect_err(|_| self.release(core, data))?;
+        let new = |work| Task::new(self.id, tag, Rc::clone(&volume), work);
+        Ok(match operation {
+            Operation::Read { offset, len, .. } => new(Work::Read { offset, len: len as usize }),
+            Operation::Write { offset, data, fua } => {
+                let (at, len) = (data.offset as usize, data.len as usize);
+                new(Work::Write { offset, at, len, durable: fua }).with_data(core.memory.take(data.buffer))
+            }
+            Operation::Compare { offset, data } => {
+                let (theirs, charge) = core.memory.take(data.buffer);
+                let (at, len) = (data.offset as usize, data.len as usize);
+                new(Work::Compare { offset, theirs, at, len, charge: Some(charge) })
+            }
+            Operation::Flush => new(Work::Flush { submitted: false }),
+            Operation::WriteZeroes { range, fua, deallocate } => {
+                new(Work::Zero { ranges: vec![range], index: 0, at: 0, deallocate, by_writing: false, durable: fua })
+            }
+            Operation::Deallocate { ranges } => {
+                new(Work::Zero { ranges, index: 0, at: 0, deallocate: true, by_writing: false, durable: false })
+            }
+            Operation::Verify { range } => new(Work::Verify { range, at: 0 }),
+            Operation::Copy { sources, offset, fua } => {
+                let sources = sources
+                    .into_iter()
+                    .map(|source| {
+                        let volume =
+                            core.volumes.get(source.medium).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+                        Ok(Source { volume: Rc::clone(volume), range: source.range })
+                    })
+                    .collect::<Result<_, Status>>()?;
+                new(Work::Copy { sources, index: 0, at: 0, to: offset, writing: false, durable: fua })
+            }
+            _ => return Err(Status::INVALID_OPCODE.dnr()),
+        })
+    }
+
+    fn finish(&mut self, core: &mut Core, task: &Task, ended: Ended) {
+        count(&task.volume.counters, task, &ended);
+        if let Some(counters) = self.host_counters(core) {
+            count(counters, task, &ended);
+        }
+        self.answer(core, task.tag, ended.completion);
+    }
+
+    /// The counters of this connection's host; `None` before Connect.
+    fn host_counters(&mut self, core: &mut Core) -> Option<&Arc<IoCounters>> {
+        if self.counters.is_none() {
+            let host = self.machine.host_nqn()?.to_string();
+            self.counters = Some(core.host_counters(&host));
+        }
+        self.counters.as_ref()
+    }
+
+    pub(super) fn answer(&mut self, core: &mut Core, tag: Tag, completion: Completion) {
+        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+        self.machine.complete(core.now, tag, completion, &mut pool);
+        self.mark_dirty(core);
+    }
+
+    fn release(&mut self, core: &mut Core, data: Option<BufferSlice>) {
+        if let Some(data) = data {
+            let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+            pool.release(data.buffer);
+        }
+    }
+}
+
+fn count(counters: &Arc<IoCounters>, task: &Task, ended: &Ended) {
+    let (number, bytes) = match task.kind {
+        Kind::Read => (&counters.reads, Some(&counters.read_bytes)),
+        Kind::Write => (&counters.writes, Some(&counters.written_bytes)),
+        Kind::Zero => (&counters.zeroes, None),
+        Kind::Flush => (&counters.flushes, None),
+    };
+    number.add(1);
+    if ended.failed {
+        counters.errors.add(1);
+    } else if let Some(bytes) = bytes {
+        bytes.add(task.len_bytes);
+    }
+}
+
+/// Short reads are fetched into the cache while their batch is put together; long ones stream well without.
+const PREFETCH_LEN_MAX: u32 = 8 << 10;
+/// How much is fetched of one batch: more would push each other out before it is sent.
+const PREFETCH_BYTES_MAX: u32 = 128 << 10;

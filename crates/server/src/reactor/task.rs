@@ -1,0 +1,543 @@
+//! One command at work on its volume: which accesses it makes, what it holds meanwhile, and how it ends.
+//!
+//! A task never blocks. [`Task::advance`] does what can be done at once and says what it needs next: a ring
+//! operation, memory, a block that another command holds, time, or nothing more. Most reads and writes of memory
+//! volumes end in the first call.
+
+mod access;
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::ring::Op;
+use diskside_nvme::controller::{ByteRange, Completion, Tag};
+use diskside_nvme::{BufferId, BufferSlice, Status};
+
+use super::local::LocalVolume;
+use super::memory::{Account, Charge, Memory};
+use diskside_volume::guard::Mode;
+use diskside_volume::medium::{Access, Action};
+
+/// A command at work.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// The connection that it came from.
+    pub(crate) connection: usize,
+    /// Its name there.
+    pub(crate) tag: Tag,
+    /// The volume that it names.
+    pub(crate) volume: Rc<LocalVolume>,
+    /// What it counts as, and with how many bytes.
+    pub(crate) kind: Kind,
+    pub(crate) len_bytes: u64,
+    work: Work,
+    /// Bytes of the current access that are done.
+    done: usize,
+    /// The range that it holds, and where.
+    held: Option<Held>,
+    /// It was refused a range as a writer and keeps others out of it.
+    waits_for: Option<Range<u64>>,
+    /// Memory of its own, and what it is charged with.
+    buffer: Option<Buffer>,
+    charge: Option<Charge>,
+    /// An action of the medium that waits for its time or for memory.
+    pending: Option<Action>,
+    /// What the last ring operation failed with.
+    failed: Option<Errno>,
+    cancelled: bool,
+    /// When its delay is over, while it is in one.
+    pub(crate) delayed_until: Option<Instant>,
+}
+
+/// What a task counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Read, Compare, Verify.
+    Read,
+    /// Write, Copy.
+    Write,
+    /// Write Zeroes, Deallocate.
+    Zero,
+    Flush,
+}
+
+/// What a task does.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Read {
+        offset: u64,
+        len: usize,
+    },
+    /// The data are in the task's buffer, from `at` on.
+    Write {
+        offset: u64,
+        at: usize,
+        len: usize,
+        durable: bool,
+    },
+    Compare {
+        offset: u64,
+        theirs: Buffer,
+        at: usize,
+        len: usize,
+        charge: Option<Charge>,
+    },
+    Verify {
+        range: ByteRange,
+        at: u64,
+    },
+    Zero {
+        ranges: Vec<ByteRange>,
+        index: usize,
+        at: u64,
+        deallocate: bool,
+        by_writing: bool,
+        durable: bool,
+    },
+    Copy {
+        sources: Vec<Source>,
+        index: usize,
+        at: u64,
+        to: u64,
+        writing: bool,
+        durable: bool,
+    },
+    Flush {
+        submitted: bool,
+    },
+}
+
+/// A source of a copy.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) volume: Rc<LocalVolume>,
+    pub(crate) range: ByteRange,
+}
+
+#[derive(Debug)]
+struct Held {
+    volume: Rc<LocalVolume>,
+    range: Range<u64>,
+    mode: Mode,
+}
+
+/// What a task needs next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It has ended.
+    End(Ended),
+    /// Carry this out and call [`Task::completed`].
+    Submit(Op),
+    /// Call again when memory was released.
+    Memory,
+    /// Call again soon: another command holds a block.
+    Block,
+    /// Call again after this long.
+    Delay(Duration),
+    /// Call again after other work had its turn.
+    Yield,
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) completion: Completion,
+    /// Whether the medium failed it.
+    pub(crate) failed: bool,
+}
+
+/// What a task works with.
+pub(crate) struct Bench<'a> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) account: &'a mut Account,
+    /// Reads are copied at once: the peer is too slow for the volume's blocks to be held until they are sent.
+    pub(crate) copy_reads: bool,
+}
+
+/// The way an access went on: it is done, or the task needs something first.
+enum Flow {
+    Done,
+    Failed(Errno),
+    Needs(Next),
+}
+
+impl Task {
+    pub(crate) fn new(connection: usize, tag: Tag, volume: Rc<LocalVolume>, work: Work) -> Self {
+        let (kind, len_bytes) = match &work {
+            Work::Read { len, .. } | Work::Compare { len, .. } => (Kind::Read, *len as u64),
+            Work::Verify { range, .. } => (Kind::Read, range.len),
+            Work::Write { len, .. } => (Kind::Write, *len as u64),
+            Work::Copy { sources, .. } => (Kind::Write, sources.iter().map(|source| source.range.len).sum()),
+            Work::Zero { .. } => (Kind::Zero, 0),
+            Work::Flush { .. } => (Kind::Flush, 0),
+        };
+        Self {
+            connection,
+            tag,
+            volume,
+            kind,
+            len_bytes,
+            work,
+            done: 0,
+            held: None,
+            waits_for: None,
+            buffer: None,
+            charge: None,
+            pending: None,
+            failed: None,
+            cancelled: false,
+            delayed_until: None,
+        }
+    }
+
+    /// A task whose data came from the host.
+    pub(crate) fn with_data(mut self, (buffer, charge): (Buffer, Charge)) -> Self {
+        self.buffer = Some(buffer);
+        self.charge = Some(charge);
+        self
+    }
+
+    /// The host no longer wants it: it ends at the next chance.
+    pub(crate) fn cancel(&mut self) {
+        self.cancelled = true;
+    }
+
+    /// Does what can be done now.
+    pub(crate) fn advance(&mut self, bench: &mut Bench<'_>) -> Next {
+        if let Some(errno) = self.failed.take() {
+            return self.end(bench, Err(errno));
+        }
+        if self.cancelled && !matches!(self.work, Work::Flush { .. }) {
+            self.let_go(bench);
+            return ended(Completion::failed(Status::COMMAND_ABORT_REQUESTED), false);
+        }
+        if self.changes_bytes() && self.volume.volume.has_failed() {
+            return self.end(bench, Err(Errno::IO));
+        }
+        let flow = match self.work {
+            Work::Read { offset, len } => return self.read(bench, offset, len),
+            Work::Write { offset, at, len, durable } => self.write(offset, at, len, durable),
+            Work::Compare { offset, len, .. } => self.compare(bench, offset, len),
+            Work::Verify { .. } => self.verify(bench),
+            Work::Zero { .. } => self.zero(bench),
+            Work::Copy { .. } => self.copy(bench),
+            Work::Flush { .. } => self.flush(),
+        };
+        match flow {
+            Flow::Needs(next) => next,
+            Flow::Failed(errno) => self.end(bench, Err(errno)),
+            Flow::Done => self.end(bench, Ok(())),
+        }
+    }
+
+    /// Takes the result of the ring operation that [`Next::Submit`] asked for.
+    pub(crate) fn completed(&mut self, result: Result<u32, Errno>, buffer: Option<Buffer>) {
+        if buffer.is_some() {
+            self.buffer = buffer;
+        }
+        match (&mut self.work, result) {
+            (_, Err(Errno::INTR | Errno::AGAIN)) => {}
+            (Work::Zero { deallocate, by_writing: false, .. }, Err(errno)) => {
+                if errno == Errno::OPNOTSUPP {
+                    let access = Access::Zero { offset: 0, len: 0, deallocate: *deallocate };
+                    self.volume.volume.medium.refused(&access);
+                } else {
+                    self.failed = Some(errno);
+                }
+            }
+            (Work::Zero { ranges, index, at, by_writing: false, .. }, Ok(_)) => {
+                *at += piece(&ranges[*index], *at, ZERO_STEP_BYTES).len;
+                self.release();
+            }
+            (Work::Flush { submitted }, result) => match result {
+                Ok(_) => *submitted = true,
+                Err(errno) => {
+                    self.volume.volume.set_failed();
+                    self.failed = Some(errno);
+                }
+            },
+            (_, Ok(moved)) => {
+                let block = self.volume.volume.block_bytes as usize;
+                let moved = moved as usize / block * block;
+                if moved == 0 {
+                    // The file is shorter than it was when the volume was opened.
+                    self.failed = Some(Errno::IO);
+                }
+                self.done += moved;
+            }
+            (_, Err(errno)) => self.failed = Some(errno),
+        }
+    }
+
+    /// Ends it without an answer: its connection is gone.
+    pub(crate) fn abandon(mut self, bench: &mut Bench<'_>) {
+        self.let_go(bench);
+    }
+
+    fn read(&mut self, bench: &mut Bench<'_>, offset: u64, len: usize) -> Next {
+        if !self.charged(bench, len) {
+            return Next::Memory;
+        }
+        let volume = Rc::clone(&self.volume);
+        let range = offset..offset + len as u64;
+        if !self.hold(&volume, range, Mode::Shared) {
+            return Next::Block;
+        }
+        if self.buffer.is_none() {
+            let action = match self.next_action(&volume, &Access::Read { offset, len }) {
+                Ok(action) => action,
+                Err(delay) => return Next::Delay(delay),
+            };
+            match (action, self.charge.take()) {
+                (Action::Bytes(_), Some(charge)) if volume.memory.is_some() && !bench.copy_reads => {
+                    // The range stays held until the bytes were sent: the buffer's release lets go of it.
+                    self.held = None;
+                    let id = bench.memory.insert_volume(bench.account, charge, volume, offset, len);
+                    return ended_with(id, len);
+                }
+                (action, charge) => {
+                    self.pending = Some(action);
+                    self.charge = charge;
+                    self.buffer = Some(bench.memory.buffer(len));
+                }
+            }
+        }
+        match self.transfer_in(&volume, offset, len) {
+            Flow::Needs(next) => next,
+            Flow::Failed(errno) => self.end(bench, Err(errno)),
+            Flow::Done => {
+                self.release();
+                match (self.buffer.take(), self.charge.take()) {
+                    (Some(buffer), Some(charge)) => {
+                        ended_with(bench.memory.insert_filled(bench.account, charge, buffer), len)
+                    }
+                    _ => unreachable!("a read that is done has its buffer and its charge"),
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, offset: u64, at: usize, len: usize, durable: bool) -> Flow {
+        let volume = Rc::clone(&self.volume);
+        if !self.hold(&volume, offset..offset + len as u64, Mode::Exclusive) {
+            return Flow::Needs(Next::Block);
+        }
+        self.transfer_out(&volume, offset, at, len, durable)
+    }
+
+    fn compare(&mut self, bench: &mut Bench<'_>, offset: u64, len: usize) -> Flow {
+        let volume = Rc::clone(&self.volume);
+        if !self.has_buffer(bench, len) {
+            return Flow::Needs(Next::Memory);
+        }
+        if !self.hold(&volume, offset..offset + len as u64, Mode::Shared) {
+            return Flow::Needs(Next::Block);
+        }
+        self.transfer_in(&volume, offset, len)
+    }
+
+    fn verify(&mut self, bench: &mut Bench<'_>) -> Flow {
+        let Work::Verify { range, at } = self.work else { unreachable!("called for a Verify") };
+        let piece = piece(&range, at, STEP_BYTES);
+        if piece.len == 0 {
+            return Flow::Done;
+        }
+        let volume = Rc::clone(&self.volume);
+        if !self.has_buffer(bench, piece.len as usize) {
+            return Flow::Needs(Next::Memory);
+        }
+        if !self.hold(&volume, piece.offset..piece.offset + piece.len, Mode::Shared) {
+            return Flow::Needs(Next::Block);
+        }
+        match self.transfer_in(&volume, piece.offset, piece.len as usize) {
+            Flow::Done => {
+                self.next_piece();
+                if let Work::Verify { at, .. } = &mut self.work {
+                    *at += piece.len;
+                }
+                Flow::Needs(Next::Yield)
+            }
+            flow => flow,
+        }
+    }
+
+    fn zero(&mut self, bench: &mut Bench<'_>) -> Flow {
+        loop {
+            let Work::Zero { ranges, index, at, deallocate, by_writing, durable } = &mut self.work else {
+                unreachable!("called for a Write Zeroes or a Deallocate")
+            };
+            let Some(range) = ranges.get(*index) else {
+                if *durable {
+                    self.work = Work::Flush { submitted: false };
+                    return self.flush();
+                }
+                return Flow::Done;
+            };
+            let step = if *by_writing { STEP_BYTES } else { ZERO_STEP_BYTES };
+            let piece = piece(range, *at, step);
+            if piece.len == 0 {
+                *index += 1;
+                *at = 0;
+                continue;
+            }
+            let (by_writing, access) =
+                (*by_writing, Access::Zero { offset: piece.offset, len: piece.len, deallocate: *deallocate });
+            let volume = Rc::clone(&self.volume);
+            if by_writing && !self.has_buffer(bench, piece.len as usize) {
+                return Flow::Needs(Next::Memory);
+            }
+            if !self.hold(&volume, piece.offset..piece.offset + piece.len, Mode::Exclusive) {
+                return Flow::Needs(Next::Block);
+            }
+            let zeroed = if by_writing {
+                if self.done == 0
+                    && let Some(buffer) = &mut self.buffer
+                {
+                    buffer.fill(0);
+                }
+                match self.transfer_out(&volume, piece.offset, 0, piece.len as usize, false) {
+                    Flow::Done => piece.len,
+                    flow => return flow,
+                }
+            } else {
+                match self.next_action(&volume, &access) {
+                    Err(delay) => return Flow::Needs(Next::Delay(delay)),
+                    Ok(Action::Done(zeroed)) => zeroed.min(piece.len),
+                    Ok(Action::Ring(op)) => return Flow::Needs(Next::Submit(op)),
+                    Ok(Action::WriteZeroes) => 0,
+                    Ok(Action::Failed(errno)) => return Flow::Failed(errno),
+                    Ok(other) => return Flow::Failed(broken(&other)),
+                }
+            };
+            self.next_piece();
+            if let Work::Zero { at, by_writing, .. } = &mut self.work {
+                *at += zeroed;
+                *by_writing |= zeroed == 0;
+            }
+            return Flow::Needs(Next::Yield);
+        }
+    }
+
+    fn copy(&mut self, bench: &mut Bench<'_>) -> Flow {
+        loop {
+            let Work::Copy { sources, index, at, to, writing, durable } = &mut self.work else {
+                unreachable!("called for a Copy")
+            };
+            let Some(source) = sources.get(*index) else {
+                if *durable {
+                    self.work = Work::Flush { submitted: false };
+                    return self.flush();
+                }
+                return Flow::Done;
+            };
+            let piece = piece(&source.range, *at, STEP_BYTES);
+            if piece.len == 0 {
+                *index += 1;
+                *at = 0;
+                continue;
+            }
+            let (from, to, is_writing) = (Rc::clone(&source.volume), *to, *writing);
+            let (offset, len) = (piece.offset, piece.len as usize);
+            if !self.has_buffer(bench, len) {
+                return Flow::Needs(Next::Memory);
+            }
+            let flow = if is_writing {
+                self.write(to, 0, len, false)
+            } else if self.hold(&from, offset..offset + piece.len, Mode::Shared) {
+                self.transfer_in(&from, offset, len)
+            } else {
+                Flow::Needs(Next::Block)
+            };
+            let Flow::Done = flow else { return flow };
+            self.next_piece();
+            let Work::Copy { at, to, writing, .. } = &mut self.work else { unreachable!("set by this function only") };
+            *writing = !is_writing;
+            if is_writing {
+                *at += piece.len;
+                *to += piece.len;
+                return Flow::Needs(Next::Yield);
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Flow {
+        if let Work::Flush { submitted: true } = self.work {
+            return Flow::Done;
+        }
+        if self.volume.volume.has_failed() {
+            return Flow::Failed(Errno::IO);
+        }
+        let volume = Rc::clone(&self.volume);
+        match self.next_action(&volume, &Access::Flush) {
+            Err(delay) => Flow::Needs(Next::Delay(delay)),
+            Ok(Action::Done(_)) => Flow::Done,
+            Ok(Action::Ring(op)) => Flow::Needs(Next::Submit(op)),
+            Ok(Action::Failed(errno)) => {
+                self.volume.volume.set_failed();
+                Flow::Failed(errno)
+            }
+            Ok(other) => Flow::Failed(broken(&other)),
+        }
+    }
+
+    fn changes_bytes(&self) -> bool {
+        matches!(self.work, Work::Write { .. } | Work::Zero { .. } | Work::Copy { .. })
+    }
+
+    fn end(&mut self, bench: &mut Bench<'_>, result: Result<(), Errno>) -> Next {
+        let completion = match result {
+            Ok(()) if self.differs() => Completion::failed(Status::COMPARE_FAILURE),
+            Ok(()) => Completion::success(),
+            Err(errno) => Completion::failed(self.status_of(errno)),
+        };
+        self.let_go(bench);
+        ended(completion, result.is_err())
+    }
+
+    /// Whether a Compare found other bytes than the host's.
+    fn differs(&self) -> bool {
+        match (&self.work, &self.buffer) {
+            (Work::Compare { theirs, at, len, .. }, Some(ours)) => ours[..*len] != theirs[*at..*at + *len],
+            _ => false,
+        }
+    }
+
+    fn status_of(&self, errno: Errno) -> Status {
+        let writes = self.changes_bytes() || matches!(self.work, Work::Flush { .. });
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CAPACITY_EXCEEDED,
+            Errno::ROFS | Errno::PERM | Errno::ACCESS | Errno::BADF if writes => Status::NAMESPACE_WRITE_PROTECTED,
+            Errno::CANCELED => Status::COMMAND_ABORT_REQUESTED,
+            Errno::NOMEM | Errno::NOBUFS => Status::COMMAND_INTERRUPTED,
+            _ if writes => Status::WRITE_FAULT,
+            _ => Status::UNRECOVERED_READ_ERROR,
+        }
+    }
+}
+
+/// The part of `range` that starts `at` bytes into it, at most `step` bytes.
+fn piece(range: &ByteRange, at: u64, step: u64) -> ByteRange {
+    ByteRange { offset: range.offset + at, len: (range.len - at).min(step) }
+}
+
+fn broken(action: &Action) -> Errno {
+    tracing::error!(?action, "the medium answered with what does not belong to the access");
+    Errno::IO
+}
+
+fn ended(completion: Completion, failed: bool) -> Next {
+    Next::End(Ended { completion, failed })
+}
+
+fn ended_with(id: BufferId, len: usize) -> Next {
+    let completion = Completion::data(BufferSlice::new(id, len as u32));
+    Next::End(Ended { completion, failed: false })
+}
+
+/// How much a long command does before others have their turn.
+const STEP_BYTES: u64 = 128 << 10;
+/// How much of a range is zeroed by one operation of a ring.
+const ZERO_STEP_BYTES: u64 = 64 << 20;

@@ -1,0 +1,166 @@
+//! What a task needs for its accesses: the medium's answers, memory, and the ranges that it holds.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::ring::Op;
+
+use super::{Bench, Flow, Held, Next, STEP_BYTES, Task, Work, broken};
+use crate::reactor::local::LocalVolume;
+use diskside_volume::guard::Mode;
+use diskside_volume::medium::{Access, Action};
+
+impl Task {
+    /// Reads `len` bytes at `offset` into the task's buffer.
+    pub(super) fn transfer_in(&mut self, volume: &LocalVolume, offset: u64, len: usize) -> Flow {
+        while self.done < len {
+            let (at, left) = (offset + self.done as u64, len - self.done);
+            let action = match self.next_action(volume, &Access::Read { offset: at, len: left }) {
+                Ok(action) => action,
+                Err(delay) => return Flow::Needs(Next::Delay(delay)),
+            };
+            match action {
+                Action::Bytes(slice) => {
+                    let Some(buffer) = &mut self.buffer else { unreachable!("made before the first transfer") };
+                    let part = slice.len().min(left);
+                    slice.part(0..part).copy_to(&mut buffer[self.done..self.done + part]);
+                    self.done += part;
+                }
+                Action::File { file, len } => {
+                    let Some(buffer) = self.buffer.take() else { unreachable!("made before the first transfer") };
+                    let range = self.done..self.done + len.min(left);
+                    return Flow::Needs(Next::Submit(Op::Read { file, offset: at, buffer, range }));
+                }
+                Action::Failed(errno) => return Flow::Failed(errno),
+                other => return Flow::Failed(broken(&other)),
+            }
+        }
+        Flow::Done
+    }
+
+    /// Writes `len` bytes of the task's buffer, from `start` on, to `offset`.
+    pub(super) fn transfer_out(
+        &mut self,
+        volume: &LocalVolume,
+        offset: u64,
+        start: usize,
+        len: usize,
+        durable: bool,
+    ) -> Flow {
+        while self.done < len {
+            let at = offset + self.done as u64;
+            let part = start + self.done..start + len;
+            let Some(buffer) = self.buffer.take() else { unreachable!("it has data to write") };
+            let access = Access::Write { offset: at, data: &buffer[part.clone()], durable };
+            let action = self.next_action(volume, &access);
+            match action {
+                Err(delay) => {
+                    self.buffer = Some(buffer);
+                    return Flow::Needs(Next::Delay(delay));
+                }
+                Ok(Action::File { file, len }) => {
+                    let range = part.start..part.end.min(part.start + len);
+                    return Flow::Needs(Next::Submit(Op::Write { file, offset: at, buffer, range, durable }));
+                }
+                Ok(action) => {
+                    self.buffer = Some(buffer);
+                    match action {
+                        Action::Done(0) => return Flow::Failed(Errno::IO),
+                        Action::Done(written) => self.done += (written as usize).min(part.len()),
+                        Action::Failed(errno) => return Flow::Failed(errno),
+                        other => return Flow::Failed(broken(&other)),
+                    }
+                }
+            }
+        }
+        Flow::Done
+    }
+
+    /// What the medium answers, or how long to wait before that counts.
+    pub(super) fn next_action(&mut self, volume: &LocalVolume, access: &Access<'_>) -> Result<Action, Duration> {
+        if let Some(action) = self.pending.take() {
+            return Ok(action);
+        }
+        let step = volume.volume.medium.start(access);
+        if step.delay.is_zero() {
+            return Ok(step.action);
+        }
+        self.pending = Some(step.action);
+        Err(step.delay)
+    }
+
+    /// Charges the task for `len` bytes, once.
+    pub(super) fn charged(&mut self, bench: &mut Bench<'_>, len: usize) -> bool {
+        if self.charge.is_none() {
+            self.charge = bench.memory.charge(bench.account, len);
+        }
+        self.charge.is_some()
+    }
+
+    /// Gives the task memory of its own, of at least `len` bytes and at most [`STEP_BYTES`] where that is more.
+    pub(super) fn has_buffer(&mut self, bench: &mut Bench<'_>, len: usize) -> bool {
+        if let Some(buffer) = &mut self.buffer
+            && buffer.capacity() >= len
+        {
+            return true;
+        }
+        let len = match self.work {
+            Work::Compare { len, .. } => len,
+            _ => STEP_BYTES as usize,
+        };
+        if !self.charged(bench, len) {
+            return false;
+        }
+        self.buffer = Some(bench.memory.buffer(len));
+        true
+    }
+
+    pub(super) fn hold(&mut self, volume: &Rc<LocalVolume>, range: Range<u64>, mode: Mode) -> bool {
+        if self.held.is_some() {
+            return true;
+        }
+        if volume.volume.guards.try_hold(range.clone(), mode) {
+            self.waits_for = None;
+            self.held = Some(Held { volume: Rc::clone(volume), range, mode });
+            return true;
+        }
+        if mode == Mode::Exclusive {
+            self.waits_for = Some(range);
+        }
+        false
+    }
+
+    pub(super) fn release(&mut self) {
+        if let Some(Held { volume, range, mode }) = self.held.take() {
+            volume.volume.release(range, mode);
+        }
+        if let Some(range) = self.waits_for.take() {
+            self.volume.volume.guards.give_up(range);
+        }
+    }
+
+    pub(super) fn next_piece(&mut self) {
+        self.release();
+        self.done = 0;
+    }
+
+    /// Lets go of everything: ranges, memory, charges.
+    pub(super) fn let_go(&mut self, bench: &mut Bench<'_>) {
+        self.release();
+        if let Some(buffer) = self.buffer.take() {
+            bench.memory.give_back(buffer);
+        }
+        if let Some(charge) = self.charge.take() {
+            bench.memory.uncharge(bench.account, charge);
+        }
+        if let Work::Compare { theirs, charge, .. } = &mut self.work {
+            bench.memory.give_back(std::mem::replace(theirs, Buffer::zeroed(0)));
+            if let Some(charge) = charge.take() {
+                bench.memory.uncharge(bench.account, charge);
+            }
+        }
+    }
+}

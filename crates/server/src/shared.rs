@@ -1,0 +1,215 @@
+//! What all reactors of a target share: read seldom, changed more seldom, never on the path of a command.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use diskside_io::ring;
+use diskside_nvme::controller::{Subsystem, Subsystems};
+
+use crate::config::ServeConfig;
+use crate::link::LoopEnd;
+use crate::stats::ReactorCounters;
+use diskside_compute::{Answer, Compute, Name, Reactors};
+use diskside_export::Exports;
+use diskside_volume::VolumeTable;
+use diskside_volume::stats::Registry;
+
+/// What all reactors share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: ServeConfig,
+    pub(crate) subsystems: Arc<Subsystems>,
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) volumes: Arc<VolumeTable>,
+    /// What computes, if there is a compute namespace.
+    pub(crate) compute: Option<Arc<Compute>>,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) volume_stats: Arc<Registry>,
+    pub(crate) host_stats: Registry,
+    pub(crate) reactor_stats: Vec<ReactorCounters>,
+    /// Connections by reactor.
+    pub(crate) connections: Vec<AtomicUsize>,
+    pub(crate) connections_refused: AtomicUsize,
+    /// Processors that the process may use.
+    pub(crate) processors: usize,
+    /// The reactors, once all of them run.
+    pub(crate) mailboxes: Arc<Mailboxes>,
+}
+
+impl Shared {
+    /// Gives a new connection to the reactor with the fewest. `None` where there are too many already.
+    pub(crate) fn place_connection(&self) -> Option<usize> {
+        let counts = || self.connections.iter().map(|count| count.load(Ordering::Relaxed));
+        if counts().sum::<usize>() >= self.config.limits.connections {
+            self.connections_refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let (reactor, _) = counts().enumerate().min_by_key(|(_, count)| *count)?;
+        self.connections[reactor].fetch_add(1, Ordering::Relaxed);
+        Some(reactor)
+    }
+
+    /// Whether more threads may want to run than there are processors: a reactor that polls then keeps an engine from
+    /// computing.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let working = self.compute.as_ref().map_or(0, |compute| compute.working());
+        working > 0 && working + self.config.reactors > self.processors
+    }
+
+    /// Sends a message to one reactor; `false` where there is none yet.
+    pub(crate) fn send(&self, reactor: usize, message: Message) -> bool {
+        match self.mailboxes.get() {
+            Some(mailboxes) => {
+                mailboxes[reactor].send(message);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// What a reactor is told by other threads.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Accept connections on these sockets.
+    Listen(Vec<Arc<OwnedFd>>),
+    /// A new connection of yours.
+    Socket(OwnedFd),
+    /// A new connection of yours, in memory.
+    Loop(LoopEnd),
+    /// Something concerns this connection.
+    Wake(usize),
+    /// The answer to a command that was handed to an engine.
+    Answer(Box<(Name, Answer)>),
+    /// Volumes were added or removed.
+    VolumesChanged,
+    /// Finish what is in flight and end.
+    Stop,
+    /// End without waiting.
+    StopNow,
+}
+
+/// The mailboxes of all reactors, once all of them run.
+#[derive(Debug, Default)]
+pub(crate) struct Mailboxes(OnceLock<Vec<Arc<Mailbox>>>);
+
+impl Mailboxes {
+    pub(crate) fn get(&self) -> Option<&Vec<Arc<Mailbox>>> {
+        self.0.get()
+    }
+
+    /// Sets them; false where they are set already.
+    pub(crate) fn set(&self, mailboxes: Vec<Arc<Mailbox>>) -> bool {
+        self.0.set(mailboxes).is_ok()
+    }
+}
+
+impl Reactors for Mailboxes {
+    fn deliver(&self, name: Name, answer: Answer) {
+        if let Some(mailbox) = self.get().and_then(|mailboxes| mailboxes.get(name.reactor)) {
+            mailbox.send(Message::Answer(Box::new((name, answer))));
+        }
+    }
+
+    fn give_way(&self, at_most: Duration) -> bool {
+        let mut waited = false;
+        for mailbox in self.get().into_iter().flatten() {
+            waited |= mailbox.precedence.give_way(at_most);
+        }
+        waited
+    }
+}
+
+/// A reactor's incoming messages.
+pub(crate) struct Mailbox {
+    /// `None` once the reactor has ended.
+    messages: Mutex<Option<Vec<Message>>>,
+    waker: ring::Waker,
+    precedence: ring::Precedence,
+}
+
+impl Mailbox {
+    pub(crate) fn new(ring: &mut ring::Ring) -> io::Result<Self> {
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), waker: ring.waker(), precedence: ring.precedence()? })
+    }
+
+    /// Leaves a message. A reactor that has ended drops it, and with it the connection that it may carry.
+    pub(crate) fn send(&self, message: Message) {
+        if let Some(messages) = &mut *self.lock() {
+            messages.push(message);
+        }
+        self.waker.wake();
+    }
+
+    /// Swaps the messages with an empty vector.
+    pub(crate) fn take(&self, into: &mut Vec<Message>) {
+        if let Some(messages) = &mut *self.lock() {
+            std::mem::swap(messages, into);
+        }
+    }
+
+    /// The reactor has ended: nobody reads what is here or still comes.
+    pub(crate) fn close(&self) {
+        // Dropped without the lock: the other ends of connections may be woken by it, and ask for more.
+        let unread = self.lock().take();
+        drop(unread);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Message>>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What wakes one connection of the reactor.
+    pub(crate) fn connection_waker(self: &Arc<Self>, connection: usize) -> Waker {
+        Arc::new(ConnectionWaker { mailbox: Arc::clone(self), connection }).into()
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+/// Wakes a connection, or a later one in the same place, which does no harm.
+struct ConnectionWaker {
+    mailbox: Arc<Mailbox>,
+    connection: usize,
+}
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.mailbox.send(Message::Wake(self.connection));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diskside_io::ring::{Ring, RingConfig};
+
+    use super::*;
+    use crate::link::{LoopRead, loop_pair};
+
+    #[test]
+    fn a_connection_that_nobody_will_serve_is_closed_at_once() {
+        let mut ring = Ring::new(&RingConfig::default()).unwrap();
+        let mailbox = Mailbox::new(&mut ring).unwrap();
+        let (before, target) = loop_pair();
+        mailbox.send(Message::Loop(target));
+        assert_eq!(before.read(), LoopRead::Empty);
+        mailbox.close();
+        assert_eq!(before.read(), LoopRead::Closed);
+        let (after, target) = loop_pair();
+        mailbox.send(Message::Loop(target));
+        assert_eq!(after.read(), LoopRead::Closed);
+    }
+}

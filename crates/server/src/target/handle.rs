@@ -1,0 +1,232 @@
+//! What steers a target, from any thread.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use diskside_nvme::controller::{ControllerInfo, Listener};
+
+use super::{TargetError, allowed_hosts, identity};
+use crate::config::{VOLUMES_MAX, VolumeSpec};
+use crate::link::{LoopEnd, loop_pair};
+use crate::shared::{Mailbox, Message, Shared};
+use crate::stats::Stats;
+use diskside_compute::Compute;
+use diskside_export::Exports;
+use diskside_volume::Volume;
+use diskside_volume::media;
+use diskside_volume::medium::Medium;
+
+/// Steers a target: stops it, adds and removes volumes, reads its counters. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    stopping: AtomicBool,
+    /// One change of the volumes at a time.
+    changing: Mutex<()>,
+}
+
+impl Handle {
+    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>) -> Self {
+        let advertised = if shared.config.advertise.is_empty() { &addresses } else { &shared.config.advertise };
+        let listeners =
+            advertised.iter().map(|address| Listener { address: reachable(*address), port: address.port() });
+        shared.subsystems.set_listeners(listeners.collect());
+        let inner = Inner { shared, addresses, stopping: AtomicBool::new(false), changing: Mutex::new(()) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The addresses listened on, in the order of the configuration; a port that was 0 is the one that was found.
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.inner.addresses
+    }
+
+    /// The subsystem's name.
+    pub fn nqn(&self) -> &str {
+        &self.shared().config.nqn
+    }
+
+    /// Takes no more connections and commands, finishes what is in flight (at most `limits.stop_ms`), sends the
+    /// answers, closes the connections and ends the reactors. Returns at once.
+    pub fn stop(&self) {
+        self.shared().subsystems.shutdown();
+        self.end(&|| Message::Stop);
+    }
+
+    /// Like [`stop`](Self::stop), without waiting for anything in flight.
+    pub fn stop_now(&self) {
+        self.end(&|| Message::StopNow);
+    }
+
+    /// The counters of now.
+    pub fn stats(&self) -> Stats {
+        let shared = self.shared();
+        Stats {
+            volumes: shared.volume_stats.stats(),
+            hosts: shared.host_stats.stats(),
+            reactors: shared.reactor_stats.iter().map(crate::stats::ReactorCounters::stats).collect(),
+            connections_refused: shared.connections_refused.load(Ordering::Relaxed) as u64,
+        }
+    }
+
+    /// The controllers that hosts have made.
+    pub fn controllers(&self) -> Vec<ControllerInfo> {
+        self.shared().subsystem.controllers()
+    }
+
+    /// The volumes, in the order in which they were added.
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        self.shared().volumes.snapshot().into_iter().flatten().collect()
+    }
+
+    /// The exported directories.
+    pub fn exports(&self) -> &Arc<Exports> {
+        &self.shared().exports
+    }
+
+    /// Opens a volume and adds it; connected hosts are told. It cannot have the number (`nsid`) of another volume that was
+    /// removed, as long as hosts are connected that know that one.
+    pub fn add_volume(&self, spec: &VolumeSpec) -> Result<Arc<Volume>, TargetError> {
+        let error = |error| TargetError::Volume { name: spec.name.clone(), error };
+        check(spec)?;
+        self.add_medium(spec, media::open(spec).map_err(error)?)
+    }
+
+    /// Adds a volume on a medium of the embedder's own; connected hosts are told. The path in `spec` only names it.
+    pub fn add_medium(&self, spec: &VolumeSpec, medium: Arc<dyn Medium>) -> Result<Arc<Volume>, TargetError> {
+        check(spec)?;
+        let _one_at_a_time = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let volumes = self.volumes();
+        if volumes.iter().any(|volume| volume.name == spec.name) {
+            return Err(TargetError::VolumeExists(spec.name.clone()));
+        }
+        let uuid = spec.uuid_bytes().ok().flatten();
+        let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
+        let nsid = match spec.nsid {
+            Some(nsid) => nsid,
+            None => self.free_nsid(&volumes, &uuid),
+        };
+        // Before functions can find it by a number that it cannot have.
+        self.shared().subsystem.check_nsid(nsid, &uuid)?;
+        let volume = Arc::new(Volume::new(&spec.name, nsid, uuid, spec.block, medium));
+        let shared = self.shared();
+        let medium = shared.volumes.add(Arc::clone(&volume));
+        if let Err(error) = shared.subsystem.add_namespace(volume.namespace(medium)) {
+            shared.volumes.remove(&spec.name);
+            return Err(error.into());
+        }
+        let properties = volume.medium.properties();
+        let len_bytes = properties.len_bytes;
+        tracing::info!(
+            volume = spec.name,
+            path = spec.path,
+            nsid,
+            len_bytes,
+            direct = properties.direct,
+            "volume added"
+        );
+        Ok(volume)
+    }
+
+    /// Removes a volume; connected hosts are told. Commands that are at work on it end first.
+    pub fn remove_volume(&self, name: &str) -> Result<(), TargetError> {
+        let _one_at_a_time = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let volume = self.volumes().into_iter().find(|volume| volume.name == name);
+        let volume = volume.ok_or_else(|| TargetError::NoSuchVolume(name.to_owned()))?;
+        let shared = self.shared();
+        shared.subsystem.remove_namespace(volume.nsid);
+        shared.volumes.remove(name);
+        // A reactor that sleeps would keep the volume open until it is woken by something else.
+        for mailbox in shared.mailboxes.get().into_iter().flatten() {
+            mailbox.send(Message::VolumesChanged);
+        }
+        tracing::info!(volume = name, "volume removed");
+        Ok(())
+    }
+
+    /// Changes who may connect; none named: any host. Controllers of hosts that no longer may are closed.
+    pub fn set_hosts(&self, hosts: &[String]) -> Result<(), TargetError> {
+        self.shared().subsystem.set_allowed_hosts(allowed_hosts(hosts)?);
+        Ok(())
+    }
+
+    /// A connection to the target in memory: the host's end. `None` where the target does not run, or has too many.
+    pub fn connect_loop(&self) -> Option<LoopEnd> {
+        if self.inner.stopping.load(Ordering::SeqCst) {
+            return None;
+        }
+        let shared = self.shared();
+        shared.mailboxes.get()?;
+        let reactor = shared.place_connection()?;
+        let (host, target) = loop_pair();
+        shared.send(reactor, Message::Loop(target));
+        Some(host)
+    }
+
+    /// What computes, if there is a compute namespace.
+    #[doc(hidden)]
+    pub fn compute(&self) -> Option<&Arc<Compute>> {
+        self.shared().compute.as_ref()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    pub(super) fn set_mailboxes(&self, mailboxes: Vec<Arc<Mailbox>>) {
+        if !self.shared().mailboxes.set(mailboxes) {
+            unreachable!("a target is started once, because that consumes it");
+        }
+        if self.inner.stopping.load(Ordering::SeqCst) {
+            self.stop();
+        }
+    }
+
+    fn end(&self, message: &dyn Fn() -> Message) {
+        self.inner.stopping.store(true, Ordering::SeqCst);
+        for mailbox in self.shared().mailboxes.get().into_iter().flatten() {
+            mailbox.send(message());
+        }
+    }
+
+    /// The first namespace ID that neither a volume has nor the configuration keeps for one, and by which no host that is
+    /// connected knows another volume.
+    fn free_nsid(&self, volumes: &[Arc<Volume>], uuid: &[u8; 16]) -> u32 {
+        let kept = |nsid: u32| self.shared().config.volumes.iter().any(|spec| spec.nsid == Some(nsid));
+        let computes = |nsid: u32| self.shared().compute.as_ref().is_some_and(|compute| compute.has_nsid(nsid));
+        let known = |nsid: u32| self.shared().subsystem.check_nsid(nsid, uuid).is_err();
+        let has = |nsid: u32| volumes.iter().any(|volume| volume.nsid == nsid);
+        let taken = |nsid: u32| kept(nsid) || computes(nsid) || has(nsid) || known(nsid);
+        (1..).find(|&nsid| !taken(nsid)).unwrap_or(VOLUMES_MAX as u32 + 1)
+    }
+}
+
+fn check(spec: &VolumeSpec) -> Result<(), TargetError> {
+    let error = |what| crate::config::ConfigError::Value { field: format!("volume `{}`", spec.name), what };
+    spec.check().map_err(|what| error(what).into())
+}
+
+/// An address that hosts can use, for one that means "all of this machine's": the one it reaches others from.
+fn reachable(address: SocketAddr) -> IpAddr {
+    let ip = address.ip();
+    if !ip.is_unspecified() {
+        return ip;
+    }
+    let (own, far, fallback): (IpAddr, IpAddr, IpAddr) = if ip.is_ipv4() {
+        (ip, Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::LOCALHOST.into())
+    } else {
+        (ip, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::LOCALHOST.into())
+    };
+    // Connecting a datagram socket sends nothing: it only asks the routing table.
+    let routed = UdpSocket::bind((own, 0)).and_then(|socket| {
+        socket.connect((far, 9))?;
+        socket.local_addr()
+    });
+    routed.map_or(fallback, |address| address.ip())
+}

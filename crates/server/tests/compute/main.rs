@@ -1,0 +1,38 @@
+//! Functions at the target, over TCP and in memory: what hosts get, and what bad hosts get.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod astray;
+mod bad;
+mod cache;
+mod client;
+mod combine;
+mod copies;
+mod delilah;
+mod executions;
+mod files;
+mod full;
+mod handles;
+mod hostile;
+mod late;
+mod layouts;
+mod life;
+mod limits;
+mod loads;
+mod memory;
+mod paths;
+mod places;
+mod programs;
+mod queued;
+mod ranges;
+mod reading;
+mod reads;
+mod refused;
+mod removed;
+mod standard;
+mod state;
+mod traversals;
+mod vanish;
+mod writes;
+mod wrong;

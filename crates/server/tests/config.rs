@@ -1,0 +1,140 @@
+//! Configurations: what users write, and what they are told when it cannot be.
+
+use diskside_server::config::{ServeConfig, Settings, Size, VolumeSpec};
+
+fn resolve(text: &str) -> Result<ServeConfig, String> {
+    Settings::from_toml(text, "d.toml").and_then(ServeConfig::resolve).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_volume_is_enough() {
+    let config = resolve("[[volume]]\nname = 'data'\npath = 'mem:1MiB'").unwrap();
+    assert_eq!(config.listen, ["127.0.0.1:4420".parse().unwrap()]);
+    assert!(config.nqn.starts_with("nqn.2026-11.io.diskside:"));
+    assert!((1..=8).contains(&config.reactors), "one for each core");
+    assert_eq!(config.poll_us, 100);
+    assert!(config.hosts.is_empty());
+}
+
+#[test]
+fn what_is_printed_gives_the_same_configuration() {
+    let config = resolve(
+        r#"
+        listen = ["127.0.0.1:0", "[::1]:4421"]
+        nqn = "nqn.2026-11.org.example:store"
+        hosts = ["nqn.2014-08.org.nvmexpress:uuid:0a"]
+        reactors = 2
+        cores = [0, 1]
+        congestion_control = "reno"
+        [limits]
+        memory = "64MiB"
+        transfer = 131072
+        [compute]
+        cache = "1GiB"
+        [[volume]]
+        name = "data"
+        path = "/srv/data, with a comma.img"
+        size = "1GiB"
+        block = 512
+        [[volume]]
+        name = "fast"
+        path = "mem:64MiB"
+        nsid = 9
+        [[export]]
+        name = "files"
+        path = "/srv/files"
+        read_only = true
+        uid = 1000
+        groups = [4, 27]
+        "#,
+    )
+    .unwrap();
+    assert_eq!((config.exports[0].uid, config.exports[0].gid), (Some(1000), None));
+    let printed = config.to_toml();
+    assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
+    assert!(printed.contains("transfer = \"128KiB\"") && printed.contains("cache = \"1GiB\""), "{printed}");
+}
+
+#[test]
+fn flags_win_and_their_volumes_join() {
+    let file = Settings::from_toml(
+        "poll_us = 7\nreactors = 4\n[limits]\nqueues = 3\n[[volume]]\nname='a'\npath='mem:1MiB'\n[[volume]]\nname='b'\npath='mem:1MiB'",
+        "d.toml",
+    )
+    .unwrap();
+    let mut flags = Settings {
+        reactors: Some(2),
+        volumes: vec!["b=mem:2MiB".parse().unwrap(), "c=mem:3MiB".parse().unwrap()],
+        ..Settings::default()
+    };
+    flags.limits.memory = Some(Size::from_mib(100));
+    let config = ServeConfig::resolve(file.overridden_by(flags)).unwrap();
+    assert_eq!((config.reactors, config.poll_us, config.limits.queues), (2, 7, 3));
+    assert_eq!(config.limits.memory, Size::from_mib(100));
+    let paths: Vec<&str> = config.volumes.iter().map(|volume| volume.path.as_str()).collect();
+    assert_eq!(paths, ["mem:1MiB", "mem:2MiB", "mem:3MiB"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let volume = "[[volume]]\nname='a'\npath='mem:1MiB'\n";
+    for (text, message) in [
+        ("\nlisten = [\"local host\"]", "d.toml:2: "),
+        ("lisen = []", "d.toml:1: unknown field `lisen`"),
+        ("\n\n[limits]\nmemory = \"1G\"", "d.toml:4: `1G` does not say which unit"),
+        ("[limits]\nmemory = []", "d.toml:2: a size: a number of bytes, or text"),
+        ("reactors = ", "d.toml:1: "),
+        ("[[volume]]\npath='x'", "missing field `name`"),
+        ("listen = []", "listen: no address"),
+        ("nqn = 'data'", "nqn: `data` is not an NQN"),
+        ("nqn = 'nqn.2014-08.org.nvmexpress.discovery'", "nqn: this is the discovery"),
+        ("hosts = ['me']", "hosts: `me` is not an NQN"),
+        ("reactors = 0", "reactors: 0 is not between"),
+        ("cores = [0]\nreactors = 2", "cores: 1 cores for 2 reactors"),
+        ("[limits]\ntransfer = '100KiB'", "limits.transfer: 100KiB is not a power of two"),
+        ("[limits]\nconnection_memory = '4KiB'", "limits.connection_memory: 4KiB does not hold"),
+        ("reactors = 1\n[limits]\nmemory = '4MiB'", "limits.memory: 4MiB over 1 reactors"),
+        ("[compute]\nactive_programs = 0", "compute.active_programs: 0 lets nobody run a program of their own"),
+        ("[compute]\nexecution_ms = 0", "compute.execution_ms: 0 is not between 1 and 3600000"),
+        ("[compute]\nmemory_wait_ms = 3600001", "compute.memory_wait_ms: 3600001 is not between 1 and 3600000"),
+        ("[limits]\nqueue_entries = 1", "limits.queue_entries: 1 is less than 2"),
+        ("[[volume]]\nname='a'\npath='x'\nblock=100", "volume `a`: a block of 100 bytes"),
+        (&format!("{volume}{volume}"), "volume `a`: there are two of this name"),
+        (
+            "[[volume]]\nname='a'\npath='x'\nnsid=1\n[[volume]]\nname='b'\npath='x'\nnsid=1",
+            "volume `b`: namespace ID 1 is taken",
+        ),
+    ] {
+        let error = resolve(text).unwrap_err();
+        assert!(error.contains(message), "{text:?} gives {error:?}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Settings::from_file("/nowhere/d.toml".as_ref()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read /nowhere/d.toml: "), "{error}");
+}
+
+#[test]
+fn a_volume_made_in_code_is_checked_too() {
+    let settings = Settings { volumes: vec![VolumeSpec::new("a/b", "x")], ..Settings::default() };
+    let error = ServeConfig::resolve(settings).unwrap_err().to_string();
+    assert!(error.contains("the name `a/b` must be"), "{error}");
+}
+
+#[test]
+fn exports_are_checked_and_joined_like_volumes() {
+    let export = |name: &str| format!("[[export]]\nname = '{name}'\npath = '/srv'\n");
+    let error = resolve(&(export("a") + &export("a"))).unwrap_err();
+    assert_eq!(error, "export `a`: there are two of this name");
+    let error = resolve("[[export]]\nname = '..'\npath = '/srv'").unwrap_err();
+    assert!(error.starts_with("export `..`: a name of dots alone"), "{error}");
+    let many: String = (0..257).map(|n| export(&n.to_string())).collect();
+    assert_eq!(resolve(&many).unwrap_err(), "export: 257 exports; at most 256");
+    let file = Settings::from_toml(&(export("a") + &export("b")), "d.toml").unwrap();
+    let flags = Settings { exports: vec!["b=/other,ro".parse().unwrap()], ..Settings::default() };
+    let config = ServeConfig::resolve(file.overridden_by(flags)).unwrap();
+    let told: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.read_only)).collect();
+    assert_eq!(told, [("a", false), ("b", true)]);
+}

@@ -1,0 +1,254 @@
+//! A volume in a regular file or on a block device.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::ring::Op;
+use diskside_sys::lock::{Lock, try_lock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fdatasync, flock};
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use crate::medium::{Access, Action, Medium, Properties, Step};
+
+/// How long a lock that another process holds is waited for: a target that was killed may still be going away.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
+/// A file or block device, with `O_DIRECT` where the file system has it.
+///
+/// A regular file is locked in both of the ways that there are (`flock`, and `fcntl` with `F_OFD_SETLK`), exclusively unless it
+/// is read-only: so no second target, and no program that respects either, uses it at the same time. A block device is
+/// opened exclusively, so that a mounted one is refused.
+#[derive(Debug)]
+pub struct FileMedium {
+    file: Arc<OwnedFd>,
+    properties: Properties,
+    /// The file system has `FALLOC_FL_PUNCH_HOLE`.
+    punches: AtomicBool,
+    /// The file system has `FALLOC_FL_ZERO_RANGE`.
+    zeroes: AtomicBool,
+}
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Go through the page cache.
+    pub buffered: bool,
+    /// Create the file with this size, or grow it to this size.
+    pub size: Option<u64>,
+    /// The block that every access is a multiple of.
+    pub block_bytes: u32,
+}
+
+impl FileMedium {
+    /// Opens `path`; an error names it and says what to do.
+    pub fn open(path: &Path, options: &OpenOptions) -> io::Result<Self> {
+        let (file, direct) = open_file(path, options).map_err(|error| in_file(path, error))?;
+        let metadata = file.metadata().map_err(|error| in_file(path, error))?;
+        let is_device = metadata.file_type().is_block_device();
+        if !is_device && !metadata.is_file() {
+            return Err(wrong(path, "is neither a regular file nor a block device"));
+        }
+        if !is_device {
+            lock(&file, path, options.read_only)?;
+        }
+        let len_bytes = size_file(&file, path, is_device, metadata.len(), options)?;
+        let properties = Properties {
+            len_bytes,
+            read_only: options.read_only,
+            volatile_write_cache: !options.read_only,
+            thin: true,
+            direct,
+        };
+        Ok(Self {
+            file: Arc::new(file.into()),
+            properties,
+            punches: AtomicBool::new(true),
+            zeroes: AtomicBool::new(true),
+        })
+    }
+
+    /// The open file, for an embedder with a ring of its own.
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    fn zero(&self, offset: u64, len: u64, deallocate: bool) -> Action {
+        let flags = if deallocate && self.punches.load(Ordering::Relaxed) {
+            FallocateFlags::PUNCH_HOLE
+        } else if self.zeroes.load(Ordering::Relaxed) {
+            FallocateFlags::ZERO_RANGE
+        } else {
+            return Action::WriteZeroes;
+        };
+        let flags = flags | FallocateFlags::KEEP_SIZE;
+        Action::Ring(Op::Allocate { file: Arc::clone(&self.file), flags, offset, len })
+    }
+}
+
+impl Medium for FileMedium {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn start(&self, access: &Access<'_>) -> Step {
+        if self.properties.read_only && access.is_write() {
+            return Action::Failed(Errno::ROFS).into();
+        }
+        let file = || Arc::clone(&self.file);
+        let action = match *access {
+            Access::Read { len, .. } => Action::File { file: file(), len },
+            Access::Write { data, .. } => Action::File { file: file(), len: data.len() },
+            Access::Flush if self.properties.read_only => Action::Done(0),
+            Access::Flush => Action::Ring(Op::Sync { file: file(), data_only: true }),
+            Access::Zero { offset, len, deallocate } => self.zero(offset, len, deallocate),
+        };
+        action.into()
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        if self.properties.direct {
+            return false;
+        }
+        let len = into.len();
+        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
+    }
+
+    fn drop_cached(&self) -> Result<(), Errno> {
+        if self.properties.read_only {
+            // No flush reaches it, but what made it may have left pages that are not written out.
+            fdatasync(&self.file)?;
+        }
+        fadvise(&self.file, 0, None, Advice::DontNeed)
+    }
+
+    fn refused(&self, access: &Access<'_>) {
+        if let Access::Zero { deallocate, .. } = access {
+            if *deallocate && self.punches.swap(false, Ordering::Relaxed) {
+                return;
+            }
+            self.zeroes.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Opens the file, direct if it can be: the second value says so.
+fn open_file(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
+    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+    let open = |direct: bool| {
+        let mut flags = OFlags::empty();
+        flags.set(OFlags::DIRECT, direct);
+        flags.set(OFlags::EXCL, is_device && !options.read_only);
+        File::options()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.size.is_some() && !is_device)
+            .truncate(false)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+    };
+    if options.buffered {
+        return open(false).map(|file| (file, false));
+    }
+    match open(true) {
+        Ok(file) if reads_blocks(&file, options.block_bytes) => Ok((file, true)),
+        Err(error) if error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) => Err(error),
+        _ => open(false).map(|file| (file, false)),
+    }
+}
+
+/// Whether direct reads may start at any block: a device with 4-KiB sectors refuses 512-byte blocks.
+fn reads_blocks(file: &File, block_bytes: u32) -> bool {
+    let mut block = Buffer::zeroed(block_bytes as usize);
+    let read = file.read_at(&mut block, u64::from(block_bytes));
+    !read.is_err_and(|error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error()))
+}
+
+fn lock(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
+    let started = Instant::now();
+    while !lock_now(file, read_only).map_err(|error| in_file(path, error))? {
+        if started.elapsed() >= LOCK_PATIENCE {
+            let what = "is served by another process, or in use by a program that locks what it uses, such as QEMU";
+            return Err(wrong(path, what));
+        }
+        // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
+        std::thread::sleep(LOCK_POLL);
+    }
+    Ok(())
+}
+
+/// False: somebody holds a lock on it.
+fn lock_now(file: &File, read_only: bool) -> io::Result<bool> {
+    let (operation, kind) = match read_only {
+        true => (FlockOperation::NonBlockingLockShared, Lock::Shared),
+        false => (FlockOperation::NonBlockingLockExclusive, Lock::Exclusive),
+    };
+    match flock(file, operation) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(false),
+        Err(errno) => return Err(errno.into()),
+    }
+    // Where a file system does not have these, those have to do.
+    Ok(try_lock(file, kind).unwrap_or(true))
+}
+
+/// Grows the file to the size asked for; gives the length to serve.
+fn size_file(file: &File, path: &Path, is_device: bool, len: u64, options: &OpenOptions) -> io::Result<u64> {
+    let len = if is_device { device_len(file).map_err(|error| in_file(path, error))? } else { len };
+    let len = match options.size {
+        None => len,
+        Some(size) if is_device && size != len => {
+            return Err(wrong(path, &format!("is a device of {len} bytes; drop `size=`")));
+        }
+        Some(size) if size < len => {
+            return Err(wrong(path, &format!("has {len} bytes, more than size={size}; files are never shrunk")));
+        }
+        Some(size) => {
+            if size > len {
+                file.set_len(size).map_err(|error| in_file(path, error))?;
+                // The new length must be on disk before anybody is told that a write beyond the old one is.
+                file.sync_all().map_err(|error| in_file(path, error))?;
+            }
+            size
+        }
+    };
+    let block = u64::from(options.block_bytes);
+    if len == 0 {
+        return Err(wrong(path, "is empty; give it a size with `size=`, such as size=1GiB"));
+    }
+    if !len.is_multiple_of(block) {
+        let what =
+            format!("has {len} bytes, not a multiple of the {block}-byte block; use block=512 or a larger size=");
+        return Err(wrong(path, &what));
+    }
+    Ok(len)
+}
+
+fn device_len(file: &File) -> io::Result<u64> {
+    use std::io::Seek;
+    (&mut &*file).seek(io::SeekFrom::End(0))
+}
+
+fn in_file(path: &Path, error: io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "; give it a size to create it, such as size=1GiB",
+        io::ErrorKind::ResourceBusy => "; is it mounted?",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{hint}", path.display()))
+}
+
+fn wrong(path: &Path, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{} {what}", path.display()))
+}

@@ -1,0 +1,146 @@
+//! The bytes behind a volume: one trait for files, block devices, memory and the media that tests need.
+//!
+//! A medium never blocks and never touches a ring. Asked to [`start`](Medium::start) an access it either does
+//! it at once, or answers with what a ring has to do; whoever owns the ring carries that out, and asks again
+//! for the rest when an access came back short. So one medium serves any number of threads, each with a
+//! ring of its own. [`drop_cached`](Medium::drop_cached) alone may wait.
+//!
+//! What holds for every medium:
+//! * a read sees every write that completed before it was started;
+//! * what a completed [`Access::Flush`] found completed survives power loss, if
+//!   [`volatile_write_cache`](Properties::volatile_write_cache) says that a flush is needed at all;
+//! * deallocated ranges read as zeroes.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use diskside_io::Errno;
+use diskside_io::buffer::{SharedMemory, SharedSlice};
+use diskside_io::ring::Op;
+
+/// Bytes that can be read and written by position.
+pub trait Medium: fmt::Debug + Send + Sync {
+    /// What it is and can do. Does not change as long as it is open.
+    fn properties(&self) -> &Properties;
+
+    /// Starts `access`, whose range lies inside the medium and is a multiple of the block that it was opened with.
+    fn start(&self, access: &Access<'_>) -> Step;
+
+    /// The bytes themselves, where they are in memory and every read of them succeeds at once and as a whole: then
+    /// reads are answered from there without [`start`](Self::start).
+    fn memory(&self) -> Option<&SharedMemory> {
+        None
+    }
+
+    /// Fills `into` with the bytes at `offset` if they can be had at once and without a wait, for instance from the page
+    /// cache. False: they cannot, or nobody knows; then `into` holds anything.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
+        let _ = (offset, into);
+        false
+    }
+
+    /// Lets go of what the kernel keeps of it in memory. What was written and not flushed may stay. May wait for a disk, unlike
+    /// all else here, so it is no reactor's to call.
+    fn drop_cached(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Hears that the ring refused `access` as not supported. The next [`start`](Self::start) of this kind must
+    /// answer with another way.
+    fn refused(&self, access: &Access<'_>) {
+        let _ = access;
+    }
+}
+
+/// What a medium is and can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether completed writes can be lost with power until a flush.
+    pub volatile_write_cache: bool,
+    /// Whether deallocated ranges give their space back.
+    pub thin: bool,
+    /// Whether reads and writes pass the page cache by.
+    pub direct: bool,
+}
+
+/// What to do with a range of bytes.
+#[derive(Clone, Debug)]
+pub enum Access<'a> {
+    /// Read `len` bytes at `offset`.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// Write `data` at `offset`.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What to write.
+        data: &'a [u8],
+        /// The data must survive power loss when the access completes.
+        durable: bool,
+    },
+    /// Make every completed write survive power loss.
+    Flush,
+    /// Make a range read as zeroes.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+        /// Whether the space may be given back.
+        deallocate: bool,
+    },
+}
+
+/// How an access goes on.
+#[derive(Debug)]
+pub struct Step {
+    /// Wait this long first.
+    pub delay: Duration,
+    /// What to do then.
+    pub action: Action,
+}
+
+/// What carries an access out.
+#[derive(Debug)]
+pub enum Action {
+    /// This many bytes are done (of a flush: 0). Fewer than asked for: start again with the rest.
+    Done(u64),
+    /// It failed.
+    Failed(Errno),
+    /// The bytes to read, in memory that stays theirs. Fewer than asked for: start again with the rest.
+    Bytes(SharedSlice),
+    /// Read from or write to this file at the access's own offset, at most `len` bytes.
+    File {
+        /// The file.
+        file: Arc<OwnedFd>,
+        /// The most bytes to move in this step.
+        len: usize,
+    },
+    /// A ring operation without a buffer, which does the whole access.
+    Ring(Op),
+    /// Write zeroes: there is no shorter way.
+    WriteZeroes,
+}
+
+impl Access<'_> {
+    /// Whether it changes bytes.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Zero { .. })
+    }
+}
+
+impl From<Action> for Step {
+    fn from(action: Action) -> Self {
+        Self { delay: Duration::ZERO, action }
+    }
+}

@@ -1,0 +1,35 @@
+//! What functions read of a volume or of an export, counted and timed where it is read.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use diskside_io::readahead::{ReadAt, ReadAtError};
+
+use crate::stats::AccessCounters;
+
+/// A source whose reads are counted.
+#[derive(Debug)]
+pub struct Metered<R> {
+    /// What is read.
+    pub inner: R,
+    /// Where its reads are counted.
+    pub counters: Arc<AccessCounters>,
+}
+
+impl<R: ReadAt> ReadAt for Metered<R> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let began = Instant::now();
+        let read = self.inner.read_exact_at(offset, buffer);
+        self.counters.took(began.elapsed());
+        self.counters.read(read.is_ok().then_some(buffer.len() as u64));
+        read
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.inner.reads_at_once()
+    }
+}

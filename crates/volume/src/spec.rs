@@ -1,0 +1,249 @@
+//! What a volume is made of: `NAME=PATH[,size=…][,ro][,block=4096]` or a `[[volume]]` table.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Size;
+
+/// One volume as the user wrote it.
+///
+/// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, or
+/// `lossy:PATH` for a test volume that loses what was not flushed. Options: `size=SIZE` creates the file or
+/// grows it, `ro` refuses writes, `block=512|4096` sets the logical block, `buffered` goes through the page
+/// cache, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
+/// A path with a comma needs the table form in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSpec {
+    /// The name that users and statistics know it by: letters, digits, `.`, `_`, `-`; at most 64 bytes.
+    pub name: String,
+    /// Where the bytes are: a path, `mem:SIZE` or `lossy:PATH`.
+    pub path: String,
+    /// Create a file of this size, or grow it to it. A file is never shrunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Refuse writes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// The logical block in bytes: 512 or 4096 (the default).
+    #[serde(default = "default_block_bytes")]
+    pub block: u32,
+    /// Go through the page cache instead of `O_DIRECT`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub buffered: bool,
+    /// The namespace ID; the first free one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    /// The namespace UUID; made from machine, subsystem and name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}
+
+/// Where the bytes of a volume are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A regular file or a block device.
+    Path(PathBuf),
+    /// Anonymous memory; empty at every start.
+    Memory(Size),
+    /// A file whose unflushed writes are kept in memory only, and are lost with the process. For tests.
+    Lossy(PathBuf),
+}
+
+impl VolumeSpec {
+    /// A volume of defaults: 4096-byte blocks, writable, direct.
+    pub fn new(name: impl Into<String>, path: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            size: None,
+            read_only: false,
+            block: default_block_bytes(),
+            buffered: false,
+            nsid: None,
+            uuid: None,
+        }
+    }
+
+    /// Where the bytes are, from [`VolumeSpec::path`].
+    pub fn source(&self) -> Result<Source, String> {
+        if let Some(size) = self.path.strip_prefix("mem:") {
+            return size.parse().map(Source::Memory);
+        }
+        let (path, lossy) = match self.path.strip_prefix("lossy:") {
+            Some(path) => (path, true),
+            None => (self.path.as_str(), false),
+        };
+        if path.is_empty() {
+            return Err("the path is empty".into());
+        }
+        let path = PathBuf::from(path);
+        Ok(if lossy { Source::Lossy(path) } else { Source::Path(path) })
+    }
+
+    /// The UUID as 16 bytes, when one is written.
+    pub fn uuid_bytes(&self) -> Result<Option<[u8; 16]>, String> {
+        self.uuid.as_deref().map(parse_uuid).transpose()
+    }
+
+    /// Checks every field; the error says which and what to write instead.
+    pub fn check(&self) -> Result<(), String> {
+        check_name(&self.name)?;
+        let source = self.source()?;
+        if let (Source::Memory(_), Some(_)) = (&source, self.size) {
+            return Err("`mem:SIZE` already says the size; drop `size=`".into());
+        }
+        if self.block != 512 && self.block != 4096 {
+            return Err(format!("a block of {} bytes is not supported; use 512 or 4096", self.block));
+        }
+        let size = match source {
+            Source::Memory(size) => Some(size),
+            _ => self.size,
+        };
+        if let Some(size) = size
+            && (size.bytes() == 0 || !size.bytes().is_multiple_of(u64::from(self.block)))
+        {
+            return Err(format!("the size {size} is not a positive multiple of the {}-byte block", self.block));
+        }
+        if self.read_only && self.size.is_some() {
+            return Err("a read-only volume is not grown; drop `size=` or `ro`".into());
+        }
+        if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
+            return Err("a namespace ID is between 1 and 4294967294".into());
+        }
+        self.uuid_bytes().map(drop)
+    }
+}
+
+impl FromStr for VolumeSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not a volume; write NAME=PATH[,size=SIZE][,ro][,block=512|4096]"))?;
+        let mut parts = rest.split(',');
+        let mut spec = Self::new(name, parts.next().unwrap_or_default());
+        for option in parts {
+            spec.apply_option(option).map_err(|error| format!("volume `{name}`: {error}"))?;
+        }
+        spec.check().map_err(|error| format!("volume `{name}`: {error}"))?;
+        Ok(spec)
+    }
+}
+
+impl VolumeSpec {
+    fn apply_option(&mut self, option: &str) -> Result<(), String> {
+        let (key, value) = match option.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (option, None),
+        };
+        let needs = |value: Option<&str>| {
+            value
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+                .ok_or_else(|| format!("`{key}` needs a value: `{key}=…`"))
+        };
+        let number = |value: String| value.parse::<u32>().map_err(|_| format!("`{key}={value}` is not a number"));
+        match (key, value) {
+            ("ro", None) => self.read_only = true,
+            ("buffered", None) => self.buffered = true,
+            ("ro" | "buffered", Some(_)) => return Err(format!("`{key}` takes no value")),
+            ("size", value) => self.size = Some(needs(value)?.parse()?),
+            ("block", value) => self.block = number(needs(value)?)?,
+            ("nsid", value) => self.nsid = Some(number(needs(value)?)?),
+            ("uuid", value) => self.uuid = Some(needs(value)?),
+            _ => {
+                return Err(format!(
+                    "unknown option `{option}`; known are size=, block=, ro, buffered, nsid=, uuid= \
+                     (a path with a comma needs a [[volume]] table)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A volume's or export's name: what can stand in a URL and in a path.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(fine) {
+        return Err(format!(
+            "the name `{}` must be 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`",
+            name.escape_debug()
+        ));
+    }
+    Ok(())
+}
+
+fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let error = || format!("`{text}` is not a UUID; write 32 hex digits as 8-4-4-4-12");
+    let hex: String = text.split('-').collect();
+    let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+    if hex.len() != 32 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) || dashes != [8, 13, 18, 23] {
+        return Err(error());
+    }
+    let mut bytes = [0; 16];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).map_err(|_| error())?;
+    }
+    if bytes == [0; 16] {
+        return Err("the UUID of all zeroes means none".into());
+    }
+    Ok(bytes)
+}
+
+const fn default_block_bytes() -> u32 {
+    4096
+}
+
+const NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_says_all_a_table_can() {
+        let spec: VolumeSpec =
+            "data=/srv/data.img,size=1GiB,block=512,buffered,nsid=7,uuid=00112233-4455-6677-8899-aabbccddeeff"
+                .parse()
+                .unwrap();
+        assert_eq!(spec.source(), Ok(Source::Path("/srv/data.img".into())));
+        assert_eq!((spec.size, spec.block, spec.buffered), (Some(Size::from_mib(1024)), 512, true));
+        assert_eq!((spec.nsid, spec.read_only), (Some(7), false));
+        assert_eq!(spec.uuid_bytes().unwrap().unwrap()[..4], [0x00, 0x11, 0x22, 0x33]);
+        let memory: VolumeSpec = "fast=mem:64MiB".parse().unwrap();
+        assert_eq!(memory.source(), Ok(Source::Memory(Size::from_mib(64))));
+        let lossy: VolumeSpec = "test=lossy:a.img,ro".parse().unwrap();
+        assert_eq!((lossy.source(), lossy.read_only), (Ok(Source::Lossy("a.img".into())), true));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_volume_and_the_remedy() {
+        for (text, hint) in [
+            ("/srv/data.img", "write NAME=PATH"),
+            ("=x", "must be 1 to 64"),
+            ("a b=x", "must be 1 to 64"),
+            ("a=", "volume `a`: the path is empty"),
+            ("a=x,size", "`size` needs a value"),
+            ("a=x,size=64M", "`64MiB` (1024)"),
+            ("a=x,size=1000", "multiple of the 4096-byte block"),
+            ("a=x,block=1024", "use 512 or 4096"),
+            ("a=x,rw", "unknown option `rw`"),
+            ("a=x,ro=1", "`ro` takes no value"),
+            ("a=x,ro,size=1MiB", "drop `size=` or `ro`"),
+            ("a=mem:1MiB,size=1MiB", "drop `size=`"),
+            ("a=mem:0", "not a positive multiple"),
+            ("a=x,nsid=0", "between 1 and 4294967294"),
+            ("a=x,uuid=12", "8-4-4-4-12"),
+            ("a=x,uuid=é0112233-4455-6677-8899-aabbccddeef", "8-4-4-4-12"),
+            ("a=x,uuid=00000000-0000-0000-0000-000000000000", "means none"),
+        ] {
+            let error = text.parse::<VolumeSpec>().unwrap_err();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}

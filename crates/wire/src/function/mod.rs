@@ -1,0 +1,36 @@
+//! Function commands: running a function at the target's side.
+//!
+//! They are a vendor's I/O commands of the compute namespace (CSI 04h); `docs/wire.md` is their specification. One
+//! command moves data one way. A call is a Send, which carries a [`FunctionRequest`], and Receives, which bring its
+//! result and at the end a [`Trailer`]; the host chooses a 64-bit tag that joins them. A request that was prepared once
+//! runs by one Call. The status of a command says whether the command was sound; what became of the function is told by
+//! the trailer's [`Outcome`].
+
+mod command;
+mod field;
+mod helpers;
+mod layout;
+mod log;
+mod request;
+mod tlv;
+mod trailer;
+
+pub use command::{
+    CALL_ARGS_LEN_MAX, ClearSelect, FUNCTION_VERSION, FunctionCommand, FunctionKind, RECEIVE_LEN_MIN, ReceiveAnswer,
+    WAIT_MAX_MS, function_opcode,
+};
+pub use field::FieldError;
+pub use helpers::HelperEntry;
+pub use layout::{LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
+pub use log::{
+    CapabilityPage, ErrorRecord, ErrorRecordsPage, ProgramDirectory, ProgramEntry, ProgramImageHeader, StatisticsEntry,
+    StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
+};
+pub use request::{
+    Class, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionRequest, Placement, REQUEST_LEN_MAX,
+    RecordSplit, RequestHeader, RequestPart, StateName, TierHint,
+};
+pub use trailer::{Called, MESSAGE_LEN_MAX, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader};
+
+#[cfg(test)]
+mod tests;

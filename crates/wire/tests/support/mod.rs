@@ -1,0 +1,6 @@
+//! What the tests share with the fuzzers: commands, taken apart and through a connection.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+pub mod commands;
+pub mod seeds;
