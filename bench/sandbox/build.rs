@@ -43,10 +43,12 @@ fn main() {
         out,
     };
     let mut table = format!("pub static OBJECTS: [Object; {}] = [\n", WORKLOADS.len());
+    let mut natives = String::new();
     for workload in &WORKLOADS {
-        build.workload(workload, &mut table);
+        build.workload(workload, &mut table, &mut natives);
     }
     table.push_str("];\n");
+    let _ = write!(table, "unsafe extern \"C\" {{\n{natives}}}\n");
     fs::write(build.out.join("objects.rs"), table).expect("OUT_DIR is writable");
 }
 
@@ -59,7 +61,7 @@ struct Build {
 }
 
 impl Build {
-    fn workload(&self, &Workload(name, source, inside, outside): &Workload, table: &mut String) {
+    fn workload(&self, &Workload(name, source, inside, outside): &Workload, table: &mut String, natives: &mut String) {
         let source = self.root.join(source);
         let native = self.programs.join("native.c");
         let scalar = ["-O2", "-fno-vectorize", "-fno-slp-vectorize", "-fPIC", "-c"];
@@ -71,6 +73,11 @@ impl Build {
                 .arg(define_path("SOURCE", &source))
                 .done();
             println!("cargo:rustc-link-arg-bins={}", object.display());
+            let _ = writeln!(
+                natives,
+                "    fn native_{name}_{suffix}(out: *mut u8, input: *const u8, in_len: u64, args: *const u8, \
+                 call: *const diskside_bench_runner::CallContext) -> i64;"
+            );
         }
 
         // A compiler that turns loops into calls of memset would make a program that must be linked.
@@ -92,6 +99,7 @@ impl Build {
         let _ = writeln!(
             table,
             "    Object {{ name: {name:?}, program: {inside:?}, ours: include_bytes!({ours:?}), \
+             native: [native_{name}_scalar, native_{name}_vector], \
              peer: include_bytes!({peer:?}), wasm: include_bytes!({wasm:?}) }},"
         );
     }

@@ -1,8 +1,8 @@
 //! What a call costs: one that does nothing, and one that looks for a key in a node of a B-tree.
 
-use crate::measure::{Plan, median, ns_per_call};
-use crate::scan::Cell;
 use crate::workload::{EMPTY, NODE_SEARCH, Workload, node_key};
+use diskside_bench_runner::compare::Cell;
+use diskside_bench_runner::measure::{Plan, median, ns_per_call};
 use diskside_bench_runner::{Engine, Runner};
 
 /// A row: what was called, and a cell for each engine.

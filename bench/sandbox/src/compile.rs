@@ -1,10 +1,10 @@
 //! How long it takes from an object's bytes to code that runs.
 
 use crate::calls::Row;
-use crate::measure::median;
-use crate::scan::Cell;
 use crate::workload::SCANS;
 use diskside_bench_runner::Engine;
+use diskside_bench_runner::compare::Cell;
+use diskside_bench_runner::measure::median;
 
 const TIMES: usize = 7;
 

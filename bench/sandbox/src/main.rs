@@ -7,15 +7,11 @@
 
 mod calls;
 mod compile;
-mod measure;
-mod native;
 mod report;
-mod scan;
-mod tiers;
 mod workload;
 
 use clap::Parser;
-use diskside_bench_runner::Engine;
+use diskside_bench_runner::{Engine, compare, measure, native, tiers};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -58,7 +54,7 @@ fn main() -> ExitCode {
         for workload in workload::SCANS {
             if options.wants(workload.name) {
                 eprintln!("measuring {} over {} MiB", workload.name, size >> 20);
-                report.scan(size, workload, scan::run(workload, size, &engines, &plan));
+                report.scan(size, workload, compare::run(&workload.task(size), &engines, &plan));
             }
         }
     }

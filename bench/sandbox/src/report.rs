@@ -1,10 +1,10 @@
 //! Tables for people, JSON for programs.
 
 use crate::calls::Row;
-use crate::measure::{Plan, geomean};
-use crate::scan::Cell;
 use crate::workload::{SCANS, SCANS_IN_MEANS, Workload};
 use diskside_bench_runner::Engine;
+use diskside_bench_runner::compare::Cell;
+use diskside_bench_runner::measure::{Plan, geomean};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -197,16 +197,6 @@ impl Report {
                 ((*engine).to_owned(), value)
             })
             .collect()
-    }
-}
-
-impl std::fmt::Display for Cell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Ns(ns) => write!(f, "{ns:.1}"),
-            Self::Unable(_) => f.write_str("unable"),
-            Self::Wrong(_) => f.write_str("WRONG"),
-        }
     }
 }
 

@@ -2,14 +2,16 @@
 //! call.
 
 use diskside_bench_runner::Task;
+use diskside_bench_runner::native::Function;
 
 /// What build.rs made of a workload's source.
 pub struct Object {
     name: &'static str,
     /// The program in `ours`.
-    pub program: &'static str,
+    program: &'static str,
     /// For our tiers.
-    pub ours: &'static [u8],
+    ours: &'static [u8],
+    native: [Function; 2],
     peer: &'static [u8],
     wasm: &'static [u8],
 }
@@ -125,56 +127,22 @@ impl Workload {
         let object = object(self.name);
         Task {
             name: self.name,
+            object: object.ours,
+            program: object.program,
+            native: object.native,
             peer_object: object.peer,
             wasm_module: object.wasm,
             input: data.input,
             args: data.args,
             out_cap: data.out_cap,
+            zeroed_len: 0,
         }
     }
 }
 
 /// A workload's objects.
-pub fn object(name: &str) -> &'static Object {
+fn object(name: &str) -> &'static Object {
     OBJECTS.iter().find(|object| object.name == name).expect("build.rs compiles every workload")
-}
-
-/// `struct ds_call`: what a function is told about its call.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CallContext {
-    size: u32,
-    flags: u32,
-    args_len: u64,
-    out_cap: u64,
-    in_offset: u64,
-    record_index: u64,
-    source_len: u64,
-    source_index: u32,
-    chunk_index: u32,
-}
-
-impl CallContext {
-    /// The first and last call over a task's input.
-    pub fn of(task: &Task) -> Self {
-        Self {
-            size: size_of::<Self>() as u32,
-            flags: 3,
-            args_len: task.args.len() as u64,
-            out_cap: task.out_cap as u64,
-            in_offset: 0,
-            record_index: u64::MAX,
-            source_len: task.input.len() as u64,
-            source_index: 0,
-            chunk_index: 0,
-        }
-    }
-
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the struct is integers without padding.
-        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
-    }
 }
 
 /// A scrambled number (SplitMix64's finaliser).

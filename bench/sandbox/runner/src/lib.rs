@@ -1,4 +1,10 @@
-//! What every engine in the comparison implements, and what it is given.
+//! What every engine in a comparison implements and is given, how engines are compared, and the engines that every
+//! comparison has: native code and our tiers.
+
+pub mod compare;
+pub mod measure;
+pub mod native;
+pub mod tiers;
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -15,6 +21,12 @@ pub fn cpu_time() -> Duration {
 pub struct Task {
     /// The workload's name.
     pub name: &'static str,
+    /// The eBPF object for our tiers.
+    pub object: &'static [u8],
+    /// The program in `object`.
+    pub program: &'static str,
+    /// The same source as scalar and as vectorised native code.
+    pub native: [native::Function; 2],
     /// The eBPF object, with the entry for engines whose programs see one memory.
     pub peer_object: &'static [u8],
     /// The WebAssembly module, with the same entry.
@@ -25,6 +37,48 @@ pub struct Task {
     pub args: Vec<u8>,
     /// Most bytes that the function may write.
     pub out_cap: usize,
+    /// Bytes of the output that the function reads before it writes them: zeroes at the start of each call.
+    pub zeroed_len: usize,
+}
+
+/// `struct ds_call`: what a function is told about its call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallContext {
+    size: u32,
+    flags: u32,
+    args_len: u64,
+    out_cap: u64,
+    in_offset: u64,
+    record_index: u64,
+    source_len: u64,
+    source_index: u32,
+    chunk_index: u32,
+}
+
+impl CallContext {
+    /// The first and last call over a task's input.
+    #[must_use]
+    pub fn of(task: &Task) -> Self {
+        Self {
+            size: size_of::<Self>() as u32,
+            flags: 3,
+            args_len: task.args.len() as u64,
+            out_cap: task.out_cap as u64,
+            in_offset: 0,
+            record_index: u64::MAX,
+            source_len: task.input.len() as u64,
+            source_index: 0,
+            chunk_index: 0,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the struct is integers without padding.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
 }
 
 /// A compiled workload, ready to be called again and again.

@@ -1,8 +1,7 @@
-//! Workloads that pass over data once.
+//! Engines side by side over one task.
 
 use crate::measure::{Plan, median, ns_per_call};
-use crate::workload::Workload;
-use diskside_bench_runner::{Engine, Runner, Task};
+use crate::{Engine, Runner, Task};
 
 /// What an engine did.
 #[derive(Clone, Debug)]
@@ -15,29 +14,38 @@ pub enum Cell {
     Wrong(String),
 }
 
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ns(ns) => write!(f, "{ns:.1}"),
+            Self::Unable(_) => f.write_str("unable"),
+            Self::Wrong(_) => f.write_str("WRONG"),
+        }
+    }
+}
+
 struct Entrant {
     runner: Box<dyn Runner>,
     samples: Vec<f64>,
     wrong: Option<String>,
 }
 
-/// One cell for each engine.
-pub fn run(workload: &Workload, size: usize, engines: &[Engine], plan: &Plan) -> Vec<Cell> {
-    let task = workload.task(size);
+/// One cell for each engine; the first engine's result is what all others must give.
+pub fn run(task: &Task, engines: &[Engine], plan: &Plan) -> Vec<Cell> {
     let mut entrants: Vec<Result<Entrant, String>> = engines
         .iter()
         .map(|engine| {
-            let (runner, _) = (engine.prepare)(&task)?;
+            let (runner, _) = (engine.prepare)(task)?;
             Ok(Entrant { runner, samples: Vec::new(), wrong: None })
         })
         .collect();
     let expected = match &mut entrants[0] {
-        Ok(native) => Outcome::of(&mut *native.runner, &task),
+        Ok(native) => Outcome::of(&mut *native.runner, task),
         Err(error) => Err(error.clone()),
     };
     for _ in 0..plan.rounds {
         for entrant in entrants.iter_mut().flatten().filter(|e| e.wrong.is_none()) {
-            if let Err(error) = entrant.turn(&task, plan, &expected) {
+            if let Err(error) = entrant.turn(task, plan, &expected) {
                 entrant.wrong = Some(error);
             }
         }
@@ -49,7 +57,7 @@ impl Entrant {
     fn turn(&mut self, task: &Task, plan: &Plan, expected: &Result<Outcome, String>) -> Result<(), String> {
         let runner = &mut *self.runner;
         agree(expected, &Outcome::of(runner, task))?;
-        let ns = ns_per_call(plan.slice, |_| runner.call().map(drop))?;
+        let ns = ns_per_call(plan.slice, |_| call(runner, task).map(drop))?;
         agree(expected, &Outcome::of(runner, task))?;
         self.samples.push(ns);
         Ok(())
@@ -67,6 +75,12 @@ impl Entrant {
     }
 }
 
+/// One call, over an output of zeroes as far as the function counts on them.
+fn call(runner: &mut dyn Runner, task: &Task) -> Result<i64, String> {
+    runner.output()[..task.zeroed_len].fill(0);
+    runner.call()
+}
+
 /// What a call returned and wrote.
 #[derive(PartialEq, Eq)]
 struct Outcome {
@@ -77,8 +91,8 @@ struct Outcome {
 impl Outcome {
     /// Calls once, over an output buffer that holds nothing of an earlier call.
     fn of(runner: &mut dyn Runner, task: &Task) -> Result<Self, String> {
-        runner.output().fill(0xa5);
-        let returned = runner.call()?;
+        runner.output()[task.zeroed_len..].fill(0xa5);
+        let returned = call(runner, task)?;
         let len = usize::try_from(returned)
             .ok()
             .filter(|len| *len <= task.out_cap)

@@ -1,6 +1,6 @@
 //! Time, and how it is taken.
 
-use diskside_bench_runner::cpu_time;
+use crate::cpu_time;
 use std::time::Duration;
 
 /// How long to measure.
@@ -34,6 +34,7 @@ pub fn ns_per_call(slice: Duration, mut call: impl FnMut(u64) -> Result<(), Stri
 }
 
 /// The middle value.
+#[must_use]
 pub fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -45,6 +46,7 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
 }
 
 /// The geometric mean; none of nothing.
+#[must_use]
 pub fn geomean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())

@@ -1,7 +1,6 @@
 //! Our tiers, with every check on.
 
-use crate::workload::{CallContext, object};
-use diskside_bench_runner::{Buffer, Engine, Runner, Task, cpu_time};
+use crate::{Buffer, CallContext, Engine, Runner, Task, cpu_time};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Mappings, Program};
 use diskside_sbpf::helpers::standard;
 use diskside_sbpf::image::Image;
@@ -33,7 +32,7 @@ pub const ENGINES: [Engine; 3] = [
         safe: true,
         prepare: |task| {
             Sandboxed::prepare(task, wall_time, |program| {
-                let compiler = Compiler::find().ok_or("diskside-llvm is not here; bench/sandbox/run builds it")?;
+                let compiler = Compiler::find().ok_or("diskside-llvm is not here; the benchmark's `run` builds it")?;
                 diskside_sbpf_llvm::compile(program.optimised(), &compiler)
                     .map(|compiled| Arc::new(compiled.code) as Arc<dyn Code>)
                     .map_err(|e| e.to_string())
@@ -64,11 +63,10 @@ impl Sandboxed {
         clock: fn() -> Duration,
         compile: impl Fn(&Program) -> Result<Arc<dyn Code>, String>,
     ) -> Result<(Box<dyn Runner>, Duration), String> {
-        let object = object(task.name);
         let helpers = Arc::new(standard());
         let started = clock();
-        let image = Arc::new(Image::from_elf(object.ours, &helpers).map_err(|e| e.to_string())?);
-        let index = image.program(object.program).ok_or("the object lacks the program")?;
+        let image = Arc::new(Image::from_elf(task.object, &helpers).map_err(|e| e.to_string())?);
+        let index = image.program(task.program).ok_or("the object lacks the program")?;
         let program = Program::new(&image, index, &helpers)
             .map_err(|found| found.first().map_or_else(|| "refused".to_owned(), ToString::to_string))?;
         let code = compile(&program)?;
