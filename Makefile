@@ -1,14 +1,14 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo test lint llvm guest fuzz bench clean
+.PHONY: help setup install demo test python lint llvm guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
-	@scripts/setup --for test --for llvm --for demo --for bench --for guest
+	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest
 
 install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
 	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
@@ -19,6 +19,9 @@ demo: ## Build diskside, fetch real data and run the shipped functions over it
 test: ## Run the whole quick suite: style, lints, tests, licences, whole-system tests
 	@scripts/test
 
+python: ## Build the Python package into build/python and run its tests
+	@scripts/python
+
 lint: ## Run the part of the suite that runs no code: format, style, clippy, docs, licences
 	@scripts/test --lint
 
@@ -28,11 +31,15 @@ llvm: ## Build the LLVM tier's compiler and run the tests that need it
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run
 
+oracle: ## Run 100,000 generated functions in all the ways there are, and demand one answer
+	@tests/oracle/run
+
 fuzz: ## Run the fuzzers for a minute each, from the corpus that is kept
 	@fuzz/run
 
 bench: ## Measure everything that is claimed to be fast beside what one would use instead (bench/)
 	@bench/sandbox/run
+	@bench/programs/run
 	@bench/files/run
 	@bench/volumes/run
 	@bench/volumes/beside

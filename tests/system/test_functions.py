@@ -42,6 +42,21 @@ class Functions(Case):
                 (row,) = self.run_json(function, text, pattern=pattern)["rows"]
                 self.assertEqual(int(row["rows"]), found.count(b"\n"), (function, pattern))
 
+    def test_regex_finds_the_lines_that_grep_finds(self):
+        text = self.write("text", project_text())
+        for pattern in [r"^use [a-z_]+::", r"fn [a-z]*(read|write)[a-z]*\(", r"[0-9]{3,}", r"\.$", r"^$", "no line (has|had) this"]:
+            found = subprocess.run(
+                ["grep", "-a", "-E", pattern, text],
+                capture_output=True,
+                check=False,
+                env={**os.environ, "LC_ALL": "C"},
+            ).stdout
+            for way in WAYS:
+                done = self.diskside("run", "regex", text, "--arg", f"pattern={pattern}", *way)
+                self.assertEqual(done.stdout, found, (pattern, way))
+            (row,) = self.run_json("regex_count", text, pattern=pattern)["rows"]
+            self.assertEqual(int(row["rows"]), found.count(b"\n"), pattern)
+
     def test_stats_are_those_of_python(self):
         values = [random.Random(1).randrange(-(2**63), 2**63) for _ in range(100_000)]
         column = self.write("column", struct.pack(f"<{len(values)}q", *values))

@@ -48,7 +48,8 @@ class Install(Case):
         install = [ROOT / "scripts/install", "--profile", "dev", "--prefix", prefix, "--destdir", staging]
         listed = subprocess.run(install, check=True, capture_output=True, text=True, timeout=900).stdout.split()
         places = {str(Path(name).relative_to(staging / prefix.relative_to("/"))) for name in listed}
-        headers = [f"include/diskside/{path.name}" for path in (ROOT / "crates/abi/include").glob("*.h")]
+        shipped = ROOT / "crates/abi/include"
+        headers = [f"include/diskside/{path.relative_to(shipped)}" for path in shipped.rglob("*.h")]
         wanted = ["bin/diskside", "bin/diskside-kv", "lib/libdiskside.so", "lib/libdiskside.a", "lib/pkgconfig/diskside.pc"]
         wanted += ["include/libdiskside.h", "include/lambda_io.h", *headers]
         has_llvm = shutil.which("llvm-config-19") is not None

@@ -45,7 +45,7 @@ def copy(lab, url, options):
     if not source.exists():
         block = os.urandom(1 << 20)
         source.write_bytes(b"".join(bytes([i]) + block[1:] for i in range(VOLUME_MIB)))
-    lab.diskside("cp", source, url, "--verify", *options, timeout_s=200)
+    lab.diskside("cp", source, url, "--force", "--verify", *options, timeout_s=200)
     lab.say(f"  so: {VOLUME_MIB} MiB copied and verified {' '.join(options)}")
 
 
