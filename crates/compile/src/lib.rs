@@ -114,13 +114,27 @@ pub fn compile_text(name: &str, text: &str, clang: Option<&Path>) -> Result<Vec<
 /// What was said of it.
 pub fn lower(path: &Path, stack_bytes: Option<u32>) -> Result<Vec<u8>, CompileError> {
     let bitcode = std::fs::read(path).map_err(|source| CompileError::Read { path: path.to_owned(), source })?;
-    let refused = |stderr| CompileError::Refused { path: path.to_owned(), stderr };
+    lower_module(path, &bitcode, stack_bytes)
+}
+
+/// As [`lower`], a module that is in no file: bitcode, or text in LLVM's language. `name` is what messages call it.
+///
+/// # Errors
+/// What was said of it.
+pub fn lower_module(name: &Path, module: &[u8], stack_bytes: Option<u32>) -> Result<Vec<u8>, CompileError> {
+    let refused = |stderr| CompileError::Refused { path: name.to_owned(), stderr };
     let child = Compiler::find().ok_or_else(|| refused(explain::NO_LOWERING.to_owned()))?;
-    match child.lower(&bitcode, stack_bytes.unwrap_or(STACK_BYTES)) {
+    match child.lower(module, stack_bytes.unwrap_or(STACK_BYTES)) {
         Ok(object) => Ok(object),
         Err(ChildError::Refused(text)) => Err(refused(explain::explain(&text, &explain::Means::default()))),
-        Err(source) => Err(CompileError::Child { path: path.to_owned(), source }),
+        Err(source) => Err(CompileError::Child { path: name.to_owned(), source }),
     }
+}
+
+/// Whether the child is here that lowers floating-point numbers, signed division and long copies.
+#[must_use]
+pub fn has_lowering() -> bool {
+    Compiler::find().is_some()
 }
 
 impl Toolchain {

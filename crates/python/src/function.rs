@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use diskside::CompileError;
 use diskside::args::{describe, encode, usage};
-use diskside::compile::{compile_by, compile_text as compile_source};
+use diskside::compile::{compile_by, compile_text as compile_source, has_lowering as is_lowering_here, lower_module};
 use diskside::library::{ResolveError, shipped as all_shipped};
 use diskside::result::{columns, row_len};
 use diskside::sandbox::image::{ArgSchema, ArgType};
@@ -53,6 +53,18 @@ pub(crate) fn compile_text<'py>(
     clang: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     object_of(py, || compile_source(name, text, clang.as_deref().map(Path::new)))
+}
+
+/// Compiles a module in LLVM's language, for eBPF, to the bytes of an object; `name` is what messages call it.
+#[pyfunction]
+pub(crate) fn lower<'py>(py: Python<'py>, name: &str, module: &[u8], stack: u32) -> PyResult<Bound<'py, PyBytes>> {
+    object_of(py, || lower_module(Path::new(name), module, Some(stack)))
+}
+
+/// Whether [`lower`] has what it needs.
+#[pyfunction]
+pub(crate) fn has_lowering() -> bool {
+    is_lowering_here()
 }
 
 fn object_of<'py>(

@@ -35,5 +35,7 @@ fn _diskside(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(function::shipped, module)?)?;
     module.add_function(wrap_pyfunction!(function::compile, module)?)?;
     module.add_function(wrap_pyfunction!(function::compile_text, module)?)?;
+    module.add_function(wrap_pyfunction!(function::lower, module)?)?;
+    module.add_function(wrap_pyfunction!(function::has_lowering, module)?)?;
     module.add_function(wrap_pyfunction!(function::find, module)?)
 }

@@ -30,7 +30,7 @@ def run_page(name: str, world: Path) -> int:
         here = here.replace('"server/data/', f'"{server.address}/data/')
         here = re.sub(r"diskside\.serve\(.*?\)", "served", here, count=1)
         test = doctest.DocTestParser().get_doctest(here, {"served": server}, name, name, 0)
-        runner = doctest.DocTestRunner()
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
         said: list[str] = []
         runner.run(test, out=said.append)
         assert not runner.failures, "".join(said)

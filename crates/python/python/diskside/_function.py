@@ -1,16 +1,16 @@
-"""Functions: shipped ones, C source, objects."""
+"""Functions: shipped ones, C source, objects, Python."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _diskside
 from .errors import NoCompilerError, UsageError
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
@@ -112,26 +112,68 @@ class Function:
         return f"<diskside.Function {self.kind}/{self.name}({takes})>"
 
 
+@overload
 def function(
     what: Function | str | os.PathLike[str] | bytes | None = None,
     *,
     source: str | None = None,
     name: str | None = None,
-) -> Function:
-    """Finds, loads or compiles a function.
+) -> Function: ...
+@overload
+def function(
+    what: Callable[..., Any],
+    *,
+    result: Any,
+    records: Any = None,
+    args: Mapping[str, Any] | None = None,
+    combine: Callable[..., Any] | str | None = None,
+    output_max: int | str | None = None,
+) -> Function: ...
+@overload
+def function(
+    *,
+    result: Any,
+    records: Any = None,
+    args: Mapping[str, Any] | None = None,
+    combine: Callable[..., Any] | str | None = None,
+    output_max: int | str | None = None,
+) -> Callable[[Callable[..., Any]], Function]: ...
+def function(
+    what: Function | str | os.PathLike[str] | bytes | Callable[..., Any] | None = None,
+    *,
+    source: str | None = None,
+    name: str | None = None,
+    **python: Any,
+) -> Function | Callable[[Callable[..., Any]], Function]:
+    """Finds, loads or compiles a function; with ``result``, makes one of a function of Python's.
 
     :param what: the name of a shipped function (``shipped()`` lists them); a path to C source (``.c``) or to an eBPF object;
         the bytes of an object; or a Function, which is given back.
     :param source: instead of ``what``, C source as text. It is compiled with clang: the one that ``DISKSIDE_CLANG`` names,
         one that is installed, or that of the package ``ziglang`` (``pip install diskside[cc]``).
     :param name: which function, if there are several.
-    :raises CompileError: the source does not compile; the text has clang's words. :class:`NoCompilerError`: no clang.
+    :param result: of a function of Python's (``pip install diskside[numba]``): what a row of its result is, names and types
+        such as ``{"count": "u8", "sum": "f8"}``, or what ``numpy.dtype`` takes.
+    :param records: what its input is made of: a type as above; a number of bytes; ``"lines"`` or ``"bytes"``, which are given
+        as an array of bytes that is cut between them; None: bytes, and it is called once, over all of them.
+    :param args: its arguments: names and types, or (type, default); ``"3f8"`` is an array of three.
+    :param combine: a function of (acc, part), which folds the row ``part`` into the row ``acc``: then ``out`` is one row;
+        ``"concatenate"``: rows stand one after another. Without it, the function is called once.
+    :param output_max: bytes of the longest result of a piece, if it is not as many rows as there are records.
+    :raises CompileError: the source does not compile; the text has the compiler's words, and the line.
+        :class:`NoCompilerError`: there is no compiler.
     :raises RefusedError: it may not run; the text says why, where and what helps.
     :raises UsageError: nothing is called so.
 
     >>> diskside.function("stats64").columns
     ['count', 'sum', 'min', 'max']
     """
+    if python:
+        if unknown := python.keys() - _OF_PYTHON:
+            raise UsageError(f"function: there is no {', '.join(sorted(unknown))}; there are source, name, {', '.join(_OF_PYTHON)}")
+        if source is not None or name is not None or not (what is None or callable(what)) or isinstance(what, Function):
+            raise UsageError(f"function: {', '.join(python)} is for functions of Python's: write @diskside.function(...) before def")
+        return _of_python(what, python) if callable(what) else lambda written: _of_python(written, python)
     if (what is None) == (source is None):
         raise UsageError("function: give either what it is called or source=, its C source as text")
     if source is not None:
@@ -142,6 +184,8 @@ def function(
         return what
     if isinstance(what, (bytes, bytearray, memoryview)):
         return _load(bytes(what), name)
+    if callable(what):
+        raise UsageError("function: of a function of Python's, result= says what it gives: @diskside.function(result={'count': 'u8'})")
     if not isinstance(what, (str, os.PathLike)):
         raise UsageError(f"function: {what!r} is no name, path, object or Function")
     named = os.fspath(what)
@@ -156,6 +200,16 @@ def function(
     if named in _diskside.shipped():
         _shipped[named] = found
     return found
+
+
+_OF_PYTHON = ("result", "records", "args", "combine", "output_max")
+
+
+def _of_python(written: Callable[..., Any], said: dict[str, Any]) -> Function:
+    from ._python import object_of
+
+    asked = {name: said.get(name) for name in _OF_PYTHON}
+    return _load(object_of(written, **asked), written.__name__)
 
 
 def shipped() -> list[str]:
