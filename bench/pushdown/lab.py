@@ -126,11 +126,12 @@ class Server:
 
     def __enter__(self):
         owner = os.stat(self.directory)
-        export = f"data={self.directory},uid={owner.st_uid},gid={owner.st_gid}"
+        export = f"data={self.directory},uid={owner.st_uid},gid={owner.st_gid},rw"
         command = [f"{self.release}/diskside", "serve", "--nqn", NQN, "--export", export]
         for volume in ("data", "volume"):
-            command += ["--volume", f"{volume}={self.directory}/{volume}.bin,block=4096"]
-        command += ["--listen", f"{self.link.address}:0"]
+            command += ["--volume", f"{volume}={self.directory}/{volume}.bin,rw,block=4096"]
+        # A network of the machine's own: nobody else is on it.
+        command += ["--listen", f"{self.link.address}:0", "--insecure"]
         with open("build/pushdown-target.log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 grouped(self.cpu, self.link.inside(TARGET, command)), stdout=subprocess.PIPE, stderr=log, text=True

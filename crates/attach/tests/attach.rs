@@ -72,7 +72,7 @@ fn a_file_system_lives_on_an_attached_volume() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let image = disk.path().join("image");
     fs::File::create(&image).expect("made").set_len(64 << 20).expect("sparse");
-    let (_target, volume, url) = target(VolumeSpec::new("data", image.to_str().expect("a path")));
+    let (_target, volume, url) = target(VolumeSpec::new("data", image.to_str().expect("a path")).writable());
 
     let attached = Attached::new(&volume, &url, false).expect("attached");
     let device = attached.device().to_path_buf();
@@ -117,7 +117,7 @@ fn reads_and_writes_reach_the_volume_as_they_are() {
     if !possible() {
         return;
     }
-    let (_target, volume, url) = target(VolumeSpec::new("data", "mem:16MiB"));
+    let (_target, volume, url) = target(VolumeSpec::new("data", "mem:16MiB").writable());
     let attached = Attached::new(&volume, &url, false).expect("attached");
     let device = fs::OpenOptions::new().read(true).write(true).open(attached.device()).expect("open");
     let bytes = vec![0x5a; 1 << 20];

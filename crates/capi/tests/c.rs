@@ -52,7 +52,7 @@ fn serve(dir: &Path) -> diskside_server::Running {
     Target::builder()
         .nqn("nqn.2026-11.org.example:capi")
         .listen(["127.0.0.1:0".parse().expect("an address")])
-        .export(ExportSpec::new("data", dir))
+        .export(ExportSpec::new("data", dir).writable())
         .build()
         .and_then(Target::start)
         .expect("it serves")

@@ -62,7 +62,7 @@ fn functions_run_at_the_target_of_a_mounted_volume() {
         let path = lab.mount.join("numbers");
         std::fs::write(&path, numbers()).expect("written");
         until_nobody_writes(&path);
-        let volume = VolumeSpec::new("data", lab.image.to_str().expect("a path"));
+        let volume = VolumeSpec::new("data", lab.image.to_str().expect("a path")).writable();
         let builder = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().expect("an address")]);
         // The kernel writes the image itself, past the target: this one keeps nothing of what it read.
         let builder = builder.compute(|compute| compute.cache = Size::from_bytes(0)).volume(volume);

@@ -45,7 +45,7 @@ fn a_function_finds_the_volume_of_a_mounted_file_by_itself() {
         return;
     }
     let (_server, line) =
-        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB"]);
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB,rw"]);
     let url = line.split_once(" at ").expect("a URL").1.to_owned();
     let (_attached, line) = Process::start(&["attach", &url]);
     let device = line.split_once(" is ").expect("a device").1.to_owned();
@@ -85,7 +85,7 @@ fn a_file_system_comes_back_when_its_volume_is_attached_anew() {
         return;
     }
     let (_server, line) =
-        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB"]);
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:64MiB,rw"]);
     let url = line.split_once(" at ").expect("a URL").1.to_owned();
     let (mut attached, line) = Process::start(&["attach", &url]);
     let device = line.split_once(" is ").expect("a device").1.to_owned();
@@ -127,7 +127,7 @@ fn a_device_goes_in_good_order_and_after_a_crash() {
         return;
     }
     let (_server, line) =
-        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:16MiB"]);
+        Process::start(&["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", "data=mem:16MiB,rw"]);
     let url = line.split_once(" at ").expect("a URL").1.to_owned();
 
     // Killed: what was flushed is at the volume, the device fails, and can be taken away.

@@ -229,7 +229,7 @@ fn a_target_that_is_killed_leaves_a_volume_with_the_start_of_the_output() {
     let dir = place.dir.path();
     let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
     std::fs::write(image.path(), vec![0x55; LEN]).expect("written");
-    let volume = format!("out={}", image.path().display());
+    let volume = format!("out={},rw", image.path().display());
     let serve = || Server::of(dir, "", &["--volume", &volume]);
     let sink = |offset| Endpoint { durable: true, ..Endpoint::new(EndpointKind::Volume(1), offset, Endpoint::TO_END) };
     let content = || std::fs::read(image.path()).expect("it is there");

@@ -24,7 +24,7 @@ impl Server {
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(dir.path().join("file"), vec![1; LEN]).expect("written");
-        let export = format!("data={}", dir.path().display());
+        let export = format!("data={},rw", dir.path().display());
         let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
             .args(["serve", "--listen", "127.0.0.1:0", "--export", &export])
             .env("DISKSIDE_LLVM", "")

@@ -26,7 +26,7 @@ struct Server {
 
 impl Server {
     fn start(address: &str, image: &Path) -> Self {
-        let volume = format!("data={},size={}MiB", image.display(), LEN / MIB);
+        let volume = format!("data={},size={}MiB,rw", image.display(), LEN / MIB);
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
         command.args(["serve", "--listen", address, "--nqn", NQN, "--reactors", "1", "--volume", &volume]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("diskside serves");

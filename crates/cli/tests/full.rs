@@ -50,7 +50,7 @@ impl Server {
             eprintln!("NOT TESTED: no file system can be mounted here");
             return None;
         };
-        let export = |name: &str, at: &str| format!("{name}={}", dir.path().join(at).display());
+        let export = |name: &str, at: &str| format!("{name}={},rw", dir.path().join(at).display());
         let mut child = unshare(way)
             .args([env!("CARGO_BIN_EXE_diskside"), "serve", "--listen", "127.0.0.1:0"])
             .args(["--export", &export("data", "small"), "--export", &export("other", "large")])

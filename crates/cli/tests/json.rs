@@ -78,7 +78,7 @@ const BAD: &[u8] = b"#include \"diskside.h\"\nSEC(\"read/bad\")\n__s64 bad(char 
 
 #[test]
 fn the_page_has_every_field_and_no_other() {
-    let server = Server::start_with("", &["--nqn", NQN, "--volume", "v=mem:1MiB"]);
+    let server = Server::start_with("", &["--nqn", NQN, "--volume", "v=mem:1MiB,rw"]);
     let local = server.file("n.u64", &numbers(10_000)).display().to_string();
     let text = server.file("t", b"one\ntwo\n").display().to_string();
     let source = |name: &str, text: &[u8]| server.file(name, text).display().to_string();

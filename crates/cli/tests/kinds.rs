@@ -24,8 +24,8 @@ impl World {
         let [dir, sources] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let target = Target::builder().nqn("nqn.2026-11.org.example:kinds");
         let target = target.listen(["127.0.0.1:0".parse().expect("an address")]);
-        let target = target.volume("disk=mem:1MiB".parse().expect("a volume"));
-        let running = target.export(ExportSpec::new("data", dir.path())).build().and_then(Target::start);
+        let target = target.volume("disk=mem:1MiB,rw".parse().expect("a volume"));
+        let running = target.export(ExportSpec::new("data", dir.path()).writable()).build().and_then(Target::start);
         Self { running: running.expect("it serves"), dir, sources }
     }
 

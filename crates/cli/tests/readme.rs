@@ -99,7 +99,8 @@ fn the_first_function_of_the_guide_has_one_result_wherever_it_runs() {
     let sum: u64 = (0..5_000_000_u32).map(|n| u64::from(n.wrapping_mul(2_654_435_761))).sum();
     std::fs::write(server.path().join("data.bin"), &numbers).expect("written");
     std::fs::write(reader.dir.path().join("data.bin"), &numbers).expect("written");
-    let serving = Serving::start("diskside serve --export data=/srv/data --listen 0.0.0.0:4420", server.path());
+    let serving =
+        Serving::start("diskside serve --export data=/srv/data --listen 0.0.0.0:4420 --insecure", server.path());
     let here = reader.good("diskside run ./sum.bpf.c data.bin");
     assert_eq!(here, format!("total  {sum}\n"));
     for extra in ["", "--threads 3", "--where host", "--where device --chunk 64KiB"] {

@@ -16,7 +16,7 @@ fn failed(args: &[&str]) -> (i32, String) {
 #[test]
 fn a_server_of_nothing_says_what_to_give() {
     let expected = "diskside: there is nothing to serve: give a directory (--export NAME=DIRECTORY), a volume \
-                    (--volume NAME=FILE, or --volume NAME=mem:1GiB), or both in a file (--config FILE)\n";
+                    (--volume NAME=FILE, or --volume NAME=mem:1GiB,rw), or both in a file (--config FILE)\n";
     assert_eq!(failed(&["serve"]), (2, expected.to_owned()));
     assert!(good(&["serve", "--print-config"]).contains("listen = [\"127.0.0.1:4420\"]"));
 }
@@ -66,6 +66,63 @@ fn a_port_that_is_taken_says_what_to_do() {
          it, or choose another port, or port 0 for a free one\n"
     );
     assert_eq!(failed(&["serve", "--listen", &address, "--export", &export]), (4, expected));
+}
+
+#[test]
+fn who_is_reached_by_others_must_say_that_it_is_insecure() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let export = format!("data={}", dir.path().display());
+    let serve = ["serve", "--export", &export, "--listen", "0.0.0.0:0"];
+    let expected = "diskside: listen: 0.0.0.0:0 is reached from other machines, and hosts are not authenticated: whoever \
+                    reaches it can use all that is served. Listen on 127.0.0.1 and reach it through ssh (ssh -L \
+                    4420:localhost:4420 SERVER); or, where everybody on the network may, say so with --insecure (insecure = \
+                    true in the file)\n";
+    assert_eq!(failed(&serve), (2, expected.to_owned()));
+    let (_server, line) = Process::start(&[&serve[..], &["--insecure"]].concat());
+    assert!(line.starts_with("serving data at diskside://0.0.0.0:"), "{line}");
+}
+
+#[test]
+fn nothing_is_written_that_does_not_say_rw() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("f"), vec![b'x'; 1 << 20]).expect("written");
+    let (export, volume) = (format!("data={}", dir.path().display()), format!("disk={}/f", dir.path().display()));
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--export", &export, "--volume", &volume];
+    let (_server, disk, data) = {
+        let (process, line) = Process::start_until(&serve, "diskside://");
+        let export = line.split_whitespace().last().expect("a URL").to_owned();
+        let address = export.split('/').nth(2).expect("an address").to_owned();
+        (process, address, export)
+    };
+    let (code, _, said) = diskside(&["cp", &format!("{data}/f"), &format!("{data}/g")]);
+    assert_eq!(code, 4);
+    assert!(said.contains("the export is read-only; serve it with `,rw`"), "{said}");
+    let found = good(&["discover", &format!("nvme-tcp://{disk}")]);
+    let nqn = found.split_whitespace().find(|word| word.starts_with("nqn.2026")).expect("its name");
+    let (code, _, said) = diskside(&["cp", &format!("{data}/f"), &format!("nvme-tcp://{disk}/{nqn}/1"), "--force"]);
+    assert_eq!(code, 4);
+    assert!(said.contains("the volume is read-only; serve it with `,rw`"), "{said}");
+}
+
+/// A server of root's had all of root's capabilities, and would have left its memory in a core dump.
+#[test]
+fn a_server_has_few_privileges_and_leaves_no_core_dump() {
+    let server = Server::start("");
+    let read = |name: &str| {
+        let path = format!("/proc/{}/{name}", server.process.0.id());
+        std::fs::read_to_string(path).expect("it runs")
+    };
+    let status = read("status");
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("it is there").trim();
+    assert_eq!(field("NoNewPrivs:"), "1");
+    for set in ["CapEff:", "CapPrm:", "CapInh:"] {
+        let held = u64::from_str_radix(field(set), 16).expect("a number");
+        // CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER and CAP_IPC_LOCK: of root's, nothing else.
+        assert_eq!(held & !(0b1111 | 1 << 14), 0, "{set} {held:#x}");
+    }
+    let limits = read("limits");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("it is there");
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
 }
 
 /// The URLs were printed before the first thread ran, and also when none could.

@@ -73,7 +73,7 @@ const SOURCE: &[u8] = b"#include \"diskside.h\"\nSEC(\"exec/f\")\n\
     __s64 f(const struct ds_exec *call) { return 7; }\n";
 
 fn server() -> Server {
-    Server::start_with("", &["--nqn", NQN, "--volume", "v=mem:1MiB"])
+    Server::start_with("", &["--nqn", NQN, "--volume", "v=mem:1MiB,rw"])
 }
 
 /// `diskside completions bash >/dev/full` panicked, and `--help` lost its text and exited with 0. A standard output that

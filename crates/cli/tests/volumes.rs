@@ -97,7 +97,7 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_copied_to_a_volume_is_in_its_file_and_comes_back() {
-    let mut server = Server::start(&["data=DIR/data.img,size=3MiB"], &[]);
+    let mut server = Server::start(&["data=DIR/data.img,size=3MiB,rw"], &[]);
     let (there, back) = (server.path("there"), server.path("back"));
     let bytes = pattern(3 << 20);
     std::fs::write(&there, &bytes).expect("written");
@@ -116,7 +116,7 @@ fn what_is_copied_to_a_volume_is_in_its_file_and_comes_back() {
 
 #[test]
 fn a_copy_that_fails_leaves_no_file_and_says_why() {
-    let server = Server::start(&["small=mem:1MiB", "fixed=mem:1MiB,ro"], &[]);
+    let server = Server::start(&["small=mem:1MiB,rw", "fixed=mem:1MiB,ro"], &[]);
     let (long, back) = (server.path("long"), server.path("back"));
     std::fs::write(&long, pattern((1 << 20) + 512)).expect("written");
     refused(&["cp", text(&long), &server.volume(1)], 4, "long");
@@ -127,7 +127,7 @@ fn a_copy_that_fails_leaves_no_file_and_says_why() {
 
 #[test]
 fn info_tells_the_subsystem_and_its_volumes() {
-    let server = Server::start(&["a=mem:1MiB,block=512", "b=mem:8MiB,ro"], &[]);
+    let server = Server::start(&["a=mem:1MiB,block=512,rw", "b=mem:8MiB,ro"], &[]);
     let whole = json(&["info", &format!("{}/{NQN}", server.target())]);
     assert_eq!(whole["subsystem"], NQN);
     let volumes: Vec<_> = whole["volumes"]
@@ -147,7 +147,7 @@ fn info_tells_the_subsystem_and_its_volumes() {
 
 #[test]
 fn discover_finds_what_info_then_takes() {
-    let server = Server::start(&["a=mem:1MiB"], &[]);
+    let server = Server::start(&["a=mem:1MiB,rw"], &[]);
     let found = json(&["discover", &server.target()]);
     let subsystems = found["subsystems"].as_array().expect("a list");
     let ours = subsystems.iter().find(|s| s["nqn"] == NQN).unwrap_or_else(|| panic!("not in {found}"));
@@ -162,7 +162,7 @@ fn discover_finds_what_info_then_takes() {
 
 #[test]
 fn ping_reads_one_block_as_often_as_it_is_told() {
-    let server = Server::start(&["a=mem:1MiB,block=4096"], &[]);
+    let server = Server::start(&["a=mem:1MiB,block=4096,rw"], &[]);
     let args = ["ping", &server.volume(1), "-c", "3", "--interval-ms", "1"];
     let said = json(&args);
     assert_eq!(said["count"], 3);
@@ -176,7 +176,7 @@ fn ping_reads_one_block_as_often_as_it_is_told() {
 #[test]
 fn who_may_not_connect_and_who_is_not_there_are_told_apart() {
     const FRIEND: &str = "nqn.2026-11.org.example:friend";
-    let mut server = Server::start(&["a=mem:1MiB"], &["--hosts", FRIEND]);
+    let mut server = Server::start(&["a=mem:1MiB,rw"], &["--hosts", FRIEND]);
     let volume = server.volume(1);
     assert_eq!(json(&["ping", &volume, "-c", "1", "--hostnqn", FRIEND])["count"], 1);
     refused(&["ping", &volume, "-c", "1"], 4, "Connect Invalid Host");

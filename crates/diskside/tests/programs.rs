@@ -36,7 +36,7 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("n"), [1; 64]).unwrap();
         let target = builder.nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()]);
-        let running = target.export(ExportSpec::new("data", dir.path())).build().unwrap().start().unwrap();
+        let running = target.export(ExportSpec::new("data", dir.path()).writable()).build().unwrap().start().unwrap();
         let url = format!("nvme-tcp://{}/{NQN}", running.handle().local_addresses()[0]);
         let connection = Connection::connect(&url.parse().unwrap(), &ConnectOptions::default()).unwrap();
         let compute = Compute::new(&connection).unwrap();

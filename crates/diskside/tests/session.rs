@@ -47,7 +47,8 @@ impl Served {
 
 fn serve(dir: &Path, listen: &str) -> Running {
     let builder = Target::builder().nqn(NQN).listen([listen.parse().unwrap()]);
-    let builder = builder.export(ExportSpec::new("data", dir)).volume(VolumeSpec::new("disk", "mem:16MiB"));
+    let builder =
+        builder.export(ExportSpec::new("data", dir).writable()).volume(VolumeSpec::new("disk", "mem:16MiB").writable());
     builder.build().unwrap().start().unwrap()
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::ExportSpec;
 
@@ -37,6 +38,7 @@ impl Credentials {
     /// Makes the calling thread run as this user from here on. There is no way back, and with a user other than root
     /// no capability is left.
     pub(super) fn take_on(&self) -> io::Result<()> {
+        give_up_set_user_id()?;
         if !self.foreign {
             return Ok(());
         }
@@ -47,4 +49,17 @@ impl Credentials {
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
         Ok(())
     }
+}
+
+/// Who has this capability overwrites a program of root's and leaves it root's: the kernel takes the set-user-ID bit from a
+/// file that anybody else writes.
+fn give_up_set_user_id() -> io::Result<()> {
+    let CapabilitySets { mut effective, mut permitted, mut inheritable } = capabilities(None)?;
+    if !permitted.contains(CapabilitySet::FSETID) {
+        return Ok(());
+    }
+    for set in [&mut effective, &mut permitted, &mut inheritable] {
+        set.remove(CapabilitySet::FSETID);
+    }
+    Ok(set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?)
 }

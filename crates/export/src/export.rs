@@ -52,13 +52,13 @@ impl Export {
             })?;
         let credentials = Credentials::of(spec).map_err(wrong)?;
         let (uid, gid) = (credentials.uid, credentials.gid);
-        if uid == 0 && spec.uid.is_none() && !spec.read_only {
+        if uid == 0 && spec.uid.is_none() && spec.rw {
             tracing::warn!(export = spec.name, "hosts work as root in this directory; state uid= and gid=");
         }
         let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
         let (operations, functions) = Default::default();
-        tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, read_only = spec.read_only, "exported");
-        let (name, read_only, access) = (spec.name.clone(), spec.read_only, spec.access);
+        tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
+        let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
         Ok(Self { name, read_only, access, uid, gid, root, workers, operations, functions })
     }
 }

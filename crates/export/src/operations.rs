@@ -386,7 +386,7 @@ fn status_of(op: FileOp, file: &OpenFile) -> Result<Statx, FileError> {
 
 fn refuse_read_only(op: FileOp, start: &Start<'_>) -> Result<(), FileError> {
     if start.export.read_only {
-        let message = format!("{op} {}: the export is read-only", start.name());
+        let message = format!("{op} {}: the export is read-only; serve it with `,rw`", start.name());
         return Err(FileError::because(Errno::ROFS, message));
     }
     Ok(())

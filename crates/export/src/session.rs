@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn all_hosts_together_leave_descriptors_for_others() {
         let dir = tempfile::tempdir().unwrap();
-        let list = vec![Arc::new(Export::open(&ExportSpec::new("data", dir.path())).unwrap())];
+        let list = vec![Arc::new(Export::open(&ExportSpec::new("data", dir.path()).writable()).unwrap())];
         let exports = Arc::new(Exports { list, handles: AtomicUsize::new(0), handles_max: 3 });
         let (first, second) = (exports.session(), exports.session());
         let open = FileRequest::Lookup { dir: None, path: b"data", flags: FileFlags::READ };

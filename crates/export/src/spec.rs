@@ -1,4 +1,4 @@
-//! What an export is made of: `NAME=PATH[,ro][,uid=…][,gid=…]` or an `[[export]]` table.
+//! What an export is made of: `NAME=PATH[,rw][,uid=…][,gid=…]` or an `[[export]]` table.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use diskside_volume::check_name;
 
 /// One served directory as the user wrote it.
 ///
-/// As a flag: `NAME=PATH[,option…]`. Options: `ro` refuses every change, `uid=N` and `gid=N` say as whom files are
-/// opened, made and written, `buffered` and `direct` how functions read them. A path with a comma needs the table form in
-/// a configuration file.
+/// As a flag: `NAME=PATH[,option…]`. Options: `rw` lets hosts change what is in it, `ro` says that they may not, which is so
+/// without it; `uid=N` and `gid=N` say as whom files are opened, made and written, `buffered` and `direct` how functions read
+/// them. A path with a comma needs the table form in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSpec {
@@ -19,9 +19,9 @@ pub struct ExportSpec {
     pub name: String,
     /// The directory.
     pub path: PathBuf,
-    /// Refuse every change.
+    /// Let hosts change what is in it. Without it every change is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub read_only: bool,
+    pub rw: bool,
     /// The user that accesses run as; the target's own when absent. Another one needs root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
@@ -57,17 +57,23 @@ impl FileAccess {
 }
 
 impl ExportSpec {
-    /// An export of defaults: writable, as the target's own user and group.
+    /// An export of defaults: read-only, as the target's own user and group.
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
             path: path.into(),
-            read_only: false,
+            rw: false,
             uid: None,
             gid: None,
             groups: Vec::new(),
             access: FileAccess::Auto,
         }
+    }
+
+    /// The same, which hosts may change.
+    #[must_use]
+    pub fn writable(self) -> Self {
+        Self { rw: true, ..self }
     }
 
     /// Checks every field; the error says which and what to write instead.
@@ -90,14 +96,16 @@ impl ExportSpec {
             value.parse::<u32>().map_err(|_| format!("`{key}={value}` is not a number; see `id NAME`"))
         };
         match option.split_once('=') {
-            None if option == "ro" => self.read_only = true,
+            None if option == "rw" => self.rw = true,
+            // As without it: for those who want it said.
+            None if option == "ro" => {}
             None if option == "buffered" => self.access = FileAccess::Buffered,
             None if option == "direct" => self.access = FileAccess::Direct,
             Some(("uid", value)) => self.uid = Some(number("uid", value)?),
             Some(("gid", value)) => self.gid = Some(number("gid", value)?),
             _ => {
                 return Err(format!(
-                    "unknown option `{option}`; known are ro, uid=, gid=, buffered, direct \
+                    "unknown option `{option}`; known are rw, ro, uid=, gid=, buffered, direct \
                      (a path with a comma needs an [[export]] table)"
                 ));
             }
@@ -112,11 +120,14 @@ impl FromStr for ExportSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text
             .split_once('=')
-            .ok_or_else(|| format!("`{text}` is not an export; write NAME=PATH[,ro][,uid=N][,gid=N][,direct]"))?;
+            .ok_or_else(|| format!("`{text}` is not an export; write NAME=PATH[,rw][,uid=N][,gid=N][,direct]"))?;
         let mut parts = rest.split(',');
         let mut spec = Self::new(name, parts.next().unwrap_or_default());
-        for option in parts {
+        for option in parts.clone() {
             spec.apply_option(option).map_err(|error| format!("export `{name}`: {error}"))?;
+        }
+        if spec.rw && parts.any(|option| option == "ro") {
+            return Err(format!("export `{name}`: `ro` and `rw` exclude each other; drop one"));
         }
         spec.check().map_err(|error| format!("export `{name}`: {error}"))?;
         Ok(spec)
@@ -129,9 +140,9 @@ mod tests {
 
     #[test]
     fn a_flag_says_all_that_most_need() {
-        let spec: ExportSpec = "data=/srv/data,ro,uid=1000,gid=100,direct".parse().unwrap();
+        let spec: ExportSpec = "data=/srv/data,rw,uid=1000,gid=100,direct".parse().unwrap();
         let want = ExportSpec {
-            read_only: true,
+            rw: true,
             uid: Some(1000),
             gid: Some(100),
             access: FileAccess::Direct,
@@ -139,6 +150,7 @@ mod tests {
         };
         assert_eq!(spec, want);
         assert_eq!("a=b=c".parse(), Ok(ExportSpec::new("a", "b=c")));
+        assert_eq!("a=b,ro".parse(), Ok(ExportSpec::new("a", "b")));
     }
 
     #[test]
@@ -149,7 +161,8 @@ mod tests {
             ("a/b=x", "must be 1 to 64"),
             ("..=x", "choose another"),
             ("a=", "export `a`: the path is empty"),
-            ("a=x,rw", "unknown option `rw`"),
+            ("a=x,wr", "unknown option `wr`; known are rw, ro,"),
+            ("a=x,ro,rw", "export `a`: `ro` and `rw` exclude each other"),
             ("a=x,ro=1", "unknown option `ro=1`"),
             ("a=x,uid=root", "`uid=root` is not a number; see `id NAME`"),
             ("a=x,uid=-1", "is not a number"),

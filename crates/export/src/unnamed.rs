@@ -70,7 +70,7 @@ mod tests {
     fn where_every_file_has_a_name_what_is_given_up_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
-        let session = Exports::open(&[ExportSpec::new("data", dir.path())]).unwrap().session();
+        let session = Exports::open(&[ExportSpec::new("data", dir.path()).writable()]).unwrap().session();
         let begin = || {
             let start = session.start(FileOp::Create, None, b"data/x").unwrap();
             let at = own_name(&start).unwrap();

@@ -67,7 +67,7 @@ fn own_target() -> Result<Running, Failure> {
     let target = Target::builder()
         .nqn(NQN)
         .listen(["127.0.0.1:0".parse()?])
-        .volume(VolumeSpec::new("load", "mem:512MiB"))
+        .volume(VolumeSpec::new("load", "mem:512MiB").writable())
         .build()?;
     Ok(target.start()?)
 }

@@ -137,7 +137,7 @@ impl VolumeState {
             return Err(Status::refused(TOO_LONG));
         }
         if changes && self.read_only.load(Ordering::Acquire) {
-            return Err(Status::AccessDenied(Cause::Refused("the volume is read-only")));
+            return Err(Status::AccessDenied(Cause::Refused("the volume is read-only; serve it with `,rw`")));
         }
         if changes && offset.checked_add(len).is_none_or(|end| end > self.len_bytes()) {
             let cause = Cause::Refused("the range reaches past the end of the volume");

@@ -16,7 +16,7 @@ use diskside_wire::function::{Endpoint, EndpointKind, FunctionCommand, FunctionK
 /// a slow reader of the result in vain.
 #[test]
 fn a_call_that_the_target_gave_up_is_an_error() {
-    let running = start(builder().volume("data=mem:4MiB".parse().unwrap()));
+    let running = start(builder().volume("data=mem:4MiB,rw".parse().unwrap()));
     let volume = connect(&running);
     // Bytes that `bitmap` expands to 32 times as many.
     write_now(&volume, 0, &common::as_runs(&pattern(32 << 10, 1)));
@@ -52,7 +52,7 @@ fn a_call_that_the_target_gave_up_is_an_error() {
 /// Two hosts that loaded programs at the same time chose the same index, and one of them failed.
 #[test]
 fn hosts_that_load_at_the_same_time_both_succeed() {
-    let running = Arc::new(start(builder().volume("data=mem:4MiB".parse().unwrap())));
+    let running = Arc::new(start(builder().volume("data=mem:4MiB,rw".parse().unwrap())));
     let threads: Vec<_> = (0..4)
         .map(|host| {
             let running = Arc::clone(&running);

@@ -68,7 +68,7 @@ fn an_inline_volume_survives_losses_too() {
 fn cached_target() -> diskside_server::Running {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let mut spec = VolumeSpec::new("data", format!("lossy:{}", path.display()));
+    let mut spec = VolumeSpec::new("data", format!("lossy:{}", path.display())).writable();
     spec.size = Some("4MiB".parse().unwrap());
     start(builder().volume(spec))
 }
@@ -113,7 +113,7 @@ fn acknowledged_flushes_survive_a_target_that_loses_everything_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     let target = || {
-        let mut spec = VolumeSpec::new("data", format!("lossy:{}", path.display()));
+        let mut spec = VolumeSpec::new("data", format!("lossy:{}", path.display())).writable();
         spec.size = Some("1MiB".parse().unwrap());
         start(builder().volume(spec))
     };
@@ -190,7 +190,7 @@ fn without_patience_a_loss_fails_at_once() {
 fn faulty_target(plan: FaultPlan) -> diskside_server::Running {
     let memory: Arc<dyn Medium> = Arc::new(MemoryMedium::new(4 << 20, false).unwrap());
     let medium = Arc::new(FaultyMedium::new(memory, 4096, plan));
-    start(builder().medium(VolumeSpec::new("data", "faulty"), medium))
+    start(builder().medium(VolumeSpec::new("data", "faulty").writable(), medium))
 }
 
 #[test]
@@ -254,15 +254,18 @@ fn another_volume_cannot_have_the_number_that_a_connected_host_knows() {
     let volume = Volume::connect(&url(&running), &options()).unwrap();
     read_now(&volume, 0, 4096);
     running.handle().remove_volume("data").unwrap();
-    let other = VolumeSpec { nsid: Some(1), ..VolumeSpec::new("other", "mem:1MiB") };
+    let other = VolumeSpec { nsid: Some(1), ..VolumeSpec::new("other", "mem:1MiB").writable() };
     let refused = running.handle().add_volume(&other).unwrap_err().to_string();
     assert!(refused.contains("namespace 1 was another volume") && refused.contains("still connected"), "{refused}");
-    let free = running.handle().add_volume(&VolumeSpec::new("third", "mem:1MiB")).unwrap();
+    let free = running.handle().add_volume(&VolumeSpec::new("third", "mem:1MiB").writable()).unwrap();
     assert_eq!(free.nsid, 2, "a number that nobody chose is one that no host knows");
     wait_until_told(&volume, "went away");
 
     // The same volume may come back, and is one again for its host.
-    running.handle().add_volume(&VolumeSpec { nsid: Some(1), ..VolumeSpec::new("data", "mem:1MiB") }).unwrap();
+    running
+        .handle()
+        .add_volume(&VolumeSpec { nsid: Some(1), ..VolumeSpec::new("data", "mem:1MiB").writable() })
+        .unwrap();
     wait_until_told(&volume, "success");
     write_now(&volume, 0, &[1; 4096]);
 
@@ -289,7 +292,7 @@ fn writes_that_wait_for_their_target_do_not_go_to_another_volume_of_its_number()
     wire.refuse(true);
     wire.cut_after(200_000);
     let writes: Vec<_> = (0..40).map(|at| volume.submit(write(at * 16_384, &[2; 16_384]))).collect();
-    let other = start(builder().volume(VolumeSpec::new("other", "mem:1MiB")));
+    let other = start(builder().volume(VolumeSpec::new("other", "mem:1MiB").writable()));
     wire.lead_to(address(&other));
     wire.refuse(false);
     let mut refused = 0;

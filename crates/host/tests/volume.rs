@@ -156,13 +156,12 @@ fn the_end_of_the_volume_ends_reads_and_refuses_writes() {
 
 #[test]
 fn every_status_keeps_its_name() {
-    let mut spec = VolumeSpec::new("data", "mem:1MiB");
-    spec.read_only = true;
-    let running = start(builder().volume(spec));
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:1MiB")));
     let volume = connect(&running);
     assert!(volume.is_read_only());
     let refused = block_on(volume.submit(write(0, &[0; 4096])));
     assert!(matches!(refused.status, Status::AccessDenied(_)), "{:?}", refused.status);
+    assert!(refused.status.to_string().contains("serve it with `,rw`"), "{}", refused.status);
 
     let send = |sqe, data| block_on(volume.command(Command { sqe, data, timeout: None, repeatable: true }));
     let outcome = send(Sqe::write(1, 0, 1), CommandData::Send(Buffer::zeroed(4096)));

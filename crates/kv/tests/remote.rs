@@ -47,9 +47,9 @@ impl World {
         let target = Target::builder()
             .nqn(NQN)
             .listen(["127.0.0.1:0".parse().expect("an address")])
-            .volume(VolumeSpec::new("memory", "mem:4MiB"))
-            .volume(VolumeSpec::new("file", file("file")))
-            .volume(VolumeSpec { buffered: true, ..VolumeSpec::new("cached", file("cached")) })
+            .volume(VolumeSpec::new("memory", "mem:4MiB").writable())
+            .volume(VolumeSpec::new("file", file("file")).writable())
+            .volume(VolumeSpec { buffered: true, ..VolumeSpec::new("cached", file("cached")).writable() })
             .build()
             .expect("a target");
         let world = Self { running: target.start().expect("it starts"), _directory: directory };

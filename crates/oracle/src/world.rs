@@ -54,7 +54,8 @@ impl World {
             let nqn = format!("nqn.2026-11.org.example:{name}");
             let listen = ["127.0.0.1:0".parse().expect("an address")];
             let builder = Target::builder().nqn(nqn).listen(listen).reactors(1);
-            let builder = builder.export(ExportSpec::new("data", dir.path())).compute(|compute| compute.engines = 2);
+            let builder =
+                builder.export(ExportSpec::new("data", dir.path()).writable()).compute(|compute| compute.engines = 2);
             builder.build().expect("a target").start().expect("started")
         };
         let targets: Vec<Running> = HOSTS.map(serve).into();

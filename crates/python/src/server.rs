@@ -18,7 +18,7 @@ pub(crate) struct Server {
 
 #[pymethods]
 impl Server {
-    /// Serves directories, of which each is a name, a path, and whether nothing in it can be changed; and volumes, as the
+    /// Serves directories, of which each is a name, a path, and whether hosts may change what is in it; and volumes, as the
     /// command's `--volume` has them.
     #[new]
     fn new(
@@ -28,14 +28,15 @@ impl Server {
         listen: Vec<String>,
         nqn: Option<String>,
         engines: Option<usize>,
+        insecure: bool,
     ) -> PyResult<Self> {
         let listen = listen.iter().map(|address| parse_address(address)).collect::<Result<Vec<_>, _>>();
         let volumes = volumes.iter().map(|volume| volume.parse::<VolumeSpec>()).collect::<Result<Vec<_>, _>>();
-        let export =
-            |(name, path, read_only): (String, PathBuf, bool)| ExportSpec { read_only, ..ExportSpec::new(name, path) };
+        let export = |(name, path, rw): (String, PathBuf, bool)| ExportSpec { rw, ..ExportSpec::new(name, path) };
         let mut settings = Settings {
             listen: Some(listen.map_err(Failure::usage)?),
             nqn,
+            insecure: Some(insecure),
             volumes: volumes.map_err(Failure::usage)?,
             exports: exports.into_iter().map(export).collect(),
             ..Settings::default()

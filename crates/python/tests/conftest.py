@@ -54,7 +54,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(directory: Path) -> Iterator[diskside.Server]:
-    with diskside.serve(directory, engines=2) as server:
+    with diskside.serve(directory, rw=True, engines=2) as server:
         yield server
 
 

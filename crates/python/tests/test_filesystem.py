@@ -19,7 +19,7 @@ class Fixtures(abstract.AbstractFixtures):
     @pytest.fixture(scope="class")
     def _served(self, tmp_path_factory):
         directory = tmp_path_factory.mktemp("served")
-        with diskside.serve(directory) as server:
+        with diskside.serve(directory, rw=True) as server:
             yield server
 
     @pytest.fixture(scope="class")

@@ -25,7 +25,7 @@ def world(tmp_path, monkeypatch):
 
 def run_page(name: str, world: Path) -> int:
     text = "\n".join(re.findall(r"^```pycon\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE))
-    with diskside.serve(world) as server:
+    with diskside.serve(world, rw=True) as server:
         here = text.replace("/srv/data", str(world)).replace("//server/", f"//{server.address}/")
         here = here.replace('"server/data/', f'"{server.address}/data/')
         here = re.sub(r"diskside\.serve\(.*?\)", "served", here, count=1)
@@ -44,6 +44,6 @@ def test_the_page_on_python(world):
 def test_the_example_of_the_readme(world, capsys):
     text = (ROOT / "README.md").read_text()
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    with diskside.serve(world) as server:
+    with diskside.serve(world, rw=True) as server:
         exec(example.replace("//server/", f"//{server.address}/"), {})
     assert capsys.readouterr().out == "1000 499500\n"

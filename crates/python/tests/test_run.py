@@ -118,14 +118,16 @@ def test_directories_are_listed(session, server, directory):
     assert session.read("c.log") == b"written whole\n"
 
 
-def test_a_server_can_be_several_and_read_only(directory, tmp_path_factory):
+def test_a_server_can_be_several_and_is_read_only_unless_it_says_rw(directory, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     (other / "x").write_bytes(b"12345678")
-    with diskside.serve({"one": directory}) as one, diskside.serve({"two": other}, read_only=True) as two:
+    with diskside.serve({"one": directory}) as one, diskside.serve({"two": other}) as two:
         files = [f"{one.url}/n.u64", f"{two.url}/x"]
         assert diskside.run("stats64", files).count == 100_001
-        with pytest.raises(PermissionError):
+        with pytest.raises(PermissionError, match="the export is read-only; serve it with `,rw`"):
             diskside.connect(two.url).write("y", b"")
+    with pytest.raises(ValueError, match="listen: 0.0.0.0:0 is reached from other machines"):
+        diskside.serve(directory, listen="0.0.0.0:0")
     one.close()
     with pytest.raises(ValueError, match="there is nothing to serve"):
         diskside.serve()
@@ -134,7 +136,7 @@ def test_a_server_can_be_several_and_read_only(directory, tmp_path_factory):
 
 
 def test_a_volume_is_served_from_memory():
-    with diskside.serve(volumes=["scratch=mem:1MiB"]) as server:
+    with diskside.serve(volumes=["scratch=mem:1MiB,rw"]) as server:
         (url,) = server.volumes.values()
         with diskside.open(url, "r+") as volume:
             volume.write(0, numpy.arange(1024, dtype="<u8"))

@@ -21,7 +21,7 @@ class TestZarrStore(StoreTests[ZarrStore, cpu.Buffer]):
 
     @pytest.fixture(autouse=True)
     def _served(self, tmp_path):
-        with diskside.serve(tmp_path) as server:
+        with diskside.serve(tmp_path, rw=True) as server:
             self.root = tmp_path
             self.url = f"{server.url}/store"
             yield

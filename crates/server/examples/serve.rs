@@ -1,5 +1,5 @@
 //! Serves volumes until SIGTERM: `serve [LISTEN] NAME=PATH[,option…]…`, such as
-//! `cargo run --release -p diskside-server --example serve -- 127.0.0.1:4420 data=mem:512MiB`.
+//! `cargo run --release -p diskside-server --example serve -- 127.0.0.1:4420 data=mem:512MiB,rw`.
 
 use std::error::Error;
 

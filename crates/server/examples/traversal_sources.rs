@@ -63,8 +63,8 @@ fn main() {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "target".into());
     let directory = tempfile::tempdir_in(directory).unwrap();
     std::fs::write(directory.path().join("store"), store()).unwrap();
-    let builder = builder().reactors(1).volume(VolumeSpec::new("data", "mem:4MiB"));
-    let running = start(builder.export(ExportSpec::new("data", directory.path())));
+    let builder = builder().reactors(1).volume(VolumeSpec::new("data", "mem:4MiB").writable());
+    let running = start(builder.export(ExportSpec::new("data", directory.path()).writable()));
     let mut client = Client::connect(&running);
     client.fill(&store());
     let layout = LayoutRequest {

@@ -49,6 +49,8 @@ pub struct Settings {
     pub nqn: Option<String>,
     /// NQNs of the hosts that may connect; absent or empty: any host.
     pub hosts: Option<Vec<String>>,
+    /// Listen beyond this machine although hosts are not authenticated.
+    pub insecure: Option<bool>,
     /// The number of reactors, one thread each; absent: one for each core, at most 8.
     pub reactors: Option<usize>,
     /// Cores to pin the reactors to, in order.
@@ -106,6 +108,9 @@ pub struct ServeConfig {
     pub nqn: String,
     /// NQNs of the hosts that may connect; empty: any host.
     pub hosts: Vec<String>,
+    /// Listen beyond this machine although hosts are not authenticated.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
     /// The number of reactors, one thread each.
     pub reactors: usize,
     /// Cores to pin the reactors to, in order; empty: not pinned.
@@ -183,6 +188,7 @@ impl Settings {
             advertise: flags.advertise.or(self.advertise),
             nqn: flags.nqn.or(self.nqn),
             hosts: flags.hosts.or(self.hosts),
+            insecure: flags.insecure.or(self.insecure),
             reactors: flags.reactors.or(self.reactors),
             cores: flags.cores.or(self.cores),
             poll_us: flags.poll_us.or(self.poll_us),
@@ -235,6 +241,7 @@ impl ServeConfig {
             advertise: settings.advertise.unwrap_or_default(),
             nqn: settings.nqn.unwrap_or_else(default_nqn),
             hosts: settings.hosts.unwrap_or_default(),
+            insecure: settings.insecure.unwrap_or(false),
             reactors: settings
                 .reactors
                 .unwrap_or_else(|| settings.cores.as_ref().map_or(1, |cores| cores.len().max(1))),
@@ -267,6 +274,7 @@ impl ServeConfig {
                 return wrong("hosts", what);
             }
         }
+        self.check_reach()?;
         if self.reactors == 0 || self.reactors > REACTORS_MAX {
             return wrong("reactors", format!("{} is not between 1 and {REACTORS_MAX}", self.reactors));
         }
@@ -280,6 +288,22 @@ impl ServeConfig {
         })?;
         self.check_volumes()?;
         self.check_exports()
+    }
+
+    /// Whether a host has to prove who it is. A list of names is no proof: anybody can claim one.
+    pub fn authenticates_hosts(&self) -> bool {
+        false
+    }
+
+    /// Who is reached by others must know who they are, or say that it need not.
+    fn check_reach(&self) -> Result<(), ConfigError> {
+        let is_local = |address: &&SocketAddr| address.ip().to_canonical().is_loopback();
+        match self.listen.iter().find(|address| !is_local(address)) {
+            Some(address) if !self.insecure && !self.authenticates_hosts() => {
+                Err(ConfigError::Value { field: "listen".into(), what: format!("{address} {OPEN_TO_ANYBODY}") })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_exports(&self) -> Result<(), ConfigError> {
@@ -445,6 +469,11 @@ fn default_nqn() -> String {
     let host = if host.is_empty() { "localhost" } else { &host };
     format!("nqn.2026-11.io.diskside:{host}")
 }
+
+/// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
+const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
+    that is served. Listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where everybody on \
+    the network may, say so with --insecure (insecure = true in the file)";
 
 /// The port that IANA assigned to NVMe over Fabrics.
 pub const PORT: u16 = 4420;

@@ -6,6 +6,7 @@
 //! | [`config`] | what to serve: a TOML file, flags, or both |
 //! | [`volume`] | a medium with a name, and what keeps its blocks whole |
 //! | [`export`] | directories served by name, and the file operations on them |
+//! | [`privileges`] | what a server's process gives up |
 //! | [`link`] | a connection in memory, for a host in the same process |
 //! | [`stats`] | counters per volume, host and reactor |
 //!
@@ -55,6 +56,7 @@
 
 pub mod config;
 pub mod link;
+pub mod privileges;
 mod reactor;
 mod shared;
 pub mod stats;

@@ -34,7 +34,7 @@ use diskside_volume::stats::Registry;
 ///
 /// let target = Target::builder()
 ///     .listen(["127.0.0.1:0".parse()?])
-///     .volume(VolumeSpec::new("data", "mem:16MiB"))
+///     .volume(VolumeSpec::new("data", "mem:16MiB").writable())
 ///     .build()?;
 /// let handle = target.handle();
 /// let running = target.start()?; // or target.serve(), which returns when the target has stopped
@@ -193,6 +193,13 @@ impl TargetBuilder {
     #[must_use]
     pub fn listen(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.config.listen.extend(addresses);
+        self
+    }
+
+    /// Listens beyond this machine although hosts are not authenticated.
+    #[must_use]
+    pub fn insecure(mut self) -> Self {
+        self.config.insecure = true;
         self
     }
 

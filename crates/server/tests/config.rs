@@ -34,6 +34,7 @@ fn what_is_printed_gives_the_same_configuration() {
         [[volume]]
         name = "data"
         path = "/srv/data, with a comma.img"
+        rw = true
         size = "1GiB"
         block = 512
         [[volume]]
@@ -43,12 +44,14 @@ fn what_is_printed_gives_the_same_configuration() {
         [[export]]
         name = "files"
         path = "/srv/files"
-        read_only = true
+        rw = true
         uid = 1000
         groups = [4, 27]
         "#,
     )
     .unwrap();
+    let writable = |name: &str| config.volumes.iter().any(|volume| volume.name == name && volume.rw);
+    assert_eq!((writable("data"), writable("fast"), config.exports[0].rw), (true, false, true));
     assert_eq!((config.exports[0].uid, config.exports[0].gid), (Some(1000), None));
     let printed = config.to_toml();
     assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
@@ -110,6 +113,24 @@ fn what_is_wrong_is_said_with_its_place() {
     }
 }
 
+/// Whoever reached the port of a server could use all that it served, and one flag was enough to be reached by all.
+#[test]
+fn listening_beyond_this_machine_is_refused_unless_it_is_said_to_be_insecure() {
+    for local in ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        resolve(&format!("listen = ['{local}']")).unwrap();
+    }
+    for open in ["0.0.0.0:1", "192.0.2.1:1", "[::]:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+        let listen = format!("listen = ['127.0.0.1:1', '{open}']\n");
+        let error = resolve(&listen).unwrap_err();
+        assert!(error.starts_with(&format!("listen: {open} is reached from other machines")), "{error}");
+        assert!(error.contains("--insecure (insecure = true in the file)"), "{error}");
+        let config = resolve(&(listen + "insecure = true")).unwrap();
+        assert_eq!(resolve(&config.to_toml()).unwrap(), config, "it is printed");
+    }
+    // A list of names lets in whoever claims one.
+    resolve("listen = ['0.0.0.0:1']\nhosts = ['nqn.2026-11.org.example:a']").unwrap_err();
+}
+
 #[test]
 fn a_missing_file_is_named() {
     let error = Settings::from_file("/nowhere/d.toml".as_ref()).unwrap_err().to_string();
@@ -118,7 +139,7 @@ fn a_missing_file_is_named() {
 
 #[test]
 fn a_volume_made_in_code_is_checked_too() {
-    let settings = Settings { volumes: vec![VolumeSpec::new("a/b", "x")], ..Settings::default() };
+    let settings = Settings { volumes: vec![VolumeSpec::new("a/b", "x").writable()], ..Settings::default() };
     let error = ServeConfig::resolve(settings).unwrap_err().to_string();
     assert!(error.contains("the name `a/b` must be"), "{error}");
 }
@@ -133,8 +154,8 @@ fn exports_are_checked_and_joined_like_volumes() {
     let many: String = (0..257).map(|n| export(&n.to_string())).collect();
     assert_eq!(resolve(&many).unwrap_err(), "export: 257 exports; at most 256");
     let file = Settings::from_toml(&(export("a") + &export("b")), "d.toml").unwrap();
-    let flags = Settings { exports: vec!["b=/other,ro".parse().unwrap()], ..Settings::default() };
+    let flags = Settings { exports: vec!["b=/other,rw".parse().unwrap()], ..Settings::default() };
     let config = ServeConfig::resolve(file.overridden_by(flags)).unwrap();
-    let told: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.read_only)).collect();
+    let told: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.rw)).collect();
     assert_eq!(told, [("a", false), ("b", true)]);
 }

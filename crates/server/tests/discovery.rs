@@ -77,7 +77,7 @@ fn a_volume_that_comes_or_goes_is_an_event() {
     for change in 0..2 {
         let event = controller.admin.post(Sqe::new(admin_opcode::ASYNC_EVENT_REQUEST, 0), None, 0).unwrap();
         if change == 0 {
-            running.handle().add_volume(&VolumeSpec::new("more", "mem:1MiB")).unwrap();
+            running.handle().add_volume(&VolumeSpec::new("more", "mem:1MiB").writable()).unwrap();
         } else {
             running.handle().remove_volume("more").unwrap();
         }

@@ -38,7 +38,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A target where a host may have as little as it can be given, with one call at a time.
 fn target(host_calls: usize) -> Running {
-    start(builder().volume("data=mem:8MiB".parse().unwrap()).compute(|compute| {
+    start(builder().volume("data=mem:8MiB,rw".parse().unwrap()).compute(|compute| {
         compute.host_memory = Size::from_mib(64);
         compute.hosts_memory = Size::from_mib(128);
         compute.host_calls = host_calls;

@@ -19,11 +19,11 @@ const BLOCK: usize = 4096;
 fn target() -> (Running, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = VolumeSpec { size: Some(Size::from_mib(16)), ..volume("file", &directory) };
-    (start(builder().volume(VolumeSpec::new("memory", "mem:16MiB")).volume(file)), directory)
+    (start(builder().volume(VolumeSpec::new("memory", "mem:16MiB").writable()).volume(file)), directory)
 }
 
 fn volume(name: &str, directory: &tempfile::TempDir) -> VolumeSpec {
-    VolumeSpec::new(name, directory.path().join(name).to_str().unwrap())
+    VolumeSpec::new(name, directory.path().join(name).to_str().unwrap()).writable()
 }
 
 fn stats(running: &Running) -> ReactorStats {

@@ -27,7 +27,7 @@ fn memory() -> Arc<dyn Medium> {
 
 /// One command after the other, each on another queue.
 fn check(medium: Arc<dyn Medium>, seed: u64, reactors: usize) {
-    let running = start(builder().reactors(reactors).medium(VolumeSpec::new("data", "model"), medium));
+    let running = start(builder().reactors(reactors).medium(VolumeSpec::new("data", "model").writable(), medium));
     let controller = Controller::connect(&running);
     let mut queues: Vec<Queue> = (1..=3).map(|id| controller.io_queue(id, 8)).collect();
     let mut model = vec![0; BLOCKS as usize * BLOCK];

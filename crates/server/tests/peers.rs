@@ -48,7 +48,7 @@ fn last_words(stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn what_is_no_nvme_is_told_so_and_closed() {
-    let volume = VolumeSpec::new("data", "mem:1MiB");
+    let volume = VolumeSpec::new("data", "mem:1MiB").writable();
     let running = start(builder().volume(volume).limits(|limits| limits.handshake_ms = 500));
     let address = running.handle().local_addresses()[0];
     let long_pdu = {
@@ -123,8 +123,9 @@ fn one_byte_at_a_time_is_enough() {
 
 #[test]
 fn who_says_nothing_is_closed_in_time() {
-    let running =
-        start(builder().volume(VolumeSpec::new("data", "mem:1MiB")).limits(|limits| limits.handshake_ms = 300));
+    let running = start(
+        builder().volume(VolumeSpec::new("data", "mem:1MiB").writable()).limits(|limits| limits.handshake_ms = 300),
+    );
     let address = running.handle().local_addresses()[0];
     let began = Instant::now();
     let mut silent = tcp(address);
@@ -188,7 +189,7 @@ fn a_host_that_does_not_read_holds_up_nobody() {
 
 #[test]
 fn memory_stays_in_its_bound_and_commands_wait() {
-    let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB")).limits(|limits| {
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB").writable()).limits(|limits| {
         limits.memory = Size::from_mib(8);
         limits.connection_memory = Size::from_mib(1);
     }));
@@ -211,7 +212,7 @@ fn memory_stays_in_its_bound_and_commands_wait() {
 
 #[test]
 fn who_holds_all_memory_and_does_not_read_is_given_up_for_others() {
-    let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB")).limits(|limits| {
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB").writable()).limits(|limits| {
         limits.memory = Size::from_mib(1);
         limits.connection_memory = Size::from_mib(1);
     }));
@@ -225,7 +226,7 @@ fn who_holds_all_memory_and_does_not_read_is_given_up_for_others() {
 
 #[test]
 fn writes_wait_for_memory_too() {
-    let running = start(builder().volume(VolumeSpec::new("data", "mem:16MiB")).limits(|limits| {
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:16MiB").writable()).limits(|limits| {
         limits.memory = Size::from_mib(2);
         limits.connection_memory = Size::from_mib(2);
     }));
@@ -249,7 +250,8 @@ fn writes_wait_for_memory_too() {
 
 #[test]
 fn a_connection_too_many_is_closed_and_room_comes_back() {
-    let running = start(builder().volume(VolumeSpec::new("data", "mem:1MiB")).limits(|limits| limits.connections = 2));
+    let running =
+        start(builder().volume(VolumeSpec::new("data", "mem:1MiB").writable()).limits(|limits| limits.connections = 2));
     let address = running.handle().local_addresses()[0];
     let (first, second) = (tcp(address), tcp(address));
     eventually("two are there", || connections(&running) == 2);

@@ -64,7 +64,7 @@ fn wait_until_all_are_gone(running: &Running) {
 fn hosts_that_leave_are_no_warning_and_hosts_that_break_the_protocol_are() {
     tracing::subscriber::set_global_default(Warnings).unwrap();
     for reactors in [1, 2] {
-        let running = start(builder().volume(VolumeSpec::new("data", "mem:1MiB")).reactors(reactors));
+        let running = start(builder().volume(VolumeSpec::new("data", "mem:1MiB").writable()).reactors(reactors));
         for shuts_down in [false, true] {
             let mut controller = Controller::connect(&running);
             let mut queues: Vec<_> = (1..=4).map(|id| controller.io_queue(id, 4)).collect();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use common::{Controller, HOST, NQN, builder, memory_target, pattern, start};
 use diskside_nvme::Status;
 use diskside_nvme::wire::{CopySourceEntry, DsmRange, Sqe};
+use diskside_server::Running;
 use diskside_server::config::VolumeSpec;
 use diskside_server::stats::IoStats;
 use diskside_volume::media::{FaultPlan, FaultyMedium, MemoryMedium};
@@ -75,13 +76,13 @@ fn memory_over_the_loop() {
 fn a_file_over_tcp_and_again_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.img").display().to_string();
-    let mut spec = VolumeSpec::new("data", &path);
+    let mut spec = VolumeSpec::new("data", &path).writable();
     spec.size = Some("16MiB".parse().unwrap());
     let running = start(builder().volume(spec));
     check_commands(&Controller::connect(&running));
     running.handle().stop();
     running.wait().unwrap();
-    let running = start(builder().volume(VolumeSpec::new("data", &path)));
+    let running = start(builder().volume(VolumeSpec::new("data", &path).writable()));
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
     assert_eq!(queue.read(1, 3, 1).ok(), pattern(BLOCK, 1));
@@ -97,7 +98,7 @@ fn a_medium_that_moves_parts_late() {
         ..FaultPlan::default()
     };
     let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(16 << 20, false).unwrap()), 4096, plan);
-    let running = start(builder().medium(VolumeSpec::new("data", "faulty"), Arc::new(medium)));
+    let running = start(builder().medium(VolumeSpec::new("data", "faulty").writable(), Arc::new(medium)));
     check_commands(&Controller::connect(&running));
 }
 
@@ -109,9 +110,18 @@ fn faults_of_the_medium_have_the_status_of_their_kind() {
     let always = 1_000_000;
     let running = start(
         builder()
-            .medium(VolumeSpec::new("io", "-"), faulty(FaultPlan { eio_ppm: always, ..FaultPlan::default() }))
-            .medium(VolumeSpec::new("space", "-"), faulty(FaultPlan { enospc_ppm: always, ..FaultPlan::default() }))
-            .medium(VolumeSpec::new("flush", "-"), faulty(FaultPlan { flush_eio_ppm: always, ..FaultPlan::default() })),
+            .medium(
+                VolumeSpec::new("io", "-").writable(),
+                faulty(FaultPlan { eio_ppm: always, ..FaultPlan::default() }),
+            )
+            .medium(
+                VolumeSpec::new("space", "-").writable(),
+                faulty(FaultPlan { enospc_ppm: always, ..FaultPlan::default() }),
+            )
+            .medium(
+                VolumeSpec::new("flush", "-").writable(),
+                faulty(FaultPlan { flush_eio_ppm: always, ..FaultPlan::default() }),
+            ),
     );
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
@@ -131,13 +141,26 @@ fn faults_of_the_medium_have_the_status_of_their_kind() {
 
 #[test]
 fn a_read_only_volume_refuses_writes_only() {
-    let mut spec = VolumeSpec::new("data", "mem:1MiB");
-    spec.read_only = true;
-    let running = start(builder().volume(spec));
-    let controller = Controller::connect(&running);
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:1MiB")));
+    refuses_writes_only(&running);
+}
+
+/// An embedder's own medium was written whatever its volume's description said.
+#[test]
+fn a_medium_that_could_be_written_is_not_unless_its_volume_says_so() {
+    let medium = Arc::new(MemoryMedium::new(1 << 20, false).unwrap());
+    let running = start(builder().medium(VolumeSpec::new("data", "own"), medium));
+    refuses_writes_only(&running);
+}
+
+fn refuses_writes_only(running: &Running) {
+    let controller = Controller::connect(running);
     let mut queue = controller.io_queue(1, 4);
-    queue.write(1, 0, &pattern(BLOCK, 1)).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
-    queue.command(Sqe::write_zeroes(1, 0, 1, false), None, 0).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    let refused = Status::NAMESPACE_WRITE_PROTECTED.dnr();
+    queue.write(1, 0, &pattern(BLOCK, 1)).fails_with(refused);
+    queue.command(Sqe::write_zeroes(1, 0, 1, false), None, 0).fails_with(refused);
+    let range = DsmRange::new(0, 1);
+    queue.command(Sqe::deallocate(1, 1), Some(range.as_bytes()), 0).fails_with(refused);
     assert_eq!(queue.read(1, 0, 1).ok(), vec![0; BLOCK]);
 }
 
@@ -163,7 +186,7 @@ fn check_many(controller: &Controller) {
 
 #[test]
 fn the_queues_of_a_controller_on_two_reactors_see_each_others_writes() {
-    let running = start(builder().reactors(2).volume(VolumeSpec::new("data", "mem:16MiB")));
+    let running = start(builder().reactors(2).volume(VolumeSpec::new("data", "mem:16MiB").writable()));
     let controller = Controller::connect(&running);
     let mut queues: Vec<_> = (1..=4).map(|id| controller.io_queue(id, 8)).collect();
     for turn in 0..200 {
@@ -180,7 +203,7 @@ fn the_queues_of_a_controller_on_two_reactors_see_each_others_writes() {
 #[test]
 fn a_block_is_never_seen_half_written() {
     // One host writes a block all of one byte, over and over, while another reads it through another reactor.
-    let running = start(builder().reactors(2).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let running = start(builder().reactors(2).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
     let controller = Controller::connect(&running);
     let (mut writer, mut reader) = (controller.io_queue(1, 16), controller.io_queue(2, 16));
     let until = Instant::now() + Duration::from_secs(2);
@@ -224,11 +247,11 @@ fn volumes_come_and_go_while_hosts_are_connected() {
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
     queue.read(2, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
-    let volume = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB")).unwrap();
+    let volume = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB").writable()).unwrap();
     assert_eq!(volume.nsid, 2);
     queue.write(2, 1, &pattern(BLOCK, 3)).ok();
     assert_eq!(queue.read(2, 1, 1).ok(), pattern(BLOCK, 3));
-    let error = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB")).unwrap_err().to_string();
+    let error = handle.add_volume(&VolumeSpec::new("more", "mem:2MiB").writable()).unwrap_err().to_string();
     assert_eq!(error, "there is a volume `more` already");
     handle.remove_volume("more").unwrap();
     queue.read(2, 1, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
@@ -255,7 +278,8 @@ fn an_address_in_use_is_named() {
 fn an_address_of_another_machine_is_named() {
     // RFC 5737 keeps it for documentation: no machine has it.
     let address = "192.0.2.1:0".parse().unwrap();
-    let error = diskside_server::Target::builder().nqn(NQN).listen([address]).build().unwrap_err().to_string();
+    let error =
+        diskside_server::Target::builder().nqn(NQN).listen([address]).insecure().build().unwrap_err().to_string();
     assert_eq!(
         error,
         "cannot listen on 192.0.2.1:0: Cannot assign requested address (os error 99): this machine does not have the \

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 fn a_stop_finishes_what_is_in_flight_and_answers_it() {
     let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(300), ..FaultPlan::default() };
     let medium = Arc::new(FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan));
-    let running = start(builder().medium(VolumeSpec::new("data", "slow"), Arc::clone(&medium) as _));
+    let running = start(builder().medium(VolumeSpec::new("data", "slow").writable(), Arc::clone(&medium) as _));
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 64);
     let data = pattern(BLOCK, 4);
@@ -39,7 +39,7 @@ fn a_stop_finishes_what_is_in_flight_and_answers_it() {
 fn a_stop_does_not_wait_for_ever() {
     let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_secs(3600), ..FaultPlan::default() };
     let medium = Arc::new(FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan));
-    let slow = VolumeSpec::new("data", "slow");
+    let slow = VolumeSpec::new("data", "slow").writable();
     let running = start(builder().medium(slow, Arc::clone(&medium) as _).limits(|limits| limits.stop_ms = 200));
     let controller = Controller::connect(&running);
     let mut queue = controller.io_queue(1, 4);
@@ -55,7 +55,7 @@ fn a_stop_does_not_wait_for_ever() {
 
 #[test]
 fn an_idle_target_stops_at_once() {
-    let volume = VolumeSpec::new("data", "mem:1MiB");
+    let volume = VolumeSpec::new("data", "mem:1MiB").writable();
     let running = start(builder().volume(volume).limits(|limits| limits.stop_ms = 120_000));
     let _controller = Controller::connect(&running);
     let began = Instant::now();
@@ -81,7 +81,7 @@ fn what_was_flushed_survives_the_loss_of_power() {
     let options = |size| OpenOptions { read_only: false, buffered: false, size, block_bytes: 4096 };
     for seed in 0..8_u64 {
         let medium = Arc::new(LossyMedium::open(&path, &options(Some(1 << 20))).unwrap());
-        let running = start(builder().medium(VolumeSpec::new("data", "lossy"), Arc::clone(&medium) as _));
+        let running = start(builder().medium(VolumeSpec::new("data", "lossy").writable(), Arc::clone(&medium) as _));
         let controller = Controller::connect(&running);
         let mut queue = controller.io_queue(1, 16);
         for lba in 0..64 {
@@ -118,10 +118,10 @@ fn what_was_flushed_survives_the_loss_of_power() {
         running.handle().stop_now();
         running.wait().unwrap();
 
-        let running = start(
-            builder()
-                .medium(VolumeSpec::new("data", "lossy"), Arc::new(LossyMedium::open(&path, &options(None)).unwrap())),
-        );
+        let running = start(builder().medium(
+            VolumeSpec::new("data", "lossy").writable(),
+            Arc::new(LossyMedium::open(&path, &options(None)).unwrap()),
+        ));
         let controller = Controller::connect(&running);
         let mut queue = controller.io_queue(1, 16);
         for lba in 0..64 {
@@ -146,7 +146,7 @@ fn block_of(seed: u64, lba: u64, number: u64) -> Vec<u8> {
 #[test]
 fn a_signal_stops_the_process_in_good_order() {
     if let Some(name) = std::env::var_os("SERVE_UNTIL_SIGNAL") {
-        let target = builder().volume(VolumeSpec::new(name.to_str().unwrap(), "mem:1MiB")).build().unwrap();
+        let target = builder().volume(VolumeSpec::new(name.to_str().unwrap(), "mem:1MiB").writable()).build().unwrap();
         println!("\nlistening at {}", target.handle().local_addresses()[0]);
         target.serve_until_signal(|_| ()).unwrap();
         println!("stopped");

@@ -175,6 +175,9 @@ fn read_blocks(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), Er
 
 /// Writes whole blocks of a range that the caller holds alone. `blocks` is aligned memory.
 pub fn write_blocks(volume: &Volume, offset: u64, blocks: &[u8]) -> Result<(), Errno> {
+    if volume.read_only {
+        return Err(Errno::ROFS);
+    }
     if volume.has_failed() {
         return Err(Errno::IO);
     }

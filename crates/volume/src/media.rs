@@ -20,7 +20,7 @@ use crate::{Source, VolumeSpec};
 pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
     let source = spec.source().map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
     let options = OpenOptions {
-        read_only: spec.read_only,
+        read_only: !spec.rw,
         buffered: spec.buffered,
         size: spec.size.map(|size| size.bytes()),
         block_bytes: spec.block,
@@ -28,6 +28,6 @@ pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
     Ok(match source {
         Source::Path(path) => Arc::new(FileMedium::open(&path, &options)?),
         Source::Lossy(path) => Arc::new(LossyMedium::open(&path, &options)?),
-        Source::Memory(size) => Arc::new(MemoryMedium::new(size.bytes(), spec.read_only)?),
+        Source::Memory(size) => Arc::new(MemoryMedium::new(size.bytes(), !spec.rw)?),
     })
 }

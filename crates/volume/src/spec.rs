@@ -1,4 +1,4 @@
-//! What a volume is made of: `NAME=PATH[,size=…][,ro][,block=4096]` or a `[[volume]]` table.
+//! What a volume is made of: `NAME=PATH[,rw][,size=…][,block=4096]` or a `[[volume]]` table.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,9 +10,9 @@ use crate::Size;
 /// One volume as the user wrote it.
 ///
 /// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, or
-/// `lossy:PATH` for a test volume that loses what was not flushed. Options: `size=SIZE` creates the file or
-/// grows it, `ro` refuses writes, `block=512|4096` sets the logical block, `buffered` goes through the page
-/// cache, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
+/// `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
+/// may not, which is so without it; `size=SIZE` creates the file or grows it, `block=512|4096` sets the logical block,
+/// `buffered` goes through the page cache, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
 /// A path with a comma needs the table form in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,9 +24,9 @@ pub struct VolumeSpec {
     /// Create a file of this size, or grow it to it. A file is never shrunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Refuse writes.
+    /// Let hosts write. Without it every change is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub read_only: bool,
+    pub rw: bool,
     /// The logical block in bytes: 512 or 4096 (the default).
     #[serde(default = "default_block_bytes")]
     pub block: u32,
@@ -53,18 +53,24 @@ pub enum Source {
 }
 
 impl VolumeSpec {
-    /// A volume of defaults: 4096-byte blocks, writable, direct.
+    /// A volume of defaults: 4096-byte blocks, read-only, direct.
     pub fn new(name: impl Into<String>, path: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             path: path.into(),
             size: None,
-            read_only: false,
+            rw: false,
             block: default_block_bytes(),
             buffered: false,
             nsid: None,
             uuid: None,
         }
+    }
+
+    /// The same, which hosts may write.
+    #[must_use]
+    pub fn writable(self) -> Self {
+        Self { rw: true, ..self }
     }
 
     /// Where the bytes are, from [`VolumeSpec::path`].
@@ -107,8 +113,8 @@ impl VolumeSpec {
         {
             return Err(format!("the size {size} is not a positive multiple of the {}-byte block", self.block));
         }
-        if self.read_only && self.size.is_some() {
-            return Err("a read-only volume is not grown; drop `size=` or `ro`".into());
+        if !self.rw && self.size.is_some() {
+            return Err("a read-only volume is neither made nor grown; add `rw`, or drop `size=`".into());
         }
         if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
             return Err("a namespace ID is between 1 and 4294967294".into());
@@ -123,11 +129,14 @@ impl FromStr for VolumeSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text
             .split_once('=')
-            .ok_or_else(|| format!("`{text}` is not a volume; write NAME=PATH[,size=SIZE][,ro][,block=512|4096]"))?;
+            .ok_or_else(|| format!("`{text}` is not a volume; write NAME=PATH[,rw][,size=SIZE][,block=512|4096]"))?;
         let mut parts = rest.split(',');
         let mut spec = Self::new(name, parts.next().unwrap_or_default());
-        for option in parts {
+        for option in parts.clone() {
             spec.apply_option(option).map_err(|error| format!("volume `{name}`: {error}"))?;
+        }
+        if spec.rw && parts.any(|option| option == "ro") {
+            return Err(format!("volume `{name}`: `ro` and `rw` exclude each other; drop one"));
         }
         spec.check().map_err(|error| format!("volume `{name}`: {error}"))?;
         Ok(spec)
@@ -148,16 +157,18 @@ impl VolumeSpec {
         };
         let number = |value: String| value.parse::<u32>().map_err(|_| format!("`{key}={value}` is not a number"));
         match (key, value) {
-            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.rw = true,
+            // As without it: for those who want it said.
+            ("ro", None) => {}
             ("buffered", None) => self.buffered = true,
-            ("ro" | "buffered", Some(_)) => return Err(format!("`{key}` takes no value")),
+            ("rw" | "ro" | "buffered", Some(_)) => return Err(format!("`{key}` takes no value")),
             ("size", value) => self.size = Some(needs(value)?.parse()?),
             ("block", value) => self.block = number(needs(value)?)?,
             ("nsid", value) => self.nsid = Some(number(needs(value)?)?),
             ("uuid", value) => self.uuid = Some(needs(value)?),
             _ => {
                 return Err(format!(
-                    "unknown option `{option}`; known are size=, block=, ro, buffered, nsid=, uuid= \
+                    "unknown option `{option}`; known are rw, ro, size=, block=, buffered, nsid=, uuid= \
                      (a path with a comma needs a [[volume]] table)"
                 ));
             }
@@ -208,17 +219,17 @@ mod tests {
     #[test]
     fn a_flag_says_all_a_table_can() {
         let spec: VolumeSpec =
-            "data=/srv/data.img,size=1GiB,block=512,buffered,nsid=7,uuid=00112233-4455-6677-8899-aabbccddeeff"
+            "data=/srv/data.img,rw,size=1GiB,block=512,buffered,nsid=7,uuid=00112233-4455-6677-8899-aabbccddeeff"
                 .parse()
                 .unwrap();
         assert_eq!(spec.source(), Ok(Source::Path("/srv/data.img".into())));
         assert_eq!((spec.size, spec.block, spec.buffered), (Some(Size::from_mib(1024)), 512, true));
-        assert_eq!((spec.nsid, spec.read_only), (Some(7), false));
+        assert_eq!((spec.nsid, spec.rw), (Some(7), true));
         assert_eq!(spec.uuid_bytes().unwrap().unwrap()[..4], [0x00, 0x11, 0x22, 0x33]);
         let memory: VolumeSpec = "fast=mem:64MiB".parse().unwrap();
-        assert_eq!(memory.source(), Ok(Source::Memory(Size::from_mib(64))));
+        assert_eq!((memory.source(), memory.rw), (Ok(Source::Memory(Size::from_mib(64))), false));
         let lossy: VolumeSpec = "test=lossy:a.img,ro".parse().unwrap();
-        assert_eq!((lossy.source(), lossy.read_only), (Ok(Source::Lossy("a.img".into())), true));
+        assert_eq!((lossy.source(), lossy.rw), (Ok(Source::Lossy("a.img".into())), false));
     }
 
     #[test]
@@ -232,9 +243,11 @@ mod tests {
             ("a=x,size=64M", "`64MiB` (1024)"),
             ("a=x,size=1000", "multiple of the 4096-byte block"),
             ("a=x,block=1024", "use 512 or 4096"),
-            ("a=x,rw", "unknown option `rw`"),
+            ("a=x,wr", "unknown option `wr`; known are rw, ro,"),
+            ("a=x,rw,ro", "volume `a`: `ro` and `rw` exclude each other"),
+            ("a=x,rw=1", "`rw` takes no value"),
             ("a=x,ro=1", "`ro` takes no value"),
-            ("a=x,ro,size=1MiB", "drop `size=` or `ro`"),
+            ("a=x,size=1MiB", "add `rw`, or drop `size=`"),
             ("a=mem:1MiB,size=1MiB", "drop `size=`"),
             ("a=mem:0", "not a positive multiple"),
             ("a=x,nsid=0", "between 1 and 4294967294"),

@@ -24,6 +24,8 @@ pub struct Volume {
     pub block_bytes: u32,
     /// Its bytes.
     pub medium: Arc<dyn Medium>,
+    /// Nobody may write it, whatever its medium can do.
+    pub read_only: bool,
     /// What is being read and written. Every access holds its range here.
     pub guards: RangeGuards,
     /// A flush failed: what was acknowledged may be lost, and a later flush that succeeds would hide it.
@@ -41,13 +43,14 @@ pub struct Volume {
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl Volume {
-    /// A volume of `medium`.
+    /// A volume of `medium`, which may be written if that can be.
     pub fn new(name: &str, nsid: u32, uuid: [u8; 16], block_bytes: u32, medium: Arc<dyn Medium>) -> Self {
         Self {
             name: name.to_owned(),
             nsid,
             uuid,
             block_bytes,
+            read_only: medium.properties().read_only,
             medium,
             guards: RangeGuards::new(),
             failed: AtomicBool::new(false),
@@ -56,6 +59,12 @@ impl Volume {
             kept_in: OnceLock::new(),
             functions: Arc::default(),
         }
+    }
+
+    /// The same, which nobody may write.
+    #[must_use]
+    pub fn protected(self) -> Self {
+        Self { read_only: true, ..self }
     }
 
     /// Lets go of a range of [`guards`](Self::guards). What was kept of a range that could be written is dropped first.
@@ -105,8 +114,8 @@ impl Volume {
             csi: diskside_nvme::wire::CSI_NVM,
             blocks: properties.len_bytes / u64::from(self.block_bytes),
             block_size: if self.block_bytes == 512 { BlockSize::B512 } else { BlockSize::B4096 },
-            read_only: properties.read_only,
-            deallocate: !properties.read_only,
+            read_only: self.read_only,
+            deallocate: !self.read_only,
             uuid: self.uuid,
         }
     }

@@ -206,6 +206,15 @@ fn deallocating_gives_space_back() {
 }
 
 #[test]
+fn a_new_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.img");
+    drop(FileMedium::open(&path, &options(Some(MIB))).unwrap());
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn what_cannot_be_opened_says_which_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.img");

@@ -197,7 +197,7 @@ impl Cp {
                 let volume = self.connect(&url)?;
                 if volume.is_read_only() {
                     return Err(Failure::Environment(format!(
-                        "{}: the volume is read-only",
+                        "{}: the volume is read-only; serve it with `,rw`",
                         self.destination.display()
                     )));
                 }

@@ -5,6 +5,7 @@ use crate::output::{self, say};
 use clap::Args;
 use diskside::target::config::parse_address;
 use diskside::target::config::{ComputeSettings, ExportSpec, ServeConfig, Settings, VolumeSpec};
+use diskside::target::privileges::give_up;
 use diskside::target::{Handle, Target};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -14,20 +15,23 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  diskside serve --volume data=/srv/data.img,size=10GiB
-  diskside serve --volume db=/dev/sdb --volume scratch=mem:1GiB --listen 0.0.0.0:4420
-  diskside serve --export data=/srv/data --export logs=/var/log,ro --listen 0.0.0.0:4420
+  diskside serve --volume data=/srv/data.img,rw,size=10GiB
+  diskside serve --volume db=/dev/sdb --volume scratch=mem:1GiB,rw --listen 0.0.0.0:4420 --insecure
+  diskside serve --export logs=/var/log --export out=/srv/out,rw
   diskside serve --config /etc/diskside.toml --print-config")]
 pub(crate) struct Serve {
-    /// A volume: a file, a block device, or mem:SIZE
-    #[arg(long = "volume", value_name = "NAME=PATH[,size=SIZE][,ro][,block=4096]")]
+    /// A volume: a file, a block device, or mem:SIZE; hosts may write it if it says rw
+    #[arg(long = "volume", value_name = "NAME=PATH[,rw][,size=SIZE][,block=4096]")]
     volumes: Vec<VolumeSpec>,
-    /// A directory, served by name; files in it are opened, made and written as this user and group
-    #[arg(long = "export", value_name = "NAME=PATH[,ro][,uid=N][,gid=N][,direct]")]
+    /// A directory, served by name; hosts may change what is in it if it says rw, as this user and group
+    #[arg(long = "export", value_name = "NAME=PATH[,rw][,uid=N][,gid=N][,direct]")]
     exports: Vec<ExportSpec>,
     /// Address or name to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
+    /// Listen beyond this machine although hosts are not authenticated: whoever reaches it can use all that is served
+    #[arg(long)]
+    insecure: bool,
     /// NQN of the subsystem
     #[arg(long)]
     nqn: Option<String>,
@@ -65,6 +69,7 @@ impl Serve {
             listen: (!self.listen.is_empty()).then_some(self.listen),
             nqn: self.nqn,
             hosts: some(self.hosts),
+            insecure: self.insecure.then_some(true),
             reactors: self.reactors,
             congestion_control: self.congestion_control,
             compute: ComputeSettings {
@@ -83,6 +88,7 @@ impl Serve {
         if config.volumes.is_empty() && config.exports.is_empty() {
             return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
+        give_up(&config).map_err(|e| Failure::Environment(format!("cannot give up privileges: {e}")))?;
         let failed = |e: diskside::target::TargetError| Failure::Environment(e.to_string());
         let target = Target::builder().config(config).build().map_err(failed)?;
         target.serve_until_signal(announce).map_err(failed)
@@ -90,7 +96,7 @@ impl Serve {
 }
 
 const NOTHING_TO_SERVE: &str = "there is nothing to serve: give a directory (--export NAME=DIRECTORY), a volume \
-    (--volume NAME=FILE, or --volume NAME=mem:1GiB), or both in a file (--config FILE)";
+    (--volume NAME=FILE, or --volume NAME=mem:1GiB,rw), or both in a file (--config FILE)";
 
 /// Says where and what is served, once hosts are answered: people read it, and scripts wait for the line. Hosts are served
 /// also when nobody reads it.

@@ -57,7 +57,7 @@ impl Drop for Process {
 }
 
 impl Server {
-    /// Of a directory of its own. `options` are those of the export.
+    /// Of a directory of its own. `options` are those of the export; what is in it may be changed unless they say `,ro`.
     pub fn start(options: &str) -> Self {
         Self::start_with(options, &[])
     }
@@ -76,7 +76,8 @@ impl Server {
 
     /// The same, at an address.
     pub fn listening(address: &str, dir: &Path, options: &str, args: &[&str]) -> Self {
-        let export = format!("data={}{options}", dir.display());
+        let access = if options.contains(",ro") { "" } else { ",rw" };
+        let export = format!("data={}{access}{options}", dir.display());
         let serve = ["serve", "--listen", address, "--export", &export];
         let (process, line) = Process::start_until(&[&serve, args].concat(), "diskside://");
         let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("it says where");

@@ -253,8 +253,9 @@ fn plan_sink(context: &CallContext, endpoint: &Endpoint, at: usize) -> Result<Pl
     match endpoint.kind {
         EndpointKind::Volume(nsid) => {
             let (volume, range) = volume_range(context, nsid, endpoint)?;
-            if volume.medium.properties().read_only {
-                return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr().into());
+            if volume.read_only {
+                let told = format!("volume {} is read-only; serve it with `,rw`", volume.name);
+                return Err(Problem::new(Status::NAMESPACE_WRITE_PROTECTED.dnr(), told));
             }
             Ok(PlannedSink::Volume(volume, range, endpoint.durable))
         }

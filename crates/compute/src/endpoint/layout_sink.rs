@@ -44,8 +44,8 @@ impl LayoutSink {
         control: Arc<Control>,
         until: Instant,
     ) -> Result<Self, FileError> {
-        if layout.volume().medium.properties().read_only {
-            let message = format!("{} is read-only", layout.name());
+        if layout.volume().read_only {
+            let message = format!("{} is on a read-only volume; serve it with `,rw`", layout.name());
             return Err(FileError { errno: Errno::ROFS, changed: false, message });
         }
         let range = layout.range(endpoint);

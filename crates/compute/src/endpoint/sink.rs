@@ -344,7 +344,7 @@ mod tests {
     fn either_all_files_are_replaced_or_none_is() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let session = Exports::open(&[ExportSpec::new("data", dir.path())]).unwrap().session();
+        let session = Exports::open(&[ExportSpec::new("data", dir.path()).writable()]).unwrap().session();
         for fails in [true, false] {
             std::fs::write(at("one"), "old1").unwrap();
             std::fs::write(at("two"), "old2").unwrap();

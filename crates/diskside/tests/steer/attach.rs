@@ -12,7 +12,7 @@ use diskside::target::config::ExportSpec;
 fn a_target_of_this_process_is_used_by_the_name_that_it_was_given() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("n"), numbers(1000)).expect("written");
-    let builder = Target::builder().nqn(NQN).listen([]).export(ExportSpec::new("data", dir.path()));
+    let builder = Target::builder().nqn(NQN).listen([]).export(ExportSpec::new("data", dir.path()).writable());
     let running = builder.build().expect("a target").start().expect("started");
     assert!(running.handle().local_addresses().is_empty());
     let session = Session::new(SessionOptions::default());

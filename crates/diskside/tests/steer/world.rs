@@ -71,7 +71,7 @@ pub(crate) fn serve(dir: &Path, listen: &str) -> Running {
 
 fn serve_with(dir: &Path, listen: &str, engines: usize) -> Running {
     let builder = Target::builder().nqn(NQN).listen([listen.parse().expect("an address")]);
-    let builder = builder.export(ExportSpec::new("data", dir)).compute(|compute| compute.engines = engines);
+    let builder = builder.export(ExportSpec::new("data", dir).writable()).compute(|compute| compute.engines = engines);
     builder.build().expect("a target").start().expect("started")
 }
 

@@ -103,7 +103,7 @@ mod tests {
     fn where_every_file_has_a_name_the_new_one_has_its_own_until_it_is_published() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("x"), "old").unwrap();
-        let session = Exports::open(&[ExportSpec::new("data", dir.path())]).unwrap().session();
+        let session = Exports::open(&[ExportSpec::new("data", dir.path()).writable()]).unwrap().session();
         let (sender, receiver) = std::sync::mpsc::channel();
         let open = FileRequest::Lookup { dir: None, path: b"data/x", flags: FileFlags::READ_WRITE };
         session.submit(open.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();

@@ -84,6 +84,20 @@ fn files_are_made_by_the_exports_user_and_checked_against_it() {
     });
 }
 
+/// A server of root's kept the set-user-ID bit of a program that a host wrote something else into: the host had root's rights
+/// as soon as somebody ran it.
+#[test]
+fn no_file_that_a_host_writes_runs_as_its_owner() {
+    let host = Host::new();
+    host.file("program", "as root");
+    let path = host.path().join("program");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
+    assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o6755, "it was one");
+    let file = host.open("data/program", FileFlags::WRITE);
+    host.ask(FileRequest::Write { file, offset: 0, data: b"whatever", flags: FileFlags::NONE });
+    assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o755);
+}
+
 #[test]
 fn another_user_needs_root() {
     if rustix::process::geteuid().is_root() {
@@ -91,7 +105,7 @@ fn another_user_needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let spec = ExportSpec { uid: Some(0), ..ExportSpec::new("data", dir.path()) };
+    let spec = ExportSpec { uid: Some(0), ..ExportSpec::new("data", dir.path()).writable() };
     let error = Exports::open(&[spec]).unwrap_err().to_string();
     assert!(error.contains("cannot act as uid 0"), "{error}");
     assert!(error.contains("run it as root, or leave uid= and gid= out"), "{error}");
@@ -101,7 +115,7 @@ fn another_user_needs_root() {
 fn what_cannot_be_exported_is_said_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let refused = |path: PathBuf| Exports::open(&[ExportSpec::new("data", path)]).unwrap_err().to_string();
+    let refused = |path: PathBuf| Exports::open(&[ExportSpec::new("data", path).writable()]).unwrap_err().to_string();
     let (none, file) = (dir.path().join("none"), dir.path().join("file"));
     assert_eq!(
         refused(none.clone()),
@@ -116,7 +130,7 @@ fn what_cannot_be_exported_is_said_at_the_start() {
 fn a_full_file_system_is_reported_and_loses_nothing() {
     let point = tempfile::tempdir().unwrap();
     let Some(_mounted) = mount_tmpfs(point.path(), "256k") else { return };
-    let session = Exports::open(&[ExportSpec::new("data", point.path())]).unwrap().session();
+    let session = Exports::open(&[ExportSpec::new("data", point.path()).writable()]).unwrap().session();
     let host = Host { dir: point, session };
     let file = host.create("data/x", FileFlags::READ | FileFlags::WRITE).unwrap().handle();
     let chunk = vec![7; 100 << 10];

@@ -24,7 +24,7 @@ impl Host {
 
     pub(crate) fn with(change: impl FnOnce(ExportSpec) -> ExportSpec) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let session = exports(&[change(ExportSpec::new("data", dir.path()))]).session();
+        let session = exports(&[change(ExportSpec::new("data", dir.path()).writable())]).session();
         Self { dir, session }
     }
 

@@ -128,8 +128,8 @@ fn a_directory_is_listed_in_pages_each_name_once() {
 #[test]
 fn the_exports_are_listed_with_what_may_be_done() {
     let dir = tempfile::tempdir().unwrap();
-    let read_only = ExportSpec { read_only: true, ..ExportSpec::new("second", dir.path()) };
-    let session = exports(&[ExportSpec::new("first", dir.path()), read_only]).session();
+    let read_only = ExportSpec::new("second", dir.path());
+    let session = exports(&[ExportSpec::new("first", dir.path()).writable(), read_only]).session();
     let reply = ask(&session, FileRequest::ListExports { cursor: 0, len_max: 4096 }, 4096);
     let uid = rustix::process::geteuid().as_raw();
     let records: Vec<_> = Export::parse_all(&reply.result).map(Result::unwrap).collect();
@@ -211,7 +211,7 @@ fn each_failure_has_its_errno_and_says_what_failed_where() {
 
 #[test]
 fn nothing_in_a_read_only_export_changes() {
-    let host = Host::with(|spec| ExportSpec { read_only: true, ..spec });
+    let host = Host::with(|spec| ExportSpec { rw: false, ..spec });
     host.file("x", "x");
     let path = &b"data/x"[..];
     let changes = [

@@ -125,12 +125,10 @@ fn a_name_that_it_cannot_get_is_refused_before_anything_is_written() {
         assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", host.list("data", 4096));
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let mut spec = diskside_export::ExportSpec::new("data", host.path());
-    spec.read_only = true;
-    let session = exports(&[spec]).session();
+    let session = exports(&[diskside_export::ExportSpec::new("data", host.path())]).session();
     let refused = Host { dir: tempfile::tempdir().unwrap(), session };
     assert_eq!(
         refused.begin("data/x").unwrap_err(),
-        (Errno::ROFS.raw_os_error(), "create data/x: the export is read-only".into())
+        (Errno::ROFS.raw_os_error(), "create data/x: the export is read-only; serve it with `,rw`".into())
     );
 }

@@ -23,7 +23,7 @@ pub fn builder() -> TargetBuilder {
 /// A target that serves an image which this machine has mounted by a loop device: the kernel writes the image itself, past
 /// the target, so this one keeps nothing of what it read.
 pub fn serve_image(image: &std::path::Path) -> Running {
-    let volume = VolumeSpec::new("data", image.to_str().expect("a path"));
+    let volume = VolumeSpec::new("data", image.to_str().expect("a path")).writable();
     start(builder().compute(|compute| compute.cache = Size::from_bytes(0)).volume(volume))
 }
 
@@ -32,7 +32,7 @@ pub fn start(builder: TargetBuilder) -> Running {
 }
 
 pub fn memory_target(mib: u64) -> Running {
-    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB"))))
+    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB")).writable()))
 }
 
 pub fn address(running: &Running) -> SocketAddr {

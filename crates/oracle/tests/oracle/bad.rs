@@ -61,7 +61,7 @@ impl World {
         let file = std::fs::File::create(dir.path().join("long")).expect("a file");
         file.set_len(LEN).expect("sparse");
         let builder = Target::builder().nqn("nqn.2026-11.org.example:bad").listen([]).reactors(1);
-        let running = builder.export(ExportSpec::new("data", dir.path())).build().expect("a target").start();
+        let running = builder.export(ExportSpec::new("data", dir.path()).writable()).build().expect("a target").start();
         let running = running.expect("started");
         let connect = ConnectOptions {
             reconnect_delay_min: Duration::from_millis(10),

@@ -18,7 +18,7 @@ const CASES: u64 = 40;
 #[test]
 fn a_function_over_a_mounted_file_gives_the_same_everywhere() {
     let Some(lab) = Lab::new(Kind::Ext4) else { return };
-    let volume = VolumeSpec::new("data", lab.image.to_str().expect("a path"));
+    let volume = VolumeSpec::new("data", lab.image.to_str().expect("a path")).writable();
     let builder = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().expect("an address")]);
     // The kernel writes the image itself, past the target: this one keeps nothing of what it read.
     let builder = builder.compute(|compute| compute.cache = Size::from_bytes(0)).volume(volume);

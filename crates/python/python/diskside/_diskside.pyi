@@ -121,6 +121,7 @@ class Server:
         listen: Sequence[str],
         nqn: str | None,
         engines: int | None,
+        insecure: bool,
     ) -> Server: ...
     @property
     def addresses(self) -> list[str]: ...

@@ -58,17 +58,19 @@ def serve(
     exports: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
     *,
     volumes: Iterable[str] = (),
-    read_only: bool = False,
+    rw: bool = False,
     listen: str | Iterable[str] = "127.0.0.1:0",
+    insecure: bool = False,
     nqn: str | None = None,
     engines: int | None = None,
 ) -> Server:
     """Serves directories and volumes from this process, over NVMe/TCP, until the server is closed.
 
     :param exports: a directory, served as ``data``; or names and directories.
-    :param volumes: as for ``diskside serve --volume``: ``NAME=PATH[,size=SIZE][,ro]`` or ``NAME=mem:SIZE``.
-    :param read_only: nothing in the exports can be changed.
+    :param volumes: as for ``diskside serve --volume``: ``NAME=PATH[,rw][,size=SIZE]`` or ``NAME=mem:SIZE,rw``.
+    :param rw: hosts may change what is in the exports; without it they may only read.
     :param listen: HOST[:PORT], one or several. By default a free port for this machine alone.
+    :param insecure: listen beyond this machine although hosts are not authenticated.
     :param nqn: the NQN of the subsystem.
     :param engines: functions that compute at a time; by default one for each core.
     :raises IoError: a directory cannot be served, or an address not be listened on.
@@ -80,10 +82,10 @@ def serve(
         exports = {}
     elif isinstance(exports, (str, os.PathLike)):
         exports = {"data": exports}
-    wanted = [(name, os.fspath(path), read_only) for name, path in exports.items()]
+    wanted = [(name, os.fspath(path), rw) for name, path in exports.items()]
     volumes = list(volumes)
     if not wanted and not volumes:
         raise UsageError("serve: there is nothing to serve; give a directory, names and directories, or volumes=")
     addresses = [listen] if isinstance(listen, str) else list(listen)
-    native = _diskside.Server(wanted, volumes, addresses, nqn, engines)
+    native = _diskside.Server(wanted, volumes, addresses, nqn, engines, insecure)
     return Server(native, [name for name, *_ in wanted])

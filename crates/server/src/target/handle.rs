@@ -114,7 +114,8 @@ impl Handle {
         };
         // Before functions can find it by a number that it cannot have.
         self.shared().subsystem.check_nsid(nsid, &uuid)?;
-        let volume = Arc::new(Volume::new(&spec.name, nsid, uuid, spec.block, medium));
+        let volume = Volume::new(&spec.name, nsid, uuid, spec.block, medium);
+        let volume = Arc::new(if spec.rw { volume } else { volume.protected() });
         let shared = self.shared();
         let medium = shared.volumes.add(Arc::clone(&volume));
         if let Err(error) = shared.subsystem.add_namespace(volume.namespace(medium)) {
@@ -129,6 +130,7 @@ impl Handle {
             nsid,
             len_bytes,
             direct = properties.direct,
+            rw = !volume.read_only,
             "volume added"
         );
         Ok(volume)

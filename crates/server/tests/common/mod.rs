@@ -26,7 +26,7 @@ const IN_CAPSULE_LEN: usize = 8192;
 
 /// A running target with one volume of memory, of 4-KiB blocks.
 pub fn memory_target(mib: u64) -> Running {
-    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB"))))
+    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB")).writable()))
 }
 
 pub fn builder() -> TargetBuilder {

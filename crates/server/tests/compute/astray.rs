@@ -108,7 +108,7 @@ fn faulty(plan: FaultPlan) -> TargetBuilder {
     let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(MIB, false).unwrap()), 4096, plan);
     // Nothing is kept of it: each read is one of the medium.
     let builder = builder().compute(|compute| compute.cache = Size::from_bytes(0));
-    builder.medium(VolumeSpec::new("data", "faulty"), Arc::new(medium))
+    builder.medium(VolumeSpec::new("data", "faulty").writable(), Arc::new(medium))
 }
 
 /// The outcome was told, and not the errno.

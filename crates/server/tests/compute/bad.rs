@@ -36,7 +36,7 @@ pub(crate) const WAYS: [Way; 5] = [
 ];
 
 fn target() -> (Running, Client) {
-    let volumes = ["data=mem:1MiB", "output=mem:1MiB"];
+    let volumes = ["data=mem:1MiB,rw", "output=mem:1MiB,rw"];
     hostile(volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap())))
 }
 
@@ -195,7 +195,7 @@ fn ranges_may_overlap_touch_and_begin_anywhere() {
 #[test]
 fn endless_functions_of_one_host_leave_engines_to_others() {
     const ENGINES: usize = 2;
-    let builder = builder().volume("data=mem:1MiB".parse().unwrap());
+    let builder = builder().volume("data=mem:1MiB,rw".parse().unwrap());
     let (running, mut greedy) = hostile(builder.compute(|compute| compute.engines = ENGINES));
     let endless = FunctionRequest { budget: u64::MAX, ..request(3) };
     let tags: Vec<u64> = (0..2 * ENGINES).map(|_| greedy.tag()).collect();

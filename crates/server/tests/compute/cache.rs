@@ -66,8 +66,9 @@ fn disk_target(settings: &str) -> (Running, Arc<Disk>, Vec<u8>) {
     disk.bytes.write(0, &bytes);
     let toml = format!("listen = ['127.0.0.1:0']\n{settings}");
     let config = Settings::from_toml(&toml, "d.toml").and_then(ServeConfig::resolve).unwrap();
-    let builder =
-        builder().config(config).medium(VolumeSpec::new("data", "disk"), Arc::clone(&disk) as Arc<dyn Medium>);
+    let builder = builder()
+        .config(config)
+        .medium(VolumeSpec::new("data", "disk").writable(), Arc::clone(&disk) as Arc<dyn Medium>);
     (start(builder), disk, bytes)
 }
 

@@ -21,7 +21,7 @@ pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/com
 
 /// A target with one volume of memory, namespace 1.
 pub(crate) fn target(mib: u64) -> Running {
-    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB"))))
+    start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB")).writable()))
 }
 
 pub(crate) fn start(builder: TargetBuilder) -> Running {

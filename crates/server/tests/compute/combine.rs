@@ -55,7 +55,7 @@ fn check(&(how, outcome, returned, trap, told): &Way, trailer: &Trailer, chunk: 
 
 #[test]
 fn a_combine_that_goes_wrong_says_how_and_where() {
-    let running = start(builder().volume("data=mem:1MiB".parse().unwrap()));
+    let running = start(builder().volume("data=mem:1MiB,rw".parse().unwrap()));
     let mut client = Client::connect(&running);
     client.load(FREE, &compiled("folds")).ok();
     client.activate(FREE, true).ok();

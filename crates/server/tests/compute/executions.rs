@@ -28,7 +28,7 @@ const HOUR_MS: u32 = 3_600_000;
 
 fn target_with(change: impl FnOnce(&mut ComputeConfig)) -> Running {
     let bounds = |compute: &mut ComputeConfig| (compute.memory_wait_ms, compute.execution_ms) = (HOUR_MS, HOUR_MS);
-    start(builder().compute(bounds).compute(change).volume("data=mem:1MiB".parse().unwrap()))
+    start(builder().compute(bounds).compute(change).volume("data=mem:1MiB,rw".parse().unwrap()))
 }
 
 fn execution() -> (Sqe, MemoryRange) {

@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 
 /// A target that exports a directory as `data`.
 fn target(dir: &Path) -> Running {
-    start(builder().export(ExportSpec::new("data", dir)).volume("scratch=mem:1MiB".parse().unwrap()))
+    start(builder().export(ExportSpec::new("data", dir).writable()).volume("scratch=mem:1MiB,rw".parse().unwrap()))
 }
 
 impl Client {
@@ -247,8 +247,11 @@ fn what_happens_to_an_export_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("x"), pattern(1 << 20, 3)).unwrap();
     let second = tempfile::tempdir().unwrap();
-    let running =
-        start(builder().export(ExportSpec::new("data", dir.path())).export(ExportSpec::new("b", second.path())));
+    let running = start(
+        builder()
+            .export(ExportSpec::new("data", dir.path()).writable())
+            .export(ExportSpec::new("b", second.path()).writable()),
+    );
     let mut client = Client::connect(&running);
     let (plain, functions) = (statistics_kind::EXPORT, statistics_kind::EXPORT_BY_FUNCTIONS);
     for (id, name) in [(0, "data"), (1, "b")] {
@@ -290,7 +293,7 @@ fn what_happens_to_an_export_is_counted() {
 fn what_happens_to_a_volume_is_counted() {
     let delay = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(20), ..FaultPlan::default() };
     let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, delay);
-    let running = start(builder().medium(VolumeSpec::new("slow", "faulty"), Arc::new(medium)));
+    let running = start(builder().medium(VolumeSpec::new("slow", "faulty").writable(), Arc::new(medium)));
     let mut client = Client::connect(&running);
     let (plain, functions) = (statistics_kind::VOLUME, statistics_kind::VOLUME_BY_FUNCTIONS);
     for _ in 0..8 {

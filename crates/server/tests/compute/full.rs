@@ -79,9 +79,9 @@ struct Fixture {
 impl Fixture {
     fn new(errno: Errno, volatile_write_cache: bool) -> Self {
         let medium = Filling::new(errno, volatile_write_cache);
-        let builder = builder().volume("data=mem:4MiB".parse().unwrap());
-        let builder = builder.medium(VolumeSpec::new("full", "filling"), medium.clone());
-        let running = start(builder.volume("other=mem:1MiB".parse().unwrap()));
+        let builder = builder().volume("data=mem:4MiB,rw".parse().unwrap());
+        let builder = builder.medium(VolumeSpec::new("full", "filling").writable(), medium.clone());
+        let running = start(builder.volume("other=mem:1MiB,rw".parse().unwrap()));
         let mut client = Client::connect(&running);
         client.load(FREE, &compiled("invert")).ok();
         client.activate(FREE, true).ok();

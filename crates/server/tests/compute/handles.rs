@@ -28,8 +28,8 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("x"), pattern(10_000, 1)).unwrap();
         std::fs::create_dir(dir.path().join("d")).unwrap();
-        let builder = builder().volume("scratch=mem:1MiB".parse().unwrap());
-        let running = start(builder.export(ExportSpec::new("data", dir.path())));
+        let builder = builder().volume("scratch=mem:1MiB,rw".parse().unwrap());
+        let running = start(builder.export(ExportSpec::new("data", dir.path()).writable()));
         let mut client = Client::connect(&running);
         for (pind, name) in [(WALKS, "walk"), (COPIES, "late")] {
             client.load(pind, &compiled(name)).ok();

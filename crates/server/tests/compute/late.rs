@@ -32,9 +32,9 @@ struct Fixture {
 
 impl Fixture {
     fn new(exported: &Path) -> Self {
-        let volumes = ["data=mem:4MiB", "output=mem:8MiB"];
+        let volumes = ["data=mem:4MiB,rw", "output=mem:8MiB,rw"];
         let builder = volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap()));
-        let running = start(builder.export(ExportSpec::new("files", exported)));
+        let running = start(builder.export(ExportSpec::new("files", exported).writable()));
         let mut client = Client::connect(&running);
         client.load(FREE, &compiled("late")).ok();
         client.activate(FREE, true).ok();

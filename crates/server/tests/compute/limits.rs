@@ -24,7 +24,7 @@ fn greedy(numerator: u64, constant: u64) -> Vec<u8> {
 /// what all calls of a host may use did not count for its first one.
 #[test]
 fn a_program_gets_no_more_memory_than_its_host() {
-    let volumes = ["data=mem:1MiB", "output=mem:1MiB"];
+    let volumes = ["data=mem:1MiB,rw", "output=mem:1MiB,rw"];
     let builder = volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap()));
     let running = start(builder.compute(|compute| compute.host_memory = Size::from_mib(256)));
     let mut client = Client::connect(&running);
@@ -105,7 +105,7 @@ fn a_controller_has_so_many_tags_open_and_no_more() {
 /// than it was asked to be: now there are fewer threads, and what one thread cannot have is refused before it begins.
 #[test]
 fn calls_have_the_threads_that_the_memory_of_their_host_allows() {
-    let builder = builder().volume("data=mem:64MiB".parse().unwrap());
+    let builder = builder().volume("data=mem:64MiB,rw".parse().unwrap());
     let running = start(builder.compute(|compute| {
         compute.engines = 16;
         compute.host_memory = Size::from_mib(160);
@@ -130,7 +130,7 @@ fn calls_have_the_threads_that_the_memory_of_their_host_allows() {
 fn a_record_longer_than_a_chunk_is_counted_while_its_call_runs() {
     const LEN: u64 = 12 << 20;
     for (host_mib, fits) in [(64, false), (128, true)] {
-        let builder = builder().volume("data=mem:16MiB".parse().unwrap());
+        let builder = builder().volume("data=mem:16MiB,rw".parse().unwrap());
         let running = start(builder.compute(|compute| {
             compute.engines = 1;
             compute.host_memory = Size::from_mib(host_mib);

@@ -15,7 +15,7 @@ use diskside_wire::function::{
 use crate::client::COMPUTE;
 
 fn target(dir: &Path) -> Running {
-    start(builder().export(ExportSpec::new("data", dir)).export(ExportSpec::new("more", dir)))
+    start(builder().export(ExportSpec::new("data", dir).writable()).export(ExportSpec::new("more", dir).writable()))
 }
 
 fn list(paths: &[&str]) -> Vec<u8> {

@@ -33,9 +33,9 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let plan = FaultPlan { eio_ppm: 1_000_000, ..FaultPlan::default() };
         let broken = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan);
-        let builder = builder().volume("data=mem:1MiB".parse().unwrap());
-        let builder = builder.medium(VolumeSpec::new("broken", "faulty"), Arc::new(broken));
-        let running = start(builder.export(ExportSpec::new("files", dir.path())));
+        let builder = builder().volume("data=mem:1MiB,rw".parse().unwrap());
+        let builder = builder.medium(VolumeSpec::new("broken", "faulty").writable(), Arc::new(broken));
+        let running = start(builder.export(ExportSpec::new("files", dir.path()).writable()));
         let mut client = Client::connect(&running);
         client.load(FREE, &compiled("invert")).ok();
         client.activate(FREE, true).ok();

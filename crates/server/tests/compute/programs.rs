@@ -107,7 +107,7 @@ fn a_prepared_request_of_a_program_that_was_stopped_says_so() {
 #[test]
 fn no_more_programs_are_active_than_the_target_allows() {
     let running =
-        start(builder().compute(|compute| compute.active_programs = 2).volume("data=mem:1MiB".parse().unwrap()));
+        start(builder().compute(|compute| compute.active_programs = 2).volume("data=mem:1MiB,rw".parse().unwrap()));
     let mut client = Client::connect(&running);
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
     for (index, name) in (FREE..).zip(["stats64", "wc", "stats64"]) {

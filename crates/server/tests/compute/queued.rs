@@ -27,7 +27,7 @@ struct Crowd {
 }
 
 fn target() -> Running {
-    let builder = builder().volume("data=mem:1MiB".parse().unwrap());
+    let builder = builder().volume("data=mem:1MiB,rw".parse().unwrap());
     start(builder.compute(|compute| (compute.host_calls, compute.memory_wait_ms) = (1, HOUR_MS)))
 }
 

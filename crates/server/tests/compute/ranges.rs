@@ -32,8 +32,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let builder = builder().volume("data=mem:4MiB".parse().unwrap());
-        let running = start(builder.export(ExportSpec::new("files", dir.path())));
+        let builder = builder().volume("data=mem:4MiB,rw".parse().unwrap());
+        let running = start(builder.export(ExportSpec::new("files", dir.path()).writable()));
         let mut client = Client::connect(&running);
         for (pind, name) in [(INVERTS, "invert"), (WALKS, "walk")] {
             client.load(pind, &compiled(name)).ok();

@@ -49,7 +49,7 @@ fn part(client: &mut Client, file: FileHandle, offset: u64, len: u64) -> Functio
 #[test]
 fn a_part_of_a_file_is_read_and_nothing_behind_it() {
     let Some((dir, bytes)) = cold_file() else { return };
-    let running = start(builder().export(ExportSpec::new("data", dir.path())));
+    let running = start(builder().export(ExportSpec::new("data", dir.path()).writable()));
     let mut client = Client::connect(&running);
     let file = client.open("data/x", FileFlags::READ);
     let request = part(&mut client, file, MIB, MIB);
@@ -71,7 +71,7 @@ fn a_part_of_a_file_is_read_and_nothing_behind_it() {
 fn an_export_says_whether_functions_read_past_the_page_cache() {
     for (access, is_kept) in [(FileAccess::Auto, true), (FileAccess::Buffered, true), (FileAccess::Direct, false)] {
         let Some((dir, bytes)) = cold_file() else { return };
-        let running = start(builder().export(ExportSpec { access, ..ExportSpec::new("data", dir.path()) }));
+        let running = start(builder().export(ExportSpec { access, ..ExportSpec::new("data", dir.path()).writable() }));
         let mut client = Client::connect(&running);
         let file = client.open("data/x", FileFlags::READ);
         // Blocks of the disk, an end within one, and a start within one.

@@ -65,7 +65,7 @@ fn functions_over_memory_give_what_they_give_on_the_host() {
 #[test]
 fn functions_over_a_file_give_what_they_give_on_the_host() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for options in ["size=8MiB", "size=8MiB,buffered"] {
+    for options in ["size=8MiB,rw", "size=8MiB,buffered,rw"] {
         let path = dir.path().join(format!("{}.img", options.len()));
         let spec = format!("data={},{options}", path.display()).parse::<VolumeSpec>().unwrap();
         check_functions(&mut Client::connect(&start(builder().volume(spec))));

@@ -27,8 +27,8 @@ const LEN: usize = 8 << 20;
 /// A target whose second volume is a medium that the test keeps.
 fn target() -> (Running, Client, Arc<MemoryMedium>) {
     let medium = Arc::new(MemoryMedium::new(LEN as u64, false).unwrap());
-    let output = VolumeSpec::new("output", "kept");
-    let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).medium(output, medium.clone()));
+    let output = VolumeSpec::new("output", "kept").writable();
+    let running = start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).medium(output, medium.clone()));
     let mut client = Client::connect(&running);
     client.load(FREE, &compiled("late")).ok();
     client.activate(FREE, true).ok();
@@ -64,7 +64,7 @@ fn a_prepared_call_leaves_a_volume_alone_that_was_removed() {
         assert_eq!(client.errors()[0].message, "volume output went away since the request was prepared");
     }
     // Another volume of this name and number is another volume.
-    running.handle().add_volume(&"output2=mem:1MiB".parse().unwrap()).unwrap();
+    running.handle().add_volume(&"output2=mem:1MiB,rw".parse().unwrap()).unwrap();
     client.call(handles[0], &[], 4096).fails_with(Status::NAMESPACE_NOT_REACHABLE.dnr());
     assert!(content(&medium).iter().all(|byte| *byte == 0), "nothing of it was written");
 }
@@ -160,7 +160,7 @@ fn a_traversal_stops_when_its_volume_is_removed() {
     let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(100), ..FaultPlan::default() };
     let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(LEN as u64, false).unwrap()), 4096, plan);
     let builder = builder().compute(|compute| compute.cache = Size::from_bytes(0));
-    let running = start(builder.medium(VolumeSpec::new("data", "slow"), Arc::new(medium)));
+    let running = start(builder.medium(VolumeSpec::new("data", "slow").writable(), Arc::new(medium)));
     let mut client = Client::connect(&running);
     client.load(WALKS, &compiled("walk")).ok();
     client.activate(WALKS, true).ok();

@@ -156,8 +156,8 @@ fn each_bad_memory_command_has_its_status() {
 #[test]
 fn bytes_go_from_a_volume_to_memory_and_back() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let file = format!("data={},size=4MiB", dir.path().join("data.img").display());
-    for spec in ["data=mem:4MiB", &file, "data=mem:4MiB,block=512"] {
+    let file = format!("data={},size=4MiB,rw", dir.path().join("data.img").display());
+    for spec in ["data=mem:4MiB,rw", &file, "data=mem:4MiB,rw,block=512"] {
         let running = start(builder().volume(spec.parse::<VolumeSpec>().unwrap()));
         let mut client = Client::connect(&running);
         let block = if spec.ends_with("512") { 512 } else { 4096_usize };
@@ -204,7 +204,7 @@ fn a_medium_that_fails_has_its_status_in_copies() {
     for (plan, written) in plans {
         let reads_fail = plan.eio_ppm > 0;
         let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan);
-        let running = start(builder().medium(VolumeSpec::new("data", "faulty"), Arc::new(medium)));
+        let running = start(builder().medium(VolumeSpec::new("data", "faulty").writable(), Arc::new(medium)));
         let mut client = Client::connect(&running);
         let source = MemoryCopySource::new(MEMORY, 0, 8192);
         let to_volume = Sqe::copy(VOLUME, 0, 1, 4);

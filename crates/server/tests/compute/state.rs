@@ -86,7 +86,7 @@ fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
 /// Who waited for a state that another call used could not be cancelled, and did not hear of its deadline.
 #[test]
 fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
-    let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).compute(|compute| compute.engines = 4));
+    let running = start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).compute(|compute| compute.engines = 4));
     let mut client = Client::connect(&running);
     client.load_counter(FREE);
     let first = client.count_for_ever();
@@ -104,7 +104,8 @@ fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
 /// A Call that began late was told to be sent again while it ran: what it did to its state was done twice.
 #[test]
 fn a_call_that_may_be_sent_again_has_done_nothing() {
-    let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).compute(|compute| compute.host_calls = 1));
+    let running =
+        start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).compute(|compute| compute.host_calls = 1));
     let mut client = Client::connect(&running);
     client.load_counter(FREE);
     let counts = client.counts(true);

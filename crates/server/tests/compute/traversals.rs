@@ -105,7 +105,7 @@ fn scattered(file: &[u8]) -> (Vec<LayoutRun>, Vec<u8>) {
 /// Steps over a layout run on the reactor, see each generation as it is, and keep no Revoke waiting.
 #[test]
 fn a_file_of_a_mounted_volume_is_followed_on_the_reactor() {
-    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:4MiB")));
+    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:4MiB").writable()));
     let mut client = Client::connect(&running);
     client.load_walks();
     let (runs, device) = scattered(&words());
@@ -137,7 +137,7 @@ fn a_file_of_a_mounted_volume_is_followed_on_the_reactor() {
 fn a_file_of_an_export_is_followed_on_the_reactor() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), words()).unwrap();
-    let running = start(builder().reactors(1).export(ExportSpec::new("data", dir.path())));
+    let running = start(builder().reactors(1).export(ExportSpec::new("data", dir.path()).writable()));
     let mut client = Client::connect(&running);
     client.load_walks();
     let file = client.open("data/file", FileFlags::READ);
@@ -169,7 +169,7 @@ fn a_file_that_changes_under_a_traversal_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, words()).unwrap();
-    let running = start(builder().reactors(1).export(ExportSpec::new("data", dir.path())));
+    let running = start(builder().reactors(1).export(ExportSpec::new("data", dir.path()).writable()));
     let mut client = Client::connect(&running);
     client.load_walks();
     let file = client.open("data/file", FileFlags::READ);
@@ -203,8 +203,9 @@ fn a_file_that_changes_under_a_traversal_is_told() {
 /// A cancel did nothing to a traversal: it ran, and ended well.
 #[test]
 fn a_traversal_that_waits_for_a_thread_is_cancelled() {
-    let running =
-        start(builder().compute(|compute| compute.host_calls = 1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let running = start(
+        builder().compute(|compute| compute.host_calls = 1).volume(VolumeSpec::new("data", "mem:1MiB").writable()),
+    );
     let mut client = Client::connect(&running);
     client.load_walks();
     client.load_counter(FREE + 1);
@@ -230,7 +231,7 @@ fn is_read_at_once(path: &std::path::Path) -> bool {
 /// A walk that takes more than a host may have of a turn goes on in the next, as often as it takes.
 #[test]
 fn a_long_walk_takes_several_turns() {
-    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
     let mut client = Client::connect(&running);
     client.load_walks();
     client.fill(&words());
@@ -250,7 +251,7 @@ fn a_long_walk_takes_several_turns() {
 fn endless_walks_of_one_host_leave_turns_to_others() {
     const QUEUES: usize = 3;
     const CALLS: usize = 40;
-    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
     let mut client = Client::connect_as(&running, OTHER);
     client.load_walks();
     client.fill(&words());
@@ -306,7 +307,7 @@ fn endless_walks_of_one_host_leave_turns_to_others() {
 /// What traversals read is counted where they read it: on a reactor, and on a thread after the reactor gave up.
 #[test]
 fn what_traversals_read_is_counted() {
-    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB")));
+    let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
     let mut client = Client::connect(&running);
     client.load_walks();
     client.fill(&words());

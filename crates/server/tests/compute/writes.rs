@@ -18,10 +18,10 @@ fn write_request(client: &mut Client, input_len: u64, sink: Endpoint) -> Functio
 #[test]
 fn an_expanded_bitmap_lands_where_it_should_and_nowhere_else() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let file = format!("output={},size=4MiB", dir.path().join("output.img").display());
-    for output in ["output=mem:4MiB", &file, "output=mem:4MiB,block=512"] {
+    let file = format!("output={},size=4MiB,rw", dir.path().join("output.img").display());
+    for output in ["output=mem:4MiB,rw", &file, "output=mem:4MiB,rw,block=512"] {
         let running =
-            start(builder().volume("data=mem:1MiB".parse().unwrap()).volume(output.parse::<VolumeSpec>().unwrap()));
+            start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).volume(output.parse::<VolumeSpec>().unwrap()));
         let mut client = Client::connect(&running);
         let block = if output.ends_with("512") { 512 } else { 4096 };
         let blocks = 4096 / block;
@@ -55,7 +55,8 @@ fn an_expanded_bitmap_lands_where_it_should_and_nowhere_else() {
 
 #[test]
 fn output_fills_several_sinks_in_order_and_says_when_they_are_full() {
-    let running = start(builder().volume("data=mem:1MiB".parse().unwrap()).volume("output=mem:1MiB".parse().unwrap()));
+    let running =
+        start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).volume("output=mem:1MiB,rw".parse().unwrap()));
     let mut client = Client::connect(&running);
     let input = runs(4096);
     client.fill(&input);
@@ -86,8 +87,8 @@ fn output_fills_several_sinks_in_order_and_says_when_they_are_full() {
 fn faulty_target(plan: FaultPlan) -> Running {
     let memory = Arc::new(MemoryMedium::new(4 << 20, false).unwrap());
     let faulty = Arc::new(FaultyMedium::new(memory, 4096, plan));
-    let spec = VolumeSpec::new("output", "faulty");
-    start(builder().volume("data=mem:1MiB".parse().unwrap()).medium(spec, faulty))
+    let spec = VolumeSpec::new("output", "faulty").writable();
+    start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).medium(spec, faulty))
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn short_and_late_transfers_change_nothing() {
 #[test]
 fn sinks_that_cannot_be_are_refused_with_their_status() {
     let running =
-        start(builder().volume("data=mem:1MiB".parse().unwrap()).volume("output=mem:1MiB,ro".parse().unwrap()));
+        start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).volume("output=mem:1MiB,ro".parse().unwrap()));
     let mut client = Client::connect(&running);
     let cases = [
         (Endpoint::new(EndpointKind::Volume(OUTPUT), 0, 4096), Status::NAMESPACE_WRITE_PROTECTED),

@@ -87,9 +87,9 @@ impl Lab {
         let builder = Target::builder().nqn(crate::common::NQN).listen([listen]).reactors(2);
         let path = directory.join("still");
         std::fs::write(&path, pattern(STILL_LEN as usize, 5)).expect("a file");
-        let read_only = VolumeSpec { read_only: true, ..VolumeSpec::new("still", path.display().to_string()) };
-        let volume = VolumeSpec::new("data", format!("mem:{VOLUME_LEN}"));
-        let builder = builder.volume(volume).volume(read_only).export(ExportSpec::new("data", &root));
+        let read_only = VolumeSpec::new("still", path.display().to_string());
+        let volume = VolumeSpec::new("data", format!("mem:{VOLUME_LEN}")).writable();
+        let builder = builder.volume(volume).volume(read_only).export(ExportSpec::new("data", &root).writable());
         let builder = builder.compute(|compute| {
             compute.engines = 2;
             compute.host_calls = 4;

@@ -49,7 +49,7 @@ struct Run<'a> {
 impl Lab {
     pub fn new() -> Self {
         let shipped = diskside_functions::shipped();
-        let volume: VolumeSpec = format!("data=mem:{VOLUME_LEN},block={BLOCK}").parse().expect("a volume");
+        let volume: VolumeSpec = format!("data=mem:{VOLUME_LEN},block={BLOCK},rw").parse().expect("a volume");
         let indexes = shipped.len() as u16 + 4;
         let target = Target::builder().volume(volume).compute(|compute| {
             compute.memory = Size::from_bytes(MEMORY_LEN as u64);

@@ -20,6 +20,8 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 
 /// How long a lock that another process holds is waited for: a target that was killed may still be going away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Whoever may read the directory need not read what hosts keep in a volume.
+const NEW_FILE_MODE: u32 = 0o600;
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A file or block device, with `O_DIRECT` where the file system has it.
@@ -154,6 +156,7 @@ fn open_file(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
             .read(true)
             .write(!options.read_only)
             .create(options.size.is_some() && !is_device)
+            .mode(NEW_FILE_MODE)
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(path)

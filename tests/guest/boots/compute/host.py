@@ -12,7 +12,7 @@ ROOT = HERE.parents[3]
 
 def run(lab):
     data = lab.file("data.img", 8)
-    target = lab.target("--nqn", NQN, "--volume", f"data={data},block=512")
+    target = lab.target("--nqn", NQN, "--volume", f"data={data},rw,block=512")
     program = compiled(lab, HERE / "words.bpf.c")
     settings = {"PROGRAM": base64.b64encode(program).decode()}
     guest = lab.guest({"ADDR": "10.0.2.2", "PORT": target.port, "NQN": NQN, **settings})

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def run(lab):
     volumes = [lab.file("ext4.img", 96), lab.file("xfs.img", 384)]
-    served = [argument for path in volumes for argument in ("--volume", f"{path.stem}={path}")]
+    served = [argument for path in volumes for argument in ("--volume", f"{path.stem}={path},rw")]
     target = lab.target("--nqn", NQN, *served)
     build = ["cargo", "build", "--locked", "--quiet", "-p", "diskside", "--example", "pwrite_fn"]
     subprocess.run(build, check=True, cwd=ROOT)

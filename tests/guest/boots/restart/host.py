@@ -7,7 +7,7 @@ NQN = "nqn.2026-11.org.diskside:guest-restart"
 
 def run(lab):
     image = lab.file("data.img", 64)
-    target = lab.target("--nqn", NQN, "--volume", f"data={image}")
+    target = lab.target("--nqn", NQN, "--volume", f"data={image},rw")
     guest = lab.guest({"ADDR": "10.0.2.2", "PORT": target.port, "NQN": NQN})
 
     def crash(seconds):

@@ -9,7 +9,7 @@ NQN = "nqn.2026-11.org.diskside:guest-two-hosts"
 
 def run(lab):
     image = lab.file("data.img", 64)
-    target = lab.target("--nqn", NQN, "--volume", f"data={image}")
+    target = lab.target("--nqn", NQN, "--volume", f"data={image},rw")
     meeting = threading.Barrier(2)
 
     def meet():

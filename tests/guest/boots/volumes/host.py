@@ -11,9 +11,9 @@ def run(lab):
     locked.write_bytes(b"read only " * 100 + bytes((8 << 20) - 1000))
     target = lab.target(
         "--nqn", NQN,
-        "--volume", f"data={data},block=512",
-        "--volume", f"wide={wide},block=4096",
-        "--volume", f"locked={locked},block=512,ro",
+        "--volume", f"data={data},rw,block=512",
+        "--volume", f"wide={wide},rw,block=4096",
+        "--volume", f"locked={locked},block=512",
     )
     before = locked.read_bytes()
     guest = lab.guest({"ADDR": "10.0.2.2", "PORT": target.port, "NQN": NQN})

@@ -144,12 +144,12 @@ impl Lab {
             // The slow medium is asked each time.
             compute.cache = Size::from_bytes(0);
         };
-        let volumes = ["data=mem:10MiB", "output=mem:10MiB"];
+        let volumes = ["data=mem:10MiB,rw", "output=mem:10MiB,rw"];
         let builder = volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap()));
         let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(50), ..FaultPlan::default() };
         let slow = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan);
-        let builder = builder.medium(VolumeSpec::new("slow", "slow"), Arc::new(slow));
-        let running = start(builder.compute(bounds).export(ExportSpec::new("data", dir.path())));
+        let builder = builder.medium(VolumeSpec::new("slow", "slow").writable(), Arc::new(slow));
+        let running = start(builder.compute(bounds).export(ExportSpec::new("data", dir.path()).writable()));
         let ones = vec![1; (INPUT_LEN - ZEROES_LEN) as usize / 2];
         let mut client = Client::connect_as(&running, WATCHER);
         for half in 0..2 {
