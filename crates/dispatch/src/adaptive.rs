@@ -2,7 +2,8 @@
 //!
 //! * **Choice.** The side that the model says is faster, or both at once ([`Plan::Split`]) when that is
 //!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
-//!   the last one was.
+//!   the last one was. Of several requests at once one goes to the side that is slower for it alone only when that
+//!   looks faster by a fifth than to wait for the others.
 //! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side besides the plan, and its
 //!   result is dropped: what is run only to measure is no part of an answer, because it is no piece of the request's grid.
 //!   Requests of a few MiB are over before a probe could pay, so the first 16 of them are not probed. Bytes are
@@ -40,6 +41,9 @@ const PROBED_LEN_MIN_BYTES: u64 = 4 << 20;
 const SHORT_REQUESTS: u64 = 16;
 /// Estimates this close are equal.
 const TIE: f64 = 1.03;
+/// A side that is slower for one request must look so much faster than waiting behind the caller's own requests at the other:
+/// what those still take is a guess, and the request that is wrong about it ends last.
+const AWAY: f64 = 0.8;
 /// A first measurement waits no longer than this share of a request.
 const WAIT_SMALL: f64 = 0.05;
 /// What both sides at once must gain.
@@ -59,7 +63,7 @@ pub(crate) fn decide(
 ) -> Decision {
     pair.probing.since += 1;
     let Some(estimate) = estimate else { return first(pair, request) };
-    let (mut plan, mut reason) = choose(pair.last, &estimate);
+    let (mut plan, mut reason) = choose(pair.last, &estimate, waiting_s, is_busy);
     // The first bytes of a link may come faster than others: a side that is known by probes is tried by one request first.
     if let Some(side) = plan.side()
         && is_busy[side as usize]
@@ -124,8 +128,13 @@ fn first(pair: &mut Pair, request: &Request) -> Decision {
     decision
 }
 
-fn choose(last: Option<Plan>, estimate: &Estimate) -> (Plan, Reason) {
-    let faster = estimate.faster();
+fn choose(last: Option<Plan>, estimate: &Estimate, waiting_s: [f64; 2], is_busy: [bool; 2]) -> (Plan, Reason) {
+    let mut faster = estimate.faster();
+    let alone_s = |side: Side| estimate.on(side) - waiting_s[side as usize];
+    let other = faster.other();
+    if is_busy[other as usize] && alone_s(other) < alone_s(faster) && estimate.on(faster) > AWAY * estimate.on(other) {
+        faster = other;
+    }
     if let Some(split_s) = estimate.split_s
         && split_s < SPLIT_GAIN * estimate.on(faster)
     {

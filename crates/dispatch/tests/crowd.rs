@@ -141,6 +141,27 @@ fn requests_at_once_take_no_longer_than_on_the_better_side() {
     }
 }
 
+/// Eight at once, sixteen in all: two went to a host five times as slow, as that looked a little faster than to wait, and the
+/// last of them ended a quarter later than all would have at the device.
+#[test]
+fn the_last_requests_do_not_wait_for_one_that_went_away() {
+    for (host_s, device_s) in [(0.075, 0.0147), (0.066, 0.0147), (0.060, 0.0147), (0.05, 0.015)] {
+        // A request that the host computes has less of the processors than was measured when it ran alone.
+        for slower in [1.0, 1.2] {
+            let sides = [
+                Shared { input_s: 0.9 * host_s, run_s: 0.1 * host_s, at_full_speed: 1.1 },
+                Shared { input_s: device_s / 2.0, run_s: device_s / 2.0, at_full_speed: 2.0 },
+            ];
+            let mut dispatcher = experienced(sides);
+            let slowed = [Shared { input_s: slower * sides[0].input_s, ..sides[0] }, sides[1]];
+            let took_s: f64 = (0..20).map(|_| makespan_s(&mut dispatcher, slowed, 8, 16)).sum();
+            let best_s: f64 =
+                (0..20).map(|_| makespan_s(&mut Dispatcher::new(Policy::Fixed(Side::Device)), slowed, 8, 16)).sum();
+            assert!(took_s <= 1.05 * best_s, "{host_s} s, {slower} x: {took_s:.3} s, {best_s:.3} s at best");
+        }
+    }
+}
+
 /// Of 16 requests, eight at once, six went to a side whose probes had come through a burst of the link.
 #[test]
 fn a_side_that_is_known_by_probes_is_tried_by_one_request() {
