@@ -390,12 +390,13 @@ impl ChunkReader {
         let name = name.as_ref().to_owned();
         check_how(how)?;
         // The arithmetic of a single chunk: a stream has no positions to align to.
-        let plan = Plan::new(0..how.chunk_bytes as u64, how);
+        let (chunk_bytes, lead_bytes) = (how.chunk_bytes, how.lead_bytes);
+        let plan = Plan::new(0..(chunk_bytes + lead_bytes) as u64, how);
         let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
         let (deliver, chunks) = channel();
-        let (chunk_bytes, close) = (how.chunk_bytes, CloseStream(Arc::downgrade(&stream)));
+        let close = CloseStream(Arc::downgrade(&stream));
         let (control, thread) = spawn(move |control| {
-            StreamReader { stream, name, chunk_bytes, pool, control, deliver }.run();
+            StreamReader { stream, name, chunk_bytes, lead_bytes, pool, control, deliver }.run();
         })?;
         let range = 0..u64::MAX;
         Ok(Self {

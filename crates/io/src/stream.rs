@@ -2,7 +2,6 @@
 //! while it is read.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,8 +85,9 @@ impl ReadStream for DescriptorStream {
     }
 }
 
-/// A part of a stream: what comes before it is read and dropped. Of records that end with a delimiter it has those that begin in
-/// the part, and the last of them whole, as a range of a file has.
+/// A part of a stream: what comes before it is read and dropped. Of records that end with a delimiter it has the last one that
+/// begins in the part whole, as a range of a file has, and before the part the [byte](ReadStream::lead_bytes) that tells whether a
+/// record begins with it: so positions in the part stay what they are.
 #[derive(Debug)]
 pub struct StreamPart {
     stream: Arc<dyn ReadStream>,
@@ -104,10 +104,6 @@ pub struct StreamPart {
 struct Progress {
     /// Bytes that were read of the stream.
     at: u64,
-    /// The first record has begun, or will with the next byte.
-    has_begun: bool,
-    /// There was something of the part.
-    has_any: bool,
     has_ended: bool,
 }
 
@@ -115,11 +111,13 @@ struct Progress {
 const SOON_LEN: u64 = 4 << 10;
 
 impl StreamPart {
-    /// The bytes of a stream from `start` on, to `end` if there is one; with a delimiter, whole records.
+    /// The bytes of a stream from `start` on, to `end` if there is one; with a delimiter, to the end of the last record.
     pub fn new(stream: Arc<dyn ReadStream>, start: u64, end: Option<u64>, delimiter: Option<u8>) -> Self {
-        // The byte before may end a record; without one the first record begins with the stream.
-        let progress = Progress { has_begun: delimiter.is_none() || start == 0, ..Progress::default() };
-        Self { stream, start, end, delimiter, progress: Mutex::new(progress) }
+        Self { stream, start, end, delimiter, progress: Mutex::default() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end.is_some_and(|end| end <= self.start)
     }
 
     fn ended(&self, at: u64) -> ReadAtError {
@@ -127,46 +125,28 @@ impl StreamPart {
         ReadAtError::OutOfRange { start, end, len: at }
     }
 
-    /// Which of the bytes that were read, the first of them at `at`, are of the part.
-    fn within(&self, progress: &mut Progress, at: u64, bytes: &[u8]) -> Range<usize> {
-        let mut found = 0..bytes.len();
-        let Some(delimiter) = self.delimiter else { return found };
-        if !progress.has_begun {
-            let Some(before) = bytes.iter().position(|byte| *byte == delimiter) else {
-                progress.has_ended = self.end.is_some_and(|end| progress.at >= end);
-                return 0..0;
-            };
-            found.start = before + 1;
-            progress.has_begun = true;
-            // The next record begins behind the part.
-            if self.end.is_some_and(|end| at + found.start as u64 >= end) {
-                progress.has_ended = true;
-                return 0..0;
-            }
-        }
-        if let Some(end) = self.end.filter(|end| progress.at >= *end) {
-            let from = found.start.max(usize::try_from((end - 1).saturating_sub(at)).unwrap_or(usize::MAX));
-            let rest = bytes.get(from..).unwrap_or_default();
-            if let Some(last) = rest.iter().position(|byte| *byte == delimiter) {
-                found.end = from + last + 1;
-                progress.has_ended = true;
-            }
-        }
-        found
+    /// How many of the bytes that were read, the first of them at `at`, are of the part.
+    fn within(&self, progress: &mut Progress, at: u64, bytes: &[u8]) -> usize {
+        let (Some(delimiter), Some(end)) = (self.delimiter, self.end) else { return bytes.len() };
+        // The part's last byte may end a record, and the next one begins behind it.
+        let from = usize::try_from((end - 1).saturating_sub(at)).unwrap_or(usize::MAX);
+        let rest = bytes.get(from..).unwrap_or_default();
+        let Some(last) = rest.iter().position(|byte| *byte == delimiter) else { return bytes.len() };
+        progress.has_ended = true;
+        from + last + 1
     }
 }
 
 impl ReadStream for StreamPart {
     fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
         let progress = &mut *self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_empty = self.end.is_some_and(|end| end <= self.start);
-        let skipped = if is_empty || progress.has_begun { self.start } else { self.start - 1 };
+        let skipped = self.start - self.lead_bytes() as u64;
         loop {
             let at = progress.at;
             let is_before = at < skipped;
             let wanted = match self.end {
                 _ if is_before => skipped - at,
-                _ if progress.has_ended || is_empty => 0,
+                _ if progress.has_ended || self.is_empty() => 0,
                 Some(end) if at < end => end - at,
                 Some(_) if self.delimiter.is_some() => SOON_LEN,
                 Some(_) => 0,
@@ -182,15 +162,8 @@ impl ReadStream for StreamPart {
                 let is_short = at < self.start || self.end.is_some_and(|end| at < end);
                 return if is_short { Err(self.ended(at)) } else { Ok(0) };
             }
-            if is_before {
-                continue;
-            }
-            let found = self.within(progress, at, &buffer[..read]);
-            if !found.is_empty() {
-                progress.has_any = true;
-                let len = found.len();
-                buffer.copy_within(found, 0);
-                return Ok(len);
+            if !is_before {
+                return Ok(self.within(progress, at, &buffer[..read]));
             }
         }
     }
@@ -199,10 +172,12 @@ impl ReadStream for StreamPart {
         self.stream.close();
     }
 
-    fn is_between_records(&self) -> bool {
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_empty = self.end.is_some_and(|end| end <= self.start);
-        !is_empty && progress.at > self.start && !progress.has_any
+    fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn lead_bytes(&self) -> usize {
+        usize::from(self.delimiter.is_some() && self.start > 0 && !self.is_empty())
     }
 }
 
@@ -226,17 +201,22 @@ mod tests {
         fn close(&self) {}
     }
 
-    /// What a part of a text is, read so many bytes at a time.
+    /// What a part of a text is, read so many bytes at a time; of records, those that begin in it.
     fn part(text: &str, range: (u64, Option<u64>), delimiter: Option<u8>, step: usize) -> Result<String, String> {
         let stream = Arc::new(Slow(Mutex::new(text.as_bytes().to_vec()), step));
         let part = StreamPart::new(stream, range.0, range.1, delimiter);
         let (mut all, mut buffer) = (Vec::new(), [0; 7]);
         loop {
             match part.read(&mut buffer).map_err(|error| error.to_string())? {
-                0 => return Ok(String::from_utf8(all).unwrap()),
+                0 => break,
                 len => all.extend_from_slice(&buffer[..len]),
             }
         }
+        if part.lead_bytes() > 0 {
+            let before = all.iter().position(|byte| Some(*byte) == delimiter).map_or(all.len(), |at| at + 1);
+            all.drain(..before);
+        }
+        Ok(String::from_utf8(all).unwrap())
     }
 
     /// The lines that begin in a range, by another way than the stream's.

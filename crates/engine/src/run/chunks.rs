@@ -78,7 +78,7 @@ struct Current<'a> {
     /// The range of the request, and where in the source its data begins.
     request: Range<u64>,
     zero: u64,
-    /// Where a stream begins in what it is a stream of.
+    /// Where what a stream gives begins in what it is a stream of.
     base: u64,
     windows: Windows,
     /// The next window's number on the grid.
@@ -147,12 +147,14 @@ impl<'a> Chunks<'a> {
                 (Windows::Memory { bytes: Arc::clone(bytes), at: 0 }, 0..len, len)
             }
             Source::Stream { name, stream } => {
-                let reader = ChunkReader::of_stream(Arc::clone(stream), name, &self.how())?;
+                let lead_bytes = stream.lead_bytes();
+                let how = ReadAhead { lead_bytes, ..self.how() };
+                let reader = ChunkReader::of_stream(Arc::clone(stream), name, &how)?;
                 let windows = Windows::Ahead {
                     reader: reader.into(),
-                    origin: Origin::Stream(Arc::clone(stream)),
+                    origin: Origin::Stream,
                     left: None,
-                    has_lead: false,
+                    has_lead: lead_bytes > 0,
                     goes_on: None,
                 };
                 (windows, 0..u64::MAX, u64::MAX)
@@ -163,6 +165,13 @@ impl<'a> Chunks<'a> {
         let part = self.call.part.as_ref();
         let request = part.map_or_else(|| range.clone(), |part| part.request.clone());
         let source_index = self.call.source_index + index;
+        let base = match source {
+            Source::Stream { stream, .. } => {
+                let start = part.map_or(0, |part| part.request.start) + stream.start();
+                start - stream.lead_bytes() as u64
+            }
+            _ => 0,
+        };
         let step = self.pieces.len_bytes as u64;
         Ok(Current {
             call: self.call,
@@ -174,7 +183,7 @@ impl<'a> Chunks<'a> {
             next_window: range.start.saturating_sub(request.start) / step,
             request,
             zero: part.map_or(0, |part| part.zero),
-            base: if range.end == u64::MAX { part.map_or(0, |part| part.request.start) } else { 0 },
+            base,
             windows,
             open: None,
             // A window, and the end of a record that goes on in the next: the usual.
@@ -319,7 +328,11 @@ impl Current<'_> {
 
     /// Where in a window its first record begins; `None`: none does.
     fn first_record(&mut self, chunk: &Chunk, from: usize, window: u64) -> Option<usize> {
-        let Windows::Ahead { has_lead, origin, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { has_lead, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        // An empty source is one piece of no bytes, so that it has a result.
+        if window == 0 && chunk.len() == usize::from(*has_lead) {
+            return Some(chunk.len());
+        }
         let from = match self.pieces.split {
             // Only of a range that begins within the source: else every record is known to end.
             Split::Delimiter(delimiter) if *has_lead => {
@@ -329,9 +342,7 @@ impl Current<'_> {
             }
             _ => from,
         };
-        // An empty source is one piece of no bytes, so that it has a result.
-        let is_empty_source = chunk.is_empty() && window == 0 && !origin.is_between_records();
-        (from < chunk.len() || is_empty_source).then_some(from)
+        (from < chunk.len()).then_some(from)
     }
 
     /// Where the last record of a window begins, counted from `from`, if it goes on behind the window.

@@ -51,10 +51,14 @@ pub trait ReadStream: fmt::Debug + Send + Sync {
     /// Nobody will read any more: a read that waits returns, with whatever answer.
     fn close(&self);
 
-    /// Once it is at its end: whether it is a part of a stream in which no record begins, so that there is nothing of it, not even
-    /// an empty input.
-    fn is_between_records(&self) -> bool {
-        false
+    /// Where it begins in what it is a part of.
+    fn start(&self) -> u64 {
+        0
+    }
+
+    /// Bytes that it gives before its own: that of a part of a stream before which a record may end.
+    fn lead_bytes(&self) -> usize {
+        0
     }
 }
 
@@ -197,6 +201,8 @@ pub(super) struct StreamReader {
     pub(super) stream: Arc<dyn ReadStream>,
     pub(super) name: PathBuf,
     pub(super) chunk_bytes: usize,
+    /// What the first chunk has more than the others.
+    pub(super) lead_bytes: usize,
     pub(super) pool: Pool,
     pub(super) control: Arc<Control>,
     pub(super) deliver: Sender<Result<Chunk, ReadError>>,
@@ -212,15 +218,15 @@ impl StreamReader {
 
     /// A chunk is handed out when it is known whether it is the last: when the next has a byte, or the stream has ended.
     fn read_all(&self) -> Result<(), ReadError> {
-        let mut offset = 0;
+        let (mut offset, mut wanted) = (0, self.chunk_bytes + self.lead_bytes);
         let Some(mut buffer) = take(&self.pool, &self.control) else { return Ok(()) };
-        let mut len = self.fill(&mut buffer, 0, offset)?;
+        let mut len = self.fill(&mut buffer, 0, wanted, offset)?;
         loop {
             let (mut next, mut next_len) = (None, 0);
-            if len == self.chunk_bytes {
+            if len == wanted {
                 let Some(mut free) = take(&self.pool, &self.control) else { return Ok(()) };
                 // Only the first bytes: the chunk before must not wait until this one is full.
-                next_len = self.read(&mut free, 0, offset + len as u64)?;
+                next_len = self.read(&mut free[..self.chunk_bytes], offset + len as u64)?;
                 next = (next_len > 0).then_some(free);
             }
             let data = 0..len;
@@ -230,14 +236,15 @@ impl StreamReader {
             let Some(free) = next else { return Ok(()) };
             offset += len as u64;
             buffer = free;
-            len = self.fill(&mut buffer, next_len, offset)?;
+            wanted = self.chunk_bytes;
+            len = self.fill(&mut buffer, next_len, wanted, offset)?;
         }
     }
 
-    /// Reads until a chunk is full or the stream ends.
-    fn fill(&self, buffer: &mut Buffer, mut len: usize, offset: u64) -> Result<usize, ReadError> {
-        while len < self.chunk_bytes {
-            match self.read(buffer, len, offset)? {
+    /// Reads until a chunk has the bytes that are wanted of it, or the stream ends.
+    fn fill(&self, buffer: &mut Buffer, mut len: usize, wanted: usize, offset: u64) -> Result<usize, ReadError> {
+        while len < wanted {
+            match self.read(&mut buffer[len..wanted], offset + len as u64)? {
                 0 => break,
                 more => len += more,
             }
@@ -245,9 +252,8 @@ impl StreamReader {
         Ok(len)
     }
 
-    fn read(&self, buffer: &mut Buffer, len: usize, offset: u64) -> Result<usize, ReadError> {
-        let free = &mut buffer[len..self.chunk_bytes];
-        let read = self.stream.read(free).map_err(|error| read_error(&self.name, offset + len as u64, error))?;
+    fn read(&self, free: &mut [u8], offset: u64) -> Result<usize, ReadError> {
+        let read = self.stream.read(free).map_err(|error| read_error(&self.name, offset, error))?;
         assert!(read <= free.len(), "a stream gave {read} bytes for a buffer of {}", free.len());
         Ok(read)
     }

@@ -1,7 +1,7 @@
 //! Where a source's bytes come from, for what is read of it more than once.
 
 use crate::call::{CallError, Source};
-use diskside_io::readahead::{ChunkReader, ReadAhead, ReadAt, ReadError, ReadStream};
+use diskside_io::readahead::{ChunkReader, ReadAhead, ReadAt, ReadError};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub(super) enum Origin {
     File(PathBuf),
     Open(String, Arc<OwnedFd>),
     Reader(String, Arc<dyn ReadAt>),
-    Stream(Arc<dyn ReadStream>),
+    Stream,
 }
 
 impl Origin {
@@ -33,7 +33,7 @@ impl Origin {
             Self::File(path) => ChunkReader::open(path, range, how),
             Self::Open(name, file) => ChunkReader::new(Arc::clone(file), name, range, how),
             Self::Reader(name, reader) => ChunkReader::over(Arc::clone(reader), name, range, how),
-            Self::Stream(_) => Err(std::io::Error::from(std::io::ErrorKind::NotSeekable).into()),
+            Self::Stream => Err(std::io::Error::from(std::io::ErrorKind::NotSeekable).into()),
         }
     }
 
@@ -58,13 +58,8 @@ impl Origin {
                 .map(|found| found.st_size.cast_unsigned())
                 .map_err(|errno| ReadError::Open { path: name.into(), source: errno.into() }),
             Self::Reader(_, reader) => Ok(reader.len()),
-            Self::Stream(_) => Ok(u64::MAX),
+            Self::Stream => Ok(u64::MAX),
         }
-    }
-
-    /// Whether it is a part in which no record begins, when all of it was read.
-    pub(super) fn is_between_records(&self) -> bool {
-        matches!(self, Self::Stream(stream) if stream.is_between_records())
     }
 
     /// Reads on from `from` until `take` has enough, which it says with true. The first read is short, because most
