@@ -38,6 +38,8 @@ int main(void) {
         ds_file *file = ds_file_open(session, path, DS_READ);
         ds_options options = {
             .size = sizeof options,
+            .decompress = DS_DECOMPRESS_AUTO,
+            .header = DS_HEADER_AUTO,
             .place = place,
             .tier = tier,
             .threads = threads,

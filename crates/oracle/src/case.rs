@@ -1,6 +1,6 @@
 //! What is run: a function, what it is given, and over what. As text, a line for each thing.
 
-use crate::input::Input;
+use crate::input::{Form, Input};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,19 @@ impl Case {
             state_len: None,
             fails: None,
         }
+    }
+
+    /// Whether a file is not stored as the function sees it.
+    #[must_use]
+    pub fn is_packed(&self) -> bool {
+        self.inputs.iter().any(|input| input.form != Form::Plain)
+    }
+
+    /// The same over files that are stored as the function sees them.
+    #[must_use]
+    pub fn unpacked(&self) -> Self {
+        let inputs = self.inputs.iter().map(|input| Input { form: Form::Plain, ..*input }).collect();
+        Self { inputs, ..self.clone() }
     }
 }
 
@@ -192,7 +205,7 @@ impl Written {
             }
             "input" => {
                 for inputs in rest.split(' ') {
-                    self.inputs.push(inputs.split('+').map(str::parse).collect::<Result<_, _>>()?);
+                    self.inputs.push(inputs.split('+').map(some).collect::<Result<Vec<_>, _>>()?.concat());
                 }
             }
             "range" => {
@@ -258,6 +271,14 @@ impl Written {
         }
         cases
     }
+}
+
+/// An input, or `N*INPUT`: so many, each of another seed.
+fn some(text: &str) -> Result<Vec<Input>, String> {
+    let Some((count, input)) = text.split_once('*') else { return Ok(vec![text.parse()?]) };
+    let count: u64 = count.parse().map_err(|_| format!("`{count}` is no number of inputs"))?;
+    let input: Input = input.parse()?;
+    Ok((0..count).map(|number| Input { seed: input.seed + number, ..input }).collect())
 }
 
 /// The cases of a file, whose sources lie beside it.

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Origin};
 use crate::generate::{STATE_LEN, Source};
-use crate::input::{Input, Kind};
+use crate::input::{Form, Input, Kind};
 use fastrand::Rng;
 
 /// Cases of each source: clang is what takes longest.
@@ -33,7 +33,15 @@ fn input(seed: u64, number: u64) -> Input {
     };
     // One that a session can hold half of.
     let len = if number == INPUTS - 1 { 700_000 + len } else { len };
-    Input { kind, len, seed: rng.u64(..1000) }
+    let form = match number % 8 {
+        2 => Form::Npy,
+        5 => Form::Gzip,
+        7 => Form::Zstd,
+        _ => Form::Plain,
+    };
+    // The large one is for what a session holds, which is nothing of what is decompressed.
+    let form = if number == INPUTS - 1 || rng.bool() { Form::Plain } else { form };
+    Input { kind, len, seed: rng.u64(..1000), form }
 }
 
 /// The case of this number.

@@ -1,9 +1,10 @@
-//! Inputs, by a text that says all of them: `KIND:LEN:SEED`.
+//! Inputs, by a text that says all of them: `KIND:LEN:SEED`, or `KIND:LEN:SEED:FORM` of one that is stored in another form.
 //!
 //! Of one kind and seed a shorter input is the start of a longer one, so that a failing case can be cut in half.
 
 use fastrand::Rng;
 use std::fmt;
+use std::io::Write as _;
 use std::str::FromStr;
 
 /// What an input is made of.
@@ -41,6 +42,23 @@ const KINDS: [(Kind, &str); 9] = [
     (Kind::Runs, "runs"),
 ];
 
+/// How an input is stored: what a function is given of it is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As it is.
+    #[default]
+    Plain,
+    /// Compressed, in two members.
+    Gzip,
+    /// Compressed, in two frames.
+    Zstd,
+    /// Behind the header of a NumPy file.
+    Npy,
+}
+
+const FORMS: [(Form, &str); 4] =
+    [(Form::Plain, "plain"), (Form::Gzip, "gzip"), (Form::Zstd, "zstd"), (Form::Npy, "npy")];
+
 /// An input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Input {
@@ -50,6 +68,8 @@ pub struct Input {
     pub len: usize,
     /// Which one it is.
     pub seed: u64,
+    /// How it is stored.
+    pub form: Form,
 }
 
 impl Input {
@@ -68,6 +88,19 @@ impl Input {
             *last = b'\n';
         }
         bytes
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn stored(&self) -> Vec<u8> {
+        let bytes = self.bytes();
+        let (first, second) = bytes.split_at(bytes.len() / 3);
+        match self.form {
+            Form::Plain => bytes,
+            Form::Gzip => [gzip(first), gzip(second)].concat(),
+            Form::Zstd => [zstandard(first), zstandard(second)].concat(),
+            Form::Npy => [npy_header(self.kind, bytes.len()), bytes].concat(),
+        }
     }
 
     fn extend(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
@@ -100,10 +133,36 @@ fn line(bytes: &mut Vec<u8>, rng: &mut Rng, longest: usize) {
     bytes.push(b'\n');
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes all")
+}
+
+fn zstandard(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).expect("memory takes all")
+}
+
+/// Of an array of as many dimensions as a row has.
+fn npy_header(kind: Kind, len: usize) -> Vec<u8> {
+    let (descr, width) = match kind {
+        Kind::Words if len.is_multiple_of(8) => ("<i8", 8),
+        Kind::Floats if len.is_multiple_of(8) => ("<f8", 8),
+        _ => ("|u1", 1),
+    };
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({},), }}", len / width);
+    // Magic, version and length are ten bytes, and the elements begin at a multiple of 64.
+    let padded_len = (text.len() + 11).next_multiple_of(64) - 11;
+    text.push_str(&" ".repeat(padded_len - text.len()));
+    text.push('\n');
+    [b"\x93NUMPY\x01\0", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (_, name) = KINDS.iter().find(|(kind, _)| *kind == self.kind).expect("all kinds have names");
-        write!(f, "{name}:{}:{}", self.len, self.seed)
+        write!(f, "{name}:{}:{}", self.len, self.seed)?;
+        let (form, name) = FORMS.iter().find(|(form, _)| *form == self.form).expect("all forms have names");
+        if *form == Form::Plain { Ok(()) } else { write!(f, ":{name}") }
     }
 }
 
@@ -111,15 +170,21 @@ impl FromStr for Input {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad =
-            || format!("`{text}` is no input: write KIND:LEN:SEED, with a kind of {}", KINDS.map(|k| k.1).join(", "));
-        let mut parts = text.split(':');
-        let (Some(kind), Some(len), seed, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
-            return Err(bad());
+        let bad = || {
+            let (kinds, forms) = (KINDS.map(|k| k.1).join(", "), FORMS.map(|f| f.1).join(", "));
+            format!("`{text}` is no input: write KIND:LEN:SEED:FORM, with a kind of {kinds} and a form of {forms}")
+        };
+        let parts: Vec<&str> = text.split(':').collect();
+        let (kind, len, seed, form) = match parts[..] {
+            [kind, len] => (kind, len, "0", "plain"),
+            [kind, len, seed] => (kind, len, seed, "plain"),
+            [kind, len, seed, form] => (kind, len, seed, form),
+            _ => return Err(bad()),
         };
         let (kind, _) = KINDS.into_iter().find(|(_, name)| *name == kind).ok_or_else(bad)?;
         let len = len.parse().map_err(|_| bad())?;
-        let seed = seed.unwrap_or("0").parse().map_err(|_| bad())?;
-        Ok(Self { kind, len, seed })
+        let seed = seed.parse().map_err(|_| bad())?;
+        let (form, _) = FORMS.into_iter().find(|(_, name)| *name == form).ok_or_else(bad)?;
+        Ok(Self { kind, len, seed, form })
     }
 }

@@ -4,9 +4,10 @@ use crate::case::{Case, Origin};
 use crate::compile;
 use crate::ending::Ending;
 use crate::generate::{Program, Source};
+use crate::input::Form;
 use crate::place::Way;
 use crate::rule::Grid;
-use crate::trace::Row;
+use crate::trace::{Row, UNKNOWN};
 use crate::world::World;
 use diskside::LlvmOptions;
 use diskside::session::SessionFunction;
@@ -140,7 +141,9 @@ impl Oracle {
             chunk_len: case.chunk_len.unwrap_or(PIECE_LEN) as u64,
         };
         let pieces = grid.pieces(&bytes, case.range.clone().unwrap_or(0..len));
-        let wanted: Vec<Row> = pieces.iter().map(|piece| Row::of(piece, len)).collect();
+        // Of what is decompressed nobody knows before its end how long it is.
+        let source_len = if matches!(input.form, Form::Plain | Form::Npy) { len } else { UNKNOWN };
+        let wanted: Vec<Row> = pieces.iter().map(|piece| Row::of(piece, source_len)).collect();
         let found = Row::read(&gave.bytes);
         if found == wanted {
             return None;

@@ -1,11 +1,11 @@
 //! All the ways in which a case is run.
 
-use crate::case::{Case, Said};
+use crate::case::{Case, Origin, Said};
 use crate::ending::Ending;
 use crate::world::{HOSTS, World};
 use diskside::TierChoice;
 use diskside::sandbox::activation::Tier;
-use diskside::session::{File, RunOptions, Session, SessionFunction, Where};
+use diskside::session::{Decompress, File, Header, RunOptions, Session, SessionFunction, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
 
@@ -32,6 +32,8 @@ pub enum Way {
     Alternating,
     /// Of several files the first is here, the others at targets.
     Apart,
+    /// Over files of this machine that hold what the others hold in another form.
+    Unpacked,
 }
 
 const BEST: TierChoice = TierChoice::Best;
@@ -73,11 +75,15 @@ impl Way {
         if len(case) <= INTERPRETED_LEN_MAX {
             ways.push(Self::Device(INTERPRETER, 1));
         }
-        if len(case) >= HALF_HELD_LEN_MIN {
+        if len(case) >= HALF_HELD_LEN_MIN && !case.is_packed() {
             ways.insert(7, Self::AutoHalfHeld);
         }
         if case.inputs.len() > 1 {
             ways.push(Self::Apart);
+        }
+        // What traces tells how long its file is, and of what is decompressed nobody knows before its end.
+        if case.is_packed() && matches!(case.origin, Origin::Shipped(_)) {
+            ways.push(Self::Unpacked);
         }
         if has_llvm {
             let llvm = TierChoice::Only(Tier::Llvm);
@@ -93,7 +99,7 @@ impl Way {
     #[must_use]
     pub fn run(self, world: &World, case: &Case, function: &SessionFunction, args: &[u8]) -> Ending {
         let (session, place) = match self {
-            Self::Local(..) | Self::LocalWritten | Self::Host => (&world.told, Where::Host),
+            Self::Local(..) | Self::LocalWritten | Self::Unpacked | Self::Host => (&world.told, Where::Host),
             Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
             Self::Auto | Self::AutoHalfHeld | Self::AutoWritten | Self::Apart => (&world.adaptive, Where::Auto),
             Self::Alternating => (&world.alternating, Where::Auto),
@@ -101,6 +107,8 @@ impl Way {
         if case.state_len.is_some() {
             clear_state(session);
         }
+        let unpacked = (self == Self::Unpacked).then(|| case.unpacked());
+        let case = unpacked.as_ref().unwrap_or(case);
         let files = self.files(world, session, case);
         if self == Self::AutoHalfHeld {
             session.drop_cache();
@@ -126,7 +134,7 @@ impl Way {
     fn files(self, world: &World, session: &Session, case: &Case) -> Vec<File> {
         let open = |(at, input)| {
             let is_here = match self {
-                Self::Local(..) | Self::LocalWritten => true,
+                Self::Local(..) | Self::LocalWritten | Self::Unpacked => true,
                 Self::Apart => at == 0,
                 _ => false,
             };
@@ -167,6 +175,8 @@ fn options(case: &Case) -> RunOptions {
             Said::Records(len) => Split::Fixed(len),
         }),
         fold: case.folds,
+        decompress: Decompress::Auto,
+        header: Header::Auto,
         state: case.state_len.map(|len_bytes| StateName { name: STATE.to_owned(), len_bytes }),
         ..usual
     };
@@ -186,5 +196,6 @@ fn names(world: &World, case: &Case) -> Vec<String> {
         // What is on a mounted volume has no name at its target.
         names.push("a file on data".to_owned());
     }
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names
 }

@@ -25,7 +25,7 @@ pub struct Row {
 }
 
 /// `DS_UNKNOWN`.
-const UNKNOWN: u64 = u64::MAX;
+pub const UNKNOWN: u64 = u64::MAX;
 
 impl Row {
     /// For a piece of a file of `source_len` bytes.

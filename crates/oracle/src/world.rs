@@ -111,7 +111,7 @@ impl World {
         let number = files.len();
         let make = || {
             let path = self.dir.path().join(format!("n{number}"));
-            let bytes = input.bytes();
+            let bytes = input.stored();
             std::fs::write(&path, &bytes).expect("written");
             if let Remote::Mounted(mount) = &self.remote {
                 let on_volume = std::fs::File::create(mount.join(format!("n{number}")));
