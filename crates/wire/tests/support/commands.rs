@@ -154,7 +154,10 @@ fn trailer(bytes: &[u8]) {
         assert!(got.log.iter().zip(&trailer.log).all(|(got, line)| line.starts_with(got)));
         assert_eq!(Trailer::decode(&got.encode(usize::MAX)).as_ref(), Ok(&got), "what fits stays");
         let elements = |it: &Trailer| (it.place, it.called, it.output_bytes, it.depth);
-        assert!(elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None), "all of them or none");
+        assert!(
+            elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None),
+            "all of them or none"
+        );
         assert_eq!(header_of(&got), header_of(&trailer));
     }
 }
