@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer
 
+from ._chunks import Statistics, chunks_of, histogram_of, statistics_of
 from ._names import is_export_url
 from ._session import Session, default_session
 from ._turn import Turns
@@ -24,6 +25,8 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    import numpy as np
+    from zarr import Array
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import BufferPrototype
 
@@ -191,6 +194,44 @@ class ZarrStore(Store):
     def _of(self, key: str) -> str:
         # In a URL, `%41` is another way to write `A`; a key is what it is.
         return f"{self.url}/{key.replace('%', '%25')}".rstrip("/")
+
+
+def statistics(array: str | Array[Any], *, by_chunk: bool = False, **options: Any) -> Statistics:
+    """Count, sum, mean, least and greatest of an array's elements, computed where its chunks are: only these travel.
+
+    Chunks that are not there are the fill value, and of chunks that reach beyond the array only its elements count.
+
+    :param array: its URL, or an array that is open in a :class:`ZarrStore`.
+    :param by_chunk: each of these of every chunk: arrays over the grid of chunks.
+    :param options: those of :meth:`diskside.Session.run`: ``place``, ``deadline``, ``tier``, ``threads``.
+    :raises UsageError: its type is no number of up to 8 bytes, or a codec is none that servers have (gzip, zstd).
+
+    >>> diskside.zarr.statistics("diskside://server/data/grid.zarr").mean
+    np.float64(0.5)
+    """
+    return statistics_of(_chunks(array), options, by_chunk)
+
+
+def histogram(
+    array: str | Array[Any], bins: Any = 10, range: tuple[float, float] | None = None, **options: Any
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The counts and edges of ``numpy.histogram``, computed where the array's chunks are.
+
+    :param bins: how many, or their edges.
+    :param range: the first edge and the last; those of the elements otherwise, which another pass finds.
+    """
+    return histogram_of(_chunks(array), bins, options, range)
+
+
+def _chunks(array: str | Array[Any]) -> Any:
+    import zarr
+
+    if isinstance(array, str):
+        array = zarr.open_array(ZarrStore(array, read_only=True), mode="r")
+    store = array.store
+    if not isinstance(store, ZarrStore):
+        raise UsageError(f"{store}: the array is in no diskside.zarr.ZarrStore, so it is at no server of ours")
+    return chunks_of(array, store)
 
 
 def _ends(byte_range: ByteRequest | None) -> tuple[int, int | None]:

@@ -1,0 +1,144 @@
+"""Reductions of Zarr arrays at a server, beside numpy."""
+
+from __future__ import annotations
+
+import diskside
+import numpy
+import pytest
+import zarr
+from diskside.zarr import ZarrStore, histogram, statistics
+from zarr.codecs import BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+SHAPE, CHUNK = (25, 30, 7), (10, 8, 7)
+
+
+def made(url, dtype, *, zarr_format=3, fill_value=3, **how):
+    """An array whose last chunks are missing, and are its fill value."""
+    array = zarr.create_array(
+        ZarrStore(url), shape=SHAPE, chunks=CHUNK, dtype=dtype, fill_value=fill_value, zarr_format=zarr_format, overwrite=True, **how
+    )
+    random = numpy.random.default_rng(7)
+    values = random.normal(scale=100, size=(20, *SHAPE[1:])) if array.dtype.kind == "f" else random.integers(0, 100, (20, *SHAPE[1:]))
+    array[:20] = values.astype(dtype)
+    return array
+
+
+def same(found, values):
+    assert found.count == values.size
+    if values.dtype.kind == "f":
+        # Sums are made in float64, in another order than numpy's.
+        off = 1e-12 * numpy.abs(values).sum(dtype="f8")
+        assert abs(found.sum - values.sum(dtype="f8")) <= off and abs(found.mean - values.mean(dtype="f8")) <= off / values.size
+    else:
+        assert (found.sum, found.mean) == (values.sum(), values.mean())
+        assert found.sum.dtype == values.sum().dtype
+    assert (found.min, found.max) == (values.min(), values.max())
+    assert found.min.dtype == values.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u2", "i4", "u8", "i8", "bool"])
+def test_numbers_of_every_type(server, dtype):
+    array = made(f"{server.url}/a", dtype, fill_value=1)
+    found = statistics(array, place="device")
+    same(found, array[:])
+    for place in ["host", "auto"]:
+        assert statistics(f"{server.url}/a", place=place)[:5] == found[:5], "to the last bit, wherever it is computed"
+
+
+BIG = BytesCodec(endian="big")
+
+
+@pytest.mark.parametrize(
+    ("zarr_format", "how"),
+    [
+        (3, {"compressors": None}),
+        (3, {"compressors": GzipCodec()}),
+        (3, {"compressors": ZstdCodec(level=3, checksum=True)}),
+        (3, {"serializer": BIG, "compressors": None}),
+        (3, {"filters": [TransposeCodec(order=(2, 0, 1))]}),
+        (2, {"compressors": None}),
+        (2, {"order": "F"}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [">f8", "<i2"])
+def test_codecs_orders_and_formats(server, zarr_format, how, dtype):
+    if zarr_format == 3:
+        dtype = dtype[1:]
+    array = made(f"{server.url}/a", dtype, zarr_format=zarr_format, **how)
+    same(statistics(array, place="device"), array[:])
+
+
+def test_numbers_of_each_chunk(server):
+    array = made(f"{server.url}/group/a", "f8")
+    values = array[:]
+    found = statistics(array, by_chunk=True, place="device")
+    assert found.count.shape == found.mean.shape == (3, 4, 1)
+    for at in numpy.ndindex(3, 4, 1):
+        part = values[tuple(slice(i * c, (i + 1) * c) for i, c in zip(at, CHUNK, strict=True))]
+        assert found.count[at] == part.size and found.min[at] == part.min() and found.max[at] == part.max()
+        assert found.mean[at] == pytest.approx(part.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
+def test_histograms_are_those_of_numpy(server, dtype):
+    array = made(f"{server.url}/a", dtype)
+    values = array[:].astype("f8")
+    for given in [{}, {"bins": 64}, {"bins": 7, "range": (-50, 60)}, {"bins": [-10, 0, 1, 2.5, 200]}]:
+        counts, edges = histogram(array, place="device", **given)
+        expected, expected_edges = numpy.histogram(values, **given)
+        assert (counts == expected).all() and (edges == expected_edges).all(), given
+
+
+def test_what_is_not_a_number_and_what_is_not_there(server):
+    array = zarr.create_array(ZarrStore(f"{server.url}/n"), shape=(9,), chunks=(4,), dtype="f8", fill_value=numpy.nan)
+    assert numpy.isnan(statistics(array)[1:5]).all() and statistics(array).count == 9
+    array[:] = numpy.arange(9)
+    array[5] = numpy.nan
+    found = statistics(array, place="device")
+    assert numpy.isnan([found.sum, found.min, found.max]).all()
+    assert histogram(array, bins=[0, 4, 8], place="device")[0].tolist() == [4, 4]
+    empty = zarr.create_array(ZarrStore(f"{server.url}/e"), shape=(0, 3), chunks=(4, 4), dtype="i4")
+    found = statistics(empty)
+    assert (found.count, found.sum) == (0, 0) and numpy.isnan(found.mean)
+    with pytest.raises(FileNotFoundError):
+        statistics(f"{server.url}/nothing")
+
+
+def test_what_servers_do_not_reduce_is_named(server):
+    url = f"{server.url}/a"
+    for dtype, how, told in [
+        ("f8", {"compressors": zarr.codecs.BloscCodec()}, "its codec blosc is none that servers have: servers decompress gzip and zstd"),
+        ("f8", {"shards": (20, 16, 7)}, "its codec sharding_indexed is none"),
+        ("c16", {}, "its elements are complex128"),
+        ("f2", {}, "its elements are float16"),
+    ]:
+        with pytest.raises(diskside.UsageError, match=told):
+            statistics(zarr.create_array(ZarrStore(url), shape=SHAPE, chunks=CHUNK, dtype=dtype, overwrite=True, **how))
+    with pytest.raises(diskside.UsageError, match="is in no diskside.zarr.ZarrStore"):
+        statistics(zarr.create_array({}, shape=(3,), dtype="f8"))
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_damaged_chunks_are_named(server, directory, place):
+    array = made(f"{server.url}/a", "f8", compressors=None)
+    chunk = directory / "a" / "c" / "1" / "2" / "0"
+    whole = chunk.read_bytes()
+    for damaged in [whole[:-8], whole + bytes(8), b"", whole[:-3]]:
+        chunk.write_bytes(damaged)
+        with pytest.raises(diskside.ReturnedError, match="a/c/1/2/0"):
+            statistics(array, place=place)
+    array = made(f"{server.url}/a", "f8", compressors=GzipCodec())
+    chunk.write_bytes(chunk.read_bytes()[:-20])
+    with pytest.raises(diskside.DisksideError, match="a/c/1/2/0.*cut off|a/c/1/2/0.*damaged"):
+        statistics(array, place=place)
+
+
+def test_a_chunk_that_unfolds_to_too_much_is_refused(server, directory):
+    """A kilobyte that becomes a gigabyte must not fill the server's memory."""
+    import gzip
+
+    array = made(f"{server.url}/a", "f8", compressors=GzipCodec())
+    member = gzip.compress(bytes(16 << 20), 9)
+    (directory / "a" / "c" / "0" / "0" / "0").write_bytes(member * 64)
+    with pytest.raises(diskside.DisksideError, match="a/c/0/0/0"):
+        statistics(array, place="device")
