@@ -172,6 +172,7 @@ fn trap_of(error: &SessionError) -> Option<ds_trap> {
         SessionError::Call(CallError::Trapped { place, trap: stopped, .. }) => {
             trap(stopped.kind as i32, stopped.insn, place.range.clone(), 0)
         }
+        SessionError::Call(CallError::OutputFull { place, .. }) => trap(0, 0, place.range.clone(), 0),
         SessionError::Call(CallError::Errno { place, code, .. }) => trap(0, 0, place.range.clone(), (*code).into()),
         // Where a source could not be read, no function was stopped.
         SessionError::Device { source, .. } if error.kind() != FailureKind::Environment => {
