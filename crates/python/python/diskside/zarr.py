@@ -19,6 +19,7 @@ from zarr.core.buffer import Buffer
 from ._chunks import Statistics, chunks_of, histogram_of, statistics_of
 from ._names import is_export_url
 from ._session import Session, default_session
+from ._shards import use as use_codec_of_shards
 from ._turn import Turns
 from .errors import UsageError
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from zarr import Array
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import BufferPrototype
+
+
+use_codec_of_shards()
 
 
 class ZarrStore(Store):
