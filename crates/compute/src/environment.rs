@@ -21,11 +21,13 @@ use crate::schedule::yield_to_reactor::Way;
 use crate::standard::state::Standard;
 use crate::statistics::counters::Statistics;
 
-/// Threads that run calls, most of them waiting for disks and hosts.
+/// Threads that run calls, many of them waiting for disks.
 const THREADS_MAX: usize = 64;
 /// Work of one host at a time that its calls must not hold up, and threads that are kept for it.
 const HOST_PROMPT_MAX: usize = 4;
 const PROMPT_THREADS: usize = 8;
+/// Threads beside those, of calls that wait for their hosts to read or to send.
+const PARKED_MAX: usize = 192;
 /// Calls of one host that wait for a thread.
 const HOST_QUEUE_MAX: usize = 1024;
 
@@ -81,6 +83,7 @@ impl Environment {
             host_queue_max: HOST_QUEUE_MAX,
             host_prompt_max: HOST_PROMPT_MAX,
             prompt_threads: PROMPT_THREADS,
+            parked_max: PARKED_MAX,
         });
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let ledger = Ledger::new(config.kept_memory());

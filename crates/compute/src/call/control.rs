@@ -1,7 +1,7 @@
 //! What a call is told while it runs: that it shall stop, and that its host took bytes of the result.
 
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use diskside_sbpf::machine::CancelToken;
 
@@ -33,12 +33,11 @@ impl Control {
         *self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for news since `seen`. False: there were none until then.
-    pub(crate) fn wait(&self, seen: u64, until: Instant) -> bool {
-        let left = until.saturating_duration_since(Instant::now());
+    /// Waits for news since `seen`. False: there were none for so long.
+    pub(crate) fn wait(&self, seen: u64, at_most: Duration) -> bool {
         let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let (news, _) =
-            self.moved.wait_timeout_while(news, left, |news| *news == seen).unwrap_or_else(PoisonError::into_inner);
+            self.moved.wait_timeout_while(news, at_most, |news| *news == seen).unwrap_or_else(PoisonError::into_inner);
         *news != seen
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use diskside_engine::{ReadAtError, ReadStream};
 
 use crate::schedule::quota::{HostBytes, PART_BYTES};
+use crate::schedule::seat::{GIVEN_UP, Seat};
 
 /// The host's stream of one call. At most about `INPUT_AHEAD_BYTES` wait in it, less where its host holds much already;
 /// then Sends wait.
@@ -16,8 +17,8 @@ pub struct InputQueue {
     moved: Condvar,
     /// Called after bytes were consumed: Sends that wait may go on.
     consumed: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// No read waits longer: a host that goes silent does not keep its call for ever.
-    deadline: OnceLock<Instant>,
+    /// No read waits longer: a host that goes silent does not keep its call for ever. And where it waits.
+    bounds: OnceLock<(Instant, Seat)>,
 }
 
 #[derive(Default)]
@@ -31,8 +32,8 @@ struct State {
     closed: bool,
     /// A read waits for bytes.
     waited_for: bool,
-    /// A read waited until the deadline.
-    late: bool,
+    /// A read waited until the deadline, or for longer than others could: this is told.
+    late: Option<&'static str>,
 }
 
 /// Bytes that wait to be read before Sends do.
@@ -40,18 +41,18 @@ const INPUT_AHEAD_BYTES: usize = 4 << 20;
 
 impl InputQueue {
     pub(crate) fn new() -> Self {
-        let (consumed, deadline) = (OnceLock::new(), OnceLock::new());
-        Self { state: Mutex::default(), moved: Condvar::new(), consumed, deadline }
+        let (consumed, bounds) = (OnceLock::new(), OnceLock::new());
+        Self { state: Mutex::default(), moved: Condvar::new(), consumed, bounds }
     }
 
-    /// Sets how long reads wait at most.
-    pub(crate) fn set_deadline(&self, until: Instant) {
+    /// Sets how long reads wait at most, and where.
+    pub(crate) fn set_bounds(&self, until: Instant, seat: Seat) {
         // Set once, by the job that reads.
-        let _ = self.deadline.set(until);
+        let _ = self.bounds.set((until, seat));
     }
 
-    /// Whether a read waited in vain until the deadline.
-    pub(crate) fn is_late(&self) -> bool {
+    /// Why a read waited in vain, if one did.
+    pub(crate) fn why_late(&self) -> Option<&'static str> {
         self.lock().late
     }
 
@@ -104,12 +105,21 @@ impl InputQueue {
     /// Waits until there is something to read, or to say.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let waits = |state: &mut State| state.parts.is_empty() && !state.ended && !state.closed;
-        let Some(until) = self.deadline.get() else {
+        let Some((until, seat)) = self.bounds.get() else {
             return self.moved.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
         };
-        let left = until.saturating_duration_since(Instant::now());
-        let (mut state, _) = self.moved.wait_timeout_while(state, left, waits).unwrap_or_else(PoisonError::into_inner);
-        state.late = waits(&mut state);
+        let (mut state, mut wait) = (state, seat.wait());
+        while state.late.is_none() && waits(&mut state) {
+            let piece = wait.piece(*until);
+            state = self.moved.wait_timeout_while(state, piece, waits).unwrap_or_else(PoisonError::into_inner).0;
+            if waits(&mut state) {
+                state.late = match (Instant::now() >= *until, wait.is_over()) {
+                    (true, _) => Some("the deadline passed while the call waited for its host's stream"),
+                    (false, true) => Some(GIVEN_UP),
+                    (false, false) => None,
+                };
+            }
+        }
         state
     }
 
@@ -127,7 +137,7 @@ impl ReadStream for InputQueue {
         if state.closed {
             return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
         }
-        if state.late {
+        if state.late.is_some() {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
         let at = state.at;

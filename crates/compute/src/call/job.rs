@@ -421,9 +421,10 @@ impl Job {
                 trailer = trailer::of_file(&error);
             }
         }
-        if trailer.outcome != Outcome::Ok && self.input.is_late() {
-            trailer =
-                trailer::simple(Outcome::Deadline, "the deadline passed while the call waited for its host's stream");
+        if trailer.outcome != Outcome::Ok
+            && let Some(told) = self.input.why_late()
+        {
+            trailer = trailer::simple(Outcome::Deadline, told);
         }
         if trailer.outcome == Outcome::Ok
             && let Err(error) = sinks.finish()
@@ -441,7 +442,9 @@ impl Job {
     }
 
     fn run_to_host(&self, call: &Call<'_>, report: &mut Report) -> Trailer {
+        let seat = self.context.seat();
         let mut writer = ResultWriter::new(ResultOf {
+            seat: &seat,
             tag: self.tag,
             events: &*self.events,
             account: &self.context.host.account,
@@ -601,7 +604,7 @@ impl Job {
     /// What the host sends after the request, for one reader.
     fn host_stream(&self) -> Arc<InputQueue> {
         let (events, tag) = (Arc::downgrade(&self.events), self.tag);
-        self.input.set_deadline(self.queued + self.plan.limits.deadline);
+        self.input.set_bounds(self.queued + self.plan.limits.deadline, self.context.seat());
         self.input.on_consumed(move || {
             if let Some(events) = events.upgrade() {
                 events.consumed(Instant::now(), tag);

@@ -1,5 +1,6 @@
 //! A result on its way to the host: made as far as it is asked for, and a little more.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use crate::call::context::CallEvents;
 use crate::call::control::Control;
 use crate::call::trailer;
 use crate::schedule::quota::{Account, PART_BYTES};
+use crate::schedule::seat::{GIVEN_UP, Seat};
 
 /// How much result is made before it is asked for, besides one chunk's.
 const RESULT_AHEAD: u64 = 1 << 20;
@@ -24,6 +26,8 @@ pub(crate) struct ResultOf<'a> {
     pub(crate) events: &'a dyn CallEvents,
     /// What is sent is charged to it.
     pub(crate) account: &'a Account,
+    /// Where it waits for the host.
+    pub(crate) seat: &'a Seat,
     pub(crate) control: &'a Control,
     pub(crate) len_max: u64,
     /// When the host stops waiting.
@@ -58,12 +62,13 @@ impl Write for ResultWriter<'_> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let ResultOf { tag, events, account, control, len_max: most, until } = self.call;
+        let ResultOf { tag, events, account, seat, control, len_max: most, until } = self.call;
         if self.sent + bytes.len() as u64 > most {
             let told = format!("the result exceeds the {most} bytes that the request allows");
             return Err(self.fail(trailer::simple(Outcome::OutputFull, &told)));
         }
         let began = Instant::now();
+        let mut wait = seat.wait();
         loop {
             let seen = control.seen();
             if control.cancel.is_cancelled() {
@@ -75,16 +80,23 @@ impl Write for ResultWriter<'_> {
             if is_short || unclaimed + bytes.len() as u64 <= RESULT_AHEAD {
                 break;
             }
-            if !control.wait(seen, until) {
+            if control.wait(seen, wait.piece(until)) {
+                wait.heard();
+            } else if Instant::now() >= until {
                 let told = "the deadline passed before the host took the result";
                 return Err(self.fail(trailer::simple(Outcome::Deadline, told)));
             }
+            if wait.is_over() {
+                return Err(self.fail(trailer::simple(Outcome::Deadline, GIVEN_UP)));
+            }
         }
+        let wait = RefCell::new(wait);
         for part in bytes.chunks(PART_LEN) {
-            let is_unwanted = || control.cancel.is_cancelled();
+            let is_unwanted = || control.cancel.is_cancelled() || wait.borrow_mut().is_over();
             let is_asked_for = || events.is_asked_for(tag);
             let held = account.hold_until(part.len() + PART_BYTES, until, is_unwanted, is_asked_for);
-            let holding = held.map_err(|no_room| self.fail(trailer::without_room(&no_room, is_unwanted())))?;
+            let holding =
+                held.map_err(|no_room| self.fail(trailer::without_room(&no_room, control.cancel.is_cancelled())))?;
             self.sent += part.len() as u64;
             events.produced(tag, Piece::held(part.to_vec(), holding));
         }

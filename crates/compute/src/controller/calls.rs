@@ -79,7 +79,7 @@ impl Association {
             let len = answer.uncharged_len();
             if len > SHORT_LEN_MAX {
                 let is_unwanted = || control.cancel.is_cancelled();
-                match me.context.host.account.hold_until(len + PART_BYTES, until, is_unwanted, || true) {
+                match me.context.hold_until(len + PART_BYTES, until, is_unwanted, || true) {
                     Ok(holding) => answer.charge(holding),
                     Err(no_room) => {
                         answer = prepared::answer(&[], trailer::without_room(&no_room, is_unwanted()), command.len);

@@ -95,7 +95,7 @@ impl Association {
             let len = answer.uncharged_len();
             // What an admin command says waits for nobody who reads nothing.
             if !admin && len > SHORT_LEN_MAX {
-                match me.context.host.account.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
+                match me.context.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
                     Ok(holding) => answer.charge(holding),
                     Err(_) if cancel.is_cancelled() => answer = Status::COMMAND_ABORT_REQUESTED.into(),
                     Err(no_room) => answer = Problem::new(Status::COMMAND_INTERRUPTED, no_room.to_string()).into(),

@@ -62,7 +62,7 @@ impl Association {
             let until = started + plan.deadline();
             let is_unwanted = || control.cancel.is_cancelled();
             let (len, is_asked_for) = (result.len() + PART_BYTES, || me.is_asked_for(tag));
-            let piece = match me.context.host.account.hold_until(len, until, is_unwanted, is_asked_for) {
+            let piece = match me.context.hold_until(len, until, is_unwanted, is_asked_for) {
                 Ok(holding) => Piece::held(result, holding),
                 Err(no_room) => {
                     result.clear();

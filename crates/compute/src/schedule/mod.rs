@@ -3,6 +3,7 @@
 //! | Module | What it decides |
 //! |---|---|
 //! | `pool` | which call gets a thread: hosts in turn, each within its bounds |
+//! | `seat` | how long a call waits for its host, and with whose thread |
 //! | `permits` | who computes on an engine, for a chunk at a time |
 //! | `quota` | what each host makes the target hold, and whether there is room for more |
 //! | `turn_share` | what traversals of a host take of a reactor's turn |
@@ -13,5 +14,6 @@ pub(crate) mod clock;
 pub(crate) mod permits;
 pub(crate) mod pool;
 pub(crate) mod quota;
+pub(crate) mod seat;
 pub(crate) mod turn_share;
 pub(crate) mod yield_to_reactor;

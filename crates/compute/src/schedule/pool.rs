@@ -31,6 +31,8 @@ pub struct PoolLimits {
     pub host_prompt_max: usize,
     /// Threads that calls leave to prompt work.
     pub prompt_threads: usize,
+    /// Threads beside those, for calls that wait for their hosts.
+    pub parked_max: usize,
 }
 
 /// A thread pool with a fair queue.
@@ -133,6 +135,25 @@ impl Pool {
         self.inner.changed.notify_one();
     }
 
+    /// A call that runs waits for its host: its thread is not counted until [`unpark`](Self::unpark).
+    pub(crate) fn park(&self) {
+        let mut state = self.inner.lock();
+        state.queues.park();
+        if state.queues.waiting() > 0 {
+            self.inner.find_thread(&mut state);
+        }
+    }
+
+    /// A call that was parked goes on.
+    pub(crate) fn unpark(&self) {
+        self.inner.lock().queues.unpark();
+    }
+
+    /// Whether a call of another host than this waits for a thread or for memory that others have.
+    pub(crate) fn stands_still(&self, host: u64) -> bool {
+        self.inner.lock().queues.stands_still(host, &self.inner.limits)
+    }
+
     /// Takes no more work; drops what waits, and returns when what runs has ended.
     pub(crate) fn stop(&self) {
         let mut state = self.inner.lock();
@@ -153,7 +174,7 @@ impl Inner {
     fn find_thread(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.changed.notify_one();
-        } else if state.threads < self.limits.threads_max {
+        } else if state.threads < self.limits.threads_max + state.queues.parked(&self.limits) {
             self.start_thread(state);
         }
     }
@@ -251,6 +272,7 @@ mod tests {
             host_queue_max: 8,
             host_prompt_max: 1,
             prompt_threads: 1,
+            parked_max: 4,
         }
     }
 
@@ -343,6 +365,41 @@ mod tests {
         ran.sort_unstable();
         assert_eq!(ran, [0, 1, 2, 3]);
         drop(hold);
+        pool.stop();
+    }
+
+    /// Calls whose hosts did not read their results had all threads: everybody else's waited for a minute.
+    #[test]
+    fn calls_that_wait_for_their_hosts_take_no_thread_from_others() {
+        let pool = Pool::new(limits());
+        let (parked, is_parked) = mpsc::channel();
+        let (hold, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let submit = |host: u64, run: Box<dyn FnOnce() + Send>| {
+            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, run }));
+        };
+        // Three are for calls, one for what is prompt; four more for those that wait.
+        for host in 0..7 {
+            let (pool, parked, held) = (pool.clone(), parked.clone(), Arc::clone(&held));
+            let run = move || {
+                pool.park();
+                parked.send(host).unwrap();
+                assert!(held.lock().unwrap().recv().is_err(), "held until the end");
+                pool.unpark();
+            };
+            submit(host, Box::new(run));
+        }
+        let mut waiting: Vec<u64> = is_parked.iter().take(7).collect();
+        waiting.sort_unstable();
+        assert_eq!(waiting, [0, 1, 2, 3, 4, 5, 6]);
+        // Now there are no more threads.
+        assert!(!pool.stands_still(7));
+        let (sender, receiver) = mpsc::channel();
+        submit(7, Box::new(move || sender.send(()).unwrap()));
+        assert!(pool.stands_still(0), "a call of another host waits");
+        assert!(!pool.stands_still(7), "one's own calls do not count");
+        drop(hold);
+        receiver.recv().unwrap();
         pool.stop();
     }
 

@@ -44,6 +44,7 @@ const CALLS: PoolLimits = PoolLimits {
     host_queue_max: 4,
     host_prompt_max: 1,
     prompt_threads: 0,
+    parked_max: 0,
 };
 
 /// What all worlds share: verifying the shipped programs takes long.

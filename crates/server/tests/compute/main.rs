@@ -33,6 +33,7 @@ mod removed;
 mod standard;
 mod state;
 mod traversals;
+mod unread;
 mod vanish;
 mod writes;
 mod wrong;

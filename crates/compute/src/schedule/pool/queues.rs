@@ -11,8 +11,9 @@ pub struct Queues {
     hosts: BTreeMap<u64, HostQueue>,
     /// The host that was served last: the next one is next.
     last_host: u64,
-    /// Calls of all hosts that run.
+    /// Calls of all hosts that run, and those of them that wait for their hosts.
     running: usize,
+    parked: usize,
     /// What they use.
     memory: Book,
 }
@@ -45,7 +46,7 @@ impl Queues {
 
     /// Takes the next work: prompt before normal before background, hosts in turn, each within its bounds.
     pub fn next(&mut self, limits: &PoolLimits) -> Option<Work> {
-        let has_room = self.running < limits.threads_max - limits.prompt_threads;
+        let has_room = self.has_room(limits);
         let may = |id: u64, host: &HostQueue, class: WorkClass| {
             if class == WorkClass::Prompt {
                 return host.prompt_running < limits.host_prompt_max && !host.prompt.is_empty();
@@ -74,6 +75,37 @@ impl Queues {
         let fits = self.memory.take(id, work.memory, limits.memory);
         debug_assert!(fits, "it was chosen because it fits");
         Some(work)
+    }
+
+    /// Whether there is a thread for one more call.
+    fn has_room(&self, limits: &PoolLimits) -> bool {
+        self.running - self.parked(limits) < limits.threads_max - limits.prompt_threads
+    }
+
+    /// A call that runs waits for its host.
+    pub(crate) fn park(&mut self) {
+        self.parked += 1;
+    }
+
+    /// It goes on.
+    pub(crate) fn unpark(&mut self) {
+        self.parked -= 1;
+    }
+
+    /// Calls that wait for their hosts and are not counted.
+    pub(crate) fn parked(&self, limits: &PoolLimits) -> usize {
+        self.parked.min(limits.parked_max).min(self.running)
+    }
+
+    /// Whether a call of another host waits for a thread or for memory, and not for its host's own calls.
+    pub(crate) fn stands_still(&self, besides: u64, limits: &PoolLimits) -> bool {
+        let has_room = self.has_room(limits);
+        self.hosts.iter().filter(|(id, host)| **id != besides && host.running < limits.host_calls_max).any(
+            |(id, host)| {
+                let fits = |next: &Work| self.memory.fits(*id, next.memory, limits.memory);
+                host.waiting.front().is_some_and(|next| !has_room || !fits(next))
+            },
+        )
     }
 
     /// Work of this host that was taken has ended.
@@ -112,7 +144,6 @@ impl Queues {
     }
 
     /// Whether nothing waits or runs.
-    /// Whether nothing waits or runs.
     pub fn is_idle(&self) -> bool {
         self.hosts.is_empty() && self.running == 0
     }
@@ -144,6 +175,7 @@ mod tests {
             host_queue_max: 8,
             host_prompt_max: 1,
             prompt_threads: 1,
+            parked_max: 0,
         };
         let mut queues = Queues::default();
         let mut queue = |host: u64, class: WorkClass, memory: u64| {
