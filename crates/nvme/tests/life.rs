@@ -158,6 +158,21 @@ fn a_discovery_connection_without_keep_alive_ends_after_two_idle_minutes() {
     assert_eq!(error, Some(&ConnectionError::KeepAliveExpired(Duration::from_secs(120))));
 }
 
+/// A host that asked for no Keep Alive and fell silent kept its controller for ever.
+#[test]
+fn a_controller_without_keep_alive_ends_after_ten_minutes_without_a_command() {
+    let mut config = admin_config(SUBSYSTEM, 0);
+    config.keep_alive_ms = 0;
+    let mut pair = Pair::connect(target(), config);
+    pair.sleep(Duration::from_secs(500));
+    pair.admin.abort(pair.now, 0, 0x99);
+    pair.sleep(Duration::from_secs(500));
+    assert_eq!(pair.admin_end.connection.state(), State::Live, "it was used in between");
+    pair.sleep(Duration::from_secs(300));
+    let error = pair.admin_end.connection.error();
+    assert_eq!(error, Some(&ConnectionError::KeepAliveExpired(Duration::from_secs(600))));
+}
+
 #[derive(Default)]
 struct Count(AtomicU32);
 

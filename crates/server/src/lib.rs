@@ -46,7 +46,10 @@
 //! | bytes that wait because a bound is reached | what the socket held when reading stopped (`net.ipv4.tcp_rmem`), then TCP holds the peer back |
 //! | time to ICReq and Connect | `limits.handshake_ms` (10 s) |
 //! | time without Keep Alive | what the host asked for; TCP finds a peer that vanished in 2 min |
-//! | time in which a peer takes no byte of an answer | 60 s; 2 s while another connection gets no memory at all |
+//! | data that hosts were asked for and did not send yet | half of the memory; of one host, with all else, three quarters |
+//! | time in which a peer takes no byte of an answer, or sends none of the data that it owes | 60 s; 2 s while another connection gets no memory at all |
+//! | time in which a host without Keep Alive may send no command | 10 min |
+//! | lines of log about one address | 10 a minute; the others are counted |
 //! | time that blocks are held for a slow peer | 5 ms: then they are copied and given free |
 //!
 //! A reactor polls for up to `poll_us` (100 µs) before it sleeps, where that pays: an idle target takes no CPU time,
@@ -56,6 +59,7 @@
 
 pub mod config;
 pub mod link;
+mod notices;
 pub mod privileges;
 mod reactor;
 mod shared;

@@ -85,6 +85,7 @@ pub(crate) struct Core {
     media_files: Vec<Arc<OwnedFd>>,
     asked_to_register: bool,
     stall_check: Instant,
+    owed_check: Instant,
     stop_at: Option<Instant>,
     now: Instant,
 }
@@ -144,6 +145,7 @@ impl Reactor {
             media_files: Vec::new(),
             asked_to_register: false,
             stall_check: now,
+            owed_check: now,
             stop_at: None,
             now,
             shared,
@@ -191,9 +193,10 @@ impl Reactor {
         let timer = core.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(core.now));
         let blocks = (!core.block_waiters.is_empty()).then_some(BLOCK_RETRY);
         let stall = (core.sends_in_flight > 0).then_some(STALL);
+        let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
         let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
         let stop = core.stop_at.map(|at| at.saturating_duration_since(core.now));
-        [timer, blocks, stall, shrink, stop].into_iter().flatten().min()
+        [timer, blocks, stall, owed, shrink, stop].into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -242,6 +245,14 @@ impl Reactor {
             if let Some(key) = self.core.block_waiters.pop_front() {
                 self.resume(key);
             }
+        }
+        if let Some(id) = self.core.memory.reserved_for()
+            && !self.waiting_for_memory().any(|waits| waits.id == id)
+        {
+            self.core.memory.unreserve();
+        }
+        if self.core.memory.is_hungry() && !self.is_somebody_hungry() {
+            self.core.memory.sate();
         }
         if !self.core.memory.take_released() {
             return;
@@ -296,8 +307,16 @@ impl Reactor {
         }
         if self.core.sends_in_flight > 0 && self.core.now >= self.core.stall_check {
             self.core.stall_check = self.core.now + STALL;
+            let starving = self.is_starving();
             for (_, connection) in &mut self.connections {
-                connection.check_stall(&mut self.core);
+                connection.check_stall(&mut self.core, starving);
+            }
+        }
+        if self.core.memory.owed_bytes() > 0 && self.core.now >= self.core.owed_check {
+            self.core.owed_check = self.core.now + OWED_LOOK;
+            let starving = self.is_starving();
+            for (_, connection) in &mut self.connections {
+                connection.check_owed(&mut self.core, starving);
             }
         }
         if self.core.stop_at.is_some_and(|at| self.core.now >= at) {
@@ -305,6 +324,21 @@ impl Reactor {
                 connection.close(&mut self.core, "the target stops");
             }
         }
+    }
+
+    /// Whether a connection that holds no memory waits for some: then those who do not let go of theirs must.
+    fn is_starving(&self) -> bool {
+        self.waiting_for_memory().any(|waits| waits.account.charged == 0)
+    }
+
+    /// Whether one waits that could have some but for others.
+    fn is_somebody_hungry(&self) -> bool {
+        self.waiting_for_memory().any(|waits| self.core.memory.is_kept_from(&waits.account))
+    }
+
+    fn waiting_for_memory(&self) -> impl Iterator<Item = &Connection> {
+        let tasks = self.core.memory_waiters.iter().map(|&key| self.core.tasks[key].connection);
+        self.core.starved.iter().copied().chain(tasks).filter_map(|id| self.connections.get(id))
     }
 
     fn end_turn(&mut self, busy: bool) {
@@ -383,7 +417,11 @@ impl Reactor {
                 match self.core.shared.place_connection() {
                     Some(reactor) if reactor == self.core.index => self.add_socket(socket),
                     Some(reactor) => drop(self.core.shared.send(reactor, Message::Socket(socket))),
-                    None => tracing::warn!("too many connections: one more was closed"),
+                    None => {
+                        if let Some(left_out) = self.core.shared.notices.admit("too many", self.core.now) {
+                            tracing::warn!(left_out, "too many connections: one more was closed");
+                        }
+                    }
                 }
                 if !completion.more {
                     self.accept(listener);
@@ -392,7 +430,9 @@ impl Reactor {
             (Err(Errno::CANCELED), _) => {}
             (result, _) => {
                 // Out of descriptors or memory, most likely: room may come when a connection ends.
-                tracing::warn!(?result, "accept failed; trying again soon");
+                if let Some(left_out) = self.core.shared.notices.admit("accept", self.core.now) {
+                    tracing::warn!(?result, left_out, "accept failed; trying again soon");
+                }
                 let at = self.core.now + ACCEPT_RETRY;
                 self.core.timers.push(Reverse((at, Timer::Accept(listener))));
             }
@@ -404,8 +444,10 @@ impl Reactor {
             congestion_control: self.core.shared.config.congestion_control.clone(),
             ..SocketOptions::default()
         };
-        if let Err(error) = diskside_io::socket::tune(&socket, &options).and_then(|()| keep_alive(&socket)) {
-            tracing::warn!(%error, "a new connection's socket");
+        if let Err(error) = diskside_io::socket::tune(&socket, &options).and_then(|()| keep_alive(&socket))
+            && let Some(left_out) = self.core.shared.notices.admit("socket", self.core.now)
+        {
+            tracing::warn!(%error, left_out, "a new connection's socket");
         }
         let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
         let socket = Arc::new(socket);
@@ -539,6 +581,8 @@ const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
 /// How long blocks of a memory volume stay held for a peer that does not read.
 const STALL: Duration = Duration::from_millis(5);
+/// How often hosts are looked after that owe data.
+const OWED_LOOK: Duration = Duration::from_millis(500);
 /// How soon a block is asked for again that another reactor's command holds.
 const BLOCK_RETRY: Duration = Duration::from_micros(100);
 /// How soon spare memory goes back to the system.

@@ -13,6 +13,7 @@ use diskside_nvme::controller::{Subsystem, Subsystems};
 
 use crate::config::ServeConfig;
 use crate::link::LoopEnd;
+use crate::notices::Notices;
 use crate::stats::ReactorCounters;
 use diskside_compute::{Answer, Compute, Name, Reactors};
 use diskside_export::Exports;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     /// Connections by reactor.
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
+    pub(crate) notices: Notices,
     /// Processors that the process may use.
     pub(crate) processors: usize,
     /// The reactors, once all of them run.

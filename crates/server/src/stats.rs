@@ -51,6 +51,8 @@ pub struct Stats {
     pub reactors: Vec<ReactorStats>,
     /// Connections that were closed because there were too many.
     pub connections_refused: u64,
+    /// Lines about peers that were left out of the log, because there had been enough.
+    pub log_lines_left_out: u64,
 }
 
 /// One reactor's [`ReactorStats`].

@@ -299,6 +299,7 @@ impl TargetBuilder {
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
+            notices: Default::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,
             config,

@@ -355,9 +355,17 @@ impl Connection {
         if !self.is_open() || self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
+        if let Some(link) = &self.link
+            && link.controller.features().keep_alive_ms == 0
+            && !link.controller.subsystem.is_discovery()
+            && link.controller.take_heard()
+        {
+            self.deadline = Some(now + SILENCE_MAX);
+            return;
+        }
         let error = match &self.link {
             None => ConnectionError::ConnectTimeout,
-            Some(link) => ConnectionError::KeepAliveExpired(self.keep_alive(link).unwrap_or_default()),
+            Some(link) => ConnectionError::KeepAliveExpired(self.keep_alive(link)),
         };
         self.end(Some(error), State::Closed);
     }
@@ -500,20 +508,23 @@ impl Connection {
         }
     }
 
-    /// How long the host may be silent; `None`: for ever.
-    pub(super) fn keep_alive(&self, link: &Link) -> Option<Duration> {
+    /// How long the host may be silent.
+    pub(super) fn keep_alive(&self, link: &Link) -> Duration {
         let timeout_ms = link.controller.features().keep_alive_ms;
         match (timeout_ms, link.controller.subsystem.is_discovery()) {
-            (0, false) => None,
+            (0, false) => SILENCE_MAX,
             // Discovery controllers without a timeout end after two minutes without a command (Base 3.1.3.3.1).
-            (0, true) => Some(Duration::from_secs(120)),
+            (0, true) => Duration::from_secs(120),
             (timeout_ms, _) => {
                 let granularity_ms = u64::from(super::identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
-                Some(Duration::from_millis(u64::from(timeout_ms).next_multiple_of(granularity_ms)))
+                Duration::from_millis(u64::from(timeout_ms).next_multiple_of(granularity_ms))
             }
         }
     }
 }
+
+/// How long a host that asked for no Keep Alive may send no command at all: its controller shall not stay for ever.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 impl Drop for Connection {
     /// A connection that is dropped without [`handle_close`](Self::handle_close) must not leave its controller behind.

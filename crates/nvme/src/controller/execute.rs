@@ -211,7 +211,7 @@ impl Connection {
     fn note_activity(&mut self, now: Instant, restarts: bool) {
         let Some(link) = &self.link else { return };
         if restarts || link.controller.subsystem.is_discovery() && link.controller.features().keep_alive_ms == 0 {
-            self.deadline = self.keep_alive(link).map(|timeout| now + timeout);
+            self.deadline = Some(now + self.keep_alive(link));
         }
     }
 
@@ -325,8 +325,7 @@ impl Connection {
             Ok(link) => {
                 let controller_id = link.controller.cntlid;
                 self.slots.expect(link.entries);
-                self.deadline =
-                    if link.queue_id == 0 { self.keep_alive(&link).map(|timeout| now + timeout) } else { None };
+                self.deadline = (link.queue_id == 0).then(|| now + self.keep_alive(&link));
                 let flow_control = link.flow_control;
                 self.link = Some(link);
                 self.state = State::Live;

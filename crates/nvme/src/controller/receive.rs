@@ -70,7 +70,10 @@ impl Connection {
 
     pub(super) fn on_command(&mut self, now: Instant, sqe: Sqe, data_len: u32, pool: &mut impl BufferPool) {
         self.inbound = Inbound::Discard;
-        let entries = self.link.as_ref().map_or(1, |link| u32::from(link.entries));
+        let entries = self.link.as_ref().map_or(1, |link| {
+            link.controller.note_command();
+            u32::from(link.entries)
+        });
         if self.commands_outstanding() >= entries {
             // More commands than the queue has entries: there is no answer that such a host could place.
             return self.terminate(FatalError::PduSequence);

@@ -33,6 +33,8 @@ pub(super) struct Controller {
     write_cache: AtomicBool,
     /// All its connections must end.
     closed: AtomicBool,
+    /// A command came on one of its queues since somebody asked.
+    heard: AtomicBool,
     state: Mutex<Shared>,
 }
 
@@ -146,6 +148,7 @@ impl Controller {
             subsystem,
             write_cache: AtomicBool::new(write_cache),
             closed: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
             state: Mutex::new(shared),
         }
     }
@@ -156,6 +159,19 @@ impl Controller {
     }
 
     // -- life ---------------------------------------------------------------------------------------------------------
+
+    /// A command came.
+    pub(super) fn note_command(&self) {
+        // Queues of other threads say so, too; who finds it said writes nothing.
+        if !self.heard.load(Ordering::Relaxed) {
+            self.heard.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a command came since the last time this was asked.
+    pub(super) fn take_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
+    }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)

@@ -39,6 +39,9 @@ pub(super) struct Connection {
     /// Much data is on its way: it is received right into its place.
     pub(super) places_data: bool,
     sending: Option<Sending>,
+    /// Since when the host owes data without having sent much of it, and bytes that came since.
+    owed_since: Option<Instant>,
+    heard_bytes: usize,
     timer: Option<Instant>,
     dirty: bool,
     starved: bool,
@@ -93,7 +96,7 @@ impl Connection {
         let waker = core.mailbox.connection_waker(id);
         let machine = controller::Connection::new(Arc::clone(&core.shared.subsystems), config, waker, core.now);
         tracing::debug!(peer, "connection accepted");
-        let account = Account { owner: id, charged: 0, bound: limits.connection_memory.bytes() };
+        let account = Account::new(id, limits.connection_memory.bytes());
         let mut connection = Self {
             id,
             machine,
@@ -109,6 +112,8 @@ impl Connection {
             carry: Vec::new(),
             places_data: false,
             sending: None,
+            owed_since: None,
+            heard_bytes: 0,
             timer: None,
             dirty: false,
             starved: false,
@@ -182,8 +187,7 @@ impl Connection {
 
     /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
     /// takes nothing at all is given up.
-    pub(super) fn check_stall(&mut self, core: &mut Core) {
-        let starving = core.memory.is_starving();
+    pub(super) fn check_stall(&mut self, core: &mut Core, starving: bool) {
         let (look, give_up) = match self.machine.state() {
             // It need not hear our last words, and its calls end with it.
             State::Draining => (LINGER, LINGER),
@@ -203,6 +207,33 @@ impl Connection {
         }
     }
 
+    /// Looks after data that the host was asked for: memory is kept for it, so a host that does not send it is given up.
+    pub(super) fn check_owed(&mut self, core: &mut Core, starving: bool) {
+        let owes = self.machine.awaited_bytes() > 0 || self.machine.receive_target().is_some();
+        if self.phase != Phase::Open || !owes || !self.machine.wants_input() {
+            self.owed_since = None;
+            return;
+        }
+        let since = match self.owed_since {
+            Some(since) if self.heard_bytes < OWED_BYTES_MIN => since,
+            _ => core.now,
+        };
+        if self.owed_since != Some(since) {
+            (self.owed_since, self.heard_bytes) = (Some(since), 0);
+        }
+        if core.now >= since + if starving { SEND_TIMEOUT_STARVING } else { SEND_TIMEOUT } {
+            self.close(core, "the host does not send the data of its commands");
+        } else if core.now >= since + LOOK_STARVING {
+            // A receive into its place tells nothing until it is full.
+            self.look_at_placed(core);
+        }
+    }
+
+    /// What came of data that it owes.
+    pub(super) fn heard(&mut self, len: usize) {
+        self.heard_bytes = self.heard_bytes.saturating_add(len);
+    }
+
     /// Sees to it that the connection is settled at the end of the turn.
     pub(super) fn mark_dirty(&mut self, core: &mut Core) {
         if !self.dirty {
@@ -214,6 +245,11 @@ impl Connection {
     /// Lets the machine go as far as it gets. True when the connection is over and holds nothing any more.
     pub(super) fn settle(&mut self, core: &mut Core) -> bool {
         self.prefetched_bytes = 0;
+        if self.account.host.is_none()
+            && let Some(host) = self.machine.host_nqn()
+        {
+            core.memory.charge_to_host(&mut self.account, &host.to_string());
+        }
         while self.phase == Phase::Open {
             self.function.begin_batch();
             let mut moved = false;
@@ -245,7 +281,10 @@ impl Connection {
             Some(error) if error.is_consequence() => {
                 tracing::debug!(peer = self.peer, host, %error, "connection closed");
             }
-            Some(error) => tracing::warn!(peer = self.peer, host, %error, "connection closed"),
+            Some(error) => match core.shared.notices.admit(&self.peer, core.now) {
+                Some(left_out) => tracing::warn!(peer = self.peer, host, %error, left_out, "connection closed"),
+                None => tracing::debug!(peer = self.peer, host, %error, "connection closed"),
+            },
             None => tracing::debug!(peer = self.peer, host, why, "connection closed"),
         }
         self.phase = Phase::Closed;
@@ -401,6 +440,7 @@ impl Connection {
         if let Link::Socket { socket, .. } = &self.link {
             core.ring.unregister_file(socket);
         }
+        core.memory.forget(&self.account);
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -437,7 +477,9 @@ fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory, (segments_m
 const SEND_BYTES_BESIDE_MEDIA: usize = 16 << 10;
 /// How often a slow peer is looked after.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long a peer may take no byte at all while there is something for it.
+/// Data that a host owes and of which less came within the following counts as not sent.
+const OWED_BYTES_MIN: usize = 64 << 10;
+/// How long a peer may take no byte at all while there is something for it, or send none while it owes some.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same while another connection cannot get any memory.
 const LOOK_STARVING: Duration = Duration::from_millis(500);

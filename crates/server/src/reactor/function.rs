@@ -125,7 +125,7 @@ impl Connection {
         let data = match data {
             None => Vec::new(),
             Some(slice) => {
-                let (buffer, charge) = core.memory.take(slice.buffer);
+                let (buffer, charge) = core.memory.take(&mut self.account, slice.buffer);
                 let start = slice.offset as usize;
                 let bytes = buffer[start..start + slice.len as usize].to_vec();
                 core.memory.give_back(buffer);

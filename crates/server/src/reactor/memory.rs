@@ -1,18 +1,27 @@
 //! The memory of one reactor: what arrives, what is read, and what bounds it.
 //!
 //! Memory is taken when data arrives or is read, never per queue slot, in classes of powers of two from 4 KiB.
-//! Two bounds hold, and where one is reached commands wait and the socket is not read:
+//! These bounds hold, and where one is reached commands wait and the socket is not read:
 //!
 //! * a reactor holds at most its share of `limits.memory`, in flight and kept for the next command together;
 //! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold.
 //!   So peers that take all they can and never let go leave a share for the next one: with the defaults (16 of
 //!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one;
-//!   while somebody waits for that, peers that do not read are given up soon.
+//!   while somebody waits for that, peers that do not read, or do not send what they were asked for, are given up soon;
+//! * the connections of one host hold at most three quarters of it together, scaled down in the same way, however many they
+//!   are;
+//! * data that hosts were asked for and that did not come yet holds at most half of it: reads go on whoever sends nothing;
+//! * who holds nothing and was refused is next: nobody takes what comes free from it.
 //!
 //! A read of a memory volume is charged like any other, although its bytes are sent from where they are. So is a write
 //! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
 //! there. What is not taken by then is copied, so that no peer can keep the buffers that all receive into.
 
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,10 +49,33 @@ pub(crate) struct Memory {
     charged: u64,
     /// Bytes of spare buffers.
     spared: u64,
+    /// Bytes that data of hosts hold which did not come, or was not taken.
+    owed: u64,
+    /// A connection that holds nothing and was refused, and what it asked for: nobody takes that from it.
+    reserved: Option<(usize, u64)>,
+    /// A connection that holds nothing waits: who holds something gets no more.
+    hungry: bool,
+    /// What the connections of each host hold together.
+    hosts: HashMap<String, Rc<HostCharge>>,
     /// Whether something was released since the last look.
     released: bool,
-    /// A connection that holds nothing was refused, and none has got any since.
-    starving: bool,
+}
+
+/// Bytes that the connections of one host hold, and those of them that are for data which it owes.
+#[derive(Debug, Default)]
+pub(crate) struct HostCharge {
+    all: Cell<u64>,
+    owed: Cell<u64>,
+}
+
+impl HostCharge {
+    fn add(cell: &Cell<u64>, bytes: u64) {
+        cell.set(cell.get() + bytes);
+    }
+
+    fn take(cell: &Cell<u64>, bytes: u64) {
+        cell.set(cell.get() - bytes);
+    }
 }
 
 /// What one connection holds.
@@ -53,12 +85,24 @@ pub(crate) struct Account {
     pub(crate) owner: usize,
     pub(crate) charged: u64,
     pub(crate) bound: u64,
+    /// Of what it holds, what is for data that it owes.
+    owed: u64,
+    /// Its host's, once it is known.
+    pub(crate) host: Option<Rc<HostCharge>>,
+}
+
+impl Account {
+    pub(crate) fn new(owner: usize, bound: u64) -> Self {
+        Self { owner, charged: 0, bound, owed: 0, host: None }
+    }
 }
 
 /// One buffer that a machine knows by its [`BufferId`].
 struct Entry {
     owner: usize,
     charge: u64,
+    /// Whether it is for data of the host that was not taken yet.
+    owed: bool,
     data: Data,
     /// What else it is charged to: the host that a function made it for.
     holding: Option<Arc<Holding>>,
@@ -99,8 +143,11 @@ impl Memory {
             bound,
             charged: 0,
             spared: 0,
+            owed: 0,
+            reserved: None,
+            hungry: false,
+            hosts: HashMap::new(),
             released: false,
-            starving: false,
         }
     }
 
@@ -114,9 +161,59 @@ impl Memory {
         self.registered.as_ref().map_or(0, |arena| arena.len_bytes() as u64)
     }
 
-    /// Whether somebody who holds nothing waits for memory: then those who do not let go of theirs must.
-    pub(crate) fn is_starving(&self) -> bool {
-        self.starving
+    /// Charges what `account` holds and will hold to its host, too.
+    pub(crate) fn charge_to_host(&mut self, account: &mut Account, nqn: &str) {
+        let host = Rc::clone(self.hosts.entry(nqn.to_owned()).or_default());
+        HostCharge::add(&host.all, account.charged);
+        HostCharge::add(&host.owed, account.owed);
+        account.host = Some(host);
+    }
+
+    /// For whom memory is kept free that nobody else gets.
+    pub(crate) fn reserved_for(&self) -> Option<usize> {
+        self.reserved.map(|(owner, _)| owner)
+    }
+
+    /// That connection waits no longer.
+    pub(crate) fn unreserve(&mut self) {
+        self.reserved = None;
+        self.released = true;
+    }
+
+    /// Whether who holds something gets no more, because somebody else waits who holds nothing.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.hungry
+    }
+
+    /// Nobody waits any longer who holds nothing.
+    pub(crate) fn sate(&mut self) {
+        self.hungry = false;
+        self.released = true;
+    }
+
+    /// Whether this connection holds nothing, and could have something but for others.
+    pub(crate) fn is_kept_from(&self, account: &Account) -> bool {
+        let may = |own: u64, bound: u64, all: u64| own < share(host_bound(bound), bound, all - own);
+        let host_may = |host: &Rc<HostCharge>| {
+            may(host.all.get(), self.bound, self.charged) && may(host.owed.get(), self.bound / 2, self.owed)
+        };
+        account.charged == 0 && account.host.as_ref().is_none_or(host_may)
+    }
+
+    /// A connection is gone, and perhaps its host with it.
+    pub(crate) fn forget(&mut self, account: &Account) {
+        if self.reserved_for() == Some(account.owner) {
+            self.unreserve();
+        }
+        // The table has one, the account another.
+        if account.host.as_ref().is_some_and(|host| Rc::strong_count(host) <= 2) {
+            self.hosts.retain(|_, host| !account.host.as_ref().is_some_and(|own| Rc::ptr_eq(own, host)));
+        }
+    }
+
+    /// Bytes that are kept for data of hosts which did not come, or was not taken.
+    pub(crate) fn owed_bytes(&self) -> u64 {
+        self.owed
     }
 
     /// Bytes that commands hold.
@@ -143,28 +240,51 @@ impl Memory {
     /// Charges `len` bytes to `account`, or `None` where a bound is reached.
     pub(crate) fn charge(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
         let bytes = class_bytes(class_of(len));
-        let others_leave = self.bound - (self.charged - account.charged);
-        // In pages, so that the product fits.
-        let share = ((account.bound >> PAGE) * (others_leave >> PAGE) / (self.bound >> PAGE)) << PAGE;
-        let fits = self.charged + bytes <= self.bound;
-        if account.charged == 0 {
-            self.starving = !fits;
-        }
-        if !fits || (account.charged > 0 && account.charged + bytes > share) {
+        let within = |own: u64, bound: u64| own == 0 || own + bytes <= share(bound, self.bound, self.charged - own);
+        let host_has_room = account.host.as_ref().is_none_or(|host| within(host.all.get(), host_bound(self.bound)));
+        let is_next = account.charged == 0 || !self.hungry && within(account.charged, account.bound);
+        if !host_has_room || !is_next {
             return None;
+        }
+        if self.charged + bytes + self.reserved_from(account) > self.bound {
+            self.reserve(account, bytes);
+            return None;
+        }
+        if self.reserved_for() == Some(account.owner) {
+            self.reserved = None;
         }
         self.charged += bytes;
         account.charged += bytes;
+        if let Some(host) = &account.host {
+            HostCharge::add(&host.all, bytes);
+        }
         while self.charged + self.spared > self.bound {
             self.drop_one_spare();
         }
         Some(Charge(bytes))
     }
 
+    /// Keeps memory free for a connection that holds nothing, until it gets some: else small commands of others would take
+    /// every piece that comes free, and a large one would never begin.
+    fn reserve(&mut self, account: &Account, bytes: u64) {
+        if account.charged == 0 {
+            self.hungry = true;
+            self.reserved.get_or_insert((account.owner, bytes));
+        }
+    }
+
+    /// What is kept free for another connection than this.
+    fn reserved_from(&self, account: &Account) -> u64 {
+        self.reserved.filter(|(owner, _)| *owner != account.owner).map_or(0, |(_, bytes)| bytes)
+    }
+
     /// Gives a charge back.
     pub(crate) fn uncharge(&mut self, account: &mut Account, charge: Charge) {
         self.charged -= charge.0;
         account.charged -= charge.0;
+        if let Some(host) = &account.host {
+            HostCharge::take(&host.all, charge.0);
+        }
         self.released = true;
     }
 
@@ -238,9 +358,9 @@ impl Memory {
     }
 
     /// Takes out a buffer that the peer filled.
-    pub(crate) fn take(&mut self, id: BufferId) -> (Buffer, Charge) {
+    pub(crate) fn take(&mut self, account: &mut Account, id: BufferId) -> (Buffer, Charge) {
         self.keep(id);
-        let entry = self.entries.remove(id.0 as usize);
+        let entry = self.remove(account, id);
         let Data::Filling(buffer) = entry.data else { unreachable!("only buffers that a peer filled are taken out") };
         (buffer, Charge(entry.charge))
     }
@@ -321,8 +441,34 @@ impl Memory {
     }
 
     fn insert(&mut self, account: &Account, charge: Charge, data: Data) -> BufferId {
-        let entry = Entry { owner: account.owner, charge: charge.0, data, holding: None };
+        let entry = Entry { owner: account.owner, charge: charge.0, owed: false, data, holding: None };
         BufferId(self.entries.insert(entry) as u64)
+    }
+
+    fn remove(&mut self, account: &mut Account, id: BufferId) -> Entry {
+        let entry = self.entries.remove(id.0 as usize);
+        if entry.owed {
+            self.owed -= entry.charge;
+            account.owed -= entry.charge;
+            if let Some(host) = &account.host {
+                HostCharge::take(&host.owed, entry.charge);
+            }
+        }
+        entry
+    }
+
+    /// Whether as much memory as this may be kept for data that a host is to send.
+    fn may_be_owed(&mut self, account: &Account, bytes: u64) -> bool {
+        let bound = self.bound / 2;
+        let host_has_room = account.host.as_ref().is_none_or(|host| {
+            let own = host.owed.get();
+            own == 0 || own + bytes <= share(host_bound(bound), bound, self.owed - own)
+        });
+        let fits = self.owed == 0 || self.owed + bytes + self.reserved_from(account) <= bound;
+        if host_has_room && !fits {
+            self.reserve(account, bytes);
+        }
+        host_has_room && fits
     }
 
     fn release(&mut self, account: &mut Account, id: BufferId) {
@@ -330,7 +476,7 @@ impl Memory {
             *released = true;
             return;
         }
-        let entry = self.entries.remove(id.0 as usize);
+        let entry = self.remove(account, id);
         self.uncharge(account, Charge(entry.charge));
         drop(entry.holding);
         match entry.data {
@@ -426,11 +572,21 @@ impl Buffers for AccountMemory<'_> {
 
 impl BufferPool for AccountMemory<'_> {
     fn acquire(&mut self, len: u32) -> Option<BufferId> {
-        let Some(charge) = self.memory.charge(self.account, len as usize) else {
+        let (memory, account) = (&mut *self.memory, &mut *self.account);
+        let bytes = class_bytes(class_of(len as usize));
+        let may = memory.may_be_owed(account, bytes);
+        let Some(charge) = may.then(|| memory.charge(account, len as usize)).flatten() else {
             self.refused = true;
             return None;
         };
-        Some(self.memory.insert(self.account, charge, Data::Promised { len: len as usize }))
+        memory.owed += charge.0;
+        account.owed += charge.0;
+        if let Some(host) = &account.host {
+            HostCharge::add(&host.owed, charge.0);
+        }
+        let buffer = memory.insert(account, charge, Data::Promised { len: len as usize });
+        memory.entries[buffer.0 as usize].owed = true;
+        Some(buffer)
     }
 }
 
@@ -439,6 +595,17 @@ fn bytes_of(volume: &LocalVolume) -> &SharedMemory {
         Some(memory) => memory,
         None => unreachable!("only volumes in memory are sent from where they are"),
     }
+}
+
+/// What somebody may hold of `all`, of which others hold a part: that part less than its bound.
+fn share(bound: u64, all: u64, others: u64) -> u64 {
+    // In pages, so that the product fits.
+    ((bound >> PAGE) * (all.saturating_sub(others) >> PAGE) / (all >> PAGE).max(1)) << PAGE
+}
+
+/// What one host may hold of `all`.
+fn host_bound(all: u64) -> u64 {
+    all / 4 * 3
 }
 
 fn class_of(len: usize) -> usize {
@@ -454,130 +621,3 @@ const PAGE: u32 = 12;
 const CLASS_BYTES_MIN: usize = 1 << PAGE;
 /// 4 KiB to 16 MiB, the largest `limits.transfer`.
 const CLASSES: usize = 13;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn account(owner: usize) -> Account {
-        Account { owner, charged: 0, bound: 128 << 10 }
-    }
-
-    fn take_all(memory: &mut Memory, account: &mut Account, len: u32) -> Vec<BufferId> {
-        let mut pool = AccountMemory::new(memory, account);
-        let buffers: Vec<_> = std::iter::from_fn(|| pool.acquire(len)).collect();
-        // Memory is taken when bytes come.
-        buffers.iter().for_each(|buffer| pool.write(*buffer, 0, b"first bytes"));
-        buffers
-    }
-
-    #[test]
-    fn greedy_connections_leave_room_for_the_next() {
-        let mut memory = Memory::new(1 << 20);
-        let mut taken = Vec::new();
-        for owner in 0..10 {
-            let mut account = account(owner);
-            let buffers = take_all(&mut memory, &mut account, 4096);
-            assert!(buffers.len() >= 8, "connection {owner} got {} buffers", buffers.len());
-            taken.push((account, buffers));
-        }
-        assert_eq!(taken[0].1.len(), 32, "the first got all it may have");
-        assert!(memory.held_bytes() <= 1 << 20);
-        for (mut account, buffers) in taken {
-            let mut pool = AccountMemory::new(&mut memory, &mut account);
-            buffers.into_iter().for_each(|buffer| pool.release(buffer));
-            assert_eq!(account.charged, 0);
-        }
-        assert_eq!(memory.in_flight_bytes(), 0);
-    }
-
-    #[test]
-    fn a_connection_that_holds_nothing_gets_one_buffer_if_it_fits_at_all() {
-        let mut memory = Memory::new(64 << 10);
-        let (mut first, mut second) = (account(0), account(1));
-        (first.bound, second.bound) = (32 << 10, 32 << 10);
-        assert_eq!(take_all(&mut memory, &mut first, 32 << 10).len(), 1);
-        assert_eq!(take_all(&mut memory, &mut second, 32 << 10).len(), 1);
-        assert_eq!(take_all(&mut memory, &mut second, 4096).len(), 0);
-        assert_eq!(memory.in_flight_bytes(), 64 << 10);
-    }
-
-    #[test]
-    fn spare_memory_makes_way_and_counts_towards_the_bound() {
-        let mut memory = Memory::new(64 << 10);
-        let mut account = account(0);
-        account.bound = 64 << 10;
-        let small = take_all(&mut memory, &mut account, 4096);
-        let mut pool = AccountMemory::new(&mut memory, &mut account);
-        small.into_iter().for_each(|buffer| pool.release(buffer));
-        assert!(memory.held_bytes() > 0);
-        assert_eq!(take_all(&mut memory, &mut account, 64 << 10).len(), 1);
-        assert_eq!(memory.held_bytes(), 64 << 10);
-        assert!(memory.take_released());
-    }
-
-    /// A result of exactly a class's length came as a vector, which need not be aligned, and was kept as a spare
-    /// buffer. The next read of a file volume got it, and the disk refused it: an error that depended on what other
-    /// hosts had read.
-    #[test]
-    fn spare_buffers_are_aligned() {
-        let mut memory = Memory::new(64 << 20);
-        for _ in 0..8 {
-            // Of vectors this long some allocators give none that is aligned.
-            memory.give_back(Buffer::from(vec![7; 1 << 20]));
-        }
-        let spare: Vec<Buffer> = (0..8).map(|_| memory.buffer(1 << 20)).collect();
-        assert!(spare.iter().all(Buffer::is_aligned));
-        spare.into_iter().for_each(|buffer| memory.give_back(buffer));
-        assert_eq!(memory.held_bytes(), 8 << 20, "aligned ones are kept");
-    }
-
-    #[test]
-    fn classes_cover_every_transfer() {
-        for (len, bytes) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (16 << 20, 16 << 20)] {
-            assert_eq!(class_bytes(class_of(len)), bytes);
-        }
-        assert_eq!(class_of(16 << 20), CLASSES - 1);
-    }
-
-    /// What a ring receives of `bytes`.
-    fn received(bytes: &[u8]) -> Rc<Received> {
-        use diskside_io::ring::{Op, Payload, Ring, RingConfig};
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        std::io::Write::write_all(&mut &theirs, bytes).unwrap();
-        let mut ring = Ring::new(&RingConfig::default()).unwrap();
-        let group = ring.provide(2, 4096).unwrap();
-        ring.push(0, Op::Receive { socket: Arc::new(ours.into()), group });
-        loop {
-            ring.wait(None).unwrap();
-            if let Some(Payload::Received(received)) = ring.next_completion().map(|done| done.payload) {
-                return Rc::new(received);
-            }
-        }
-    }
-
-    #[test]
-    fn what_came_at_once_stays_where_it_is_until_the_turn_ends() {
-        let mut memory = Memory::new(1 << 20);
-        let mut account = account(0);
-        let came = received(b"..command|more");
-        let mut pool = AccountMemory::new(&mut memory, &mut account);
-        pool.arriving = Some(&came);
-        let (whole, split) = (pool.acquire(7).unwrap(), pool.acquire(8).unwrap());
-        pool.write(whole, 0, &came[2..9]);
-        pool.write(split, 0, &came[10..14]);
-        pool.write(split, 4, b"over");
-        assert_eq!(Rc::strong_count(&came), 2, "only what came as a whole is referred to");
-        let slices = [BufferSlice::new(whole, 7), BufferSlice::new(split, 8)];
-        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
-        memory.keep_arrived();
-        assert_eq!(Rc::strong_count(&came), 1, "it is copied, and the memory that all receive into is free");
-        assert_eq!(slices.map(|slice| memory.filled(slice).to_vec()), [b"command".to_vec(), b"moreover".to_vec()]);
-        for buffer in [whole, split] {
-            let (bytes, charge) = memory.take(buffer);
-            memory.give_back(bytes);
-            memory.uncharge(&mut account, charge);
-        }
-        assert_eq!(memory.in_flight_bytes(), 0);
-    }
-}

@@ -67,6 +67,7 @@ impl Connection {
     /// Takes what was received into a buffer of the connection's own.
     fn take_placed(&mut self, core: &mut Core, into: Into, result: Result<u32, Errno>, buffer: Buffer) {
         let len = result.map_or(0, |len| len as usize);
+        self.heard(len);
         match into {
             Into::Shared => unreachable!("shared buffers come one by one"),
             Into::Header(charge) => {
@@ -126,6 +127,7 @@ impl Connection {
         if self.phase != Phase::Open || core.is_stopping() {
             return;
         }
+        self.heard(bytes.len());
         let taken = if self.carry.is_empty() { self.offer(core, bytes, memory) } else { 0 };
         if taken < bytes.len() {
             self.carry.extend_from_slice(&bytes[taken..]);
@@ -184,6 +186,13 @@ impl Connection {
             && !std::mem::replace(&mut receive.cancelling, true)
         {
             core.ring.cancel(receive.op);
+        }
+    }
+
+    /// Ends a receive into its place, to see how much came; the next one goes on behind it.
+    pub(super) fn look_at_placed(&mut self, core: &mut Core) {
+        if let Link::Socket { receive: Some(Receive { into: Into::Place(..), .. }), .. } = &self.link {
+            self.cancel_receive(core);
         }
     }
 

@@ -188,10 +188,11 @@ impl Connection {
             Operation::Read { offset, len, .. } => new(Work::Read { offset, len: len as usize }),
             Operation::Write { offset, data, fua } => {
                 let (at, len) = (data.offset as usize, data.len as usize);
-                new(Work::Write { offset, at, len, durable: fua }).with_data(core.memory.take(data.buffer))
+                new(Work::Write { offset, at, len, durable: fua })
+                    .with_data(core.memory.take(&mut self.account, data.buffer))
             }
             Operation::Compare { offset, data } => {
-                let (theirs, charge) = core.memory.take(data.buffer);
+                let (theirs, charge) = core.memory.take(&mut self.account, data.buffer);
                 let (at, len) = (data.offset as usize, data.len as usize);
                 new(Work::Compare { offset, theirs, at, len, charge: Some(charge) })
             }

@@ -72,6 +72,7 @@ impl Handle {
             hosts: shared.host_stats.stats(),
             reactors: shared.reactor_stats.iter().map(crate::stats::ReactorCounters::stats).collect(),
             connections_refused: shared.connections_refused.load(Ordering::Relaxed) as u64,
+            log_lines_left_out: shared.notices.left_out(),
         }
     }
 

@@ -1,0 +1,87 @@
+//! How much of what peers do is written to the log: each address a few lines a minute, the others counted.
+//!
+//! A peer decides how often it connects, and how often it breaks the protocol. Without a bound a loop of ten lines on one
+//! machine fills the disk of another.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Decides whether a line about a peer is written.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    peers: Mutex<HashMap<String, Told>>,
+    left_out: AtomicU64,
+}
+
+/// What was told of one address.
+#[derive(Debug)]
+struct Told {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Notices {
+    /// Whether a line about the peer at `address` (with or without its port) is written: then how many were left out since the
+    /// last one that was. `None`: it is left out.
+    pub(crate) fn admit(&self, address: &str, now: Instant) -> Option<u64> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.len() >= PEERS_MAX && !peers.contains_key(host) {
+            peers.retain(|_, told| now < told.since + WINDOW);
+        }
+        // What comes from more addresses than these shares the lines of one.
+        let name = if peers.len() < PEERS_MAX || peers.contains_key(host) { host } else { "" };
+        let told = peers.entry(name.to_owned()).or_insert(Told { since: now, lines: 0, left_out: 0 });
+        if now >= told.since + WINDOW {
+            (told.since, told.lines) = (now, 0);
+        }
+        if told.lines >= LINES_MAX {
+            told.left_out += 1;
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        told.lines += 1;
+        Some(std::mem::take(&mut told.left_out))
+    }
+
+    /// Lines that were left out in all.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+}
+
+/// Lines about one address in a [`WINDOW`].
+const LINES_MAX: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Addresses that are told apart.
+const PEERS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop that sent garbage made a line of log for each connection, 3,537 in a few seconds.
+    #[test]
+    fn an_address_has_a_few_lines_a_minute_and_the_next_one_tells_of_the_others() {
+        let (notices, start) = (Notices::default(), Instant::now());
+        let admitted = |address: &str, at: Instant| (0..1000).filter(|_| notices.admit(address, at).is_some()).count();
+        assert_eq!(admitted("192.0.2.1:1", start), 10);
+        assert_eq!(admitted("192.0.2.1:2", start + WINDOW / 2), 0, "another port is no other peer");
+        assert_eq!(admitted("192.0.2.2:1", start), 10, "another address is");
+        assert_eq!(notices.admit("192.0.2.1:3", start + WINDOW), Some(1990));
+        assert_eq!(notices.admit("192.0.2.1:3", start + WINDOW), Some(0));
+        assert_eq!(notices.left_out(), 1990 + 990);
+    }
+
+    #[test]
+    fn addresses_without_end_take_neither_memory_nor_lines() {
+        let (notices, start) = (Notices::default(), Instant::now());
+        let all = (0..100_000).filter(|n| notices.admit(&format!("[2001:db8::{n:x}]:1"), start).is_some()).count();
+        assert_eq!(all, PEERS_MAX + LINES_MAX as usize);
+        assert!(notices.peers.lock().unwrap().len() <= PEERS_MAX + 1);
+        assert_eq!(notices.admit("192.0.2.1:1", start + WINDOW), Some(0), "a minute later there is room again");
+    }
+}
