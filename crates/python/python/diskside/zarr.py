@@ -10,6 +10,7 @@ It needs the package ``zarr`` (``pip install diskside[zarr]``).
 from __future__ import annotations
 
 import asyncio
+import builtins
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -97,7 +98,7 @@ class ZarrStore(Store):
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
+    ) -> builtins.list[Buffer | None]:
         return await asyncio.gather(*(self.get(key, prototype, byte_range) for key, byte_range in key_ranges))
 
     async def exists(self, key: str) -> bool:
