@@ -41,6 +41,8 @@ DS_INLINE struct aggregate_result *lookup(struct table *table, __s64 key)
     }
 }
 
+#define NO_ROOM "the keys of a piece do not fit in memory: give it more (--heap), or ask for shorter pieces (--chunk)"
+
 /* Doubles the table. */
 DS_INLINE int grow(struct table *table)
 {
@@ -101,11 +103,13 @@ __s64 aggregate(struct aggregate_result *out, const char *in, __u64 in_len,
     struct table table = {NULL, FIRST_CAPACITY - 1, 0};
 
     if (row_len == 0 || args->key_offset + column_width(key_type) > row_len ||
-        args->value_offset + column_width(value_type) > row_len || call->in_offset % row_len != 0)
-        return -DS_EINVAL;
+        args->value_offset + column_width(value_type) > row_len)
+        return DS_FAIL(DS_EINVAL, "the key or the value does not lie within a row: check row_len, the offsets and the types");
+    if (call->in_offset % row_len != 0)
+        return DS_FAIL(DS_EINVAL, NOT_AT_A_ROW);
     table.entries = ds_alloc(FIRST_CAPACITY * sizeof(*table.entries));
     if (table.entries == NULL)
-        return -DS_ENOMEM;
+        return DS_FAIL(DS_ENOMEM, NO_ROOM);
     for (__u64 rows = in_len / row_len; rows > 0; rows--, keys += row_len, values += row_len) {
         __s64 key = column_load(keys, key_type), value = column_load(values, value_type);
         struct aggregate_result *entry = lookup(&table, key);
@@ -113,7 +117,7 @@ __s64 aggregate(struct aggregate_result *out, const char *in, __u64 in_len,
         if (entry->count == 0) {
             if (table.used * 2 > table.mask) {
                 if (!grow(&table))
-                    return -DS_ENOMEM;
+                    return DS_FAIL(DS_ENOMEM, NO_ROOM);
                 entry = lookup(&table, key);
             }
             table.used++;
@@ -129,7 +133,7 @@ __s64 aggregate(struct aggregate_result *out, const char *in, __u64 in_len,
     }
     if (table.used * sizeof(*out) > call->out_cap) {
         ds_free(table.entries);
-        return -DS_ENOSPC;
+        return DS_FAIL(DS_ENOSPC, "the keys of a piece do not fit in its output: ask for shorter pieces (--chunk)");
     }
     for (__u64 at = 0; at <= table.mask; at++)
         if (table.entries[at].count != 0)
@@ -155,7 +159,8 @@ __s64 aggregate_combine(struct aggregate_result *acc, __u64 acc_len, __u64 acc_c
             j++;
     }
     if (n * sizeof(*acc) > acc_cap)
-        return -DS_ENOSPC;
+        return DS_FAIL(DS_ENOSPC, "the keys of all pieces do not fit in one result: aggregate a part of the input (--offset, "
+                                  "--length) at a time");
     for (__s64 to = n; p > 0; to--) {
         if (a > 0 && acc[a - 1].key > part[p - 1].key) {
             acc[to - 1] = acc[--a];

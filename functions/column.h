@@ -37,6 +37,11 @@ DS_INLINE __s64 column_load(const char *at, int type)
 #define COLUMN_OFFSET DS_ARG_DEFAULT("0") DS_ARG_DOC("of the element in its row")
 #define COLUMN_TYPE(type) DS_ARG_DEFAULT(type) DS_ARG_DOC("u8, i8, u16, i16, u32, i32 or i64")
 
+/* Why a column cannot be read: rows are not cut, so what begins within one is the request. */
+#define COLUMN_NOT_IN_ROW "the element does not lie within a row: check row_len, offset and type"
+#define NOT_AT_A_ROW "the input does not begin with a row: --offset has to be a multiple of row_len"
+#define UNLIKE_PARTS "results of different lengths cannot be folded"
+
 /*
  * Runs `body` for each element `value` of the column. The type is looked at once, not for each row.
  */

@@ -75,7 +75,7 @@ DS_INLINE void gather8(__u64 *to, const char *from, __u64 row_len, __u64 n)
         }                                                                                   \
         hits = helper(scratch->hits, sizeof(scratch->hits), column, n, spec);               \
         if ((__u64)hits * width > room)                                                     \
-            return -DS_ENOSPC;                                                              \
+            return DS_FAIL(DS_ENOSPC, "what matches does not fit in the output: ask for shorter pieces (--chunk)"); \
         for (__s64 i = 0; i < hits; i++, out += width) {                                    \
             __u64 row = scratch->hits[i];                                                   \
             if (args->form == positions)                                                    \
@@ -97,13 +97,16 @@ DS_INLINE void gather8(__u64 *to, const char *from, __u64 row_len, __u64 n)
         const char *in = (const char *)column;                                              \
         struct scratch *scratch;                                                            \
                                                                                             \
-        if (args->offset + sizeof(type) > row_len || call->in_offset % row_len != 0)        \
-            return -DS_EINVAL;                                                              \
+        if (args->offset + sizeof(type) > row_len)                                          \
+            return DS_FAIL(DS_EINVAL, "the element does not lie within a row: check row_len and offset"); \
+        if (call->in_offset % row_len != 0)                                                 \
+            return DS_FAIL(DS_EINVAL,                                                       \
+                           "the input does not begin with a row: --offset has to be a multiple of row_len"); \
         if (args->form == bitmap && n % 8 != 0 && !(call->flags & DS_LAST))                 \
-            return -DS_EINVAL;                                                              \
+            return DS_FAIL(DS_EINVAL, "bitmaps need pieces of a multiple of 8 rows: leave --split to the function"); \
         scratch = ds_alloc(sizeof(*scratch));                                               \
         if (scratch == NULL)                                                                \
-            return -DS_ENOMEM;                                                              \
+            return DS_FAIL(DS_ENOMEM, "there is no memory for its columns: give it more (--heap)"); \
         while (n > 0) {                                                                     \
             __u64 now = n < BLOCK ? n : BLOCK;                                              \
             __s64 added = name##_block(out + len, call->out_cap - len, in, now, row_len,    \

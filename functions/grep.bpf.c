@@ -72,6 +72,8 @@ DS_INLINE int is_wrong(const char *pattern, __u64 n, __u64 row_len, __u64 in_off
     return row_len == 0 ? ds_find(pattern, n, newline, 1) >= 0 : in_offset % row_len != 0;
 }
 
+#define WRONG "the pattern has a newline, which no line has, or --offset is not a multiple of row_len"
+
 SEC("read/grep")
 __s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args,
            const struct ds_call *call)
@@ -80,7 +82,7 @@ __s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args
     const char *end = in + in_len;
 
     if (is_wrong(args->pattern, n, row_len, call->in_offset))
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, WRONG);
     for (const char *p = in; p < end;) {
         struct row row = next_row(in, p, end, args->pattern, n, row_len);
         if (row.start == NULL)
@@ -91,7 +93,7 @@ __s64 grep(char *out, const char *in, __u64 in_len, const struct grep_args *args
     }
     if (row_len == 0 && len > 0 && out[len - 1] != '\n') {
         if (len == call->out_cap)
-            return -DS_ENOSPC;
+            return DS_FAIL(DS_ENOSPC, "there is no room for the end of the last line");
         out[len++] = '\n';
     }
     return len;
@@ -105,7 +107,7 @@ __s64 grep_count(struct grep_count_result *out, const char *in, __u64 in_len,
     const char *end = in + in_len, *at = in;
 
     if (is_wrong(args->pattern, n, row_len, call->in_offset))
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, WRONG);
     while (at < end) {
         __s64 found = ds_find(at, end - at, args->pattern, n);
         if (found < 0)
@@ -137,8 +139,10 @@ __s64 grep_scalar(struct grep_count_result *out, const char *in, __u64 in_len,
     __u64 n = call->args_len - sizeof(*args), row_len = args->row_len, rows = 0;
     const char *pattern = args->pattern, *end = in + in_len;
 
-    if (n == 0 || is_wrong(pattern, n, row_len, call->in_offset))
-        return -DS_EINVAL; /* every row contains nothing: use grep_count */
+    if (n == 0)
+        return DS_FAIL(DS_EINVAL, "the pattern is empty, which every row has: use grep_count");
+    if (is_wrong(pattern, n, row_len, call->in_offset))
+        return DS_FAIL(DS_EINVAL, WRONG);
     if (in_len >= n) {
         char head = pattern[0], tail = pattern[n - 1];
         const char *last = end - n, *next = in; /* where the next row to look at starts */

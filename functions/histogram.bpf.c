@@ -32,11 +32,14 @@ __s64 histogram(struct histogram_result *out, const char *in, __u64 in_len,
     __u64 row_len = args->row_len == 0 ? own : args->row_len;
     __s64 lo = args->lo;
 
-    if (args->offset + own > row_len || call->in_offset % row_len != 0 || width == 0 ||
-        bins == 0 || bins > BINS_MAX)
-        return -DS_EINVAL;
+    if (args->offset + own > row_len)
+        return DS_FAIL(DS_EINVAL, COLUMN_NOT_IN_ROW);
+    if (call->in_offset % row_len != 0)
+        return DS_FAIL(DS_EINVAL, NOT_AT_A_ROW);
+    if (width == 0 || bins == 0 || bins > BINS_MAX)
+        return DS_FAIL(DS_EINVAL, "width has to be 1 or more, and bins 1 to 65536");
     if ((bins + 2) * sizeof(*out) > call->out_cap)
-        return -DS_ENOSPC;
+        return DS_FAIL(DS_ENOSPC, "the output has no room for so many bins");
     out[0] = (struct histogram_result){-0x7fffffffffffffffll - 1, 0};
     for (__u64 i = 0; i <= bins; i++)
         out[i + 1] = (struct histogram_result){lo + i * width, 0};
@@ -58,7 +61,7 @@ __s64 histogram_combine(struct histogram_result *acc, __u64 acc_len, __u64 acc_c
         return part_len;
     }
     if (acc_len != part_len)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, UNLIKE_PARTS);
     for (__u64 i = 0; i < part_len / sizeof(*part); i++)
         acc[i].count += part[i].count;
     return acc_len;

@@ -139,9 +139,10 @@ DS_INLINE __u64 distance_f32(const ds_f32 *row, const ds_f32 *target, __u64 n, i
     const type *row = in, *target = args->target;                                           \
                                                                                             \
     if (n == 0 || row_len != args->row_len || call->args_len - sizeof(*args) != row_len)    \
-        return -DS_EINVAL; /* the target is one row */                                      \
+        return DS_FAIL(DS_EINVAL, "the target is not as long as a row: row_len has to be the bytes of all its elements"); \
     if (call->in_offset % row_len != 0)                                                     \
-        return -DS_EINVAL; /* not split at rows */                                          \
+        return DS_FAIL(DS_EINVAL,                                                           \
+                       "the input does not begin with a row: --offset has to be a multiple of row_len"); \
     rows = in_len / row_len;                                                                \
     index = call->in_offset / row_len;                                                      \
     ds_memset(list, 0xff, k * sizeof(*list)); /* all NONE */                                \
@@ -182,7 +183,7 @@ DS_INLINE __s64 combine(struct knn_result *acc, __u64 acc_len, const struct knn_
         return part_len;
     }
     if (acc_len != part_len)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, "results of different lengths cannot be folded");
     for (__u64 i = 0; i < k && part[i].index != NONE; i++)
         insert(acc, k, part[i].index, part[i].distance);
     return acc_len;

@@ -12,7 +12,8 @@ DS_CONCATENATE;
 
 struct regex_args {
     __u32 invert DS_ARG_DEFAULT("0") DS_ARG_MAX("1") DS_ARG_DOC("1: the lines in which it does not match");
-    char pattern[] DS_ARG_DOC("a regular expression, such as 'GET .* (404|5[0-9][0-9])$'; (?i) before it ignores case");
+    char pattern[] DS_ARG_REGEX
+        DS_ARG_DOC("a regular expression, such as 'GET .* (404|5[0-9][0-9])$'; (?i) before it ignores case");
 };
 
 struct regex_count_result {
@@ -49,7 +50,7 @@ __s64 regex(char *out, const char *in, __u64 in_len, const struct regex_args *ar
     }
     if (len > 0 && out[len - 1] != '\n') {
         if (len == call->out_cap)
-            return -DS_ENOSPC;
+            return DS_FAIL(DS_ENOSPC, "there is no room for the end of the last line");
         out[len++] = '\n';
     }
     return len;

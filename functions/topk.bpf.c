@@ -50,8 +50,12 @@ DS_INLINE __s64 choose(struct topk_result *out, const char *in, __u64 in_len,
     __u64 own = column_width(args->type), k = args->k;
     __u64 row_len = args->row_len == 0 ? own : args->row_len, index;
 
-    if (args->offset + own > row_len || call->in_offset % row_len != 0 || k == 0)
-        return -DS_EINVAL;
+    if (args->offset + own > row_len)
+        return DS_FAIL(DS_EINVAL, COLUMN_NOT_IN_ROW);
+    if (call->in_offset % row_len != 0)
+        return DS_FAIL(DS_EINVAL, NOT_AT_A_ROW);
+    if (k == 0)
+        return DS_FAIL(DS_EINVAL, "k is 0, so there is nothing to look for");
     for (__u64 i = 0; i < k; i++)
         out[i] = (struct topk_result){NONE, 0};
     in += args->offset;
@@ -71,7 +75,7 @@ DS_INLINE __s64 combine(struct topk_result *acc, __u64 acc_len, const struct top
         return part_len;
     }
     if (acc_len != part_len)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, UNLIKE_PARTS);
     for (__u64 i = 0; i < k && part[i].index != NONE; i++)
         insert(acc, k, part[i].index, part[i].value, least);
     return acc_len;

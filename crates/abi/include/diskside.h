@@ -83,7 +83,14 @@ typedef __u32 ds_f32;
 #define DS_ARG_DOC(text) DS_TAG("doc:" text) /* one line of help */
 #define DS_ARG_F32 DS_TAG("type:f32")        /* a ds_f32 holds a float */
 #define DS_ARG_F64 DS_TAG("type:f64")        /* a ds_f64 holds a float */
+#define DS_ARG_REGEX DS_TAG("is:regex")      /* text for ds_regex_find: a wrong one is refused before anything runs */
 #define DS_ARG_RECORD_LEN DS_TAG("is:record_len") /* bytes of a record; 0: as if there were no such argument */
+
+/*
+ * For a function to return, with an error such as DS_EINVAL: the message of its failure has the text, which stands there beside the
+ * function, the file and the place. It says what is wrong, and what to do.
+ */
+#define DS_FAIL(error, text) ds_fail(error, text, sizeof(text) - 1)
 
 /*
  * What an object asks of its host, each at most once an object, at file scope. The section holds
@@ -319,6 +326,8 @@ __u64 ds_hash64(const void *p, __u64 len, __u64 seed);
 
 /* A line to the host's log: up to 256 bytes, 16 lines a call; further lines are counted. */
 void ds_log(const char *msg, __u64 len);
+/* -error, for a function to return; the message of its failure then says why, in up to 256 bytes. */
+__s64 ds_fail(__s64 error, const char *why, __u64 len);
 /* Nanoseconds of a clock that never goes back. */
 __u64 ds_now(void);
 

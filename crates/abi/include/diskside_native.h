@@ -44,6 +44,12 @@ DS_INLINE __s64 ds_lambda_mem_write(void *to, const void *from, __u64 offset, __
     memmove((__u8 *)to + ds_native_offset_within(offset, len, boundary), from, len);
     return (__s64)len;
 }
+DS_INLINE __s64 ds_fail(__s64 error, const char *why, __u64 len)
+{
+    (void)why;
+    (void)len;
+    return -error;
+}
 DS_INLINE __s64 ds_find(const void *hay, __u64 hay_len, const void *needle, __u64 needle_len)
 {
     const __u8 *h = (const __u8 *)hay, *n = (const __u8 *)needle;

@@ -154,7 +154,9 @@ impl From<SessionError> for Failure {
             SessionError::File { source, .. } | SessionError::Open { source, .. } | SessionError::Output(source) => {
                 errno_of(source)
             }
-            SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
+            SessionError::Call(CallError::Errno { code, .. }) => {
+                code.checked_neg().and_then(|errno| i32::try_from(errno).ok())
+            }
             SessionError::Call(CallError::Write(source)) => errno_of(source),
             SessionError::Traversal { errno, .. } => *errno,
             _ => (error.kind() == FailureKind::Usage).then_some(EINVAL),
@@ -173,7 +175,7 @@ fn trap_of(error: &SessionError) -> Option<ds_trap> {
             trap(stopped.kind as i32, stopped.insn, place.range.clone(), 0)
         }
         SessionError::Call(CallError::OutputFull { place, .. }) => trap(0, 0, place.range.clone(), 0),
-        SessionError::Call(CallError::Errno { place, code, .. }) => trap(0, 0, place.range.clone(), (*code).into()),
+        SessionError::Call(CallError::Errno { place, code, .. }) => trap(0, 0, place.range.clone(), *code),
         // Where a source could not be read, no function was stopped.
         SessionError::Device { source, .. } if error.kind() != FailureKind::Environment => {
             let trailer = source.trailer()?;

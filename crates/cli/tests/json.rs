@@ -120,3 +120,27 @@ fn numbers_are_given_in_full() {
     assert!(out.contains("18446744073709551615") && out.contains("9007199254740992"), "{out}");
     assert!(!out.contains("\"18446744073709551615\""), "{out}");
 }
+
+/// They were printed as the integers that their bits are, unless the function said `DS_ARG_F64`.
+#[test]
+fn values_of_ds_f64_and_ds_f32_are_numbers() {
+    let server = Server::start("");
+    let file = server.file("n", b"12345678").display().to_string();
+    let source = b"#include \"diskside.h\"
+struct args { ds_f64 by; ds_f32 list[]; };
+struct row { ds_f64 wide; ds_f32 narrow; __u32 whole; ds_f64 two[2]; };
+SEC(\"read/f\")
+__s64 f(struct row *out, const char *in, __u64 in_len, const struct args *args, const struct ds_call *call) {
+    out->wide = ds_f64_mul(args->by, ds_f64_from_u64(3));
+    out->narrow = args->list[1];
+    out->whole = 7;
+    out->two[1] = ds_f64_from_f32(args->list[0]);
+    return sizeof(*out);
+}
+";
+    let function = server.file("f.bpf.c", source).display().to_string();
+    let run = ["run", &function, &file, "--arg", "by=0.5", "--arg", "list=0.25,0.1"];
+    assert_eq!(common::good(&run), "wide    1.5\nnarrow  0.1\nwhole   7\ntwo     [0 0.25]\n");
+    let row = &common::json(&run)["rows"][0];
+    assert_eq!(*row, serde_json::json!({ "wide": 1.5, "narrow": 0.1, "whole": 7, "two": [0.0, 0.25] }));
+}

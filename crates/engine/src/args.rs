@@ -1,5 +1,6 @@
 //! Arguments: from `name=value` to the bytes of the structure that the program sees.
 
+use diskside_sbpf::helpers::check_regex;
 use diskside_sbpf::image::{ArgField, ArgSchema, ArgType};
 
 /// Why arguments are refused.
@@ -32,6 +33,16 @@ pub enum ArgError {
         value: String,
         /// What it should be.
         expects: String,
+    },
+    /// The value is no regular expression.
+    #[error("argument `{name}`: `{value}` is no regular expression: {why}")]
+    BadRegex {
+        /// Its name.
+        name: String,
+        /// The value given.
+        value: String,
+        /// What is wrong, and where.
+        why: String,
     },
     /// The same argument twice.
     #[error("argument `{0}` is given twice")]
@@ -92,6 +103,7 @@ pub fn usage(schema: &ArgSchema) -> String {
 fn placeholder(field: &ArgField) -> String {
     let names = || field.values.iter().map(|v| v.0.as_str()).collect::<Vec<_>>().join("|");
     match field.ty {
+        ArgType::Char if field.is_regex => "REGEX".into(),
         ArgType::Char if field.is_array => "TEXT".into(),
         ArgType::Char => "CHARACTER".into(),
         ArgType::Bool => "true|false".into(),
@@ -105,6 +117,7 @@ fn placeholder(field: &ArgField) -> String {
 #[must_use]
 pub fn describe(field: &ArgField) -> String {
     let mut text = match field.ty {
+        ArgType::Char if field.is_regex => "a regular expression".into(),
         ArgType::Char if field.is_array && field.count > 0 => {
             format!("text of at most {} bytes", field.count)
         }
@@ -147,6 +160,9 @@ fn implied_len<'a>(
 }
 
 fn put(bytes: &mut Vec<u8>, field: &ArgField, value: &str) -> Result<(), ArgError> {
+    if let (true, Err(why)) = (field.is_regex, check_regex(value)) {
+        return Err(ArgError::BadRegex { name: field.name.clone(), value: value.to_owned(), why });
+    }
     let elements = elements(field, value)?;
     let element_len = field.ty.len_bytes() as usize;
     let start = field.offset as usize;
@@ -290,6 +306,7 @@ mod tests {
             values: Vec::new(),
             doc: None,
             is_record_len: false,
+            is_regex: false,
         }
     }
 

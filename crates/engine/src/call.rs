@@ -357,14 +357,16 @@ pub enum CallError {
         place: Place,
     },
     /// The function returned a negative number: an errno.
-    #[error("{place}: {function} returned {code}: {}", std::io::Error::from_raw_os_error(-*code))]
+    #[error("{place}: {function} returned {code}: {}", .why.clone().unwrap_or_else(|| errno_text(*code)))]
     Errno {
         /// Which program.
         function: String,
         /// Where in the source.
         place: Place,
         /// The negative number.
-        code: i32,
+        code: i64,
+        /// Why, if the function says it (`ds_fail`).
+        why: Option<String>,
     },
     /// The function returned more bytes than its output holds.
     #[error(
@@ -497,3 +499,14 @@ pub enum CallError {
     #[error("starting a thread: {0}")]
     Thread(std::io::Error),
 }
+
+/// What the system calls the errno that a negative number is.
+pub(crate) fn errno_text(code: i64) -> String {
+    match i32::try_from(code).ok().and_then(i32::checked_neg).filter(|errno| *errno < ERRNO_END) {
+        Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+        None => "this is no errno".to_owned(),
+    }
+}
+
+/// Linux's system calls return no error that is greater.
+const ERRNO_END: i32 = 4096;

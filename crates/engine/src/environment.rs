@@ -34,9 +34,25 @@ impl Log {
             lines.dropped += 1;
             return;
         }
-        let end = message.len().min(LOG_LINE_LEN_MAX);
-        let text = String::from_utf8_lossy(&message[..end]);
-        lines.kept.push(text.trim_end_matches(['\n', '\0']).escape_debug().to_string());
+        lines.kept.push(line(message));
+    }
+}
+
+/// A line of a program, as it may be shown.
+fn line(message: &[u8]) -> String {
+    let end = message.len().min(LOG_LINE_LEN_MAX);
+    let text = String::from_utf8_lossy(&message[..end]);
+    text.trim_end_matches(['\n', '\0']).escape_debug().to_string()
+}
+
+/// Why a program says that it fails, of the run that it is in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Why(Arc<Mutex<Option<String>>>);
+
+impl Why {
+    /// What was said last, if something was.
+    pub(crate) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -44,19 +60,29 @@ impl Log {
 #[derive(Debug)]
 pub(crate) struct CallEnvironment {
     log: Log,
+    why: Why,
     started: Instant,
     turns: Option<Arc<dyn Turns>>,
 }
 
 impl CallEnvironment {
     pub(crate) fn new(log: Log, turns: Option<Arc<dyn Turns>>) -> Self {
-        Self { log, started: Instant::now(), turns }
+        Self { log, why: Why::default(), started: Instant::now(), turns }
+    }
+
+    /// Where it keeps why the program fails.
+    pub(crate) fn why(&self) -> Why {
+        self.why.clone()
     }
 }
 
 impl Environment for CallEnvironment {
     fn log(&mut self, message: &[u8]) {
         self.log.push(message);
+    }
+
+    fn fail(&mut self, why: &[u8]) {
+        *self.why.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line(why));
     }
 
     fn now_ns(&mut self) -> u64 {

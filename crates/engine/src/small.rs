@@ -6,7 +6,7 @@ use crate::Engine;
 use crate::call::{CallError, Place};
 use crate::code::TierChoice;
 use crate::context::Context;
-use crate::environment::{CallEnvironment, Log};
+use crate::environment::{CallEnvironment, Log, Why};
 use crate::function::Function;
 use crate::pieces::{Asked, Pieces};
 use crate::split::{Split, record_index};
@@ -23,6 +23,7 @@ use zerocopy::IntoBytes;
 pub struct SmallCall {
     function: Function,
     activation: Activation,
+    why: Why,
     output: Output,
     fold: Option<Fold>,
     split: Option<Split>,
@@ -32,6 +33,7 @@ pub struct SmallCall {
 struct Fold {
     program: Arc<Program>,
     activation: Activation,
+    why: Why,
     accumulator: Vec<u64>,
 }
 
@@ -66,27 +68,21 @@ impl SmallCall {
             return Err(CallError::WrongKind { function, kind });
         }
         let activate = |program: &Arc<Program>| {
-            let options = ActivationOptions {
-                environment: Box::new(CallEnvironment::new(Log::default(), None)),
-                ..ActivationOptions::default()
-            };
-            Ok::<_, CallError>(Activation::new(program, engine.code().get(program, tier)?, options))
+            let environment = CallEnvironment::new(Log::default(), None);
+            let why = environment.why();
+            let options = ActivationOptions { environment: Box::new(environment), ..ActivationOptions::default() };
+            Ok::<_, CallError>((Activation::new(program, engine.code().get(program, tier)?, options), why))
         };
         let fold = match function.combine().filter(|_| fold) {
             None => None,
-            Some(program) => Some(Fold {
-                program: Arc::clone(program),
-                activation: activate(program)?,
-                accumulator: vec![0; folded_len_max.div_ceil(8)],
-            }),
+            Some(program) => {
+                let (activation, why) = activate(program)?;
+                let accumulator = vec![0; folded_len_max.div_ceil(8)];
+                Some(Fold { program: Arc::clone(program), activation, why, accumulator })
+            }
         };
-        Ok(Self {
-            activation: activate(function.main())?,
-            function: function.clone(),
-            output: Output::default(),
-            fold,
-            split,
-        })
+        let (activation, why) = activate(function.main())?;
+        Ok(Self { activation, why, function: function.clone(), output: Output::default(), fold, split })
     }
 
     /// Runs the function; its result is valid until the next run.
@@ -138,7 +134,7 @@ impl SmallCall {
             .activation
             .call(&mappings, registers, &limits)
             .map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
-        let len = output_len(function.main(), value_of(function.kind(), returned.value), cap, place)?;
+        let len = output_len(function.main(), value_of(function.kind(), returned.value), cap, &self.why, place)?;
         let output = &self.output.bytes()[..len];
         let Some(fold) = &mut self.fold else { return Ok(output) };
         fold.accumulator.fill(0);
@@ -152,7 +148,7 @@ impl SmallCall {
             .activation
             .call(&mappings, registers, &limits)
             .map_err(|stopped| trapped(&fold.program, place(), stopped.trap))?;
-        let folded = output_len(&fold.program, returned.value as i64, cap as u64, place)?;
+        let folded = output_len(&fold.program, returned.value as i64, cap as u64, &fold.why, place)?;
         Ok(&fold.accumulator.as_bytes()[..folded])
     }
 }

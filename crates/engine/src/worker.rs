@@ -3,7 +3,7 @@
 use crate::call::{Call, CallError, Place};
 use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
-use crate::environment::{CallEnvironment, Log};
+use crate::environment::{CallEnvironment, Log, Why};
 use crate::frames::FrameHeader;
 use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST};
 use diskside_io::buffer::{Buffer, Hugepages};
@@ -93,6 +93,7 @@ pub(crate) struct Worker<'c> {
     code: &'c CodeCache,
     call: &'c Call<'c>,
     activation: Activation,
+    why: Why,
     until: Option<Instant>,
     output: Output,
     /// Nothing of one piece is left for the next, or results would depend on which pieces run together.
@@ -109,11 +110,12 @@ impl<'c> Worker<'c> {
         log: &Log,
         until: Option<Instant>,
     ) -> Result<Self, CallError> {
-        let program = call.function.main();
+        let (activation, why) = activate(code, call, call.function.main(), log)?;
         Ok(Self {
             code,
             call,
-            activation: activate(code, call, program, log)?,
+            activation,
+            why,
             until,
             output: Output::default(),
             forgets: call.function.is_pure(),
@@ -187,7 +189,7 @@ impl<'c> Worker<'c> {
         let len = if function.is_in_place() {
             input.len()
         } else {
-            output_len(function.main(), value_of(function.kind(), returned.value), cap, place)?
+            output_len(function.main(), value_of(function.kind(), returned.value), cap, &self.why, place)?
         };
         self.tally.last = Some(((info.source_index, info.chunk_index), returned.value));
         self.tally.chunks += 1;
@@ -221,6 +223,7 @@ pub(crate) struct Folder<'c> {
     call: &'c Call<'c>,
     program: Arc<Program>,
     activation: Activation,
+    why: Why,
     until: Option<Instant>,
     accumulator: Buffer,
     len: usize,
@@ -238,10 +241,12 @@ impl<'c> Folder<'c> {
         let Some(program) = call.function.combine().filter(|_| call.fold) else {
             return Ok(None);
         };
+        let (activation, why) = activate(code, call, program, log)?;
         Ok(Some(Self {
             call,
             program: Arc::clone(program),
-            activation: activate(code, call, program, log)?,
+            activation,
+            why,
             until,
             accumulator: Buffer::zeroed(call.limits.result_len_max.next_multiple_of(8)),
             len: 0,
@@ -267,7 +272,7 @@ impl<'c> Folder<'c> {
         self.run += ran;
         let place = || info.place(part.len());
         let returned = result.map_err(|stopped| trapped(&self.program, place(), stopped.trap))?;
-        self.len = output_len(&self.program, returned.value as i64, cap as u64, place)?;
+        self.len = output_len(&self.program, returned.value as i64, cap as u64, &self.why, place)?;
         Ok(())
     }
 
@@ -329,12 +334,17 @@ impl Output {
     }
 }
 
-fn activate(code: &CodeCache, call: &Call<'_>, program: &Arc<Program>, log: &Log) -> Result<Activation, CallError> {
-    let options = ActivationOptions {
-        heap_quota_bytes: call.limits.heap_quota_bytes,
-        environment: Box::new(CallEnvironment::new(log.clone(), call.turns.clone())),
-    };
-    Ok(Activation::new(program, code.get(program, call.tier)?, options))
+fn activate(
+    code: &CodeCache,
+    call: &Call<'_>,
+    program: &Arc<Program>,
+    log: &Log,
+) -> Result<(Activation, Why), CallError> {
+    let environment = CallEnvironment::new(log.clone(), call.turns.clone());
+    let why = environment.why();
+    let heap_quota_bytes = call.limits.heap_quota_bytes;
+    let options = ActivationOptions { heap_quota_bytes, environment: Box::new(environment) };
+    Ok((Activation::new(program, code.get(program, call.tier)?, options), why))
 }
 
 fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
@@ -382,12 +392,14 @@ pub(crate) fn output_len(
     program: &Program,
     value: i64,
     cap: u64,
+    why: &Why,
     place: impl Fn() -> Place,
 ) -> Result<usize, CallError> {
     let function = || program.entry().section.clone();
+    // Of this run, if it fails; else nobody wants to know.
+    let why = why.take();
     if value < 0 {
-        let code = i32::try_from(value).unwrap_or(i32::MIN + 1);
-        return Err(CallError::Errno { function: function(), place: place(), code });
+        return Err(CallError::Errno { function: function(), place: place(), code: value, why });
     }
     let returned = value as u64;
     if returned > cap {

@@ -58,7 +58,9 @@ impl From<SessionError> for Failure {
             SessionError::File { source, .. } | SessionError::Open { source, .. } | SessionError::Output(source) => {
                 errno_of(source)
             }
-            SessionError::Call(CallError::Errno { code, .. }) => Some(-*code),
+            SessionError::Call(CallError::Errno { code, .. }) => {
+                code.checked_neg().and_then(|errno| i32::try_from(errno).ok())
+            }
             _ => None,
         };
         Self { kind: kind_name(error.kind()), errno, trap: trap_of(&error), text: error.to_string() }
@@ -184,7 +186,7 @@ fn trap_of(error: &SessionError) -> Option<Trap> {
             instruction: 0,
             range: (place.range.start, place.range.end),
             region: None,
-            returned: Some((*code).into()),
+            returned: Some(*code),
         }),
         // Where a source could not be read, no function was stopped.
         SessionError::Device { source, .. } if error.kind() != FailureKind::Environment => {

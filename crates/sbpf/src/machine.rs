@@ -49,6 +49,8 @@ pub enum Fault {
 pub trait Environment {
     /// A line from the program. The host limits the rate.
     fn log(&mut self, message: &[u8]);
+    /// Why the program is about to return an error, in words.
+    fn fail(&mut self, _why: &[u8]) {}
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&mut self) -> u64;
     /// Called a while before deadline and cancellation are looked at, thousands of times a second: a good moment to let

@@ -49,7 +49,7 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
         }
         CallError::Errno { place, code, .. } => {
             trailer.outcome = Outcome::Errno;
-            trailer.returned = (*code).into();
+            trailer.returned = *code;
             trailer.place = place_of(place);
         }
         CallError::OutputFull { place, returned, .. } => {

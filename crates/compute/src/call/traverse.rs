@@ -356,7 +356,7 @@ pub(crate) fn of_traverse(error: &TraverseError) -> Trailer {
         }
         TraverseFault::Errno { code } => {
             trailer.outcome = Outcome::Errno;
-            trailer.returned = (*code).into();
+            trailer.returned = *code;
         }
         TraverseFault::ResultTooLong { .. } => trailer.outcome = Outcome::OutputFull,
         TraverseFault::Read { errno, .. } => {

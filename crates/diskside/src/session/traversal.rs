@@ -229,7 +229,9 @@ impl Request {
     fn failed_here(&self, error: &TraverseError) -> SessionError {
         let (kind, errno) = match &error.fault {
             TraverseFault::Trapped { trap, .. } => (kind_of_trap(trap.kind), None),
-            TraverseFault::Errno { code } => (FailureKind::Returned, code.checked_neg()),
+            TraverseFault::Errno { code } => {
+                (FailureKind::Returned, code.checked_neg().and_then(|errno| i32::try_from(errno).ok()))
+            }
             TraverseFault::ResultTooLong { .. } => (FailureKind::OutputFull, None),
             TraverseFault::Read { errno, .. } => (FailureKind::Environment, Some(*errno)),
             TraverseFault::Deadline => (FailureKind::Deadline, None),

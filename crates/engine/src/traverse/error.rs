@@ -1,6 +1,7 @@
 //! Why a traversal did not end well: the hop, and what was wrong there.
 
 use super::TraverseRead;
+use crate::call::errno_text;
 use diskside_sbpf::trap::Trap;
 
 /// Why a traversal ended without a result. Nothing of its scratch is to be used.
@@ -28,10 +29,10 @@ pub enum TraverseFault {
         source_line: String,
     },
     /// The step returned a negative number: an errno.
-    #[error("returned {code}: {}", std::io::Error::from_raw_os_error(code.checked_neg().unwrap_or(i32::MAX)))]
+    #[error("returned {code}: {}", errno_text(*code))]
     Errno {
         /// The negative number.
-        code: i32,
+        code: i64,
     },
     /// The step returned neither 0, 1 nor a negative number.
     #[error("returned {0}, where 0 asks for reads and 1 is done")]

@@ -356,14 +356,13 @@ impl Context {
             Self::Traverse(_) => match value as i64 {
                 0 => Ok(false),
                 1 => Ok(true),
-                code if code < 0 => Err(Fault::Errno { code: i32::try_from(code).unwrap_or(i32::MIN + 1) }),
+                code if code < 0 => Err(Fault::Errno { code }),
                 _ => Err(Fault::BadReturn(value)),
             },
             // XRP: the block's program failed if it returned anything but 0.
             Self::Xrp(context) => match value as u32 as i32 {
                 0 => Ok(context.0.done.get() != 0),
-                code if code < 0 => Err(Fault::Errno { code }),
-                code => Err(Fault::Errno { code: -code }),
+                code => Err(Fault::Errno { code: -i64::from(code).abs() }),
             },
         }
     }

@@ -16,6 +16,7 @@ mod table;
 mod tests;
 mod world;
 
+pub use regex::check_regex;
 pub use table::standard;
 pub use world::LOG_LINE_BYTES_MAX;
 

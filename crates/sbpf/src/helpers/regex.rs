@@ -24,6 +24,19 @@ const STATES_PER_EDGE: usize = 128;
 /// Bytes between two looks at deadline and cancellation.
 const STEP_BYTES: u64 = 4096;
 
+/// Whether a text is an expression that [`ds_regex_find`] takes.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn check_regex(pattern: &str) -> Result<(), String> {
+    let checked = check_len(pattern.len() as u64).and_then(|()| compile(pattern.as_bytes().to_vec()));
+    checked.map(|_| ()).map_err(|fault| match fault {
+        Fault::Refused(why) => why.to_owned(),
+        Fault::RefusedAt(why, byte) => format!("{why}, at byte {byte}"),
+        Fault::Trapped => unreachable!("no program runs"),
+    })
+}
+
 /// The last expression, with what was made of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegexCache(Option<Box<Compiled>>);
@@ -42,9 +55,7 @@ pub(super) fn ds_regex_find(machine: &mut Machine, args: [u64; 5]) -> Result<u64
     let [hay, hay_len, pattern, pattern_len, _] = args;
     machine.check_read(hay, hay_len)?;
     machine.check_read(pattern, pattern_len)?;
-    if pattern_len > PATTERN_BYTES_MAX {
-        return Err(Fault::Refused("the expression is longer than 4096 bytes"));
-    }
+    check_len(pattern_len)?;
     let mut cache = std::mem::take(&mut machine.regex);
     let found = prepare(machine, &mut cache, (pattern, pattern_len))
         .and_then(|compiled| search(machine, compiled, (hay, hay_len)));
@@ -66,6 +77,10 @@ fn prepare<'a>(
     // The same whether it was known or not: what a call costs does not depend on those before it.
     machine.charge(cost(pattern_len) + compiled.weight)?;
     Ok(compiled)
+}
+
+fn check_len(len: u64) -> Result<(), Fault> {
+    if len > PATTERN_BYTES_MAX { Err(Fault::Refused("the expression is longer than 4096 bytes")) } else { Ok(()) }
 }
 
 fn compile(pattern: Vec<u8>) -> Result<Compiled, Fault> {

@@ -258,6 +258,15 @@ fn digest_helpers() -> Vec<Helper> {
                 "Writes a line to the host's log: up to 256 bytes a line, 16 lines a call; further lines are counted.",
             )
         },
+        // Nobody sees what it says unless the call has no result.
+        helper(
+            "ds_fail",
+            "__s64 ds_fail(__s64 error, const char *why, __u64 len)",
+            &[SCALAR, Param::Read { len: 2, unit: 1 }, SCALAR],
+            Return::Scalar,
+            world::ds_fail,
+            "-error, for the function to return; the message of its failure then has these words, up to 256 bytes.",
+        ),
         Helper {
             effects: HelperEffects { uses_clock: true, ..PURE },
             ..helper(

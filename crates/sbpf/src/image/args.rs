@@ -4,6 +4,7 @@
 use super::btf::{Btf, kind};
 use super::elf::limit;
 use super::error::ImageError;
+use super::input::is_float;
 use super::{ArgField, ArgSchema, ArgType};
 use crate::helpers::{Helper, Param, Return};
 
@@ -135,6 +136,7 @@ impl Walk<'_, '_> {
             max: None,
             doc: None,
             is_record_len: false,
+            is_regex: false,
         };
         for tag in tags {
             apply_tag(&mut field, tag).map_err(|what| bad(format!("tag `{tag}`: {what}")))?;
@@ -183,6 +185,9 @@ impl Walk<'_, '_> {
                 }
                 match self.btf.name(ty) {
                     _ if encoding & BOOL != 0 && ty.size_or_type == 1 => ArgType::Bool,
+                    // Their bits are those of a floating-point number.
+                    _ if is_float(self.btf, id) && ty.size_or_type == 4 => ArgType::F32,
+                    _ if is_float(self.btf, id) && ty.size_or_type == 8 => ArgType::F64,
                     "char" => ArgType::Char,
                     _ => sized(encoding & SIGNED != 0)?,
                 }
@@ -216,7 +221,7 @@ impl Walk<'_, '_> {
 }
 
 fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
-    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len and type:f32 or type:f64";
+    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex and type:f32 or type:f64";
     let (key, value) = tag.split_once(':').ok_or(KNOWN)?;
     let number = || parse_integer(value).ok_or_else(|| format!("`{value}` is no integer"));
     match key {
@@ -229,7 +234,9 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
                 field.is_record_len = true;
             }
             ("record_len", ..) => return Err("the length of a record is one unsigned integer".to_owned()),
-            _ => return Err("only record_len can be said".to_owned()),
+            ("regex", ArgType::Char, true) => field.is_regex = true,
+            ("regex", ..) => return Err("a regular expression is an array of char".to_owned()),
+            _ => return Err("only record_len and regex can be said".to_owned()),
         },
         "type" => {
             field.ty = match (value, field.ty.len_bytes()) {

@@ -71,7 +71,7 @@ fn is_signed(ty: &Type<'_>) -> bool {
 }
 
 /// Whether a typedef on the way to the type says that its bits are those of a float.
-fn is_float(btf: &Btf<'_>, mut id: u32) -> bool {
+pub(super) fn is_float(btf: &Btf<'_>, mut id: u32) -> bool {
     for _ in 0..CHAIN_MAX {
         match btf.get(id) {
             Some(ty) if ty.kind == kind::TYPEDEF && FLOATS.contains(&btf.name(ty)) => return true,

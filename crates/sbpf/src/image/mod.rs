@@ -278,6 +278,8 @@ pub struct ArgField {
     pub doc: Option<String>,
     /// Whether it is the length of a record in bytes, from `btf_decl_tag("is:record_len")`.
     pub is_record_len: bool,
+    /// Whether it is a regular expression for `ds_regex_find`, from `btf_decl_tag("is:regex")`.
+    pub is_regex: bool,
 }
 
 /// Element type of an argument.

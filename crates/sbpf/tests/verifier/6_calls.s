@@ -336,7 +336,7 @@ exit
 ;=   reason:     this host has no helper `ds_fnd`
 ;=   at:         instruction 0 of `main`: call helper ds_fnd
 ;=               typo.bpf.c:8: return ds_fnd(in, len, "x", 1);
-;=   suggestion: did you mean ds_find, ds_free, ds_log?
+;=   suggestion: did you mean ds_find, ds_fail, ds_free?
 
 ;;; a missing helper that resembles none
 call helper entirely_different
