@@ -50,7 +50,7 @@ pub(super) fn explain(stderr: &str, means: &Means) -> String {
     for line in stderr.lines() {
         match problem_of(line) {
             Some((place, problem)) => {
-                explained.insert((place, problem.text(means)));
+                explained.insert((place, problem.text(means), problem.again()));
             }
             None if is_error(line) => others.push(line),
             None => {}
@@ -61,15 +61,19 @@ pub(super) fn explain(stderr: &str, means: &Means) -> String {
     }
     // One stack is reported at each of its variables, and at what the compiler puts there itself, which has no line.
     let stack = Problem::Stack.text(means);
-    let place = explained.iter().filter(|(_, text)| *text == stack).map(|(place, _)| place);
+    let place = explained.iter().filter(|(_, text, _)| *text == stack).map(|(place, ..)| place);
     let first = place.min_by_key(|(_, line)| (*line == 0, *line)).cloned();
-    explained.retain(|(place, text)| *text != stack || Some(place) == first.as_ref());
-    let mut text: Vec<String> = explained
-        .into_iter()
-        .map(
-            |((file, line), text)| if line == 0 { format!("{file}: {text}") } else { format!("{file}:{line}: {text}") },
-        )
-        .collect();
+    explained.retain(|(place, text, _)| *text != stack || Some(place) == first.as_ref());
+    // What to install is said once of each cause.
+    let mut told = BTreeSet::new();
+    let mut text = Vec::new();
+    for ((file, line), full, again) in explained {
+        let what = match again {
+            Some((cause, again)) if !told.insert(cause) => again,
+            _ => full,
+        };
+        text.push(if line == 0 { format!("{file}: {what}") } else { format!("{file}:{line}: {what}") });
+    }
     if !others.is_empty() {
         text.push(format!("clang said besides:\n{}", others.join("\n")));
     }
@@ -129,6 +133,18 @@ impl Problem {
                  clang 19 (Debian: apt-get install clang-19), or take memory from ds_alloc(bytes)"
                     .into()
             }
+        }
+    }
+}
+
+impl Problem {
+    /// Of what has several places: the cause, and what is said of all places but the first.
+    fn again(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Float(intrinsic) => Some(("float", format!("float or double again; or write {intrinsic}"))),
+            Self::SignedDivision => Some(("division", "signed division again".into())),
+            Self::Copy(call) => Some(("copy", format!("so many bytes again; or write {call}"))),
+            Self::Missing(_) | Self::Stack => None,
         }
     }
 }
@@ -238,6 +254,24 @@ mod tests {
         for name in ["__udivti3", "memcmp", "__df3", "__x"] {
             assert_eq!(intrinsic(name), None, "{name}");
         }
+    }
+
+    /// Ten lines that calculate with doubles were ten times the same advice.
+    #[test]
+    fn what_to_install_is_said_once() {
+        let error = |line, name| {
+            format!("f.c:{line}:9: error: A call to built-in function '{name}' is not supported.\n x\n x\n")
+        };
+        let stderr = [error(5, "__adddf3"), error(6, "__muldf3"), error(7, "memcpy"), error(8, "__divdf3")].concat();
+        let text = explain(&stderr, &Means::default());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("f.c:5: eBPF has no instructions for float and double. diskside-llvm makes it"),
+            "{text}"
+        );
+        assert_eq!(lines[1], "f.c:6: float or double again; or write ds_f64_mul(a, b)");
+        assert!(lines[2].starts_with("f.c:7: clang cannot copy"), "{text}");
+        assert_eq!(lines[3..], ["f.c:8: float or double again; or write ds_f64_div(a, b)"]);
     }
 
     #[test]
