@@ -279,3 +279,39 @@ fn a_new_file_is_made_of_bytes_that_are_sent() {
         assert_eq!(fs::metadata(&output).expect("told").len(), 60 * 80_000);
     }
 }
+
+/// Of a run at the volume that failed nothing was written, of one through the file system what stood before the failure.
+#[test]
+fn what_stands_before_a_failure_is_written_on_either_side() {
+    const SOURCE: &str = "#include \"diskside.h\"
+DS_CONCATENATE;
+SEC(\"read/copy\")
+__s64 copy(char *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {
+    if (call->chunk_index == 3)
+        return -DS_EINVAL;
+    ds_memcpy(out, in, in_len);
+    return in_len;
+}
+";
+    let Some(world) = World::new(Kind::Ext4) else { return };
+    let path = world.lab.mount.join("file");
+    fs::write(&path, numbers(1000)).expect("written");
+    until_nobody_writes(&path);
+    let source = world.lab.mount.with_file_name("copy.bpf.c");
+    fs::write(&source, SOURCE).expect("written");
+    let session = world.session();
+    let function = session.function(source.to_str().expect("a path")).expect("it compiles");
+    let file = session.open(path.to_str().expect("a path")).expect("open");
+    let run = |place| {
+        let mut written = Vec::new();
+        let options = RunOptions { chunk_len: Some(800), ..options(place) };
+        let ran = session.run(std::slice::from_ref(&file), &function, &[], &options, Some(&mut written));
+        (ran.unwrap_err().to_string(), written)
+    };
+    let (said, written) = run(Where::Host);
+    assert_eq!(written, numbers(300));
+    assert!(said.ends_with("file, bytes 2400..3200: read/copy returned -22: Invalid argument (os error 22)"), "{said}");
+    for place in [Where::Device, Where::Auto] {
+        assert_eq!(run(place), (said.clone(), written.clone()), "{place:?}");
+    }
+}

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{self, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -39,7 +40,23 @@ pub struct OutFile {
     path: PathBuf,
     file: File,
     way: Way,
+    patience: Patience,
 }
+
+/// Whether to go on waiting for who reads: asked now and then while nobody does.
+type MayWait = Box<dyn Fn() -> io::Result<()> + Send>;
+
+/// How long to wait for who reads.
+struct Patience(MayWait);
+
+impl std::fmt::Debug for Patience {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Patience")
+    }
+}
+
+/// How often a wait is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 enum Way {
@@ -118,17 +135,38 @@ impl Destination {
         }
     }
 
-    /// Begins to write it.
+    /// Begins to write it. A FIFO that nobody reads is waited for.
     ///
     /// # Errors
     /// What the system says, and what to do.
     pub fn begin(self) -> io::Result<OutFile> {
+        self.begin_while(Box::new(|| Ok(())))
+    }
+
+    /// The same, waiting for who reads, here and at each write, as long as `may_wait` gives no error.
+    ///
+    /// # Errors
+    /// What the system says, and what to do; that of `may_wait`.
+    pub fn begin_while(self, may_wait: MayWait) -> io::Result<OutFile> {
         let Self { path, what } = self;
+        let patience = Patience(may_wait);
         let begun = match what {
             What::Descriptor { fd, .. } => Ok((fd, Way::Stream { kind: FileType::Unknown })),
+            What::Stream { fd, kind: FileType::Fifo } => {
+                // A system call that waits for a reader, or for room, would hear of nothing else.
+                let how = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let open = || retry(|| fs::openat(CWD, &*path_of(fd.as_fd()), how, Mode::empty()));
+                let opened = loop {
+                    match open() {
+                        Err(Errno::NXIO) => (patience.0)()?,
+                        opened => break opened,
+                    }
+                    std::thread::sleep(LOOK);
+                };
+                opened.map(|fd| (fd, Way::Stream { kind: FileType::Fifo })).map_err(WriteError::from)
+            }
             What::Stream { fd, kind } => {
                 let how = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
-                // A FIFO waits here for its reader.
                 let opened = retry(|| fs::openat(CWD, &*path_of(fd.as_fd()), how, Mode::empty()));
                 opened.map(|fd| (fd, Way::Stream { kind })).map_err(WriteError::from)
             }
@@ -138,7 +176,7 @@ impl Destination {
             }
         };
         let (fd, way) = begun.map_err(|error| error.about(&path.display().to_string()))?;
-        Ok(OutFile { path, file: fd.into(), way })
+        Ok(OutFile { path, file: fd.into(), way, patience })
     }
 }
 
@@ -226,8 +264,8 @@ impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.file.write(bytes) {
-                // Whoever started the process may have made the descriptor one that does not wait.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_until_writable(&self.file)?,
+                // A FIFO, and what whoever started the process has made a descriptor that does not wait.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_until_writable()?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
                 written => return written.map_err(|error| self.failed(&error)),
             }
@@ -239,10 +277,17 @@ impl Write for OutFile {
     }
 }
 
-fn wait_until_writable(file: &File) -> io::Result<()> {
-    let mut waiting = [rustix::event::PollFd::new(file, rustix::event::PollFlags::OUT)];
-    retry(|| rustix::event::poll(&mut waiting, None))?;
-    Ok(())
+impl OutFile {
+    fn wait_until_writable(&self) -> io::Result<()> {
+        let look = rustix::event::Timespec::try_from(LOOK).expect("it is short");
+        loop {
+            let mut waiting = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::OUT)];
+            if retry(|| rustix::event::poll(&mut waiting, Some(&look)))? > 0 {
+                return Ok(());
+            }
+            (self.patience.0)()?;
+        }
+    }
 }
 
 fn open_directory(path: &[u8]) -> Result<OwnedFd, WriteError> {

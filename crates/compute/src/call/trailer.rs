@@ -2,7 +2,7 @@
 
 use diskside_engine::{CallError, Place, ReadError};
 use diskside_sbpf::trap::{Trap, TrapKind};
-use diskside_wire::function::{Outcome, PlaceInSource, Trailer};
+use diskside_wire::function::{MissingRange, Outcome, PlaceInSource, Trailer};
 
 use crate::endpoint::SinkError;
 use crate::schedule::quota::NoRoom;
@@ -64,6 +64,9 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
         CallError::Read { source_index, error } => {
             trailer.outcome = Outcome::Media;
             trailer.returned = errno_of(error);
+            if let ReadError::OutOfRange { start, end, len, .. } = *error {
+                trailer.missing = Some(MissingRange { start, end, len });
+            }
             if let ReadError::Read { offset, .. } = error {
                 trailer.place = Some(PlaceInSource { source_index: *source_index, offset: *offset, len: 0 });
             }

@@ -7,7 +7,7 @@ use diskside_host::function::FunctionError;
 use diskside_io::readahead::ReadError;
 use diskside_io::request::Lost;
 use diskside_sbpf::trap::TrapKind;
-use diskside_wire::function::Outcome;
+use diskside_wire::function::{MissingRange, Outcome};
 use std::io;
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub enum SessionError {
     #[error(transparent)]
     Location(#[from] LocationError),
     /// The target cannot be reached, or not be used.
-    #[error("{target}: {source}")]
+    #[error("{}", naming(address(target), source))]
     Target {
         /// Which target.
         target: String,
@@ -27,7 +27,7 @@ pub enum SessionError {
         source: HostError,
     },
     /// The target failed the operation, or the function that ran there.
-    #[error("{name}: {source}")]
+    #[error("{}", naming(name, source))]
     Device {
         /// Which file, or which target.
         name: String,
@@ -113,6 +113,9 @@ pub enum SessionError {
     /// The input was a stream, and there was no more of it in time.
     #[error("{0}: the deadline passed while the call waited for more of it")]
     Late(String),
+    /// The output goes to somebody who did not read it in time.
+    #[error("{0}: the deadline passed while nobody read it")]
+    Unread(String),
     /// What ran the request is gone.
     #[error("{0}")]
     Lost(&'static str),
@@ -157,7 +160,7 @@ impl SessionError {
             | Self::Unsupported { .. } => FailureKind::Usage,
             Self::Changed(_) => FailureKind::Changed,
             Self::Cancelled(_) => FailureKind::Cancelled,
-            Self::Late(_) => FailureKind::Deadline,
+            Self::Late(_) | Self::Unread(_) => FailureKind::Deadline,
             Self::Traversal { kind, .. } => *kind,
             Self::Call(error) => kind_of_call(error),
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
@@ -177,7 +180,25 @@ impl SessionError {
     }
 
     pub(super) fn device(name: &str, source: FunctionError) -> Self {
+        if let Some(MissingRange { start, end, len }) = source.trailer().and_then(|trailer| trailer.missing) {
+            return Self::out_of_range(name, start..end, len);
+        }
         Self::Device { name: name.to_owned(), source }
+    }
+
+    /// As [`device`](Self::device), of a call over a file that the target calls `known`: the message has the name that it has here.
+    pub(super) fn device_over(name: &str, known: &str, mut source: FunctionError) -> Self {
+        if let FunctionError::Failed(trailer) = &mut source {
+            let place = trailer.place.map(|place| format!(", bytes {}..{}: ", place.offset, place.offset + place.len));
+            // A volume has a name of its own there, which stands before the place.
+            let at = place.and_then(|place| trailer.message.find(&place));
+            if !known.is_empty() && trailer.message.contains(known) {
+                trailer.message = trailer.message.replacen(known, name, 1);
+            } else if let Some(at) = at {
+                trailer.message.replace_range(..at, name);
+            }
+        }
+        Self::device(name, source)
     }
 
     pub(super) fn out_of_range(name: &str, range: Range<u64>, len: u64) -> Self {
@@ -196,6 +217,17 @@ impl SessionError {
             _ => None,
         }
     }
+}
+
+/// A message with the name of what it is about, if it does not have that.
+fn naming(name: &str, source: &impl std::fmt::Display) -> String {
+    let told = source.to_string();
+    if told.contains(name) { told } else { format!("{name}: {told}") }
+}
+
+/// Of a target: whether it is asked for volumes or for exports makes no difference.
+fn address(target: &str) -> &str {
+    target.split_once("://").map_or(target, |(_, address)| address)
 }
 
 fn kind_of_call(error: &CallError) -> FailureKind {
@@ -245,6 +277,7 @@ impl From<SessionError> for io::Error {
             | SessionError::Changed(_)
             | SessionError::Cancelled(_)
             | SessionError::Late(_)
+            | SessionError::Unread(_)
             | SessionError::Lost(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)

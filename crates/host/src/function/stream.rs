@@ -163,7 +163,7 @@ impl ResultStream {
     }
 
     /// The next bytes of the result; `None` at its end, when [`trailer`](Self::trailer) is there. An outcome other
-    /// than [`Outcome::Ok`] is an error, and what came before it is not to be used.
+    /// than [`Outcome::Ok`] is an error behind the bytes: they are what the function gave before it failed.
     pub async fn next(&mut self) -> Result<Option<Buffer>, FunctionError> {
         while self.trailer.is_none() {
             let Some(Posted { offset, len, future }) = self.posted.pop_front() else {
@@ -217,7 +217,10 @@ impl ResultStream {
                 return Ok(Some(buffer));
             }
         }
-        Ok(None)
+        match &self.trailer {
+            Some(trailer) if trailer.outcome != Outcome::Ok => Err(FunctionError::Failed(Box::new(trailer.clone()))),
+            _ => Ok(None),
+        }
     }
 
     /// What the target said of the call, at its end.
@@ -250,9 +253,8 @@ impl ResultStream {
     }
 
     fn end(&mut self, bytes: &[u8]) -> Result<(), FunctionError> {
-        let trailer = Trailer::decode(bytes).map_err(|e| FunctionError::malformed("trailer", e))?;
-        self.trailer = Some(trailer.clone());
-        if trailer.outcome == Outcome::Ok { Ok(()) } else { Err(FunctionError::Failed(Box::new(trailer))) }
+        self.trailer = Some(Trailer::decode(bytes).map_err(|e| FunctionError::malformed("trailer", e))?);
+        Ok(())
     }
 
     /// A Receive that was refused is mostly the consequence of a Send that was.

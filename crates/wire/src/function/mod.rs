@@ -30,7 +30,9 @@ pub use request::{
     Class, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionRequest, Placement, REQUEST_LEN_MAX,
     RecordSplit, RequestHeader, RequestPart, StateName, TierHint,
 };
-pub use trailer::{Called, MESSAGE_LEN_MAX, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader};
+pub use trailer::{
+    Called, MESSAGE_LEN_MAX, MissingRange, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader,
+};
 
 #[cfg(test)]
 mod tests;

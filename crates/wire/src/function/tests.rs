@@ -353,6 +353,7 @@ fn sample_trailer() -> Trailer {
         called: Some(Called { pieces: 22, input_bytes: 23 }),
         output_bytes: Some(24),
         depth: Some(25),
+        missing: Some(MissingRange { start: 26, end: 27, len: 28 }),
     }
 }
 
@@ -365,14 +366,16 @@ fn a_trailer_is_laid_out_as_documented() {
         4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
         7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 10, 0, 0, 0, 11, 0, 0, 0, 12, 0, 0, 0,
         13, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 15, 0, 16, 0, 17, 0, 0, 0, 0, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0,
-        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 76, 0, 0, 0,
+        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 104, 0, 0, 0,
     ];
     assert_eq!(bytes[..128], want);
     assert_eq!(bytes[128..136], *"größe\0".as_bytes());
     assert_eq!(bytes[136..160], *b"\x01\x80\x14\0\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
     assert_eq!(bytes[160..180], *b"\x03\x80\x10\0\x16\0\0\0\0\0\0\0\x17\0\0\0\0\0\0\0");
     assert_eq!(bytes[180..200], *b"\x04\x80\x08\0\x18\0\0\0\0\0\0\0\x05\x80\x04\0\x19\0\0\0");
-    assert_eq!(bytes[200..], *b"\x02\x80\x05\0hello\0\0\0");
+    assert_eq!(bytes[200..216], *b"\x06\x80\x18\0\x1a\0\0\0\0\0\0\0\x1b\0\0\0");
+    assert_eq!(bytes[216..228], *b"\0\0\0\0\x1c\0\0\0\0\0\0\0");
+    assert_eq!(bytes[228..], *b"\x02\x80\x05\0hello\0\0\0");
     assert_eq!(Trailer::decode(&bytes), Ok(sample_trailer()));
 }
 

@@ -161,6 +161,19 @@ pub struct Trailer {
     pub output_bytes: Option<u64>,
     /// Windows of the input that were read ahead, besides one for each thread; `None`: not told.
     pub depth: Option<u32>,
+    /// The range that was asked for and is not in the input.
+    pub missing: Option<MissingRange>,
+}
+
+/// A range that is not in an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingRange {
+    /// Its first byte.
+    pub start: u64,
+    /// The byte behind its last.
+    pub end: u64,
+    /// Bytes that the input has.
+    pub len: u64,
 }
 
 /// What a function was called on.
@@ -178,6 +191,7 @@ const TLV_LOG_LINE: u16 = 2 | tlv::IGNORABLE;
 const TLV_CALLED: u16 = 3 | tlv::IGNORABLE;
 const TLV_OUTPUT: u16 = 4 | tlv::IGNORABLE;
 const TLV_DEPTH: u16 = 5 | tlv::IGNORABLE;
+const TLV_MISSING: u16 = 6 | tlv::IGNORABLE;
 
 /// The most bytes of all elements.
 const TLVS_LEN_MAX: usize = 8 << 10;
@@ -249,6 +263,9 @@ impl Trailer {
         if let Some(depth) = self.depth {
             tlv::push(&mut tlvs, TLV_DEPTH, &depth.to_le_bytes());
         }
+        if let Some(MissingRange { start, end, len }) = self.missing {
+            tlv::push(&mut tlvs, TLV_MISSING, &[start, end, len].map(u64::to_le_bytes).concat());
+        }
         for line in &self.log {
             let line = cut(line, 1024);
             if tlvs.len() + line.len() + 8 > TLVS_LEN_MAX {
@@ -305,6 +322,7 @@ impl Trailer {
             called: None,
             output_bytes: None,
             depth: None,
+            missing: None,
         };
         for element in tlv::elements(tlvs, TRAILER_LEN + tlv_at) {
             let tlv::Element { kind, value, offset } = element?;
@@ -323,6 +341,11 @@ impl Trailer {
                     let depth = value.try_into().map_err(|_| FieldError::new(offset, "a depth has 4 bytes"))?;
                     trailer.depth = Some(u32::from_le_bytes(depth));
                 }
+                TLV_MISSING => {
+                    let missing =
+                        missing(value).ok_or(FieldError::new(offset, "a range and a length have 24 bytes"))?;
+                    trailer.missing = Some(missing);
+                }
                 TLV_LOG_LINE => trailer.log.push(String::from_utf8_lossy(value).into_owned()),
                 _ if kind & tlv::IGNORABLE != 0 => {}
                 _ => return Err(FieldError::new(offset - 4, "this element is not known")),
@@ -333,8 +356,18 @@ impl Trailer {
 }
 
 fn called(value: &[u8]) -> Option<Called> {
-    let number = |at: usize| Some(u64::from_le_bytes(value.get(at..at + 8)?.try_into().ok()?));
-    (value.len() == 16).then_some(Called { pieces: number(0)?, input_bytes: number(8)? })
+    let [pieces, input_bytes] = numbers(value)?;
+    Some(Called { pieces, input_bytes })
+}
+
+fn missing(value: &[u8]) -> Option<MissingRange> {
+    let [start, end, len] = numbers(value)?;
+    Some(MissingRange { start, end, len })
+}
+
+fn numbers<const N: usize>(value: &[u8]) -> Option<[u64; N]> {
+    let (numbers, rest) = <[U64; N]>::ref_from_prefix(value).ok()?;
+    rest.is_empty().then_some(numbers.map(U64::get))
 }
 
 fn place(value: &[u8]) -> Option<PlaceInSource> {

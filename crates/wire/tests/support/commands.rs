@@ -153,9 +153,9 @@ fn trailer(bytes: &[u8]) {
         assert!(trailer.message.starts_with(&got.message), "it is cut at the end");
         assert!(got.log.iter().zip(&trailer.log).all(|(got, line)| line.starts_with(got)));
         assert_eq!(Trailer::decode(&got.encode(usize::MAX)).as_ref(), Ok(&got), "what fits stays");
-        let elements = |it: &Trailer| (it.place, it.called, it.output_bytes, it.depth);
+        let elements = |it: &Trailer| (it.place, it.called, it.output_bytes, it.depth, it.missing);
         assert!(
-            elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None),
+            elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None, None),
             "all of them or none"
         );
         assert_eq!(header_of(&got), header_of(&trailer));
@@ -165,7 +165,16 @@ fn trailer(bytes: &[u8]) {
 /// What the fixed part of a trailer tells.
 fn header_of(trailer: &Trailer) -> Trailer {
     let (message, log) = (String::new(), Vec::new());
-    Trailer { message, log, place: None, called: None, output_bytes: None, depth: None, ..trailer.clone() }
+    Trailer {
+        message,
+        log,
+        place: None,
+        called: None,
+        output_bytes: None,
+        depth: None,
+        missing: None,
+        ..trailer.clone()
+    }
 }
 
 /// Log pages. What a later version adds to their fixed part, and text that is none, is not sent on.

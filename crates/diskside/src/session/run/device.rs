@@ -2,17 +2,18 @@
 
 use super::compressed::{Compressed, as_each_says};
 use super::group::{paths_of, takes_paths, target_name};
-use super::{Done, Job, RanPart, RunOptions};
-use crate::session::error::SessionError;
+use super::{Done, Job, RanPart, RunOptions, Where};
+use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::link::Running;
 use crate::session::mounted::Mounted;
+use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{CallError, Part, TierChoice};
-use diskside_host::function::{CallOutcome, RemoteCall};
+use diskside_host::function::{CallOutcome, FunctionError, RemoteCall, ResultStream};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::run_here;
@@ -80,7 +81,7 @@ pub(super) fn over_paths(
     request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
     request.decompression = as_each_says(job.options);
     let paths = paths_of(files);
-    let failed = |error| SessionError::device(&target_name(job.file), error);
+    let failed = |error| over_one_of(files, error);
     let (started, _running) = (Instant::now(), link.begin());
     let Some(out) = out else {
         let call = link.compute()?.call_with(&request, vec![Buffer::from(paths)]);
@@ -92,18 +93,14 @@ pub(super) fn over_paths(
     request.result_len_max = u64::MAX;
     let mut stream = link.compute()?.stream(&request, vec![Buffer::from(paths)]).map_err(failed)?;
     let _watch = job.options.watch(stream.handle());
-    let mut output_bytes = 0;
-    while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
-        out.write_all(&bytes).map_err(CallError::Write)?;
-        output_bytes += bytes.len() as u64;
-    }
+    let output_bytes = write_out(job, &mut stream, out, failed)?;
     let (trailer, wire_bytes) = (stream.trailer().cloned().unwrap_or_default(), stream.wire_bytes());
     let range = 0..trailer.media_read;
     Ok(done(job, &range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
 }
 
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
-    let failed = |error| SessionError::device(job.name(), error);
+    let failed = |error| over_file(job.file, error);
     let outcome = match started.call {
         StartedCall::Target(call, _watch) => call.wait().map_err(failed)?,
         StartedCall::Mounted(thread) => match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
@@ -127,7 +124,11 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
 pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + Send)) -> Result<Done, SessionError> {
     if job.mounted.is_some() {
         // What is not proved must not be seen: all of it is waited for.
-        let mut done = finish(job, start(job, range)?)?;
+        let mut done = match finish(job, start(job, range)?) {
+            // What stood before the piece that failed is the same from here, and so is the failure.
+            Err(error) if is_of_a_piece(&error) => return super::host::run(job, range, Some(out)),
+            done => done?,
+        };
         out.write_all(&done.result).map_err(CallError::Write)?;
         done.result = Vec::new();
         return Ok(done);
@@ -135,21 +136,69 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     let link = job.link().expect("a part at a device has a target");
     // As long as it is; nothing of it is kept.
     let request = FunctionRequest { result_len_max: u64::MAX, ..read_request(job, range)? };
-    let failed = |error| SessionError::device(job.name(), error);
+    let failed = |error| over_file(job.file, error);
     let started = Instant::now();
     let running = link.begin();
     let mut stream = link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
     let _watch = job.options.watch(stream.handle());
-    let mut output_bytes = 0;
-    while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
-        out.write_all(&bytes).map_err(CallError::Write)?;
-        output_bytes += bytes.len() as u64;
-    }
+    let output_bytes = write_out(job, &mut stream, out, failed)?;
     let trailer = stream.trailer().cloned().unwrap_or_default();
     check_version(job, &trailer)?;
     note_wait(job, &running, range, &trailer);
     let wire_bytes = stream.wire_bytes();
     Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
+}
+
+/// Of a call over a file, whose name is the one that it has here.
+pub(super) fn over_file(file: &File, error: FunctionError) -> SessionError {
+    SessionError::device_over(&file.inner.name, &name_there(file), error)
+}
+
+/// Of a call over many, with the name of the one that it failed at.
+fn over_one_of(files: &[File], error: FunctionError) -> SessionError {
+    let message = error.trailer().map_or("", |trailer| &trailer.message);
+    // A name may be the beginning of another one.
+    let named = files.iter().filter(|file| message.contains(&name_there(file)));
+    match named.max_by_key(|file| file.inner.name.len()) {
+        Some(file) => over_file(file, error),
+        None => SessionError::device(&target_name(&files[0]), error),
+    }
+}
+
+/// What the target's messages call a file of an export.
+fn name_there(file: &File) -> String {
+    match &file.inner.place {
+        Place::Export(remote) => remote.path().escape_ascii().to_string(),
+        Place::Local { .. } | Place::Volume { .. } => String::new(),
+    }
+}
+
+/// Writes what comes, until there is no more; of a call that failed, what stood before the piece that did.
+fn write_out(
+    job: &Job<'_>,
+    stream: &mut ResultStream,
+    out: &mut (dyn Write + Send),
+    failed: impl Fn(FunctionError) -> SessionError,
+) -> Result<u64, SessionError> {
+    // With all of a short result comes the news that the call is tried again.
+    let is_tried_again = |trailer: &Trailer| match trailer.outcome {
+        Outcome::Stale => true,
+        Outcome::Refused => job.options.place == Where::Auto && job.function.is_pure(),
+        _ => false,
+    };
+    let mut output_bytes = 0;
+    while let Some(bytes) = run_here(stream.next()).map_err(&failed)? {
+        if output_bytes > 0 || !stream.trailer().is_some_and(is_tried_again) {
+            out.write_all(&bytes).map_err(CallError::Write)?;
+            output_bytes += bytes.len() as u64;
+        }
+    }
+    Ok(output_bytes)
+}
+
+/// Whether the function failed over a piece of its input, as it would anywhere.
+fn is_of_a_piece(error: &SessionError) -> bool {
+    matches!(error.kind(), FailureKind::Trap | FailureKind::Budget | FailureKind::OutputFull | FailureKind::Returned)
 }
 
 /// What the call waited for tells of other hosts.

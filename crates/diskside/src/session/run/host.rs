@@ -142,7 +142,13 @@ fn engine(
     let _closed = close_when_cancelled(&call);
     let started = Instant::now();
     let ran = session.on_host(call.threads, || session.engine().run(&call, &mut sink)).map_err(|error| {
-        let CallError::Read { error: ReadError::Read { path, source, .. }, .. } = &error else { return error.into() };
+        let (path, source) = match &error {
+            CallError::Read { error: ReadError::Read { path, source, .. }, .. } => (path, source),
+            CallError::Read { error: ReadError::OutOfRange { path, start, end, len }, .. } => {
+                return SessionError::out_of_range(&path.display().to_string(), *start..*end, *len);
+            }
+            _ => return error.into(),
+        };
         let name = path.display().to_string();
         let is_late = || job.options.limits.deadline.is_some_and(|deadline| started.elapsed() >= deadline);
         match source.kind() {

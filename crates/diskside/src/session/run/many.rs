@@ -17,7 +17,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use turns::{InTurn, Turns};
+use turns::Turns;
 
 /// Files that one run works on at the same time.
 pub(super) const AT_ONCE: usize = 8;
@@ -84,13 +84,19 @@ impl Session {
             let now = Now { len_bytes: 0, version: None, keep: false };
             let job = Job::new(first, now, function, args, options);
             let written = out.is_some();
-            let sources = files.iter().filter_map(|file| match &file.inner.place {
-                Place::Local { .. } => {
-                    Some(local::source(file, options.part(), function, args, options).map(|(source, _)| source))
-                }
-                Place::Export(_) | Place::Volume { .. } => None,
+            let mut sources = Vec::with_capacity(files.len());
+            let refused = files.iter().find_map(|file| {
+                let found = local::source(file, options.part(), function, args, options);
+                found.map(|(source, _)| sources.push(source)).err()
             });
-            let ran = run_over_sources(&job, sources.collect::<Result<_, _>>()?, 0, out);
+            let ran = match refused {
+                None => run_over_sources(&job, sources, 0, out),
+                // What stands before it is written, as where each file is a call of its own.
+                Some(refused) if written && !folds && !sources.is_empty() => {
+                    run_over_sources(&job, sources, 0, out).and(Err(refused))
+                }
+                Some(refused) => Err(refused),
+            };
             let done = ran.map_err(|error| match &error {
                 SessionError::Call(CallError::Read { source_index, .. }) if is_change(&error) => {
                     SessionError::Changed(files[*source_index as usize].inner.name.clone())
@@ -206,14 +212,16 @@ fn at_once(
                     let mut out = turns.as_ref().map(|turns| turns.writer(at, &stops[at]));
                     let mut ran = read(&input, function, args, &options, out.as_mut().map(|out| out as _));
                     file.close_late();
-                    if ran.is_ok()
-                        && let Some(Err(error)) = out.map(InTurn::finish)
-                    {
-                        ran = Err(CallError::Write(error).into());
-                    }
                     if ran.is_err() {
                         next.store(files.len(), Ordering::Relaxed);
+                        stops[at + 1..].iter().for_each(CancelToken::cancel);
+                    }
+                    // What it gave before it failed is written in its turn, which then nobody else has.
+                    let ended = out.map(|out| if ran.is_ok() { out.finish() } else { out.end() });
+                    if let (Ok(_), Some(Err(error))) = (&ran, ended) {
+                        next.store(files.len(), Ordering::Relaxed);
                         stops[at..].iter().for_each(CancelToken::cancel);
+                        ran = Err(CallError::Write(error).into());
                     }
                     results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
                 }

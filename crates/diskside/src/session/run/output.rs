@@ -11,11 +11,14 @@ use crate::session::function::SessionFunction;
 use crate::session::mounted::{Mounted, is_telling};
 use crate::session::place::{Now, Place};
 use diskside_dispatch::{Decision, Plan, Reason as Why};
+use diskside_engine::CallError;
 use diskside_host::mounted::{
     MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless,
 };
 use diskside_outfile::Destination;
 use diskside_sbpf::image::Kind;
+use diskside_sbpf::machine::CancelToken;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -95,8 +98,31 @@ impl Session {
             Err(Failure::Refused(refusal)) => Some((destination.path().display().to_string(), refusal.to_string())),
         };
         // The output passes through this machine.
-        let mut file = destination.begin().map_err(SessionError::Output)?;
-        let mut ran = self.run(files, function, args, options, Some(&mut file))?;
+        let name = destination.path().display().to_string();
+        let until = options.limits.deadline.map(|deadline| started + deadline);
+        let cancel = options.limits.cancel.clone();
+        let may_wait = move || match until {
+            _ if cancel.as_ref().is_some_and(CancelToken::is_cancelled) => Err(ErrorKind::ConnectionAborted.into()),
+            Some(until) if Instant::now() >= until => Err(ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        };
+        let is_late = || until.is_some_and(|until| Instant::now() >= until);
+        let failed = |error: std::io::Error| match error.kind() {
+            _ if options.is_cancelled() => SessionError::Cancelled(name.clone()),
+            ErrorKind::TimedOut if is_late() => SessionError::Unread(name.clone()),
+            _ => SessionError::Output(error),
+        };
+        let mut file = destination.begin_while(Box::new(may_wait)).map_err(failed)?;
+        // The wait for who reads it took a part of the time.
+        let mut options = options.clone();
+        options.limits.deadline = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let mut ran = self.run(files, function, args, &options, Some(&mut file)).map_err(|error| match error {
+            SessionError::Call(CallError::Write(error)) if error.kind() == ErrorKind::TimedOut && is_late() => {
+                SessionError::Unread(name.clone())
+            }
+            SessionError::Call(CallError::Write(_)) if options.is_cancelled() => SessionError::Cancelled(name.clone()),
+            error => error,
+        })?;
         file.publish().map_err(SessionError::Output)?;
         ran.refusals.extend(refused);
         Ok(Ran { total: started.elapsed(), ..ran })

@@ -1,6 +1,6 @@
 //! Functions that run often over one short range: prepared once, then one command for each call.
 
-use super::device::{output_len_max, read_request};
+use super::device::{output_len_max, over_file, read_request};
 use super::{Input, InputPart, Job, RunOptions, Where, mounted, read};
 use crate::session::error::SessionError;
 use crate::session::file::{File, range_of};
@@ -214,7 +214,7 @@ impl Inner {
     }
 
     fn failed(&self, error: FunctionError) -> SessionError {
-        SessionError::device(&self.input.file.inner.name, error)
+        over_file(&self.input.file, error)
     }
 }
 

@@ -54,12 +54,18 @@ impl Turn {
 
 impl InTurn<'_, '_> {
     /// Writes what is left, in its turn, which it hands on.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.wait()?;
-        self.write_kept()?;
-        *self.turns.turn.lock() += 1;
-        self.turns.turn.changed.notify_all();
+    pub(super) fn finish(self) -> io::Result<()> {
+        let turn = Arc::clone(&self.turns.turn);
+        self.end()?;
+        *turn.lock() += 1;
+        turn.changed.notify_all();
         Ok(())
+    }
+
+    /// Writes what is left of a result that ended with a failure, in its turn, behind which nobody writes.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.wait()?;
+        self.write_kept()
     }
 
     fn is_its_turn(&self) -> bool {
