@@ -1,6 +1,6 @@
 //! How a command fails, and with which exit code.
 
-use crate::commands::near::near_here;
+use crate::commands::near::explain_here;
 use diskside::io::readahead::ReadError;
 use diskside::{CallError, CompileError, ResolveError};
 use std::io::ErrorKind;
@@ -38,11 +38,15 @@ impl Failure {
 impl Failure {
     /// With what may have been meant.
     #[must_use]
-    pub(crate) fn hinting(mut self, near: &[String]) -> Self {
-        if let (Some(hint), Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m)) =
-            ((!near.is_empty()).then(|| near.join(" or ")), &mut self)
-        {
-            *m += &format!("; did you mean {hint}?");
+    pub(crate) fn hinting(self, near: &[String]) -> Self {
+        if near.is_empty() { self } else { self.adding(&format!("; did you mean {}?", near.join(" or "))) }
+    }
+
+    /// With more behind the message.
+    #[must_use]
+    pub(crate) fn adding(mut self, more: &str) -> Self {
+        if let Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m) = &mut self {
+            *m += more;
         }
         self
     }
@@ -65,8 +69,8 @@ impl From<ResolveError> for Failure {
             ResolveError::Unknown { .. } => Self::Usage(e.to_string()),
             ResolveError::Read { ref path, ref source }
             | ResolveError::Compile(CompileError::Read { ref path, ref source }) => {
-                let near = if source.kind() == ErrorKind::NotFound { near_here(path) } else { Vec::new() };
-                Self::Environment(e.to_string()).hinting(&near)
+                let failure = Self::Environment(e.to_string());
+                if source.kind() == ErrorKind::NotFound { explain_here(path, failure) } else { failure }
             }
             ResolveError::Compile(CompileError::Environment { .. } | CompileError::Child { .. }) => {
                 Self::Environment(e.to_string())
@@ -87,9 +91,10 @@ impl From<CallError> for Failure {
                 Self::Environment(message)
             }
             CallError::Tier(_) => Self::Load(message),
-            CallError::BadArgs { .. } | CallError::BadRanges { .. } | CallError::BadRecordLen(_) => {
-                Self::Usage(message)
-            }
+            CallError::BadArgs { .. }
+            | CallError::BadRanges { .. }
+            | CallError::BadChunkLen(_)
+            | CallError::BadRecordLen(_) => Self::Usage(message),
             _ => Self::Function(message),
         }
     }

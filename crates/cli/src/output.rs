@@ -142,6 +142,9 @@ fn digits(value: f64) -> String {
 
 /// `8MiB`, `64k`, `1G`, `4096` to bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    if text.starts_with('-') {
+        return Err("a number of bytes is 0 or more; positions count from the beginning".into());
+    }
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,

@@ -154,8 +154,9 @@ fn what_cannot_be_read_says_why() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let text = |path: &Path| path.to_str().expect("text").to_owned();
     let directory = text(dir.path());
-    let told =
-        format!("diskside: {directory}: it is a directory, which has no bytes of its own: name the files in it\n");
+    let told = format!(
+        "diskside: {directory}: it is a directory, which has no bytes of its own: name the files in it, or --recursive takes all below it\n"
+    );
     assert_eq!(diskside(&["run", "wc", &directory]), (4, Vec::new(), told));
     let socket = text(&dir.path().join("socket"));
     let _listener = UnixListener::bind(&socket).expect("a socket");
@@ -231,7 +232,7 @@ fn a_part_that_is_not_there_is_refused() {
     for (args, range) in [(&["--offset", "801"][..], "801..801"), (&["--offset", "8", "--length", "1KiB"], "8..1032")] {
         let output = fed(&[&["run", "stats64", "-"], args].concat(), &common::numbers(100));
         assert_eq!(output.status.code(), Some(2));
-        let told = format!("diskside: bytes {range} are not in /dev/stdin, which has 800 bytes\n");
+        let told = format!("diskside: bytes {range} are not in /dev/stdin, which has 800\n");
         assert_eq!(said(&output), told);
     }
 }

@@ -179,7 +179,7 @@ fn a_server_that_does_not_answer_as_wanted_says_what_to_do() {
          nvme-tcp://HOST:PORT` lists the subsystems that are\n"
     );
     assert_eq!(failed(&["info", &format!("nvme-tcp://{address}/nqn.2014-08.org.example:other")]), (4, expected));
-    let nobody = "diskside: nvme-tcp://127.0.0.1:1: cannot connect to 127.0.0.1:1: Connection refused (os error 111): no \
+    let nobody = "diskside: cannot connect to 127.0.0.1:1: Connection refused (os error 111): no \
                   server listens there; start one there (diskside serve --listen), or check the host and the port\n";
     assert_eq!(failed(&["ls", "diskside://127.0.0.1:1"]), (4, nobody.to_owned()));
     // A server of something else: it answers, and closes.

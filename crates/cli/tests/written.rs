@@ -379,3 +379,51 @@ fn a_range_of_a_program_is_written_like_any_file() {
     assert_eq!(code, 4);
     assert!(said.ends_with("none; make it first\n"), "{said}");
 }
+
+/// A FIFO that nobody read was waited for without an end: neither a deadline nor the first signal was heard.
+#[test]
+fn a_fifo_that_nobody_reads_is_waited_for_until_the_deadline_or_a_signal() {
+    let dir = Dir::new();
+    let fifo = dir.path("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let long = dir.file("long", &b"a line of some length\n".repeat(20_000), 0o644).display().to_string();
+    let (same, fifo) = (dir.text("same.bpf.c"), fifo.display().to_string());
+    let late = format!("diskside: {fifo}: the deadline passed while nobody read it\n");
+    let run = ["run", &same, &long, "--out", &fifo];
+    let begin = || common::command(&run).spawn().expect("it runs");
+    let stop = |child: Child| {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+            .expect("it runs");
+        let output = child.wait_with_output().expect("it is ours");
+        let said = common::said(&output);
+        assert!(said.ends_with(&format!("diskside: {fifo}: the call was cancelled\n")), "{}: {said}", output.status);
+        assert_eq!(output.status.code(), Some(130));
+    };
+    assert_eq!(diskside(&[&run[..], &["--deadline-ms", "50"]].concat()), (1, Vec::new(), late.clone()));
+    let child = begin();
+    // It catches signals before it opens what it writes to.
+    until("it waits", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("there is one");
+        u64::from_str_radix(caught.trim(), 16).expect("a number") & 1 << 14 != 0
+    });
+    stop(child);
+    // The same where somebody reads, and then no more.
+    let open = || {
+        let how = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+        std::fs::File::from(rustix::fs::open(&fifo, how, Mode::empty()).expect("it is there"))
+    };
+    let reader = open();
+    assert_eq!(diskside(&[&run[..], &["--deadline-ms", "300"]].concat()), (1, Vec::new(), late));
+    drop(reader);
+    let reader = open();
+    let child = begin();
+    until("the FIFO is full", || rustix::io::ioctl_fionread(&reader).expect("a FIFO") >= 65_536);
+    stop(child);
+    drop(reader);
+    // And where somebody reads all of it, all of it is there.
+    let child = begin();
+    let read = std::fs::read(&fifo).expect("it is there");
+    assert!(child.wait_with_output().expect("it is ours").status.success());
+    assert!(read == std::fs::read(&long).expect("there"));
+}

@@ -42,6 +42,7 @@ pub mod session;
 pub use diskside_compile as compile;
 pub use diskside_compile::CompileError;
 pub use diskside_dispatch as dispatch;
+pub use diskside_engine::pieces::PIECE_LEN_MAX;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
     Call, CallError, CallLimits, CallStats, CodeCache, CodeStats, Codec, DEPTH_MAX, Engine, Execution, Function,

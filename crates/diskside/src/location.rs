@@ -53,6 +53,9 @@ pub enum LocationError {
         "{0:?} is no URL that is known here: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH, {VOLUME_SCHEME}HOST[:PORT]/NQN/NSID, or a path"
     )]
     Scheme(String),
+    /// Something else where a target, an export or a file of one is needed.
+    #[error("{0:?} is no URL of a target that serves directories: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH")]
+    NoExport(String),
     /// A target or an export where a file is needed.
     #[error(
         "{0} names no file: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH; `diskside ls` lists the exports of a target, and \
@@ -65,6 +68,12 @@ pub enum LocationError {
     /// Not a volume.
     #[error(transparent)]
     Volume(#[from] UrlError),
+    /// A URL of an export whose host is an IPv6 address without brackets, or with a stray one.
+    #[error("{0:?} is not a host: an IPv6 address stands in brackets, as in {EXPORT_SCHEME}[2001:db8::1]:4420")]
+    Host(String),
+    /// A URL of an export without a host.
+    #[error("{0:?} names no host: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH")]
+    NoHost(String),
     /// The host or port of an export's URL.
     #[error("{text:?}: {source}")]
     Export {
@@ -116,12 +125,14 @@ impl FromStr for ExportUrl {
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
         let rest = text.get(..EXPORT_SCHEME.len()).filter(|start| start.eq_ignore_ascii_case(EXPORT_SCHEME));
-        let rest = rest.map(|_| &text[EXPORT_SCHEME.len()..]).ok_or_else(|| LocationError::Scheme(shown(text)))?;
+        let rest = rest.map(|_| &text[EXPORT_SCHEME.len()..]).ok_or_else(|| LocationError::NoExport(shown(text)))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         // The same rules as for volumes.
-        let at: Url = format!("{VOLUME_SCHEME}{authority}")
-            .parse()
-            .map_err(|source| LocationError::Export { text: shown(text), source })?;
+        let at: Url = format!("{VOLUME_SCHEME}{authority}").parse().map_err(|source| match source {
+            UrlError::NoHost(_) => LocationError::NoHost(shown(text)),
+            UrlError::Host(host) => LocationError::Host(host),
+            source => LocationError::Export { text: shown(text), source },
+        })?;
         let path = decoded(path.trim_matches('/'));
         if path.contains(&0) {
             return Err(LocationError::Nul(shown(text)));

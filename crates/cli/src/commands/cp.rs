@@ -1,7 +1,7 @@
 //! `diskside cp`.
 
-use super::exports::{refuse_no_export, session};
-use super::near::{explain_session, near_here};
+use super::exports::{refuse_no_export, refuse_pattern, session};
+use super::near::{explain_here, explain_session};
 use super::volume::{Connect, host_failure, session_failure};
 use crate::error::Failure;
 use crate::output::{self, bytes, rate};
@@ -38,9 +38,12 @@ pub(crate) struct Cp {
     source: OsString,
     /// The same, or `-` for standard output; in a directory the file keeps its name
     destination: OsString,
-    /// Read both again and compare
+    /// Read both again and compare; not of what comes or goes as a stream, such as `-`
     #[arg(long)]
     verify: bool,
+    /// Take *, ? and [ in the destination's URL for what they are
+    #[arg(long)]
+    literal: bool,
     /// Overwrite a volume or a block device that holds something
     #[arg(long)]
     force: bool,
@@ -168,8 +171,8 @@ impl Cp {
     fn open_local_source(&self, path: &Path) -> Result<Source, Failure> {
         let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
         let failed = |error: std::io::Error| {
-            let near = if error.kind() == ErrorKind::NotFound { near_here(path) } else { Vec::new() };
-            cannot_open(&self.source.to_string_lossy(), &error).hinting(&near)
+            let failure = cannot_open(&self.source.to_string_lossy(), &error);
+            if error.kind() == ErrorKind::NotFound { explain_here(path, failure) } else { failure }
         };
         match LocalBytes::of(path) {
             Ok(LocalBytes::Stream(_)) if self.verify => {
@@ -223,6 +226,9 @@ impl Cp {
         refuse_no_export(&url)?;
         let session = session(&self.connect)?;
         let files = session.files(&url).map_err(session_failure)?;
+        if !self.literal {
+            refuse_pattern(&files, &url, "--literal writes a file of this very name")?;
+        }
         if files.stat(&url.path).is_ok_and(|info| info.kind == FileKind::Directory) {
             url = url.join(self.name()?.as_bytes());
         }

@@ -5,7 +5,7 @@ use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
-use diskside::host::function::{FileInfo, Found, FunctionError, Listed};
+use diskside::host::function::{FileInfo, Files, Found, FunctionError, Listed};
 use diskside::session::{OpenMode, Session, SessionOptions};
 use diskside::wire::file::FileKind;
 use diskside::{ExportUrl, Location, PathText};
@@ -215,6 +215,15 @@ pub(super) fn refuse_no_export(url: &ExportUrl) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(format!("{url} names no export: write {URL}; `diskside ls {url}` lists its exports")))
+}
+
+/// Of what is to be written: a pattern means files that are there. What is there by that very name is meant.
+pub(super) fn refuse_pattern(files: &Files, url: &ExportUrl, remedy: &str) -> Result<(), Failure> {
+    let is_pattern = url.path.iter().any(|byte| matches!(byte, b'*' | b'?'));
+    if !is_pattern || files.stat(&url.path).is_ok() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{url} is a pattern, and names no file to write: name one; {remedy}")))
 }
 
 /// As [`failed`], with names like it.

@@ -22,7 +22,7 @@ pub(super) fn explain_session(session: &Session, location: &Location, error: Ses
         return failure;
     }
     match location {
-        Location::Local(path) => failure.hinting(&near_here(path)),
+        Location::Local(path) => explain_here(path, failure),
         Location::Export(url) => explain_export(session, url, failure),
         Location::Volume(_) => failure,
     }
@@ -44,8 +44,16 @@ fn is_missing(error: &SessionError) -> bool {
 /// `ENOENT`, as targets send it.
 pub(super) const NOT_FOUND: i32 = 2;
 
+/// The failure of a path of this machine that is not there, with where it leads, or with what may have been meant.
+pub(crate) fn explain_here(path: &Path, failure: Failure) -> Failure {
+    match std::fs::read_link(path) {
+        Ok(to) => failure.adding(&format!("; it is a symbolic link to {}, which is not there", to.display())),
+        Err(_) => failure.hinting(&near_here(path)),
+    }
+}
+
 /// Paths like one that is not there on this machine.
-pub(crate) fn near_here(path: &Path) -> Vec<String> {
+fn near_here(path: &Path) -> Vec<String> {
     let (Some(name), Some(directory)) = (path.file_name(), path.parent()) else { return Vec::new() };
     let listed = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let Ok(entries) = std::fs::read_dir(listed) else { return Vec::new() };
@@ -63,6 +71,7 @@ fn near_there(session: &Session, url: &ExportUrl) -> Vec<String> {
         return shown(url, near.into_iter().map(|name| [&name, within].concat()));
     }
     let (directory, name) = split_at_slash(&url.path, url.path.iter().rposition(|byte| *byte == b'/'));
+    // A link that leads nowhere is listed, too.
     let near = near(name.get(1..).unwrap_or_default(), names_in(&files, directory));
     shown(url, near.into_iter().map(|name| [directory, b"/", &name].concat()))
 }
@@ -90,7 +99,8 @@ fn near(wanted: &[u8], names: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     let wanted = text(wanted);
     let most = 1 + wanted.chars().count() / 4;
     let distance = |name: &[u8]| strsim::damerau_levenshtein(&wanted.to_lowercase(), &text(name).to_lowercase());
-    let mut near: Vec<_> = names.map(|name| (distance(&name), name)).filter(|(far, _)| *far <= most).collect();
+    let others = names.filter(|name| text(name) != wanted);
+    let mut near: Vec<_> = others.map(|name| (distance(&name), name)).filter(|(far, _)| *far <= most).collect();
     near.sort();
     near.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
 }

@@ -5,7 +5,7 @@ mod json;
 mod report;
 mod shown;
 
-use super::exports::refuse_no_export;
+use super::exports::{refuse_no_export, refuse_pattern};
 use super::parse_kind;
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
@@ -25,7 +25,7 @@ use diskside::session::{
 use diskside::split::Split;
 use diskside::wire::file::FileKind;
 use diskside::wire::function::StateName;
-use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Location, TierChoice};
+use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Location, PIECE_LEN_MAX, TierChoice};
 use shown::Shown;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write as _};
@@ -91,10 +91,17 @@ pub(crate) struct Run {
     #[arg(long)]
     stateless: bool,
     /// Where in each file to begin
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "0",
+        value_parser = parse_bytes,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
     offset: u64,
     /// How many bytes of each file to run over [default: all behind the offset]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     length: Option<u64>,
     /// What to decompress: files and pipes that begin like gzip or zstd data (auto), nothing, or all input. Then --offset
     /// and --length count decompressed bytes
@@ -106,8 +113,8 @@ pub(crate) struct Run {
     header: Header,
     /// Call the function on pieces of this many bytes, rounded to whole records [default: 8MiB, or less for functions
     /// that expand their input]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    chunk: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = parse_chunk)]
+    chunk: Option<usize>,
     /// Bytes that the function may have allocated at one time (ds_alloc)
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
     heap: u64,
@@ -195,6 +202,11 @@ impl Run {
             Some(kind) => session.raw_function(Path::new(&self.function), kind)?,
             None => session.function(&self.function)?,
         };
+        if let (offset, Some(length)) = (self.offset, self.length)
+            && offset.checked_add(length).is_none()
+        {
+            return Err(Failure::Usage(format!("--offset {offset} --length {length}: no file has so many bytes")));
+        }
         let args = self.encode_args(&function)?;
         let files = files::open(&session, &self.files, self.recursive)?;
         // How long many files are is known when they are read.
@@ -209,7 +221,7 @@ impl Run {
                 Side::Host => Where::Host,
                 Side::Device => Where::Device,
             },
-            chunk_len: self.chunk.map(|chunk| usize::try_from(chunk).unwrap_or(usize::MAX)),
+            chunk_len: self.chunk,
             offset: self.offset,
             length: self.length,
             decompress: self.decompress,
@@ -233,7 +245,12 @@ impl Run {
         progress.finish();
         let ran = match (result, shown.take_failure()) {
             (Err(_), Some(failure)) => return Err(failure),
-            (ran, _) => ran?,
+            (Err(failure), None) => {
+                // Why the function failed matters more than that this cannot be shown either.
+                let _ = shown.break_off();
+                return Err(failure);
+            }
+            (Ok(ran), _) => ran,
         };
         if let Err(error) = session.save_learnt()
             && self.explain
@@ -254,10 +271,10 @@ impl Run {
     ) -> Result<Ran, Failure> {
         let Some(out) = &self.out else {
             if !(options.fold && function.combine().is_some()) {
-                return session.run(files, function, args, options, Some(shown)).map_err(session_failure);
+                return session.run(files, function, args, options, Some(shown)).map_err(run_failure);
             }
             // What is folded is one short result, which both sides can work on at once.
-            let ran = session.run(files, function, args, options, None).map_err(session_failure)?;
+            let ran = session.run(files, function, args, options, None).map_err(run_failure)?;
             return shown.write_all(&ran.result).map(|()| ran).map_err(Failure::Output);
         };
         let location = Location::try_from(&**out).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -267,6 +284,8 @@ impl Run {
             Location::Local(path) => Destination::find(&path),
             Location::Export(url) => {
                 refuse_no_export(&url)?;
+                let files_there = session.files(&url).map_err(session_failure)?;
+                refuse_pattern(&files_there, &url, "`diskside cp --literal` writes files of such names")?;
                 let ran = session.run_into(files, function, args, options, &url);
                 return ran.map_err(|error| self.explain_out(session, &url, error));
             }
@@ -289,7 +308,7 @@ impl Run {
             SessionError::Call(CallError::Write(error)) if is_stdout && error.kind() == ErrorKind::BrokenPipe => {
                 Failure::Output(error)
             }
-            error => session_failure(error),
+            error => run_failure(error),
         })
     }
 
@@ -323,6 +342,22 @@ impl Run {
     }
 }
 
+/// A directory has no bytes, but perhaps files that were meant.
+fn run_failure(error: SessionError) -> Failure {
+    let directory = match &error {
+        SessionError::File { name, source } if source.kind() == ErrorKind::IsADirectory => Some(name.clone()),
+        SessionError::Device { name, source } if source.errno() == Some(IS_A_DIRECTORY) => Some(name.clone()),
+        _ => None,
+    };
+    let failure = session_failure(error);
+    directory.into_iter().fold(failure, |failure, name| {
+        failure.adding(&format!("; --recursive takes all files below it, '{name}/*' those in it"))
+    })
+}
+
+/// `EISDIR`, as targets send it.
+const IS_A_DIRECTORY: i32 = 21;
+
 /// The path or URL that an argument means.
 fn input_name(file: &OsStr) -> &OsStr {
     if file == "-" { OsStr::new("/dev/stdin") } else { file }
@@ -344,6 +379,11 @@ fn parse_state(text: &str) -> Result<StateName, String> {
     let len_bytes = u32::try_from(len).ok().filter(|len| (1..=16 << 20).contains(len));
     let len_bytes = len_bytes.ok_or("a state has 1 byte to 16MiB")?;
     Ok(StateName { name: name.to_owned(), len_bytes })
+}
+
+fn parse_chunk(text: &str) -> Result<usize, String> {
+    let len = usize::try_from(parse_bytes(text)?).ok().filter(|len| (1..=PIECE_LEN_MAX).contains(len));
+    len.ok_or_else(|| "a chunk has 1 byte to 1GiB".into())
 }
 
 fn parse_decompress(text: &str) -> Result<Decompress, String> {

@@ -1,7 +1,7 @@
 //! Which files a run is over: those that were named, those that patterns of exports mean, and those below directories.
 
-use super::super::exports::{failed, no_match};
-use super::super::near::explain_session;
+use super::super::exports::{failed, no_match, not_there};
+use super::super::near::{NOT_FOUND, explain_session};
 use super::super::volume::session_failure;
 use crate::error::Failure;
 use diskside::session::{File, OpenMode, Session};
@@ -9,6 +9,7 @@ use diskside::wire::file::FileKind;
 use diskside::{ExportUrl, Location};
 use diskside_paths::{Kind, Pattern, Tree, Visit, WalkError, walk};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,10 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
     match &location {
         Location::Export(url) if recursive || Pattern::has_wildcards(&url.path) => beneath(session, url, recursive),
         Location::Local(path) if recursive && path.is_dir() => below(path),
+        Location::Local(path) if path.is_dir() => Err(Failure::Environment(format!(
+            "{}: it is a directory, which has no bytes of its own: name the files in it, or --recursive takes all below it",
+            path.display()
+        ))),
         _ => Ok(vec![location]),
     }
 }
@@ -49,13 +54,29 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
 /// What a pattern means at its target.
 fn beneath(session: &Session, url: &ExportUrl, recursive: bool) -> Result<Vec<Location>, Failure> {
     let files = session.files(url).map_err(session_failure)?;
-    let found = files.find(&url.path, recursive, false).map_err(|error| failed(url, &error))?;
+    let is_pattern = Pattern::has_wildcards(&url.path);
+    let found = files.find(&url.path, recursive, false).map_err(|error| match failed(url, &error) {
+        // It means nothing where there is no such export.
+        Failure::Environment(told) if is_pattern && error.errno() == Some(NOT_FOUND) => Failure::Usage(told),
+        failure => failure,
+    })?;
     let is_file = |kind| kind != FileKind::Directory;
     let mut locations = Vec::new();
     for one in found.into_iter().filter(|one| is_file(one.kind)) {
         locations.push(Location::Export(ExportUrl { path: one.path, ..url.clone() }));
     }
-    if locations.is_empty() { Err(no_match(url)) } else { Ok(locations) }
+    if !locations.is_empty() {
+        return Ok(locations);
+    }
+    if is_pattern {
+        return Err(no_match(url));
+    }
+    files.stat(&url.path).map_err(|error| not_there(session, url, &error))?;
+    Err(no_files(url))
+}
+
+fn no_files(directory: impl Display) -> Failure {
+    Failure::Usage(format!("{directory}: there are no files in it"))
 }
 
 /// The files below a directory of this machine.
@@ -72,7 +93,7 @@ fn below(directory: &Path) -> Result<Vec<Location>, Failure> {
     match walked {
         Err(WalkError::Tree((path, error))) => Err(Failure::Environment(format!("{}: {error}", path.display()))),
         Err(error @ WalkError::TooDeep) => Err(Failure::Environment(format!("{named}: {error:?}"))),
-        Ok(()) if found.is_empty() => Err(Failure::Usage(format!("{named}: there are no files in it"))),
+        Ok(()) if found.is_empty() => Err(no_files(named)),
         Ok(()) if found.len() > FOUND_MAX => {
             Err(Failure::Usage(format!("{named}: it has more than {FOUND_MAX} files; name a part of it")))
         }

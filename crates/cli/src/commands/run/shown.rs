@@ -75,10 +75,20 @@ impl<'f> Shown<'f> {
         }
     }
 
+    /// Shows what is held of a run that failed: what stood before the first piece that did. A JSON document ends there if it has
+    /// begun, and does not begin.
+    pub(super) fn break_off(mut self) -> Result<(), Failure> {
+        match (&self.form, self.schema) {
+            (Form::JsonRows, _) => self.show_rows(),
+            _ if self.json || self.held.is_empty() => Ok(()),
+            (_, Some(_)) => self.show_rows(),
+            (_, None) => self.show_bytes(true),
+        }
+    }
+
     /// Adds what is held, or ends what is begun, in the JSON document of a run that went well.
     pub(super) fn finish_json(mut self, mut document: serde_json::Value) -> Result<(), Failure> {
         if let Form::JsonRows = self.form {
-            self.show_rows()?;
             self.end_rows()?;
             let mut out = output::stdout();
             write!(out, "\n  ],\n")?;
@@ -97,14 +107,19 @@ impl<'f> Shown<'f> {
         Ok(output::print_json(document)?)
     }
 
-    fn add(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.held.extend_from_slice(bytes);
-        if self.schema.is_some() {
-            if self.held.len() >= HELD_LEN {
+    fn add(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        if let Some(len) = self.schema.and_then(row_len) {
+            // Always so many at a time: the widths of columns do not depend on how the result comes.
+            let batch = (HELD_LEN / len).max(2) * len;
+            while let Some((now, later)) = bytes.split_at_checked(batch - self.held.len()) {
+                self.held.extend_from_slice(now);
                 self.show_rows()?;
+                bytes = later;
             }
+            self.held.extend_from_slice(bytes);
             return Ok(());
         }
+        self.held.extend_from_slice(bytes);
         match self.json {
             true if self.held.len() > JSON_LEN_MAX => Err(Failure::Function(format!(
                 "the result is longer than {} MiB, the most that --json has of text or bytes: leave --json out, or write \
@@ -121,6 +136,9 @@ impl<'f> Shown<'f> {
         let Some(schema) = self.schema else { return Ok(()) };
         let len = row_len(schema).unwrap_or(1);
         let whole = self.held.len() / len * len;
+        if whole == 0 {
+            return Ok(());
+        }
         let rows = rows(schema, &self.held[..whole]).unwrap_or_default();
         let mut out = output::stdout();
         match &self.form {
