@@ -41,6 +41,10 @@ def test_the_page_on_python(world):
     assert run_page("docs/python.md", world) > 20
 
 
+def test_the_page_on_daphne(world):
+    assert run_page("docs/daphne.md", world) > 5
+
+
 def test_the_example_of_the_readme(world, capsys):
     text = (ROOT / "README.md").read_text()
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
