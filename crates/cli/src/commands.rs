@@ -11,6 +11,7 @@ pub(crate) mod exports;
 pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod key;
 pub(crate) mod metrics;
 pub(crate) mod near;
 pub(crate) mod ping;

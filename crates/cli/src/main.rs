@@ -62,6 +62,8 @@ enum Command {
     Explain(commands::explain::Explain),
     /// Serve volumes, directories and functions over NVMe/TCP.
     Serve(commands::serve::Serve),
+    /// Make keys, and allow hosts with them.
+    Key(commands::key::Key),
     /// List the subsystems of a target.
     Discover(commands::discover::Discover),
     /// Show a subsystem and its volumes.
@@ -132,6 +134,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(c) => c.execute(),
         Command::Explain(c) => c.execute(),
         Command::Serve(c) => c.execute(),
+        Command::Key(c) => c.execute(),
         Command::Discover(c) => c.execute(),
         Command::Info(c) => c.execute(),
         Command::Cp(c) => c.execute(),

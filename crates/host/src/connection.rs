@@ -11,11 +11,12 @@ use std::time::Duration;
 use diskside_io::request::{Lost as _, RequestFuture, promise};
 use diskside_io::ring::Waker;
 use diskside_nvme::Nqn;
-use diskside_nvme::host::ControllerInfo;
+use diskside_nvme::host::{ControllerInfo, Login};
 
 use crate::control::{Control, Order};
 use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged, refuse};
+use crate::login::login;
 use crate::options::ConnectOptions;
 use crate::queue::{Queue, QueueOrder, Report, ToControl};
 use crate::route::{Peer, Route, Transport, Wired};
@@ -45,6 +46,7 @@ struct Inner {
 /// What users and threads share.
 pub(crate) struct Shared {
     pub(crate) options: ConnectOptions,
+    pub(crate) login: Login,
     pub(crate) counters: Counters,
     /// System calls and sleeps of each queue's ring.
     pub(crate) ring_stats: Vec<(AtomicU64, AtomicU64)>,
@@ -97,7 +99,7 @@ impl Connection {
     }
 
     fn connect_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
-        let (connection, announced) = Self::begin(Shared::new(route, options), subsystem)?;
+        let (connection, announced) = Self::begin(Shared::new(route, options)?, subsystem)?;
         announced.recv().map_err(|_| ended())??;
         Ok(connection)
     }
@@ -111,7 +113,7 @@ impl Connection {
     }
 
     fn connect_inline_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<(Self, Queue), HostError> {
-        let shared = Shared::new(route, options);
+        let shared = Shared::new(route, options)?;
         let (orders, received) = channel();
         let (staging, staged) = sync_channel(options.staging_max);
         let mut queue = Queue::new(1, Arc::clone(&shared), received, staged).map_err(environment)?;
@@ -355,9 +357,11 @@ fn ended() -> HostError {
 }
 
 impl Shared {
-    fn new(route: Route, options: &ConnectOptions) -> Arc<Self> {
-        Arc::new(Self {
-            options: options.clone(),
+    fn new(route: Route, options: &ConnectOptions) -> Result<Arc<Self>, HostError> {
+        let (identity, login) = login(options, route.peer())?;
+        Ok(Arc::new(Self {
+            options: ConnectOptions { identity, ..options.clone() },
+            login,
             counters: Counters::default(),
             ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
             route,
@@ -369,7 +373,7 @@ impl Shared {
             problem: Mutex::new(None),
             state: AtomicU8::new(ConnectionState::Lost as u8),
             ending: AtomicBool::new(false),
-        })
+        }))
     }
 
     pub(crate) fn peer(&self) -> Peer {

@@ -187,6 +187,7 @@ impl Control {
             header_digest: options.header_digest,
             data_digest: options.data_digest,
             connect_timeout: options.connect_timeout,
+            login: self.shared.login.clone(),
             command_timeout: options.command_timeout,
         }
     }
@@ -221,6 +222,7 @@ impl Control {
     fn take_events(&mut self, session: &mut Session, now: Instant) {
         while let Some(event) = session.link.machine.poll_event() {
             match event {
+                AdminEvent::Compute(work) => session.link.machine.computed(now, diskside_keys::compute(work)),
                 AdminEvent::Ready(info) => self.controller_ready(session, info, now),
                 AdminEvent::Namespace { nsid, info } => self.namespace_known(session, nsid, info),
                 AdminEvent::NamespacesChanged { .. } => {

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use diskside_io::ring::{Ring, RingConfig};
 use diskside_nvme::Nqn;
-use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, DiscoveredSubsystem};
+use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, DiscoveredSubsystem, HostIdentity, Login};
 
 use crate::connection::first_success;
 use crate::error::HostError;
 use crate::link::{Link, NoMemory};
+use crate::login::login;
 use crate::options::ConnectOptions;
 use crate::route::Route;
 use crate::url::Url;
@@ -31,7 +32,8 @@ fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<Discovered
     let wired = route.connect(options, ring.waker())?;
     let started = Instant::now();
     let after = options.connect_timeout * 3;
-    let admin = Admin::new(admin_config(options), started);
+    let (identity, login) = login(options, address)?;
+    let admin = Admin::new(admin_config(options, identity, login), started);
     let mut link = Link::new(admin, wired, group, 1);
     let mut answer = None;
     loop {
@@ -42,6 +44,7 @@ fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<Discovered
         link.take_in(now, &mut NoMemory);
         while let Some(event) = link.machine.poll_event() {
             match event {
+                AdminEvent::Compute(work) => link.machine.computed(now, diskside_keys::compute(work)),
                 AdminEvent::Ready(_) => link.machine.discover(now),
                 AdminEvent::Discovered(found) => {
                     let what = || "reading the discovery log".to_owned();
@@ -69,9 +72,10 @@ fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<Discovered
     }
 }
 
-fn admin_config(options: &ConnectOptions) -> AdminConfig {
+fn admin_config(options: &ConnectOptions, host: HostIdentity, login: Login) -> AdminConfig {
     AdminConfig {
-        host: options.identity.clone(),
+        host,
+        login,
         subsystem: Nqn::discovery(),
         io_queues: 0,
         io_queue_entries: 0,

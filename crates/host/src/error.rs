@@ -1,11 +1,14 @@
 //! What can go wrong before there is a volume to send requests to.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use diskside_nvme::Status;
+use diskside_keys::KeyFileError;
+use diskside_nvme::auth::{AuthError, Explanation};
 use diskside_nvme::host::{CommandError, ConnectionError};
 use diskside_nvme::wire::ConnectError;
+use diskside_nvme::{Nqn, Status};
 
 use crate::route::Peer;
 use crate::url::UrlError;
@@ -32,6 +35,22 @@ pub enum HostError {
         host: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// The key's file cannot be used.
+    #[error("the key of this host: {0}")]
+    Key(#[from] KeyFileError),
+    /// The key is another's.
+    #[error(
+        "the key in {} is that of {of}, and not of {nqn}: name the key of {nqn} (--key FILE), or none (--key none)",
+        file.display()
+    )]
+    OtherKey {
+        /// Who connects.
+        nqn: Nqn,
+        /// Whose key it is.
+        of: Nqn,
+        /// Where it is.
+        file: PathBuf,
     },
     /// No connection.
     #[error("cannot connect to {address}: {source}{}", remedy_of_connect(source))]
@@ -131,6 +150,20 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
         ConnectionError::Refused { parameter: Some(ConnectError::InData(SUBSYSTEM_NQN)), .. } => {
             "; `diskside discover nvme-tcp://HOST:PORT` lists the subsystems that are"
         }
+        ConnectionError::AuthenticationRequired => {
+            ": make one (diskside key new), and give the line that it prints to the server's operator (diskside key allow)"
+        }
+        ConnectionError::AuthenticationNotAsked => {
+            ", so it may not be the server that is meant; where it is, and needs no key: DISKSIDE_KEY=none, or --key none"
+        }
+        ConnectionError::Authentication(AuthError::Theirs(Explanation::Failed) | AuthError::Closed) => {
+            ": the server keeps another key for this host, or, if this host's file has a server-key, none for itself; \
+             `diskside key show` prints the line that its operator must have given to `diskside key allow`"
+        }
+        ConnectionError::Authentication(AuthError::WrongControllerKey) => {
+            ": it may not be the server that is meant; where it is, its dhchap_controller_key is not the server-key of \
+             this host's file"
+        }
         ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
             "; if that is so each time, what listens there is no NVMe/TCP server: check the port"
         }
@@ -144,9 +177,12 @@ impl From<HostError> for io::Error {
             HostError::Connect { source, .. }
             | HostError::Resolve { source, .. }
             | HostError::Environment { source, .. } => source.kind(),
+            HostError::Key(_) => io::ErrorKind::PermissionDenied,
             HostError::TooSlow { .. } => io::ErrorKind::TimedOut,
             HostError::NoNamespace { .. } => io::ErrorKind::NotFound,
-            HostError::Url(_) | HostError::Incomplete { .. } | HostError::Options(_) => io::ErrorKind::InvalidInput,
+            HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } | HostError::Options(_) => {
+                io::ErrorKind::InvalidInput
+            }
             HostError::Ended { .. } | HostError::Closed(_) => io::ErrorKind::ConnectionAborted,
             HostError::Command { .. } | HostError::NotBlocks { .. } | HostError::Queues { .. } => io::ErrorKind::Other,
         };

@@ -37,6 +37,7 @@ pub mod function;
 mod inline;
 mod job;
 mod link;
+mod login;
 pub mod mounted;
 mod options;
 mod queue;
@@ -46,6 +47,9 @@ mod task;
 mod url;
 mod volume;
 mod volume_state;
+
+pub use diskside_keys::KeySource;
+pub use diskside_nvme::{Nqn, NqnError};
 
 pub use connection::{Connection, ConnectionState};
 pub use discovery::discover;

@@ -1,9 +1,11 @@
 //! How a host connects.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use diskside_io::socket::SocketOptions;
+use diskside_keys::KeySource;
 use diskside_nvme::Nqn;
 use diskside_nvme::host::HostIdentity;
 
@@ -14,6 +16,8 @@ use crate::error::HostError;
 pub struct ConnectOptions {
     /// Who connects; see [`host_identity`].
     pub identity: HostIdentity,
+    /// Where the key is with which it authenticates. The key's name goes before that of `identity`.
+    pub key: KeySource,
     /// I/O queue pairs, each a TCP connection with a thread; 1 to 128. One deep queue moves more
     /// than many shallow ones; more than one help when a single core cannot keep up.
     pub io_queues: u16,
@@ -49,6 +53,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             identity: host_identity(),
+            key: KeySource::Usual,
             io_queues: 1,
             queue_depth: 128,
             staging_max: 4096,
@@ -86,6 +91,12 @@ impl ConnectOptions {
 /// Who this machine is to NVMe targets: what nvme-cli's `/etc/nvme/hostnqn` and `hostid` say, else a
 /// name derived from `/etc/machine-id` (which itself is not revealed), else a random one.
 pub fn host_identity() -> HostIdentity {
+    // Once: a random one stays the same.
+    static IDENTITY: LazyLock<HostIdentity> = LazyLock::new(find_identity);
+    IDENTITY.clone()
+}
+
+fn find_identity() -> HostIdentity {
     let configured = || {
         let name = std::fs::read_to_string("/etc/nvme/hostnqn").ok()?;
         let id = std::fs::read_to_string("/etc/nvme/hostid").ok()?;
@@ -97,6 +108,9 @@ pub fn host_identity() -> HostIdentity {
         HostIdentity { nqn: nqn_of_uuid(id), id }
     })
 }
+
+/// What the names of UUIDs begin with.
+const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// A version 8 UUID (RFC 9562: free form), the same for the same seed.
 fn uuid(seed: Option<&str>) -> [u8; 16] {
@@ -124,7 +138,7 @@ fn uuid(seed: Option<&str>) -> [u8; 16] {
 }
 
 fn nqn_of_uuid(id: [u8; 16]) -> Nqn {
-    let mut text = String::from("nqn.2014-08.org.nvmexpress:uuid:");
+    let mut text = String::from(UUID_PREFIX);
     for (index, byte) in id.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
@@ -132,6 +146,11 @@ fn nqn_of_uuid(id: [u8; 16]) -> Nqn {
         text.push_str(&format!("{byte:02x}"));
     }
     Nqn::new(&text).expect("the name of a UUID is well formed")
+}
+
+/// The identifier that belongs to a name made of a UUID, as NVMe's tools derive it.
+pub(crate) fn id_of_nqn(nqn: &Nqn) -> Option<[u8; 16]> {
+    parse_uuid(nqn.as_str().strip_prefix(UUID_PREFIX)?)
 }
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {

@@ -272,6 +272,12 @@ impl Queue {
     fn take_events(&mut self) {
         while let Some(event) = self.link.as_mut().and_then(|link| link.machine.poll_event()) {
             match event {
+                Event::Compute(work) => {
+                    let done = diskside_keys::compute(work);
+                    if let Some(link) = &mut self.link {
+                        link.machine.computed(Instant::now(), done);
+                    }
+                }
                 Event::Connected { .. } => self.report(Report::Up),
                 Event::Completed(completed) => self.complete(completed),
                 Event::Late { command_id, .. } => {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod auth;
 mod buffer;
 pub mod controller;
 mod digest;

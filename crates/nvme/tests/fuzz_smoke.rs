@@ -3,15 +3,16 @@
 
 mod support;
 
-use diskside_nvme::Transmit;
+use diskside_nvme::auth;
 use diskside_nvme::controller::{BlockSize, State};
 use diskside_nvme::host::{Admin, Data};
 use diskside_nvme::wire::Sqe;
+use diskside_nvme::{Nqn, Transmit};
 use std::time::Instant;
 use support::fuzz;
 use support::memory::Memory;
 use support::mutation::{mutate, rounds, smoke_with};
-use support::pair::{ControllerEnd, Pair, SUBSYSTEM, Target, admin_config, bytes_of};
+use support::pair::{ControllerEnd, Pair, SUBSYSTEM, Target, admin_config, bytes_of, identity, random};
 use support::rng::Rng;
 
 /// Both directions of an admin queue that comes up, and of an I/O queue with some traffic.
@@ -72,6 +73,54 @@ fn controllers_survive_what_hosts_send() {
 #[test]
 fn hosts_survive_what_controllers_send() {
     smoke(fuzz::host, &record().to_host, 2);
+}
+
+#[test]
+fn authentication_survives_what_either_side_sends() {
+    let names = || auth::Names { host: identity().nqn, subsystem: Nqn::new(SUBSYSTEM).unwrap() };
+    let key = || auth::Secret::new(&[9; 32], None).unwrap();
+    let accepted = || auth::Accepted { groups: vec![auth::Group::Null], ..auth::Accepted::usual() };
+    let keys = auth::HostKeys { keys: vec![key()], controller_key: Some(key()) };
+    let mut controller = auth::Controller::new(names(), keys, accepted());
+    let credentials = auth::Credentials { key: key(), controller_key: Some(key()), accepted: accepted() };
+    let mut host = auth::Host::new(names(), credentials, 1);
+    let (mut step, mut said) = (host.start(), Vec::new());
+    // Both sides' messages, each behind its length.
+    let mut note = |message: &[u8]| {
+        let len = message.len().div_ceil(4);
+        said.push(len as u8);
+        said.extend_from_slice(message);
+        said.resize(said.len() + len * 4 - message.len(), 0);
+    };
+    loop {
+        step = match step {
+            auth::Step::Send(message) => {
+                note(&message);
+                if let auth::Sent::Compute(work) = controller.sent(&message) {
+                    assert!(controller.computed(work.run(&mut random)));
+                }
+                host.sent()
+            }
+            auth::Step::Receive(len) => match controller.received(len as usize) {
+                auth::Received::Message(message) | auth::Received::Authenticated(message) => {
+                    note(&message);
+                    host.received(&message)
+                }
+                other => panic!("{other:?}"),
+            },
+            auth::Step::Compute(work) => host.computed(work.run(&mut random)),
+            auth::Step::Authenticated => break,
+            auth::Step::Failed(error) => panic!("{error}"),
+        };
+    }
+    let session = [vec![2], said].concat();
+    fuzz::authentication(&session);
+    let text = key().to_text().as_bytes().to_vec();
+    let sessions = [session, text];
+    smoke_with(fuzz::authentication, 5, |rng| {
+        let session = rng.pick(&sessions).clone();
+        mutate(rng, &session)
+    });
 }
 
 #[test]

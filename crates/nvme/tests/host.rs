@@ -5,8 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use diskside_nvme::host::{
-    Answer, CommandError, Completed, Connection, ConnectionConfig, ConnectionError, Data, Event, State, Submission,
-    SubmitError,
+    Answer, CommandError, Completed, Connection, ConnectionConfig, ConnectionError, Data, Event, Login, State,
+    Submission, SubmitError,
 };
 use diskside_nvme::pdu::{BufferAfter, Decoder, Digests, Encoder, Header, Payload, Role, Step};
 use diskside_nvme::wire::{C2hData, CommonHeader, Cqe, FatalError, IcResp, PduKind, R2t, Sqe, pdu_flags};
@@ -40,6 +40,7 @@ fn config(digests: Digests) -> ConnectionConfig {
         in_capsule_len: 8192,
         transfer_len_max: 1 << 20,
         connect_timeout: Duration::from_secs(3),
+        login: Login::Never,
     }
 }
 

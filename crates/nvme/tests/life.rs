@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use diskside_nvme::controller::{
     self, AllowedHosts, BlockSize, Completion, ConnectionConfig, ConnectionError, Operation, State,
 };
-use diskside_nvme::host::{self, AdminEvent, CommandError, Data, Event, Submission};
+use diskside_nvme::host::{self, AdminEvent, CommandError, Data, Event, Login, Submission};
 use diskside_nvme::wire::{CopySourceEntry, Sqe, feature};
 use diskside_nvme::{BufferSlice, Buffers, DISCOVERY_NQN, Nqn, Status, Transmit};
 use support::memory::Memory;
@@ -53,6 +53,7 @@ fn admin_queue() -> host::ConnectionConfig {
         in_capsule_len: 8192,
         transfer_len_max: 1 << 20,
         connect_timeout: Duration::from_secs(5),
+        login: Login::Never,
     }
 }
 
@@ -233,12 +234,11 @@ fn aborts_reach_the_other_queue() {
         events => panic!("{events:?}"),
     };
     assert!(aborted(&mut pair), "it had not begun");
-    let (io, _) = pair.io.as_mut().unwrap();
     let outcome = |event: Option<Event>| match event {
         Some(Event::Completed(completed)) => (completed.user_data, completed.outcome),
         event => panic!("{event:?}"),
     };
-    let ended: std::collections::BTreeMap<_, _> = (0..2).map(|_| outcome(io.poll_event())).collect();
+    let ended: std::collections::BTreeMap<_, _> = (0..2).map(|_| outcome(pair.io_event())).collect();
     assert_eq!(ended[&0], Ok(host::Answer::default()));
     let want = CommandError::Status { status: Status::COMMAND_ABORT_REQUESTED, result: 0 };
     assert_eq!(ended[&1], Err(want));
@@ -428,7 +428,7 @@ fn a_namespace_that_goes_while_its_data_is_on_the_way_takes_no_write() {
     let medium = pair.target.media.add(1 << 20);
     pair.target.subsystem.add_namespace(namespace(1, medium, 64, BlockSize::B512)).unwrap();
     pair.run();
-    let event = pair.io.as_mut().unwrap().0.poll_event();
+    let event = pair.io_event();
     match event {
         Some(Event::Completed(completed)) => match completed.outcome {
             Err(CommandError::Status { status, .. }) => assert!(status.is(Status::INVALID_NAMESPACE_OR_FORMAT)),

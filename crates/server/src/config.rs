@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod security;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,6 +35,7 @@ pub use address::parse_address;
 pub use diskside_compute::{ComputeConfig, ComputeSettings};
 pub use diskside_export::{ExportSpec, FileAccess};
 pub use diskside_volume::{Size, Source, VolumeSpec};
+pub use security::{HostSpec, KeyFile, Requirement, Security, SecuritySettings, check_host_name};
 
 /// What a user wrote, in a file or as flags. What is absent gets a default in [`ServeConfig::resolve`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +68,12 @@ pub struct Settings {
     /// What is computed, and how much of it.
     #[serde(default)]
     pub compute: ComputeSettings,
+    /// How hosts prove who they are.
+    #[serde(default)]
+    pub security: SecuritySettings,
+    /// The hosts that are known.
+    #[serde(default, rename = "host")]
+    pub known_hosts: Vec<HostSpec>,
     /// The volumes.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
@@ -125,6 +133,11 @@ pub struct ServeConfig {
     pub limits: Limits,
     /// What is computed, and how much of it.
     pub compute: ComputeConfig,
+    /// How hosts prove who they are.
+    pub security: Security,
+    /// The hosts that are known.
+    #[serde(rename = "host", skip_serializing_if = "Vec::is_empty")]
+    pub known_hosts: Vec<HostSpec>,
     /// The volumes.
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeSpec>,
@@ -159,7 +172,12 @@ impl Settings {
     /// Reads and parses the file at `path`.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-        Self::from_toml(&text, &path.display().to_string())
+        let mut settings = Self::from_toml(&text, &path.display().to_string())?;
+        let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        for host in &mut settings.known_hosts {
+            host.beside(beside.parent().unwrap_or(Path::new("/")));
+        }
+        Ok(settings)
     }
 
     /// Parses `text`; `origin` names it in errors.
@@ -174,7 +192,7 @@ impl Settings {
         })
     }
 
-    /// These settings, with every field that `flags` sets replaced, and the volumes and exports of `flags` added.
+    /// These settings, with every field that `flags` sets replaced, and the volumes, exports and hosts of `flags` added.
     /// One of the same name is replaced.
     pub fn overridden_by(self, flags: Self) -> Self {
         let mut volumes = self.volumes;
@@ -183,6 +201,9 @@ impl Settings {
         let mut exports = self.exports;
         exports.retain(|export| flags.exports.iter().all(|flag| flag.name != export.name));
         exports.extend(flags.exports);
+        let mut known_hosts = self.known_hosts;
+        known_hosts.retain(|host| flags.known_hosts.iter().all(|flag| flag.name != host.name));
+        known_hosts.extend(flags.known_hosts);
         Self {
             listen: flags.listen.or(self.listen),
             advertise: flags.advertise.or(self.advertise),
@@ -195,6 +216,8 @@ impl Settings {
             congestion_control: flags.congestion_control.or(self.congestion_control),
             limits: self.limits.overridden_by(flags.limits),
             compute: self.compute.overridden_by(flags.compute),
+            security: self.security.overridden_by(flags.security),
+            known_hosts,
             volumes,
             exports,
         }
@@ -250,6 +273,8 @@ impl ServeConfig {
             congestion_control: settings.congestion_control,
             limits: Limits::resolve(settings.limits),
             compute: ComputeConfig::resolve(settings.compute),
+            security: Security::resolve(settings.security, &settings.known_hosts),
+            known_hosts: settings.known_hosts,
             volumes: settings.volumes,
             exports: settings.exports,
         }
@@ -282,6 +307,9 @@ impl ServeConfig {
             let what = format!("{} cores for {} reactors; write one each", self.cores.len(), self.reactors);
             return wrong("cores", what);
         }
+        if let Err((field, what)) = self.security.check(&self.known_hosts, &self.hosts) {
+            return wrong(&field, what);
+        }
         self.limits.check(self.reactors)?;
         self.compute.check(|nsid| self.volumes.iter().any(|volume| volume.nsid == Some(nsid))).map_err(|problem| {
             ConfigError::Value { field: format!("compute.{}", problem.field), what: problem.what }
@@ -292,7 +320,7 @@ impl ServeConfig {
 
     /// Whether a host has to prove who it is. A list of names is no proof: anybody can claim one.
     pub fn authenticates_hosts(&self) -> bool {
-        false
+        self.security.require == Requirement::Auth
     }
 
     /// Who is reached by others must know who they are, or say that it need not.
@@ -472,8 +500,9 @@ fn default_nqn() -> String {
 
 /// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
 const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
-    that is served. Listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where everybody on \
-    the network may, say so with --insecure (insecure = true in the file)";
+    that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
+    with --config FILE); or listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
+    everybody on the network may, say so with --insecure (insecure = true in the file)";
 
 /// The port that IANA assigned to NVMe over Fabrics.
 pub const PORT: u16 = 4420;

@@ -45,6 +45,8 @@
 //! | an idle connection | none of both; some 4 KiB for the machine, and what the kernel keeps for its socket |
 //! | bytes that wait because a bound is reached | what the socket held when reading stopped (`net.ipv4.tcp_rmem`), then TCP holds the peer back |
 //! | time to ICReq and Connect | `limits.handshake_ms` (10 s) |
+//! | time to prove who the host is, where it must | 30 s |
+//! | connections whose hosts have not proved it | 256 of an address, half of `limits.connections` in all |
 //! | time without Keep Alive | what the host asked for; TCP finds a peer that vanished in 2 min |
 //! | data that hosts were asked for and did not send yet | half of the memory; of one host, with all else, three quarters |
 //! | time in which a peer takes no byte of an answer, or sends none of the data that it owes | 60 s; 2 s while another connection gets no memory at all |
@@ -57,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authenticate;
 pub mod config;
 pub mod link;
 mod notices;

@@ -34,6 +34,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
+use crate::authenticate::Entrant;
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -385,6 +386,11 @@ impl Reactor {
                         connection.answered(&mut self.core, name, answer);
                     }
                 }
+                Message::Computed { connection, tag, done } => {
+                    if let Some(connection) = self.connections.get_mut(connection) {
+                        connection.computed(&mut self.core, tag, done);
+                    }
+                }
                 Message::VolumesChanged => self.core.refresh_volumes(),
                 Message::Stop => self.stop(),
                 Message::StopNow => {
@@ -449,22 +455,30 @@ impl Reactor {
         {
             tracing::warn!(%error, left_out, "a new connection's socket");
         }
-        let peer = diskside_io::socket::peer_address(&socket).map_or_else(|_| "?".into(), |peer| peer.to_string());
+        let address = diskside_io::socket::peer_address(&socket).ok();
+        let peer = address.map_or_else(|| "?".into(), |peer| peer.to_string());
+        let entrant = match self.core.shared.enter(address.map(|address| address.ip())) {
+            Ok(entrant) => entrant,
+            Err(()) => {
+                tracing::debug!(peer, "too many connections that have not authenticated: one more was closed");
+                return self.core.forget_connection();
+            }
+        };
         let socket = Arc::new(socket);
         self.core.ring.register_file(&socket);
-        self.add_connection(Link::Socket { socket, receive: None }, peer);
+        self.add_connection(Link::Socket { socket, receive: None }, peer, entrant);
     }
 
     fn add_loop(&mut self, end: LoopEnd) {
         let entry = self.connections.vacant_entry();
         end.set_waker(self.core.mailbox.connection_waker(entry.key()));
-        self.add_connection(Link::Loop(end), "loop".into());
+        self.add_connection(Link::Loop(end), "loop".into(), None);
     }
 
-    fn add_connection(&mut self, link: Link, peer: String) {
+    fn add_connection(&mut self, link: Link, peer: String, entrant: Option<Entrant>) {
         let entry = self.connections.vacant_entry();
         let id = entry.key();
-        entry.insert(Connection::new(&mut self.core, id, link, peer));
+        entry.insert(Connection::new(&mut self.core, id, link, peer, entrant));
         self.core.counters().connections_total.add(1);
     }
 

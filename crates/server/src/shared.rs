@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,9 +10,11 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use diskside_io::ring;
-use diskside_nvme::controller::{Subsystem, Subsystems};
+use diskside_nvme::auth::Done;
+use diskside_nvme::controller::{Subsystem, Subsystems, Tag};
 
-use crate::config::ServeConfig;
+use crate::authenticate::{Authenticators, Entrant, HalfOpen};
+use crate::config::{Requirement, ServeConfig};
 use crate::link::LoopEnd;
 use crate::notices::Notices;
 use crate::stats::ReactorCounters;
@@ -37,6 +40,10 @@ pub(crate) struct Shared {
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
     pub(crate) notices: Notices,
+    /// What computes for hosts that authenticate.
+    pub(crate) authenticators: Authenticators,
+    /// Connections whose hosts have not proved who they are.
+    pub(crate) half_open: HalfOpen,
     /// Processors that the process may use.
     pub(crate) processors: usize,
     /// The reactors, once all of them run.
@@ -54,6 +61,18 @@ impl Shared {
         let (reactor, _) = counts().enumerate().min_by_key(|(_, count)| *count)?;
         self.connections[reactor].fetch_add(1, Ordering::Relaxed);
         Some(reactor)
+    }
+
+    /// Notes a connection from this address whose host must prove who it is; `None` where none must. An error: there are
+    /// too many of them.
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<Option<Entrant>, ()> {
+        if self.config.security.require == Requirement::None {
+            return Ok(None);
+        }
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        self.half_open.enter(address, self.config.limits.connections).map(Some).ok_or_else(|| {
+            self.connections_refused.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// Whether more threads may want to run than there are processors: a reactor that polls then keeps an engine from
@@ -88,6 +107,15 @@ pub(crate) enum Message {
     Wake(usize),
     /// The answer to a command that was handed to an engine.
     Answer(Box<(Name, Answer)>),
+    /// What a host's authentication takes is computed.
+    Computed {
+        /// Of this connection, or of one that had its place before.
+        connection: usize,
+        /// For this command.
+        tag: Tag,
+        /// The result.
+        done: Done,
+    },
     /// Volumes were added or removed.
     VolumesChanged,
     /// Finish what is in flight and end.

@@ -12,12 +12,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diskside_io::socket::{SocketOptions, listen_at, local_address};
+use diskside_keys::KeyFileError;
 use diskside_nvme::Nqn;
 use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems};
 
 pub use handle::Handle;
 
-use crate::config::{ConfigError, ExportSpec, ServeConfig, Settings, VolumeSpec};
+use crate::authenticate::{Authenticators, HalfOpen, PolicyError, policy};
+use crate::config::{ConfigError, ExportSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec};
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -81,6 +83,14 @@ pub enum TargetError {
     /// A directory cannot be exported.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A key cannot be read.
+    #[error("host `{host}`: the key in {source}")]
+    Key {
+        /// Whose.
+        host: String,
+        /// Which file, and why.
+        source: KeyFileError,
+    },
     /// There is a volume of this name already.
     #[error("there is a volume `{0}` already")]
     VolumeExists(String),
@@ -112,6 +122,15 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
+}
+
+impl From<PolicyError> for TargetError {
+    fn from(error: PolicyError) -> Self {
+        match error {
+            PolicyError::Config(error) => error.into(),
+            PolicyError::Key { host, source } => Self::Key { host, source },
+        }
+    }
 }
 
 impl Target {
@@ -238,6 +257,23 @@ impl TargetBuilder {
         self
     }
 
+    /// Lets a host in. If it has keys, every host must authenticate.
+    #[must_use]
+    pub fn host(mut self, spec: HostSpec) -> Self {
+        if !spec.dhchap_keys.is_empty() {
+            self.config.security.require = Requirement::Auth;
+        }
+        self.config.known_hosts.push(spec);
+        self
+    }
+
+    /// Changes what is demanded of hosts.
+    #[must_use]
+    pub fn security(mut self, change: impl FnOnce(&mut Security)) -> Self {
+        change(&mut self.config.security);
+        self
+    }
+
     /// Exports a directory.
     #[must_use]
     pub fn export(mut self, spec: ExportSpec) -> Self {
@@ -263,7 +299,8 @@ impl TargetBuilder {
         let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {
             command_sets: if computes { Compute::command_sets(&config.compute) } else { Vec::new() },
-            allowed_hosts: allowed_hosts(&config.hosts)?,
+            allowed_hosts: allowed_hosts(&config.hosts, &config.known_hosts)?,
+            authentication: policy(&config.security, &config.known_hosts)?,
             io_queues_max: config.limits.queues,
             queue_entries_max: config.limits.queue_entries,
             transfer_len_max: config.limits.transfer.bytes() as u32,
@@ -300,6 +337,8 @@ impl TargetBuilder {
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
             notices: Default::default(),
+            authenticators: Authenticators::new(Arc::clone(&mailboxes)),
+            half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,
             config,
@@ -355,11 +394,12 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn allowed_hosts(hosts: &[String]) -> Result<AllowedHosts, ConfigError> {
-    if hosts.is_empty() {
+/// Hosts that are let in by name, and those that are known; all, if there are none of either.
+pub(crate) fn allowed_hosts(hosts: &[String], known: &[HostSpec]) -> Result<AllowedHosts, ConfigError> {
+    if hosts.is_empty() && known.is_empty() {
         return Ok(AllowedHosts::Any);
     }
-    let names = hosts.iter().map(|host| {
+    let names = hosts.iter().chain(known.iter().map(|host| &host.nqn)).map(|host| {
         Nqn::new(host).map_err(|error| ConfigError::Value { field: "hosts".into(), what: error.to_string() })
     });
     names.collect::<Result<_, _>>().map(AllowedHosts::Only)

@@ -159,3 +159,57 @@ fn exports_are_checked_and_joined_like_volumes() {
     let told: Vec<_> = config.exports.iter().map(|export| (export.name.as_str(), export.rw)).collect();
     assert_eq!(told, [("a", false), ("b", true)]);
 }
+
+const ANN: &str = "[[host]]\nname = 'ann'\nnqn = 'nqn.2014-08.org.example:ann'\n";
+
+#[test]
+fn hosts_with_keys_are_demanded_to_use_them_and_their_keys_are_not_printed() {
+    let text = format!("{ANN}dhchap_keys = ['file:/k/ann', 'file:/k/ann.2']\ndhchap_controller_key = 'file:/k/server'");
+    let config = resolve(&text).unwrap();
+    assert!(config.authenticates_hosts());
+    let printed = config.to_toml();
+    assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
+    assert!(printed.contains("require = \"auth\"") && printed.contains("\"file:/k/ann.2\""), "{printed}");
+    // Others may reach it then.
+    resolve(&format!("listen = ['0.0.0.0:4420']\n{text}")).unwrap();
+    let by_name = resolve(ANN).unwrap();
+    assert!(!by_name.authenticates_hosts());
+    assert!(resolve(&format!("listen = ['0.0.0.0:4420']\n{ANN}")).unwrap_err().contains("diskside key new"));
+    let not_all = format!("listen = ['0.0.0.0:4420']\n[security]\nrequire = 'none'\n{text}");
+    assert!(resolve(&not_all).is_err(), "some hosts need only say their name");
+}
+
+#[test]
+fn keys_are_beside_the_file_that_names_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.toml");
+    std::fs::write(&path, format!("{ANN}dhchap_keys = ['file:keys/ann', 'file:/k/ann']")).unwrap();
+    let config = ServeConfig::resolve(Settings::from_file(&path).unwrap()).unwrap();
+    let keys: Vec<_> = config.known_hosts[0].dhchap_keys.iter().map(ToString::to_string).collect();
+    assert_eq!(keys, [format!("file:{}", directory.path().join("keys/ann").display()), "file:/k/ann".into()]);
+}
+
+#[test]
+fn what_is_wrong_about_hosts_and_keys_is_said() {
+    let secret = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let two = format!("{ANN}dhchap_keys = ['file:/a']\n[[host]]\nname = 'bob'\nnqn = 'nqn.2014-08.org.example:ann'");
+    for (text, want) in [
+        ("[security]\nrequire = 'auth'", "security.require: \"auth\" lets nobody in"),
+        ("[security]\nrequire = 'tls'", "unknown variant"),
+        ("[security]\ndhchap_groups = ['ffdhe1024']", "security.dhchap_groups: \"ffdhe1024\" is no group"),
+        ("[security]\ndhchap_hashes = []", "security.dhchap_hashes: nobody could authenticate"),
+        (&format!("[security]\nrequire = 'auth'\n{ANN}"), "host `ann`: security.require is \"auth\", and it has no"),
+        (&format!("hosts = ['nqn.2014-08.org.example:bob']\n{ANN}dhchap_keys = ['file:/a']"), "bob has no key"),
+        (&format!("{ANN}{ANN}"), "host `ann`: there are two of this name"),
+        (&two, "host `bob`: another host has the NQN"),
+        (&ANN.replace("ann'", "../ann'"), "is no name of a host"),
+        (&ANN.replace("nqn.2014-08.", "iqn."), "host `ann`: `iqn.org.example:ann` is not an NQN"),
+        (&format!("{ANN}dhchap_controller_key = 'file:/a'"), "of no use without dhchap_keys"),
+        (&format!("{ANN}dhchap_keys = ['{secret}']"), "a key stands in a file, and is written file:PATH"),
+        (&format!("{ANN}dhchap_keys = ['/k/ann']"), "a key stands in a file, and is written file:PATH"),
+        (&format!("{ANN}dhchap_key = 'file:/a'"), "unknown field"),
+    ] {
+        let error = resolve(text).expect_err(text);
+        assert!(error.contains(want) && !error.contains("AAECAwQ"), "{text}: {error}");
+    }
+}

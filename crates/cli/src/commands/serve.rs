@@ -4,7 +4,9 @@ use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
 use diskside::target::config::parse_address;
-use diskside::target::config::{ComputeSettings, ExportSpec, ServeConfig, Settings, VolumeSpec};
+use diskside::target::config::{
+    ComputeSettings, ExportSpec, HostSpec, Requirement, SecuritySettings, ServeConfig, Settings, VolumeSpec,
+};
 use diskside::target::privileges::give_up;
 use diskside::target::{Handle, Target};
 use std::io::Write as _;
@@ -35,9 +37,15 @@ pub(crate) struct Serve {
     /// NQN of the subsystem
     #[arg(long)]
     nqn: Option<String>,
-    /// NQNs of the hosts that may connect [default: any]
+    /// NQNs of the hosts that may connect, by name alone: anybody can say it [default: any]
     #[arg(long, value_delimiter = ',', value_name = "NQN")]
     hosts: Vec<String>,
+    /// A host that may connect, by its key; others are refused. `diskside key allow` writes the same to a file
+    #[arg(long = "host", value_name = "NAME=NQN[,key=FILE][,controller-key=FILE]")]
+    known_hosts: Vec<HostSpec>,
+    /// What hosts must do: say their name (none), or prove it by a key (auth) [default: auth if a host has a key]
+    #[arg(long, value_name = "none|auth", value_parser = parse_requirement)]
+    require: Option<Requirement>,
     /// Reactors, one thread each
     #[arg(long)]
     reactors: Option<usize>,
@@ -77,6 +85,8 @@ impl Serve {
                 engines: self.engines,
                 ..ComputeSettings::default()
             },
+            security: SecuritySettings { require: self.require, ..SecuritySettings::default() },
+            known_hosts: self.known_hosts,
             volumes: self.volumes,
             exports: self.exports,
             ..Settings::default()
@@ -92,6 +102,14 @@ impl Serve {
         let failed = |e: diskside::target::TargetError| Failure::Environment(e.to_string());
         let target = Target::builder().config(config).build().map_err(failed)?;
         target.serve_until_signal(announce).map_err(failed)
+    }
+}
+
+fn parse_requirement(text: &str) -> Result<Requirement, String> {
+    match text {
+        "none" => Ok(Requirement::None),
+        "auth" => Ok(Requirement::Auth),
+        _ => Err("write none or auth".into()),
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::error::Failure;
 use clap::Args;
 use diskside::host::function::FunctionError;
-use diskside::host::{ConnectOptions, HostError, Url};
+use diskside::host::{ConnectOptions, HostError, KeySource, Nqn, Url};
 use diskside::session::{FailureKind, SessionError};
 use diskside::wire::function::Outcome;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How to connect.
@@ -20,6 +21,9 @@ pub(super) struct Connect {
     /// Connect as the host with this NQN
     #[arg(long, value_name = "NQN")]
     hostnqn: Option<String>,
+    /// File of the key to authenticate with, or `none` [default: what DISKSIDE_KEY names, or ~/.config/diskside/key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Give up connecting after this many milliseconds
     #[arg(long, default_value_t = 5000, value_name = "MS")]
     timeout_ms: u64,
@@ -33,6 +37,11 @@ impl Connect {
             io_queues: self.queues,
             connect_timeout: Duration::from_millis(self.timeout_ms),
             loss_timeout: Duration::from_secs(30),
+            key: match &self.key {
+                None => KeySource::Usual,
+                Some(path) if path.as_os_str() == "none" => KeySource::None,
+                Some(path) => KeySource::File(path.clone()),
+            },
             ..ConnectOptions::default()
         };
         if let Some(nqn) = &self.hostnqn {
@@ -40,6 +49,11 @@ impl Connect {
         }
         Ok(options)
     }
+}
+
+/// The NQN that an argument holds.
+pub(super) fn parse_nqn(text: &str) -> Result<Nqn, String> {
+    text.parse().map_err(|e: diskside::host::NqnError| e.to_string())
 }
 
 /// The URL that an argument holds.
@@ -50,7 +64,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
 /// The peer or the network failed, unless the URL is incomplete.
 pub(super) fn host_failure(e: HostError) -> Failure {
     match e {
-        HostError::Url(_) | HostError::Incomplete { .. } => Failure::Usage(e.to_string()),
+        HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } => Failure::Usage(e.to_string()),
         _ => Failure::Environment(e.to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! A submission queue entry, once it is understood: parsed once, then a type.
 
+use crate::auth::message::MESSAGE_LEN_MAX;
 use crate::status::Status;
 use crate::wire::{AsyncEventConfig, Cc, Direction, FabricsType, Sqe, admin_opcode, direction, nvm_opcode, property};
 
@@ -15,6 +16,8 @@ pub(super) enum Command {
     },
     PropertySet(PropertySet),
     Disconnect,
+    AuthenticationSend,
+    AuthenticationReceive,
     Admin(Admin),
     Io(Io),
     /// Of a command set that the embedder declared.
@@ -101,10 +104,23 @@ pub(super) fn parse_fabrics(sqe: &Sqe, queue: QueueKind) -> Result<(Command, Tra
         Ok((Command::PropertySet(PropertySet::Configuration(cc)), Transfer::None))
     } else if is(FabricsType::Disconnect) {
         if on_admin { Err(Status::INVALID_QUEUE_TYPE.dnr()) } else { Ok((Command::Disconnect, Transfer::None)) }
+    } else if is(FabricsType::AuthenticationSend) {
+        let len = parse_authentication(sqe)?;
+        if len as usize > MESSAGE_LEN_MAX {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        Ok((Command::AuthenticationSend, Transfer::ToUs(len)))
+    } else if is(FabricsType::AuthenticationReceive) {
+        Ok((Command::AuthenticationReceive, Transfer::ToHost(parse_authentication(sqe)?)))
     } else {
-        // Among them Authentication Send and Receive: no connection requires authentication.
         Err(Status::INVALID_OPCODE.dnr())
     }
+}
+
+/// Bytes of a message of in-band authentication; no other security protocol is known.
+fn parse_authentication(sqe: &Sqe) -> Result<u32, Status> {
+    let len = sqe.authentication_len();
+    if sqe.is_in_band_authentication() && len > 0 { Ok(len) } else { Err(Status::INVALID_FIELD.dnr()) }
 }
 
 fn parse_property_size(sqe: &Sqe) -> Result<bool, Status> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::auth::Policy;
 use crate::nqn::Nqn;
 use crate::wire::CSI_NVM;
 use crate::wire::CSI_SLM;
@@ -22,6 +23,8 @@ pub struct SubsystemConfig {
     pub firmware: String,
     /// Who may connect.
     pub allowed_hosts: AllowedHosts,
+    /// Who of them must authenticate, and with which keys.
+    pub authentication: Policy,
     /// The largest NSID; at most [`NAMESPACES_MAX`].
     pub namespaces_max: u32,
     /// The most I/O queue pairs of one controller.
@@ -49,6 +52,7 @@ impl SubsystemConfig {
             model: "Diskside".into(),
             firmware: env!("CARGO_PKG_VERSION").into(),
             allowed_hosts: AllowedHosts::Any,
+            authentication: Policy::open(),
             namespaces_max: NAMESPACES_MAX,
             io_queues_max: 128,
             queue_entries_max: 128,

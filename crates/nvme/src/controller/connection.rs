@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::auth::{self, AuthError};
 use crate::buffer::{BufferPool, BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::pdu::{Decoder, Encoder, Role, Step};
@@ -37,6 +38,10 @@ pub struct ConnectionConfig {
     pub r2t_len_max: u32,
     /// How long a peer may take to send ICReq and Connect.
     pub connect_timeout: Duration,
+    /// How long a host may take to authenticate, each time.
+    pub authentication_timeout: Duration,
+    /// The peer is part of this process: it need not authenticate.
+    pub trusted: bool,
     /// Whether header digests are used when the host asks for them.
     pub allow_header_digest: bool,
     /// Whether data digests are used when the host asks for them.
@@ -49,6 +54,8 @@ impl Default for ConnectionConfig {
             h2c_data_len_max: 128 << 10,
             r2t_len_max: 1 << 20,
             connect_timeout: Duration::from_secs(10),
+            authentication_timeout: Duration::from_secs(30),
+            trusted: false,
             allow_header_digest: true,
             allow_data_digest: true,
         }
@@ -88,6 +95,9 @@ pub enum ConnectionError {
     /// The peer did not say ICReq and Connect in time.
     #[error("the host did not send ICReq and Connect in time")]
     ConnectTimeout,
+    /// The host did not prove who it is.
+    #[error("the host did not authenticate: {0}")]
+    Authentication(AuthError),
     /// The peer broke the protocol.
     #[error("the host broke the protocol: {0}")]
     Protocol(FatalError),
@@ -139,6 +149,8 @@ pub struct Connection {
     pub(super) awaited_bytes: u64,
     pub(super) link: Option<Link>,
     pub(super) deadline: Option<Instant>,
+    /// When authenticating must be over.
+    pub(super) authentication_deadline: Option<Instant>,
     /// Requests for events, oldest first.
     pub(super) events: VecDeque<Tag>,
     /// The target shuts down: nothing is read, what the embedder has is still answered.
@@ -168,6 +180,10 @@ pub(super) struct Link {
     pub(super) counters: Arc<Counters>,
     /// Set when this queue must end.
     pub(super) close: Arc<AtomicBool>,
+    /// The gate: until it is set nothing but authentication is done. An I/O queue is the controller's only then.
+    pub(super) authenticated: bool,
+    /// If the host has keys: what authenticates it.
+    pub(super) authentication: Option<Box<auth::Controller>>,
 }
 
 impl Connection {
@@ -198,6 +214,7 @@ impl Connection {
             awaited_bytes: 0,
             link: None,
             deadline,
+            authentication_deadline: None,
             events: VecDeque::new(),
             finishing: false,
         }
@@ -282,6 +299,11 @@ impl Connection {
         self.link.as_ref().map(|link| link.controller.subsystem.nqn())
     }
 
+    /// Whether the host need not, or need no longer, prove who it is; false before Connect.
+    pub fn is_authenticated(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.authenticated)
+    }
+
     /// Commands that arrived and whose answer was not yet handed to `poll_transmit`.
     pub fn commands_outstanding(&self) -> u32 {
         self.slots.len() + self.unsent_answers
@@ -352,7 +374,14 @@ impl Connection {
 
     /// [`poll_timeout`](Self::poll_timeout) has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if !self.is_open() || self.deadline.is_none_or(|deadline| now < deadline) {
+        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        if !self.is_open() {
+            return;
+        }
+        if is_due(self.authentication_deadline) {
+            return self.end(Some(ConnectionError::Authentication(AuthError::Timeout)), State::Closed);
+        }
+        if !is_due(self.deadline) {
             return;
         }
         if let Some(link) = &self.link
@@ -427,7 +456,8 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_open() { self.deadline } else { None }
+        let deadlines = [self.deadline, self.authentication_deadline].into_iter().flatten();
+        if self.is_open() { deadlines.min() } else { None }
     }
 
     // -- life ---------------------------------------------------------------------------------------------------------

@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use zerocopy::FromBytes;
 
+use crate::auth;
 use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::status::Status;
-use crate::wire::{CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe, log_page, property};
+use crate::wire::{
+    AUTHENTICATION_REQUIRED, CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe, log_page, property,
+};
 
 use super::command::{Admin, Command, Io, PropertySet};
 use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, Connection, Link, State};
@@ -18,14 +21,14 @@ use super::io::{self, Context};
 use super::request::{MediumId, Operation, OtherCommand, Request};
 use super::shared::{AbortOrder, Controller};
 use super::slots::{Sink, Stage};
-use super::subsystem::ADMIN_ENTRIES_MAX;
+use super::subsystem::{ADMIN_ENTRIES_MAX, Admission};
 use super::{features, logs};
 
 /// The longest wait for ready, in units of 500 ms: it takes no time at all, and 10 s are what hosts are used to.
 const READY_TIMEOUT_500MS: u16 = 20;
 
 /// CC.CSS: all command sets that are supported.
-const CSS_ALL: u32 = 0b110;
+pub(super) const CSS_ALL: u32 = 0b110;
 
 /// Byte offsets that Connect Invalid Parameters points at.
 mod at {
@@ -62,6 +65,8 @@ impl Connection {
                 self.hand_over(slot, nsid, medium, admin);
             }
             Command::Connect => self.execute_connect(now, slot),
+            Command::AuthenticationSend => self.execute_authentication_send(now, slot),
+            Command::AuthenticationReceive => self.execute_authentication_receive(now, slot),
             Command::PropertyGet { offset, eight_bytes } => {
                 let (offset, eight_bytes) = (*offset, *eight_bytes);
                 match self.property(offset, eight_bytes) {
@@ -323,18 +328,24 @@ impl Connection {
         match self.connect(&sqe, &data) {
             Err((status, error)) => self.answer(slot, status.dnr(), error.map_or(0, ConnectError::to_result)),
             Ok(link) => {
-                let controller_id = link.controller.cntlid;
+                let asks = if link.authenticated { 0 } else { AUTHENTICATION_REQUIRED };
+                let result = u64::from(link.controller.cntlid) | asks;
                 self.slots.expect(link.entries);
-                self.deadline = (link.queue_id == 0).then(|| now + self.keep_alive(&link));
+                self.deadline = None;
+                if !link.authenticated {
+                    self.authentication_deadline = Some(now + self.config.authentication_timeout);
+                } else if link.queue_id == 0 {
+                    self.deadline = Some(now + self.keep_alive(&link));
+                }
                 let flow_control = link.flow_control;
                 self.link = Some(link);
                 self.state = State::Live;
                 if flow_control {
-                    self.answer(slot, Status::SUCCESS, controller_id.into());
+                    self.answer(slot, Status::SUCCESS, result);
                 } else {
                     // A queue head of FFFFh says that flow control is off (Base 6.3).
                     self.slots.remove(slot);
-                    let cqe = Cqe::new(sqe.cid(), Status::SUCCESS, controller_id.into());
+                    let cqe = Cqe::new(sqe.cid(), Status::SUCCESS, result);
                     self.respond_raw(cqe.with_sqhd(0xffff));
                 }
             }
@@ -351,9 +362,11 @@ impl Connection {
         let subsystem_nqn = Nqn::from_field(&data.subsystem_nqn).map_err(|_| in_data(at::SUBSYSTEM_NQN))?;
         let host = Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?;
         let subsystem = self.subsystems.get(&subsystem_nqn).ok_or(in_data(at::SUBSYSTEM_NQN))?;
-        if !subsystem.allows(&host) {
-            return Err((Status::CONNECT_INVALID_HOST, None));
-        }
+        let keys = match subsystem.admission(&host, self.config.trusted) {
+            Admission::Refused => return Err((Status::CONNECT_INVALID_HOST, None)),
+            Admission::Open => None,
+            Admission::WithKey(keys, accepted) => Some((keys, accepted)),
+        };
         let queue_id = sqe.connect_queue_id();
         let most = if queue_id == 0 { ADMIN_ENTRIES_MAX } else { subsystem.config.queue_entries_max };
         let sqsize = sqe.connect_sqsize();
@@ -370,7 +383,8 @@ impl Connection {
             }
             let keep_alive_ms = sqe.connect_keep_alive_ms();
             let (of, waker) = (subsystem.clone(), self.waker.clone());
-            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker);
+            let authenticated = keys.is_none();
+            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, authenticated);
             (subsystem.attach(make).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?, false)
         } else {
             if subsystem.is_discovery() || queue_id > subsystem.config.io_queues_max {
@@ -384,15 +398,28 @@ impl Connection {
             if controller.host_id != data.host_id {
                 return Err(in_data(at::HOST_ID));
             }
+            if !controller.is_authenticated() {
+                return Err((Status::AUTHENTICATION_REQUIRED, None));
+            }
             if !controller.is_ready() {
                 return Err((Status::COMMAND_SEQUENCE_ERROR, None));
             }
-            if !controller.add_queue(queue_id, self.waker.clone(), close.clone()) {
+            // A queue whose host is still to prove itself takes nobody's place.
+            let is_free = match &keys {
+                None => controller.add_queue(queue_id, self.waker.clone(), close.clone()),
+                Some(_) => !controller.has_queue(queue_id),
+            };
+            if !is_free {
                 return Err((Status::INVALID_QUEUE_IDENTIFIER, None));
             }
             let all_command_sets = controller.cc().css() == CSS_ALL;
             (controller, all_command_sets)
         };
+        let authenticated = keys.is_none();
+        let authentication = keys.map(|(keys, accepted)| {
+            let names = auth::Names { host: controller.host.clone(), subsystem: subsystem_nqn };
+            Box::new(auth::Controller::new(names, keys, accepted))
+        });
         Ok(Link {
             queue_id,
             entries: sqsize + 1,
@@ -403,6 +430,8 @@ impl Connection {
             counters: controller.add_counters(),
             controller,
             close,
+            authenticated,
+            authentication,
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! One [`Connection`] per TCP connection, which over TCP is one queue pair. All connections share one [`Subsystems`].
 
+mod authenticate;
 mod command;
 mod config;
 mod connection;

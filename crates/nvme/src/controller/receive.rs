@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::buffer::{BufferPool, Buffers};
 use crate::pdu::{Digests, Encoder, Header, Payload};
 use crate::status::Status;
-use crate::wire::{FatalError, IcReq, IcResp, R2t, SglKind, Sqe, admin_opcode};
+use crate::wire::{FabricsType, FatalError, IcReq, IcResp, R2t, SglKind, Sqe, admin_opcode};
 
 use super::command::{Command, Io, QueueKind, Transfer, check_flags, other_transfer, parse_admin, parse_fabrics};
 use super::connection::{Connection, ConnectionError, Inbound, State};
@@ -71,7 +71,9 @@ impl Connection {
     pub(super) fn on_command(&mut self, now: Instant, sqe: Sqe, data_len: u32, pool: &mut impl BufferPool) {
         self.inbound = Inbound::Discard;
         let entries = self.link.as_ref().map_or(1, |link| {
-            link.controller.note_command();
+            if link.authenticated {
+                link.controller.note_command();
+            }
             u32::from(link.entries)
         });
         if self.commands_outstanding() >= entries {
@@ -110,6 +112,13 @@ impl Connection {
                 _ => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
             };
         };
+        let authenticates = fabrics && is_authentication(sqe);
+        if !link.authenticated && !authenticates {
+            return Err(Status::AUTHENTICATION_REQUIRED.dnr());
+        }
+        if authenticates && link.authentication.is_none() {
+            return Err(Status::INVALID_OPCODE.dnr());
+        }
         let config = &link.controller.subsystem.config;
         if link.queue_id > 0 && !fabrics {
             return io::parse(sqe, config, &link.namespaces, link.all_command_sets);
@@ -119,6 +128,9 @@ impl Connection {
             let kind = if link.queue_id == 0 { QueueKind::Admin } else { QueueKind::Io };
             return match parse_fabrics(sqe, kind)? {
                 (Command::Connect, _) => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+                (Command::AuthenticationSend, _) if self.is_sending_authentication() => {
+                    Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
+                }
                 parsed => Ok(parsed),
             };
         }
@@ -306,6 +318,12 @@ impl Connection {
             buffers.release(buffer);
         }
     }
+}
+
+/// Whether a Fabrics command is one of authentication, which the gate lets through.
+fn is_authentication(sqe: &Sqe) -> bool {
+    let kind = sqe.fabrics_type();
+    kind == FabricsType::AuthenticationSend as u8 || kind == FabricsType::AuthenticationReceive as u8
 }
 
 /// Checks a command's SGL against the data that it needs and the data that came with it (Base 4.3.2, TCP 3.3.2).

@@ -92,11 +92,11 @@ impl Connection {
     }
 
     /// The slot of a command whose answer the embedder owes.
-    fn owed(&self, tag: Tag) -> Option<u32> {
+    pub(super) fn owed(&self, tag: Tag) -> Option<u32> {
         self.slots.tagged(tag).filter(|slot| self.slots.get(*slot).stage == Stage::WithEmbedder)
     }
 
-    fn can_send(&self) -> bool {
+    pub(super) fn can_send(&self) -> bool {
         !matches!(self.state, State::Draining | State::Closed)
     }
 
@@ -173,7 +173,8 @@ impl Connection {
     }
 
     pub(super) fn log_failure(&self, sqe: &Sqe, status: Status) {
-        let Some(link) = &self.link else { return };
+        // Who is not authenticated leaves no trace in the controller.
+        let Some(link) = self.link.as_ref().filter(|link| link.authenticated) else { return };
         let csi = link.namespaces.get(sqe.nsid()).map_or(0, |namespace| namespace.csi);
         let lba = if link.queue_id > 0 && csi == 0 { sqe.slba() } else { 0 };
         link.controller.log_error(link.queue_id, sqe, csi, lba, status);

@@ -1,5 +1,6 @@
 //! What a controller asks of its embedder, and what the embedder answers.
 
+use crate::auth::Work;
 use crate::buffer::BufferSlice;
 use crate::status::Status;
 use crate::wire::Sqe;
@@ -124,6 +125,9 @@ pub enum Operation {
         /// The copy must be on stable media before the answer.
         fua: bool,
     },
+    /// Compute what authenticating the host takes, and hand it to
+    /// [`Connection::computed`](super::Connection::computed) instead of completing it.
+    Authenticate(Work),
     /// A command that this crate does not know, of a [`CommandSet`](super::CommandSet) that the embedder declared.
     Other(OtherCommand),
     /// The host gave up on the command with this request's tag (Abort). A hint that is not answered: the

@@ -35,6 +35,8 @@ pub(super) struct Controller {
     closed: AtomicBool,
     /// A command came on one of its queues since somebody asked.
     heard: AtomicBool,
+    /// Its host need not, or need no longer, prove who it is.
+    authenticated: AtomicBool,
     state: Mutex<Shared>,
 }
 
@@ -122,6 +124,7 @@ impl Controller {
         subsystem: Arc<Subsystem>,
         keep_alive_ms: u32,
         admin: Waker,
+        authenticated: bool,
     ) -> Self {
         static ASSOCIATIONS: AtomicU64 = AtomicU64::new(1);
         let association = ASSOCIATIONS.fetch_add(1, Ordering::Relaxed);
@@ -149,6 +152,7 @@ impl Controller {
             write_cache: AtomicBool::new(write_cache),
             closed: AtomicBool::new(false),
             heard: AtomicBool::new(false),
+            authenticated: AtomicBool::new(authenticated),
             state: Mutex::new(shared),
         }
     }
@@ -175,6 +179,15 @@ impl Controller {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether its host need not, or need no longer, prove who it is.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_authenticated(&self) {
+        self.authenticated.store(true, Ordering::Release);
     }
 
     /// Ends all connections of the controller.
@@ -247,6 +260,11 @@ impl Controller {
         }
         state.queues.insert(qid, Queue { waker, close, aborts: Vec::new() });
         true
+    }
+
+    /// Whether an I/O queue has this identifier.
+    pub(super) fn has_queue(&self, qid: u16) -> bool {
+        lock(&self.state).queues.contains_key(&qid)
     }
 
     /// An I/O queue is gone. Aborts that it did not answer have not worked.

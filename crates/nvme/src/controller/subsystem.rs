@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::auth::{Accepted, HostKeys, Policy};
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
@@ -108,7 +109,7 @@ impl Subsystems {
     pub(super) fn discovery_log(&self, host: &Nqn) -> (u64, Vec<DiscoveryEntry>) {
         let state = lock(&self.state);
         let mut entries = Vec::new();
-        for subsystem in state.subsystems.values().filter(|subsystem| subsystem.allows(host)) {
+        for subsystem in state.subsystems.values().filter(|subsystem| !subsystem.refuses(host)) {
             for (index, listener) in state.listeners.iter().enumerate() {
                 entries.push(discovery_entry(subsystem, index, listener));
             }
@@ -162,6 +163,7 @@ pub struct Subsystem {
 struct SubsystemState {
     namespaces: Arc<Namespaces>,
     allowed_hosts: AllowedHosts,
+    authentication: Policy,
     controllers: BTreeMap<u16, Arc<Controller>>,
     /// Namespaces that are gone, by NSID.
     retired: BTreeMap<u32, Retired>,
@@ -207,6 +209,16 @@ impl Namespaces {
     }
 }
 
+/// How a host gets in.
+pub(super) enum Admission {
+    /// By its name.
+    Open,
+    /// With one of these keys.
+    WithKey(HostKeys, Accepted),
+    /// Not at all.
+    Refused,
+}
+
 /// The largest controller identifier that may be given (Base 4.6: FFF0h and above are reserved).
 const CNTLID_MAX: u16 = 0xffef;
 
@@ -215,6 +227,7 @@ impl Subsystem {
         let state = SubsystemState {
             namespaces: Arc::default(),
             allowed_hosts: config.allowed_hosts.clone(),
+            authentication: config.authentication.clone(),
             controllers: BTreeMap::new(),
             retired: BTreeMap::new(),
             last_cntlid: 0,
@@ -290,6 +303,16 @@ impl Subsystem {
         }
     }
 
+    /// Changes who must authenticate, and with which keys. Hosts that are connected stay, unless they may no longer
+    /// connect at all; the others need one of the new keys when they connect again.
+    pub fn set_authentication(&self, policy: Policy) {
+        lock(&self.state).authentication = policy;
+        self.close_controllers(|controller| self.refuses(&controller.host));
+        if let Some(parent) = self.parent.upgrade() {
+            parent.change_discovery(lock(&parent.state));
+        }
+    }
+
     fn change_namespaces<T>(
         &self,
         nsid: u32,
@@ -331,8 +354,23 @@ impl Subsystem {
         self.config.nqn.is_discovery()
     }
 
-    pub(super) fn allows(&self, host: &Nqn) -> bool {
-        lock(&self.state).allowed_hosts.contains(host)
+    /// How `host` gets in. One that is trusted needs no key.
+    pub(super) fn admission(&self, host: &Nqn, trusted: bool) -> Admission {
+        let state = lock(&self.state);
+        let policy = &state.authentication;
+        if !state.allowed_hosts.contains(host) {
+            return Admission::Refused;
+        }
+        match policy.hosts.get(host) {
+            _ if trusted => Admission::Open,
+            Some(keys) => Admission::WithKey(keys.clone(), policy.accepted.clone()),
+            None if policy.required => Admission::Refused,
+            None => Admission::Open,
+        }
+    }
+
+    fn refuses(&self, host: &Nqn) -> bool {
+        matches!(self.admission(host, false), Admission::Refused)
     }
 
     /// Makes a controller with an identifier that is free. `None` if all 65,519 are in use.

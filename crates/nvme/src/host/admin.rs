@@ -5,7 +5,8 @@ mod sequence;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::buffer::{BufferId, BufferSlice, Buffers};
+use crate::auth::{Done, Work};
+use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::transmit::Transmit;
 use crate::wire::{CONTROLLER_ID_DYNAMIC, Cc, Sqe, admin_opcode, cns, property};
@@ -13,6 +14,8 @@ use crate::wire::{CONTROLLER_ID_DYNAMIC, Cc, Sqe, admin_opcode, cns, property};
 use super::connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
 use super::info::{ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
 use super::learn::Discovery;
+use super::login::Login;
+use super::submission::NoBuffers;
 use super::submission::{CommandError, Completed, Data, Submission, SubmitError};
 
 /// What an admin connection is told when it is made.
@@ -32,6 +35,8 @@ pub struct AdminConfig {
     pub header_digest: bool,
     /// Ask for data digests, on all queues.
     pub data_digest: bool,
+    /// With what the host proves who it is, on all queues.
+    pub login: Login,
     /// How long each step of coming up may take.
     pub connect_timeout: Duration,
     /// How long an admin command may take.
@@ -42,6 +47,8 @@ pub struct AdminConfig {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AdminEvent {
+    /// Compute this, and hand it to [`Admin::computed`].
+    Compute(Work),
     /// The controller is up: connect its I/O queues.
     Ready(Box<ControllerInfo>),
     /// The answer to [`Admin::identify_namespace`].
@@ -161,6 +168,7 @@ impl Admin {
             in_capsule_len: IN_CAPSULE_LEN,
             transfer_len_max: TRANSFER_LEN_MAX,
             connect_timeout: config.connect_timeout,
+            login: config.login.clone(),
         };
         Self {
             config,
@@ -212,6 +220,7 @@ impl Admin {
             in_capsule_len: info.in_capsule_len,
             transfer_len_max: info.transfer_len_max,
             connect_timeout: self.config.connect_timeout,
+            login: self.config.login.clone(),
         })
     }
 
@@ -221,6 +230,12 @@ impl Admin {
     }
 
     // -- B: what happened ---------------------------------------------------------------------------------------------
+
+    /// What [`AdminEvent::Compute`] asked for is computed.
+    pub fn computed(&mut self, now: Instant, done: Done) {
+        self.connection.computed(now, done);
+        self.advance(now);
+    }
 
     /// Bytes came from the socket; all are consumed.
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8], buffers: &mut impl Buffers) {
@@ -369,6 +384,7 @@ impl Admin {
                         self.on_answer(now, purpose, outcome);
                     }
                 }
+                Event::Compute(work) => self.events.push_back(AdminEvent::Compute(work)),
                 // An admin command that is late is waited for once more; then the connection ends.
                 Event::Late { .. } => {}
                 Event::Closed(error) => self.on_closed(error),
@@ -428,23 +444,5 @@ impl Admin {
             0 => None,
             timeout_ms => Some(Duration::from_millis(u64::from(timeout_ms) / 2).max(Duration::from_millis(1))),
         }
-    }
-}
-
-/// Commands of our own keep their data themselves.
-struct NoBuffers;
-
-impl Buffers for NoBuffers {
-    fn write(&mut self, _: BufferId, _: u32, _: &[u8]) {
-        debug_assert!(false, "no command of our own has a buffer");
-    }
-
-    fn digest(&mut self, _: BufferSlice) -> u32 {
-        debug_assert!(false, "no command of our own has a buffer");
-        0
-    }
-
-    fn release(&mut self, _: BufferId) {
-        debug_assert!(false, "no command of our own has a buffer");
     }
 }

@@ -52,6 +52,8 @@ pub(super) enum Kind {
     User,
     /// Connect.
     Connect,
+    /// A message of authentication, sent or received.
+    Authentication,
 }
 
 /// Data of a command in flight.

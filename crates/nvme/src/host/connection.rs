@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::auth::{self, AuthError, Work};
 use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::pdu::{Decoder, Encoder, Role, Step};
@@ -11,6 +12,7 @@ use crate::transmit::Transmit;
 use crate::wire::{FatalError, IcReq, PduKind};
 
 use super::commands::{Commands, Kind};
+use super::login::Login;
 use super::submission::{CommandError, Completed, Submission, SubmitError};
 
 /// Who a host is.
@@ -46,8 +48,10 @@ pub struct ConnectionConfig {
     pub in_capsule_len: u32,
     /// The most bytes of data of one command.
     pub transfer_len_max: u32,
-    /// How long ICResp and the answer to Connect may take.
+    /// How long ICResp and the answer to Connect may take; authenticating may take as long again.
     pub connect_timeout: Duration,
+    /// With what the host proves who it is.
+    pub login: Login,
 }
 
 /// Where a connection stands.
@@ -57,6 +61,8 @@ pub enum State {
     Negotiating,
     /// Waiting for the answer to Connect.
     Connecting,
+    /// Proving who the host is.
+    Authenticating,
     /// Taking commands.
     Live,
     /// Nothing more is read. Send what `poll_transmit` still gives, then close the socket.
@@ -79,9 +85,15 @@ pub enum ConnectionError {
         /// Which parameter was invalid, if the status is about one.
         parameter: Option<crate::wire::ConnectError>,
     },
-    /// The controller wants DH-HMAC-CHAP, which is not implemented.
-    #[error("the controller requires in-band authentication, which is not supported")]
+    /// The controller wants DH-HMAC-CHAP, and there is no key.
+    #[error("the controller requires authentication, and this host has no key for it")]
     AuthenticationRequired,
+    /// There is a key, and the controller does not ask for it: it may be another than the one that is meant.
+    #[error("the controller does not ask for authentication, and this host has a key for it")]
+    AuthenticationNotAsked,
+    /// Authentication failed.
+    #[error("authentication failed: {0}")]
+    Authentication(AuthError),
     /// Digests were asked for and not granted.
     #[error("the controller does not do the digests that were asked for")]
     DigestsRefused,
@@ -153,6 +165,8 @@ pub enum Event {
         /// The controller's identifier.
         controller_id: u16,
     },
+    /// Compute this, and hand it to [`Connection::computed`].
+    Compute(Work),
     /// A command has ended.
     Completed(Completed),
     /// A command takes longer than its timeout: abort it over the admin queue ([`Admin::abort`](super::Admin::abort)), or
@@ -187,6 +201,8 @@ pub struct Connection {
     /// Nothing can be late before this.
     pub(super) next_check: Option<Instant>,
     pub(super) connect_deadline: Option<Instant>,
+    /// What proves who the host is, from Connect until it is done; and the identifier that Connect gave.
+    pub(super) authentication: Option<(Box<auth::Host>, u16)>,
     pub(super) reported: bool,
 }
 
@@ -218,6 +234,7 @@ impl Connection {
             events: VecDeque::new(),
             next_check: None,
             connect_deadline: Some(now + config.connect_timeout),
+            authentication: None,
             reported: false,
             config,
         }
@@ -291,7 +308,11 @@ impl Connection {
     /// The socket is gone or was closed; call it once at the end of every connection, and when no send is under way any
     /// more: commands in flight are reported as lost, and their buffers are the caller's again.
     pub fn handle_close(&mut self) {
-        self.end(ConnectionError::PeerClosed, State::Closed);
+        let closed = match self.state {
+            State::Authenticating => ConnectionError::Authentication(AuthError::Closed),
+            _ => ConnectionError::PeerClosed,
+        };
+        self.end(closed, State::Closed);
         self.state = State::Closed;
         self.out.clear();
         self.sending = false;
@@ -314,7 +335,11 @@ impl Connection {
             return;
         }
         if self.connect_deadline.is_some_and(|deadline| now >= deadline) {
-            let step = if self.state == State::Negotiating { "ICReq" } else { "Connect" };
+            let step = match self.state {
+                State::Negotiating => "ICReq",
+                State::Authenticating => "authentication",
+                _ => "Connect",
+            };
             return self.end(ConnectionError::ConnectTimeout { step }, State::Closed);
         }
         if self.next_check.is_none_or(|check| now < check) {

@@ -7,10 +7,12 @@ mod commands;
 mod connection;
 mod info;
 mod learn;
+mod login;
 mod receive;
 mod submission;
 
 pub use admin::{Admin, AdminConfig, AdminEvent};
 pub use connection::{Connection, ConnectionConfig, ConnectionError, Event, HostIdentity, State};
 pub use info::{ControllerInfo, DiscoveredSubsystem, NamespaceInfo};
+pub use login::Login;
 pub use submission::{Answer, CommandError, Completed, Data, Submission, SubmitError};

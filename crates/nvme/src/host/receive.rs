@@ -213,17 +213,20 @@ impl Connection {
             let parameter = about_parameter.then(|| crate::wire::ConnectError::from_result(cqe.result()));
             return self.end(ConnectionError::Refused { status, name, parameter }, State::Draining);
         }
-        // AUTHREQ, bits 31:16 (Base 6.3).
-        if cqe.result() >> 16 & 0xffff != 0 {
-            return self.end(ConnectionError::AuthenticationRequired, State::Draining);
-        }
         if cqe.sqhd() != 0xffff {
             // The controller insists on flow control: a queue is full with one entry less.
             self.commands.limit(u32::from(self.config.entries) - 1);
         }
+        // AUTHREQ, bits 31:16 (Base 6.3).
+        let asks = cqe.result() >> 16 & 0xffff != 0;
+        self.log_in(cqe.result() as u16, asks);
+    }
+
+    /// The queue takes commands.
+    pub(super) fn go_live(&mut self, controller_id: u16) {
         self.connect_deadline = None;
         self.state = State::Live;
-        self.events.push_back(Event::Connected { controller_id: cqe.result() as u16 });
+        self.events.push_back(Event::Connected { controller_id });
     }
 
     /// A command has ended, as far as the controller is concerned.
@@ -255,7 +258,10 @@ impl Connection {
     /// Tells the caller, and frees the slot.
     pub(super) fn report(&mut self, index: u16) {
         let command = self.commands.remove(index);
-        if let Some(outcome) = command.outcome {
+        let Some(outcome) = command.outcome else { return };
+        if command.kind == Kind::Authentication {
+            self.on_authentication(outcome);
+        } else {
             self.events.push_back(Event::Completed(Completed { user_data: command.user_data, outcome }));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::buffer::BufferSlice;
+use crate::buffer::{BufferId, BufferSlice, Buffers};
 use crate::status::Status;
 use crate::wire::Sqe;
 
@@ -123,4 +123,22 @@ pub enum SubmitError {
         /// The most that the controller takes.
         max: u32,
     },
+}
+
+/// For commands of our own, which keep their data themselves.
+pub(super) struct NoBuffers;
+
+impl Buffers for NoBuffers {
+    fn write(&mut self, _: BufferId, _: u32, _: &[u8]) {
+        debug_assert!(false, "no command of our own has a buffer");
+    }
+
+    fn digest(&mut self, _: BufferSlice) -> u32 {
+        debug_assert!(false, "no command of our own has a buffer");
+        0
+    }
+
+    fn release(&mut self, _: BufferId) {
+        debug_assert!(false, "no command of our own has a buffer");
+    }
 }

@@ -26,6 +26,12 @@ pub enum FabricsType {
     Disconnect = 0x08,
 }
 
+/// SPSP0 1, SPSP1 1, SECP E9h: NVMe's in-band authentication.
+const DHCHAP_SECURITY: u32 = 0xe9_0101;
+
+/// AUTHREQ.ATR of the answer to Connect: the host must authenticate (Base 6.3, dword 0).
+pub const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
+
 impl Sqe {
     /// Fabrics Connect (Base 6.3). `entries` is the queue's size; `keep_alive_ms` is for admin queues.
     pub fn connect(queue_id: u16, entries: u16, disable_flow_control: bool, keep_alive_ms: u32) -> Self {
@@ -48,6 +54,16 @@ impl Sqe {
             .with_bits(10, 0, 3, eight_bytes as u32)
             .with_dword(11, offset)
             .with_qword(12, value)
+    }
+
+    /// Fabrics Authentication Send of a DH-HMAC-CHAP message of `len` bytes.
+    pub fn authentication_send(len: u32) -> Self {
+        Self::fabrics(FabricsType::AuthenticationSend).with_bits(10, 8, 24, DHCHAP_SECURITY).with_dword(11, len)
+    }
+
+    /// Fabrics Authentication Receive of at most `len` bytes.
+    pub fn authentication_receive(len: u32) -> Self {
+        Self::fabrics(FabricsType::AuthenticationReceive).with_bits(10, 8, 24, DHCHAP_SECURITY).with_dword(11, len)
     }
 
     /// Fabrics Disconnect (Base 6.2).
@@ -87,6 +103,17 @@ impl Sqe {
     /// Connect: KATO in milliseconds (bytes 51:48).
     pub const fn connect_keep_alive_ms(&self) -> u32 {
         self.dword(12)
+    }
+
+    /// Authentication Send and Receive: whether they carry messages of NVMe's in-band authentication (SPSP0, SPSP1 and
+    /// SECP, bytes 43:41).
+    pub const fn is_in_band_authentication(&self) -> bool {
+        self.bits(10, 8, 24) == DHCHAP_SECURITY
+    }
+
+    /// Authentication Send and Receive: TL or AL, bytes of data (bytes 47:44).
+    pub const fn authentication_len(&self) -> u32 {
+        self.dword(11)
     }
 
     /// Property Get and Set: ATTRIB.SIZE, 0 for 4 bytes and 1 for 8 (byte 40 bits 2:0).

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use diskside_nvme::auth;
 use diskside_nvme::controller::{BlockSize, Connection, State};
-use diskside_nvme::host;
+use diskside_nvme::host::{self, Login};
 use diskside_nvme::pdu::{Decoder, Digests, Role, Step};
 use diskside_nvme::{Nqn, Transmit};
 
 use super::medium::Fault;
 use super::memory::Memory;
-use super::pair::{SUBSYSTEM, Target, bytes_of, identity};
+use super::pair::{SUBSYSTEM, Target, bytes_of, identity, random};
 
 /// A decoder takes any bytes, in pieces of any size, to the same end.
 pub fn decoder(bytes: &[u8]) {
@@ -116,6 +117,7 @@ pub fn host(bytes: &[u8]) {
             header_digest: choice & 1 != 0,
             data_digest: choice & 2 != 0,
             connect_timeout: Duration::from_secs(1),
+            login: Login::Never,
             command_timeout: Duration::from_secs(1),
         },
         now,
@@ -141,4 +143,54 @@ pub fn host(bytes: &[u8]) {
         closed += usize::from(matches!(event, host::AdminEvent::Closed(_)));
     }
     assert_eq!(closed, 1, "the end is told once");
+}
+
+/// Messages of authentication, of either side, in any order, and the text of a key: nobody gets in without the key.
+pub fn authentication(bytes: &[u8]) {
+    use auth::{Received, Sent, Step};
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(secret) = auth::Secret::parse(text)
+    {
+        let again = auth::Secret::parse(&secret.to_text()).expect("it was made of a key");
+        assert!(again.is(&secret), "a key's text is the key");
+    }
+    let Some((&choice, mut rest)) = bytes.split_first() else { return };
+    let names = auth::Names { host: identity().nqn, subsystem: Nqn::new(SUBSYSTEM).expect("it is one") };
+    let key = |seed| auth::Secret::new(&[seed; 32], None).expect("32 bytes are a key");
+    let (group, two_way) = (if choice & 1 == 0 { auth::Group::Null } else { auth::Group::Ffdhe2048 }, choice & 2 != 0);
+    let accepted = auth::Accepted { hashes: auth::Hash::ALL.to_vec(), groups: vec![group] };
+    let keys = auth::HostKeys { keys: vec![key(1)], controller_key: Some(key(2)) };
+    let mut controller = auth::Controller::new(names.clone(), keys, accepted.clone());
+    let controller_key = two_way.then(|| key(2));
+    let mut host = auth::Host::new(names, auth::Credentials { key: key(3), controller_key, accepted }, 0);
+    host.sent();
+    // Each message behind its length.
+    while let Some((&len, behind)) = rest.split_first() {
+        let message = &behind[..behind.len().min(usize::from(len) * 4)];
+        rest = &behind[message.len()..];
+        match controller.sent(message) {
+            Sent::Compute(work) => assert!(controller.computed(work.run(&mut random))),
+            Sent::Authenticated => panic!("nobody has the key"),
+            Sent::Taken | Sent::Failed | Sent::OutOfTurn => {}
+        }
+        match controller.received(4096) {
+            Received::Authenticated(_) => panic!("nobody has the key"),
+            Received::Message(said) | Received::Failed(said) => {
+                auth::message::ControllerMessage::parse(&said).expect("the controller says what can be understood");
+            }
+            Received::OutOfTurn | Received::TooLong => {}
+        }
+        let mut step = host.received(message);
+        while let Step::Send(_) | Step::Compute(_) = step {
+            step = match step {
+                Step::Compute(work) => host.computed(work.run(&mut random)),
+                Step::Send(said) => {
+                    auth::message::HostMessage::parse(&said).expect("the host says what can be understood");
+                    host.sent()
+                }
+                over => over,
+            };
+        }
+        assert!(!two_way || !matches!(step, Step::Authenticated), "nobody has the controller's key");
+    }
 }

@@ -1,14 +1,15 @@
 //! A host and a target joined in memory, without faults: what one sends the other gets at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use diskside_nvme::controller::{
-    self, BlockSize, ConnectionConfig, MediumId, Namespace, Subsystem, SubsystemConfig, Subsystems,
+    self, BlockSize, ConnectionConfig, MediumId, Namespace, Operation, Request, Subsystem, SubsystemConfig, Subsystems,
 };
 use diskside_nvme::host::{
-    Admin, AdminConfig, AdminEvent, CommandError, Completed, Data, Event, HostIdentity, Submission,
+    Admin, AdminConfig, AdminEvent, CommandError, Completed, Data, Event, HostIdentity, Login, Submission,
 };
 use diskside_nvme::wire::{CSI_NVM, Sqe};
 use diskside_nvme::{BufferSlice, Buffers, Nqn, Segment, Transmit, host};
@@ -59,6 +60,13 @@ impl Target {
     pub fn serve(&mut self, connection: &mut controller::Connection, now: Instant) {
         while let Some(request) = connection.poll_request() {
             let tag = request.tag;
+            let request = match request {
+                Request { operation: Operation::Authenticate(work), .. } => {
+                    connection.computed(now, tag, work.run(&mut random));
+                    continue;
+                }
+                request => request,
+            };
             if let Some(completion) = self.media.carry_out(request, &mut self.memory, Fault::None) {
                 connection.complete(now, tag, completion, &mut self.memory);
             }
@@ -93,6 +101,7 @@ pub fn admin_config(subsystem: &str, io_queues: u16) -> AdminConfig {
         header_digest: false,
         data_digest: false,
         connect_timeout: Duration::from_secs(5),
+        login: Login::Never,
         command_timeout: Duration::from_secs(10),
     }
 }
@@ -158,6 +167,12 @@ pub struct Pair {
     pub io: Option<(host::Connection, ControllerEnd)>,
     next_user_data: u64,
     admin_events: Vec<AdminEvent>,
+    io_events: VecDeque<Event>,
+}
+
+/// Bytes that are as good as random in a test, and the same each time.
+pub fn random(bytes: &mut [u8]) {
+    bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 37 + 11) as u8);
 }
 
 impl Pair {
@@ -176,6 +191,7 @@ impl Pair {
             io: None,
             next_user_data: 0,
             admin_events: Vec::new(),
+            io_events: VecDeque::new(),
         };
         pair.run();
         match pair.admin_events.remove(0) {
@@ -187,7 +203,7 @@ impl Pair {
             let end = ControllerEnd::new(pair.target.accept(pair.now));
             pair.io = Some((host::Connection::new(config, pair.now), end));
             pair.run();
-            let event = pair.io.as_mut().unwrap().0.poll_event();
+            let event = pair.io_event();
             assert!(matches!(event, Some(Event::Connected { .. })), "the I/O queue did not connect: {event:?}");
         }
         pair
@@ -211,7 +227,13 @@ impl Pair {
                 idle = false;
             }
             while let Some(event) = self.admin.poll_event() {
-                self.admin_events.push(event);
+                match event {
+                    AdminEvent::Compute(work) => {
+                        self.admin.computed(self.now, work.run(&mut random));
+                        idle = false;
+                    }
+                    event => self.admin_events.push(event),
+                }
             }
             if let Some((io, end)) = &mut self.io {
                 let bytes = if io.poll_transmit(&mut transmit) {
@@ -223,6 +245,17 @@ impl Pair {
                 };
                 let back = end.exchange(&mut self.target, self.now, &bytes);
                 io.handle_bytes(self.now, &back, &mut self.memory);
+                let before = self.io_events.len();
+                while let Some(event) = io.poll_event() {
+                    match event {
+                        Event::Compute(work) => {
+                            io.computed(self.now, work.run(&mut random));
+                            idle = false;
+                        }
+                        event => self.io_events.push_back(event),
+                    }
+                }
+                idle &= before == self.io_events.len();
                 idle &= bytes.is_empty() && back.is_empty();
             }
             if idle {
@@ -259,6 +292,12 @@ impl Pair {
         }
     }
 
+    /// What the I/O queue has to tell.
+    pub fn io_event(&mut self) -> Option<Event> {
+        let (io, _) = self.io.as_mut()?;
+        self.io_events.pop_front().or_else(|| io.poll_event())
+    }
+
     pub fn admin_events(&mut self) -> Vec<AdminEvent> {
         self.run();
         std::mem::take(&mut self.admin_events)
@@ -272,7 +311,7 @@ impl Pair {
         let io = &mut self.io.as_mut().expect("there is an I/O queue").0;
         io.submit(self.now, submission, &mut self.memory).unwrap();
         self.run();
-        match self.io.as_mut().unwrap().0.poll_event() {
+        match self.io_event() {
             Some(Event::Completed(Completed { user_data: got, outcome })) if got == user_data => outcome,
             event => panic!("no completion: {event:?}"),
         }

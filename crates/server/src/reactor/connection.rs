@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
-use diskside_nvme::controller::{self, ConnectionConfig, State};
+use diskside_nvme::auth::Done;
+use diskside_nvme::controller::{self, ConnectionConfig, State, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
@@ -14,6 +15,7 @@ use super::function::FunctionState;
 use super::memory::{Account, AccountMemory, Memory, Piece};
 use super::receive::Receive;
 use super::{Core, Token};
+use crate::authenticate::Entrant;
 use crate::link::{LoopEnd, LoopWriteError};
 use diskside_volume::stats::IoCounters;
 
@@ -32,6 +34,10 @@ pub(super) struct Connection {
     /// Bytes of volumes that were fetched into the cache for the batch that is being put together.
     pub(super) prefetched_bytes: u32,
     pub(super) link: Link,
+    /// The host has not proved who it is, and must.
+    entrant: Option<Entrant>,
+    /// Gone with the connection: then nobody waits for what is computed for it.
+    pub(super) alive: Arc<()>,
     peer: String,
     pub(super) phase: Phase,
     /// Bytes that came and that the machine did not take yet.
@@ -86,11 +92,12 @@ struct Sending {
 }
 
 impl Connection {
-    pub(super) fn new(core: &mut Core, id: usize, link: Link, peer: String) -> Self {
+    pub(super) fn new(core: &mut Core, id: usize, link: Link, peer: String, entrant: Option<Entrant>) -> Self {
         let limits = &core.shared.config.limits;
         let config = ConnectionConfig {
             connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
             r2t_len_max: limits.transfer.bytes() as u32,
+            trusted: matches!(link, Link::Loop(_)),
             ..ConnectionConfig::default()
         };
         let waker = core.mailbox.connection_waker(id);
@@ -107,6 +114,8 @@ impl Connection {
             copy_reads: false,
             prefetched_bytes: 0,
             link,
+            entrant,
+            alive: Arc::new(()),
             peer,
             phase: Phase::Open,
             carry: Vec::new(),
@@ -149,6 +158,14 @@ impl Connection {
     pub(super) fn woken(&mut self, core: &mut Core) {
         if self.phase == Phase::Open {
             self.machine.handle_wake(core.now);
+        }
+        self.mark_dirty(core);
+    }
+
+    /// What the host's authentication takes is computed.
+    pub(super) fn computed(&mut self, core: &mut Core, tag: Tag, done: Done) {
+        if self.phase == Phase::Open {
+            self.machine.computed(core.now, tag, done);
         }
         self.mark_dirty(core);
     }
@@ -261,6 +278,9 @@ impl Connection {
             if !moved || self.sending.is_some() {
                 break;
             }
+        }
+        if self.entrant.is_some() && self.machine.is_authenticated() {
+            self.entrant = None;
         }
         self.follow_state(core);
         self.arm_receive(core);

@@ -70,6 +70,13 @@ impl Connection {
             return;
         }
         let operation = match operation {
+            Operation::Authenticate(work) => {
+                let authenticators = &core.shared.authenticators;
+                if !authenticators.compute((core.index, self.id), tag, work, &self.alive) {
+                    self.close(core, "too many hosts authenticate at a time");
+                }
+                return;
+            }
             Operation::Other(other) => return self.start_function(core, tag, other),
             operation => operation,
         };

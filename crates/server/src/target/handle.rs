@@ -153,9 +153,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Changes who may connect; none named: any host. Controllers of hosts that no longer may are closed.
+    /// Changes who may connect by name, besides the hosts that are known; none of either: any host. Controllers of hosts
+    /// that no longer may are closed.
     pub fn set_hosts(&self, hosts: &[String]) -> Result<(), TargetError> {
-        self.shared().subsystem.set_allowed_hosts(allowed_hosts(hosts)?);
+        self.shared().subsystem.set_allowed_hosts(allowed_hosts(hosts, &self.shared().config.known_hosts)?);
         Ok(())
     }
 

@@ -1,0 +1,120 @@
+//! `diskside key`: keys of hosts, made here and allowed at servers.
+
+mod allow;
+mod explain;
+
+use super::volume::parse_nqn;
+use crate::error::Failure;
+use crate::output::{self, say};
+use clap::{Args, Subcommand};
+use diskside_keys::{HostKey, KeyFileError, KeySource, default_path};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+/// Arguments of `key`.
+#[derive(Args)]
+#[command(after_help = "\
+A host proves with its key who it is. On the host:
+  diskside key new
+prints one line, which is as secret as the key. Give it to the server's operator, who runs
+  diskside key allow --name ann --config diskside.toml
+pastes it, and serves with that file:
+  diskside serve --config diskside.toml ...")]
+pub(crate) struct Key {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make this host's name and key, and print the line for the server's operator.
+    New(New),
+    /// Print the line for the server's operator again.
+    Show(Show),
+    /// At a server: let a host in, whose line is read from standard input.
+    Allow(allow::Allow),
+    /// Print how a Linux host connects with this key, by nvme-cli.
+    Explain(explain::Explain),
+}
+
+#[derive(Args)]
+struct New {
+    /// Servers must prove who they are, too
+    #[arg(long)]
+    mutual: bool,
+    /// The host's name [default: a new one]
+    #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
+    nqn: Option<diskside::host::Nqn>,
+    #[command(flatten)]
+    file: KeyFile,
+}
+
+#[derive(Args)]
+struct Show {
+    #[command(flatten)]
+    file: KeyFile,
+}
+
+/// Where the key is.
+#[derive(Args)]
+struct KeyFile {
+    /// The file of the key [default: what DISKSIDE_KEY names, or ~/.config/diskside/key]
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Key {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        match self.command {
+            Command::New(c) => c.execute(),
+            Command::Show(c) => c.execute(),
+            Command::Allow(c) => c.execute(),
+            Command::Explain(c) => c.execute(),
+        }
+    }
+}
+
+impl New {
+    fn execute(self) -> Result<(), Failure> {
+        let path = self.file.path()?;
+        let key = HostKey::new(self.nqn, self.mutual);
+        key.write(&path).map_err(failure)?;
+        say(format_args!("made {}, with which this host is {}", path.display(), key.nqn));
+        introduce(&key)
+    }
+}
+
+impl Show {
+    fn execute(self) -> Result<(), Failure> {
+        introduce(&self.file.read()?)
+    }
+}
+
+impl KeyFile {
+    /// Where the file is, or is to be.
+    fn path(&self) -> Result<PathBuf, Failure> {
+        let named = std::env::var_os(diskside_keys::KEY_VARIABLE).filter(|text| !text.is_empty() && text != "none");
+        let path = self.file.clone().or_else(|| named.map(PathBuf::from)).or_else(default_path);
+        path.ok_or_else(|| Failure::Usage("neither HOME nor XDG_CONFIG_HOME says where: name a file (--file)".into()))
+    }
+
+    fn read(&self) -> Result<HostKey, Failure> {
+        let source = self.file.clone().map_or(KeySource::Usual, KeySource::File);
+        let found = source.read().map_err(failure)?;
+        let none = || Failure::Environment("this host has no key; `diskside key new` makes one".into());
+        found.map(|(key, _)| key).ok_or_else(none)
+    }
+}
+
+/// Prints the line, and what it is for where somebody looks.
+fn introduce(key: &HostKey) -> Result<(), Failure> {
+    if std::io::stdout().is_terminal() {
+        say("this line is for the server's operator, and as secret as the key: for `diskside key allow --name NAME`");
+    }
+    writeln!(output::stdout(), "{}", *key.introduction().to_line())?;
+    Ok(())
+}
+
+fn failure(error: KeyFileError) -> Failure {
+    Failure::Environment(error.to_string())
+}

@@ -1,0 +1,179 @@
+//! `diskside key`, from the laptop to the server and back; and no key in anything that is printed.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Process, command, fed, said};
+
+/// Exit code, standard output, standard error, as a host with the key of this file.
+fn with_key(key: &Path, args: &[&str]) -> (i32, String, String) {
+    let output = command(args).env("DISKSIDE_KEY", key).output().expect("diskside runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("it ended by itself"), text(&output.stdout), text(&output.stderr))
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// Makes a key; the line for the operator.
+fn new_key(file: &Path, more: &[&str]) -> String {
+    let (code, line, said) = with_key(file, &[&["key", "new"], more].concat());
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(path(file)), "{said}");
+    assert_eq!(line.lines().count(), 1);
+    line
+}
+
+fn allow(config: &Path, name: &str, line: &str) -> (i32, String, String) {
+    let output = fed(&["key", "allow", "--name", name, "--config", path(config)], line.as_bytes());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code().expect("it ended by itself"), text, said(&output))
+}
+
+/// A server of a directory, with a configuration; everything that it logs, and where it is.
+struct Server {
+    process: Process,
+    url: String,
+}
+
+impl Server {
+    fn start(config: &Path, directory: &Path) -> Self {
+        let export = format!("data={}", directory.display());
+        let args = ["serve", "--listen", "127.0.0.1:0", "--config", path(config), "--export", &export];
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        serve.args(args).env("DISKSIDE_LLVM", "").env("DISKSIDE_LOG", "trace");
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("diskside runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = lines.map_while(Result::ok).find(|line| line.contains("diskside://")).expect("it serves");
+        let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("it says where");
+        Self { url: url.to_owned(), process: Process(child) }
+    }
+
+    /// What it logged, once it has ended.
+    fn log(mut self) -> String {
+        self.process.kill();
+        let mut log = String::new();
+        self.process.0.stderr.take().expect("piped").read_to_string(&mut log).expect("text");
+        log
+    }
+}
+
+/// Keys as text, without their form; and what would show them in another one.
+fn secrets(lines: &[&str]) -> Vec<String> {
+    let words = lines.iter().flat_map(|line| line.split_whitespace()).filter(|word| word.starts_with("DHHC-1:"));
+    words.map(|word| word[10..40].to_owned()).collect()
+}
+
+#[test]
+fn a_laptop_gets_in_by_three_commands() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| directory.path().join(name);
+    let (key, config, data) = (file("key"), file("server/diskside.toml"), file("data"));
+    std::fs::create_dir_all(file("server")).expect("made");
+    std::fs::create_dir(&data).expect("made");
+    std::fs::write(data.join("f"), b"one\n").expect("written");
+
+    let line = new_key(&key, &["--mutual"]);
+    assert_eq!(std::fs::metadata(&key).expect("it is there").mode() & 0o7777, 0o600);
+    let (code, out, error) = allow(&config, "ann", &line);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("ann may connect") && out.contains("diskside serve --config"), "{out}");
+    assert_eq!(std::fs::metadata(file("server/keys/ann")).expect("it is there").mode() & 0o7777, 0o600);
+    let server = Server::start(&config, &data);
+    let target = server.url.strip_suffix("/data").expect("the export");
+    let url = format!("{}/f", server.url);
+    assert_eq!(with_key(&key, &["cat", &url]), (0, "one\n".into(), String::new()));
+    assert_eq!(with_key(&key, &["run", "wc", &url]).0, 0);
+
+    // Others do not get in, and are told what to do.
+    let (code, out, error) = with_key(Path::new("none"), &["cat", &url]);
+    assert_eq!((code, out.as_str()), (4, ""), "{error}");
+    let stranger = file("stranger");
+    let other = new_key(&stranger, &[]);
+    assert_eq!(with_key(&stranger, &["cat", &url]).0, 4);
+    let nqn = line.split_whitespace().next().expect("a name");
+    let thief = file("thief");
+    let stolen = new_key(&thief, &["--nqn", nqn]);
+    let (code, _, error) = with_key(&thief, &["cat", &url]);
+    assert!(code == 4 && error.contains("the keys do not fit"), "{error}");
+
+    // What is printed and logged has no key in it.
+    let secrets = secrets(&[&line, &other, &stolen]);
+    assert_eq!(secrets.len(), 4);
+    let explained = with_key(
+        &key,
+        &["key", "explain", &format!("{}/nqn.2026-11.org.example:s", target.replace("diskside", "nvme-tcp"))],
+    );
+    assert!(explained.1.contains("--dhchap-ctrl-secret") && explained.1.contains(nqn), "{explained:?}");
+    let printed = with_key(&key, &["serve", "--config", path(&config), "--print-config"]);
+    assert!(printed.1.contains("require = \"auth\"") && printed.1.contains("file:/"), "{printed:?}");
+    let metrics = with_key(&key, &["top", &target.replace("diskside", "nvme-tcp"), "--once"]);
+    let log = server.log();
+    assert!(log.contains("did not authenticate"), "{log}");
+    assert!(log.contains(nqn), "a host is named");
+    let written = std::fs::read_to_string(&config).expect("text");
+    for (what, text) in [
+        ("key explain", format!("{explained:?}")),
+        ("--print-config", format!("{printed:?}")),
+        ("top", format!("{metrics:?}")),
+        ("the log", log),
+        ("an error", error),
+        ("the configuration", written),
+        ("key allow", out),
+    ] {
+        let found = secrets.iter().find(|secret| text.contains(secret.as_str()));
+        assert_eq!(found, None, "{what} has a key in it");
+    }
+}
+
+#[test]
+fn a_key_is_made_once_and_shown_again() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let key = directory.path().join("a/key");
+    let line = new_key(&key, &[]);
+    assert_eq!(with_key(&key, &["key", "show"]), (0, line, String::new()));
+    let (code, out, error) = with_key(&key, &["key", "new"]);
+    assert_eq!((code, out.as_str()), (4, ""));
+    assert!(error.contains("it exists"), "{error}");
+    let (code, _, error) = with_key(&directory.path().join("nowhere"), &["key", "show"]);
+    assert!(code == 4 && error.contains("No such file"), "{error}");
+    let (code, _, error) = with_key(&key, &["key", "new", "--nqn", "iqn.a", "--file", "/dev/null/none"]);
+    assert!(code == 2 && error.contains("an NQN starts with"), "{error}");
+}
+
+#[test]
+fn what_people_wrote_beside_it_stays_and_a_second_key_joins_the_first() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (config, key) = (directory.path().join("d.toml"), directory.path().join("key"));
+    std::fs::write(&config, "# ours\nlisten = [\"127.0.0.1:4420\"] # here\n\n[limits]\nqueues = 4\n").expect("written");
+    let line = new_key(&key, &[]);
+    assert_eq!(allow(&config, "ann", &line).0, 0);
+    let nqn = line.split_whitespace().next().expect("a name");
+    let renewed = new_key(&directory.path().join("renewed"), &["--nqn", nqn]);
+    assert_eq!(allow(&config, "ann", &renewed).0, 0);
+    let text = std::fs::read_to_string(&config).expect("text");
+    assert!(text.starts_with("# ours\nlisten = [\"127.0.0.1:4420\"] # here\n"), "{text}");
+    assert!(text.contains("dhchap_keys = [\"file:keys/ann\", \"file:keys/ann.2\"]"), "{text}");
+
+    // Another host of this name is another; and nothing is left behind.
+    let other = new_key(&directory.path().join("other"), &[]);
+    let (code, _, error) = allow(&config, "ann", &other);
+    assert!(code == 2 && error.contains("choose another name"), "{error}");
+    for (name, line, want) in [
+        ("../ann", line.as_str(), "is no name of a host"),
+        ("bob", "", "not the line that `diskside key new` prints"),
+        ("bob", "nqn.2026-01.test:a DHHC-1:01:AAAA:", "the key has"),
+        ("bob", line.as_str(), "another host has the NQN"),
+    ] {
+        let (code, out, error) = allow(&config, name, line);
+        assert!(code == 2 && out.is_empty() && error.contains(want), "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&config).expect("text"), text);
+    let mut keys: Vec<_> = std::fs::read_dir(directory.path().join("keys")).expect("there").collect();
+    assert_eq!(keys.drain(..).count(), 2);
+}

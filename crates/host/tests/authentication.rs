@@ -1,0 +1,213 @@
+//! Hosts with keys, real targets, real sockets.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{NQN, address, builder, options, read_now, start, url, write_now};
+use diskside_host::{ConnectOptions, InlineVolume, KeySource, Url, Volume, discover};
+use diskside_keys::{HostKey, write_secret};
+use diskside_server::Running;
+use diskside_server::config::{HostSpec, KeyFile, Requirement, VolumeSpec};
+
+/// A host's file, and what a server keeps of it.
+struct Known {
+    directory: tempfile::TempDir,
+    key: HostKey,
+}
+
+impl Known {
+    fn new(mutual: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let key = HostKey::new(None, mutual);
+        key.write(&directory.path().join("host")).unwrap();
+        write_secret(&directory.path().join("key"), &key.key).unwrap();
+        if let Some(server) = &key.server_key {
+            write_secret(&directory.path().join("server"), server).unwrap();
+        }
+        Self { directory, key }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn spec(&self, name: &str) -> HostSpec {
+        HostSpec {
+            name: name.into(),
+            nqn: self.key.nqn.to_string(),
+            dhchap_keys: vec![KeyFile(self.file("key"))],
+            dhchap_controller_key: self.key.server_key.is_some().then(|| KeyFile(self.file("server"))),
+        }
+    }
+
+    fn options(&self) -> ConnectOptions {
+        with_key(&self.file("host"))
+    }
+}
+
+fn with_key(path: &Path) -> ConnectOptions {
+    ConnectOptions { key: KeySource::File(path.into()), ..options() }
+}
+
+fn target(hosts: &[HostSpec]) -> Running {
+    let volume = VolumeSpec::new("data", "mem:4MiB").writable();
+    start(hosts.iter().cloned().fold(builder().volume(volume), diskside_server::TargetBuilder::host))
+}
+
+fn refused(running: &Running, options: &ConnectOptions) -> String {
+    Volume::connect(&url(running), options).expect_err("it does not get in").to_string()
+}
+
+#[test]
+fn a_host_with_its_key_reads_and_writes_over_several_queues() {
+    for mutual in [false, true] {
+        let known = Known::new(mutual);
+        let running = target(&[known.spec("ann")]);
+        let options = ConnectOptions { io_queues: 4, ..known.options() };
+        let volume = Volume::connect(&url(&running), &options).unwrap();
+        write_now(&volume, 4096, &[7; 8192]);
+        assert_eq!(read_now(&volume, 8192, 4096), [7; 4096]);
+        let mut inline = InlineVolume::connect(&url(&running), &known.options()).unwrap();
+        let request = inline.submit(common::read(4096, 4096));
+        assert_eq!(inline.block_on(request).into_read().unwrap().into_vec(), [7; 4096]);
+    }
+}
+
+#[test]
+fn every_group_that_is_allowed_is_used() {
+    let known = Known::new(true);
+    for group in ["ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe6144", "ffdhe8192"] {
+        let volume = VolumeSpec::new("data", "mem:4MiB");
+        let allowed = |security: &mut diskside_server::config::Security| security.dhchap_groups = vec![group.into()];
+        let running = start(builder().volume(volume).host(known.spec("ann")).security(allowed));
+        Volume::connect(&url(&running), &known.options()).unwrap_or_else(|error| panic!("{group}: {error}"));
+    }
+    // A server that wants none is not believed: whoever listens could try weak keys.
+    let without = |security: &mut diskside_server::config::Security| security.dhchap_groups = vec!["null".into()];
+    let volume = VolumeSpec::new("data", "mem:4MiB");
+    let running = start(builder().volume(volume).host(known.spec("ann")).security(without));
+    let error = refused(&running, &known.options());
+    assert!(error.contains("no Diffie-Hellman group that both sides accept"), "{error}");
+}
+
+#[test]
+fn who_does_not_get_in_is_told_what_to_do() {
+    let (known, other) = (Known::new(true), Known::new(true));
+    let running = target(&[known.spec("ann")]);
+    let without = ConnectOptions { key: KeySource::None, ..options() };
+    let error = refused(&running, &without);
+    assert!(error.contains("does not let this host in"), "{error}");
+    let mut named = without.clone();
+    named.identity.nqn = known.key.nqn.clone();
+    let error = refused(&running, &named);
+    assert!(error.contains("has no key for it: make one (diskside key new)"), "{error}");
+    assert!(refused(&running, &other.options()).contains("does not let this host in"));
+
+    // The right name, with another key.
+    let mut false_host = HostKey::new(Some(known.key.nqn.clone()), false);
+    false_host.write(&other.file("false")).unwrap();
+    let error = refused(&running, &with_key(&other.file("false")));
+    assert!(error.contains("the keys do not fit") && error.contains("diskside key show"), "{error}");
+
+    // The right key, and a server that has another one than this host keeps for it.
+    false_host.key = known.key.key.clone();
+    false_host.server_key = Some(diskside_keys::new_secret());
+    false_host.write(&other.file("false-server")).unwrap();
+    let error = refused(&running, &with_key(&other.file("false-server")));
+    assert!(error.contains("may not be the server that is meant"), "{error}");
+
+    // Others are let in meanwhile.
+    Volume::connect(&url(&running), &known.options()).unwrap();
+}
+
+/// Somebody who answers in the server's place would not ask.
+#[test]
+fn a_host_with_a_key_does_not_talk_to_a_server_that_does_not_ask() {
+    let known = Known::new(false);
+    let running = target(&[]);
+    let error = refused(&running, &known.options());
+    assert!(error.contains("does not ask for authentication") && error.contains("DISKSIDE_KEY=none"), "{error}");
+    Volume::connect(&url(&running), &ConnectOptions { key: KeySource::None, ..options() }).unwrap();
+}
+
+#[test]
+fn a_key_that_others_can_read_is_not_used() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let known = Known::new(false);
+    let running = target(&[known.spec("ann")]);
+    std::fs::set_permissions(known.file("host"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = refused(&running, &known.options());
+    assert!(error.contains("its mode is 0644") && error.contains("chmod 600"), "{error}");
+    std::fs::set_permissions(known.file("key"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    let volume = VolumeSpec::new("data", "mem:4MiB");
+    let error = builder().volume(volume).host(known.spec("ann")).build().unwrap_err().to_string();
+    assert!(error.contains("host `ann`") && error.contains("its mode is 0640"), "{error}");
+}
+
+/// While a key is changed for another there are two; a host whose key is taken away is out.
+#[test]
+fn a_host_may_have_several_keys() {
+    let (first, second) = (Known::new(false), tempfile::tempdir().unwrap());
+    let renewed = HostKey::new(Some(first.key.nqn.clone()), false);
+    renewed.write(&second.path().join("host")).unwrap();
+    write_secret(&second.path().join("key"), &renewed.key).unwrap();
+    let mut spec = first.spec("ann");
+    spec.dhchap_keys.push(KeyFile(second.path().join("key")));
+    let running = target(&[spec.clone()]);
+    Volume::connect(&url(&running), &first.options()).unwrap();
+    Volume::connect(&url(&running), &with_key(&second.path().join("host"))).unwrap();
+    spec.dhchap_keys.remove(0);
+    let running = target(&[spec]);
+    assert!(refused(&running, &first.options()).contains("the keys do not fit"));
+    Volume::connect(&url(&running), &with_key(&second.path().join("host"))).unwrap();
+}
+
+/// Without `require`, a host that has a key must use it all the same: else its name would be anybody's.
+#[test]
+fn hosts_without_keys_may_be_let_in_by_name_beside_those_with() {
+    let known = Known::new(false);
+    let by_name = HostSpec { dhchap_keys: Vec::new(), ..Known::new(false).spec("lab") };
+    let volume = VolumeSpec::new("data", "mem:4MiB");
+    let both = builder().volume(volume).host(known.spec("ann")).host(by_name.clone());
+    let running = start(both.security(|security| security.require = Requirement::None));
+    let mut named = ConnectOptions { key: KeySource::None, ..options() };
+    named.identity.nqn = by_name.nqn.parse().unwrap();
+    Volume::connect(&url(&running), &named).unwrap();
+    named.identity.nqn = known.key.nqn.clone();
+    assert!(refused(&running, &named).contains("has no key for it"));
+    Volume::connect(&url(&running), &known.options()).unwrap();
+}
+
+#[test]
+fn discovery_tells_hosts_that_are_known() {
+    let known = Known::new(false);
+    let running = target(&[known.spec("ann")]);
+    let at: Url = format!("nvme-tcp://{}", address(&running)).parse().unwrap();
+    let found = discover(&at, &known.options()).unwrap();
+    assert_eq!(found.iter().map(|found| found.nqn.as_str()).collect::<Vec<_>>(), [NQN]);
+    assert!(discover(&at, &ConnectOptions { key: KeySource::None, ..options() }).unwrap().is_empty());
+}
+
+/// Many at once, and some of them wrong: everybody gets the answer that is theirs.
+#[test]
+fn many_hosts_authenticate_side_by_side() {
+    let (known, other) = (Known::new(true), Known::new(false));
+    HostKey::new(Some(known.key.nqn.clone()), false).write(&other.file("false")).unwrap();
+    let running = target(&[known.spec("ann")]);
+    std::thread::scope(|scope| {
+        for index in 0..12 {
+            let (running, known, other) = (&running, &known, &other);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    if index % 3 == 0 {
+                        assert!(refused(running, &with_key(&other.file("false"))).contains("the keys do not fit"));
+                    } else {
+                        let volume = Volume::connect(&url(running), &known.options()).unwrap();
+                        assert_eq!(read_now(&volume, 0, 4096), [0; 4096]);
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,223 @@
+//! Files with keys in them: read only if nobody else can read them, and made so.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use diskside_nvme::NqnError;
+use diskside_nvme::auth::{Secret, SecretError};
+use zeroize::Zeroizing;
+
+/// No file of keys is as long.
+const LEN_MAX: u64 = 64 << 10;
+/// Reading or writing by anybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// A file of keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {trouble}", path.display())]
+pub struct KeyFileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// What is wrong with it, and what to do.
+    pub trouble: Trouble,
+}
+
+/// What is wrong with a file of keys. None of these repeats any of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// It cannot be opened, read or written.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Others can read or change it.
+    #[error(
+        "its mode is {mode:04o}, so others may have read the key: make a new one, or, if nobody can have, `chmod 600` it"
+    )]
+    Mode {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Somebody else's.
+    #[error("it belongs to user {owner}, who could change the key; `chown` it to the user who reads it")]
+    Owner {
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Not a file.
+    #[error("it is no regular file")]
+    NotAFile,
+    /// It is too long.
+    #[error("it is too long to hold keys")]
+    TooLong,
+    /// It holds no text.
+    #[error("it holds no text")]
+    NotText,
+    /// There is a file already.
+    #[error("it exists, and whoever uses the key in it would be locked out; remove it first if nobody does")]
+    Exists,
+    /// It holds more than one key, or none.
+    #[error("it holds {0} keys, and not one; a key is a line DHHC-1:hh:BASE64:, and lines with # say nothing")]
+    Count(usize),
+    /// What is in it is no key.
+    #[error("line {line}: {error}")]
+    Secret {
+        /// Where.
+        line: usize,
+        /// Why.
+        error: SecretError,
+    },
+    /// What is in it is no name.
+    #[error("line {line}: {error}")]
+    Nqn {
+        /// Where.
+        line: usize,
+        /// Why.
+        error: NqnError,
+    },
+    /// A line that nobody understands.
+    #[error("line {line}: a line is `nqn NAME`, `key KEY` or `server-key KEY`, each once")]
+    Line {
+        /// Where.
+        line: usize,
+    },
+    /// It lacks something.
+    #[error("it has no line `{0} …`; `diskside key new` makes such a file")]
+    Missing(&'static str),
+}
+
+/// The one key of a file.
+pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
+    let text = read(path)?;
+    let mut found = Vec::new();
+    for (line, text) in lines(&text) {
+        let secret = Secret::parse(text).map_err(|error| at(path, Trouble::Secret { line, error }))?;
+        found.push(secret);
+    }
+    match found.pop() {
+        Some(secret) if found.is_empty() => Ok(secret),
+        Some(_) => Err(at(path, Trouble::Count(found.len() + 1))),
+        None => Err(at(path, Trouble::Count(0))),
+    }
+}
+
+/// Makes a file for a key, which only its owner can read. There must be none.
+pub fn write_secret(path: &Path, secret: &Secret) -> Result<(), KeyFileError> {
+    write(path, &Zeroizing::new(format!("{}\n", *secret.to_text())))
+}
+
+/// The text of a file that is its reader's alone.
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
+    let trouble = |trouble| at(path, trouble);
+    // Opening a FIFO for reading would wait for a writer.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(|e| trouble(e.into()))?;
+    // Of what is open, not of what may be in its place a moment later.
+    let metadata = file.metadata().map_err(|e| trouble(e.into()))?;
+    if !metadata.is_file() {
+        return Err(trouble(Trouble::NotAFile));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(trouble(Trouble::Mode { mode }));
+    }
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(trouble(Trouble::Owner { owner }));
+    }
+    if metadata.len() > LEN_MAX {
+        return Err(trouble(Trouble::TooLong));
+    }
+    // Reserved at once: what a longer one was copied from would not be wiped.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LEN_MAX as usize + 1));
+    file.take(LEN_MAX).read_to_end(&mut bytes).map_err(|e| trouble(e.into()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| trouble(Trouble::NotText))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// Makes a file that is its owner's alone, and the directories above it.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
+    let trouble = |error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => at(path, Trouble::Exists),
+        _ => at(path, error.into()),
+    };
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble)?;
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(trouble)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // Half a key would be in the way of a whole one.
+        let _ = std::fs::remove_file(path);
+        trouble(error)
+    })
+}
+
+/// Lines that say something, with their numbers.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+pub(crate) fn at(path: &Path, trouble: Trouble) -> KeyFileError {
+    KeyFileError { path: path.to_owned(), trouble }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_from_its_file_which_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/key");
+        let secret = crate::new_secret();
+        write_secret(&path, &secret).unwrap();
+        assert!(read_secret(&path).unwrap().is(&secret));
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+        assert!(matches!(write_secret(&path, &secret).unwrap_err().trouble, Trouble::Exists));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        write_secret(&path, &crate::new_secret()).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o602, 0o611, 0o644] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = read_secret(&path).unwrap_err().to_string();
+            assert!(error.contains(&format!("{mode:04o}")) && error.contains("chmod 600"), "{error}");
+        }
+        for mode in [0o600, 0o400] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            read_secret(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_holds_no_key_is_refused_and_not_repeated() {
+        let directory = tempfile::tempdir().unwrap();
+        let secret = crate::new_secret().to_text();
+        let changed = secret.replace("DHHC-1:01:", "DHHC-1:01:x");
+        for (name, text, want) in [
+            ("none", "# nothing\n\n", "0 keys"),
+            ("two", &format!("{}\n{}\n", *secret, *secret), "2 keys"),
+            ("changed", &format!("# a comment\n{changed}"), "line 2:"),
+            ("long", &"#".repeat(70 << 10), "too long"),
+        ] {
+            let path = directory.path().join(name);
+            write(&path, text).unwrap();
+            let error = read_secret(&path).unwrap_err().to_string();
+            assert!(error.contains(want) && error.contains(name), "{error}");
+            assert!(!error.contains(&secret[12..30]), "{error}");
+        }
+        let error = read_secret(directory.path()).unwrap_err();
+        assert!(matches!(error.trouble, Trouble::NotAFile), "{error}");
+        let error = read_secret(&directory.path().join("nowhere")).unwrap_err();
+        assert!(error.to_string().contains("nowhere: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Who a host is: its name and its key, in one file; and how a server gets to know it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use diskside_nvme::Nqn;
+use diskside_nvme::auth::Secret;
+use zeroize::Zeroizing;
+
+use crate::file::{KeyFileError, Trouble, at, lines, read, write};
+use crate::{new_nqn, new_secret};
+
+/// The environment variable that names a file with the host's key, or says `none`.
+pub const KEY_VARIABLE: &str = "DISKSIDE_KEY";
+
+/// A host's name and keys, as its file has them:
+///
+/// ```text
+/// nqn nqn.2014-08.org.nvmexpress:uuid:…
+/// key DHHC-1:01:…:
+/// server-key DHHC-1:01:…:
+/// ```
+#[derive(Clone, Debug)]
+pub struct HostKey {
+    /// Its name, which servers know the key by.
+    pub nqn: Nqn,
+    /// Its key.
+    pub key: Secret,
+    /// A key with which servers prove who they are, if they must.
+    pub server_key: Option<Secret>,
+}
+
+/// Where a host's key comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KeySource {
+    /// The file that [`KEY_VARIABLE`] names; else that of the user, if there is one ([`default_path`]).
+    #[default]
+    Usual,
+    /// This file.
+    File(PathBuf),
+    /// There is no key.
+    None,
+}
+
+/// What a server's operator is given of a host: one line, as secret as the key in it.
+#[derive(Clone, Debug)]
+pub struct Introduction {
+    /// The host's name.
+    pub nqn: Nqn,
+    /// Its key.
+    pub key: Secret,
+    /// The key with which the server proves who it is, if it must.
+    pub server_key: Option<Secret>,
+}
+
+/// The file of the user's key: `$XDG_CONFIG_HOME/diskside/key`, which usually is `~/.config/diskside/key`.
+pub fn default_path() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(config.join("diskside/key"))
+}
+
+impl KeySource {
+    /// The key, if there is one, and whether the user named it.
+    pub fn read(&self) -> Result<Option<(HostKey, bool)>, KeyFileError> {
+        self.read_with(std::env::var_os(KEY_VARIABLE), default_path())
+    }
+
+    fn read_with(
+        &self,
+        variable: Option<OsString>,
+        usual: Option<PathBuf>,
+    ) -> Result<Option<(HostKey, bool)>, KeyFileError> {
+        let named = |path: &Path| HostKey::read(path).map(|key| Some((key, true)));
+        match (self, variable) {
+            (Self::None, _) => Ok(None),
+            (Self::File(path), _) => named(path),
+            (Self::Usual, Some(text)) if text == "none" => Ok(None),
+            (Self::Usual, Some(text)) if !text.is_empty() => named(Path::new(&text)),
+            (Self::Usual, _) => {
+                let Some(path) = usual else { return Ok(None) };
+                match HostKey::read(&path) {
+                    Ok(key) => Ok(Some((key, false))),
+                    Err(KeyFileError { trouble: Trouble::Io(error), .. })
+                        if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+                    {
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}
+
+impl HostKey {
+    /// A new one, of this name or of a new one. `mutual`: servers must prove who they are, too.
+    pub fn new(nqn: Option<Nqn>, mutual: bool) -> Self {
+        Self { nqn: nqn.unwrap_or_else(new_nqn), key: new_secret(), server_key: mutual.then(new_secret) }
+    }
+
+    /// Reads a host's file.
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let text = read(path)?;
+        let (mut nqn, mut key, mut server_key) = (None, None, None);
+        for (line, text) in lines(&text) {
+            let unknown = || at(path, Trouble::Line { line });
+            let (word, rest) = text.split_once(char::is_whitespace).ok_or_else(unknown)?;
+            let secret = || Secret::parse(rest).map_err(|error| at(path, Trouble::Secret { line, error }));
+            let is_first = match word {
+                "nqn" => {
+                    let name = Nqn::new(rest.trim()).map_err(|error| at(path, Trouble::Nqn { line, error }))?;
+                    nqn.replace(name).is_none()
+                }
+                "key" => key.replace(secret()?).is_none(),
+                "server-key" => server_key.replace(secret()?).is_none(),
+                _ => false,
+            };
+            if !is_first {
+                return Err(unknown());
+            }
+        }
+        let missing = |what| move || at(path, Trouble::Missing(what));
+        Ok(Self { nqn: nqn.ok_or_else(missing("nqn"))?, key: key.ok_or_else(missing("key"))?, server_key })
+    }
+
+    /// Makes its file, which only its owner can read. There must be none.
+    pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
+        let mut text = Zeroizing::new(format!(
+            "# Who has this file is this host. It goes nowhere; `diskside key show` gives what a server needs.\n\
+             nqn {}\nkey {}\n",
+            self.nqn,
+            *self.key.to_text()
+        ));
+        if let Some(key) = &self.server_key {
+            text.push_str(&Zeroizing::new(format!("server-key {}\n", *key.to_text())));
+        }
+        write(path, &text)
+    }
+
+    /// What a server's operator is given.
+    pub fn introduction(&self) -> Introduction {
+        let Self { nqn, key, server_key } = self.clone();
+        Introduction { nqn, key, server_key }
+    }
+}
+
+impl Introduction {
+    /// Reads the line: a name, its key and, if servers must prove who they are, the key for that.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const FORM: &str = "this is not the line that `diskside key new` prints: NQN KEY, or NQN KEY SERVER-KEY";
+        let words: Vec<_> = text.split_whitespace().collect();
+        let (nqn, key, server_key) = match words[..] {
+            [nqn, key] => (nqn, key, None),
+            [nqn, key, server_key] => (nqn, key, Some(server_key)),
+            _ => return Err(FORM.into()),
+        };
+        let nqn = Nqn::new(nqn).map_err(|error| format!("{FORM}: {error}"))?;
+        let secret = |text| Secret::parse(text).map_err(|error| format!("the key in this line: {error}"));
+        Ok(Self { nqn, key: secret(key)?, server_key: server_key.map(secret).transpose()? })
+    }
+
+    /// The line.
+    pub fn to_line(&self) -> Zeroizing<String> {
+        let mut line = Zeroizing::new(format!("{} {}", self.nqn, *self.key.to_text()));
+        if let Some(key) = &self.server_key {
+            line.push(' ');
+            line.push_str(&key.to_text());
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_comes_back_from_its_file_and_from_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        for mutual in [false, true] {
+            let host = HostKey::new(None, mutual);
+            let path = directory.path().join(mutual.to_string());
+            host.write(&path).unwrap();
+            let back = HostKey::read(&path).unwrap();
+            let line = Introduction::parse(&host.introduction().to_line()).unwrap();
+            for (nqn, key, server_key) in [(back.nqn, back.key, back.server_key), (line.nqn, line.key, line.server_key)]
+            {
+                assert_eq!(nqn, host.nqn);
+                assert!(key.is(&host.key));
+                assert_eq!(server_key.is_some(), mutual);
+                assert!(server_key.iter().zip(&host.server_key).all(|(a, b)| a.is(b)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused_by_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = new_secret().to_text();
+        for (name, text, want) in [
+            ("no-key", "nqn nqn.2026-01.test:a\n", "no line `key"),
+            ("no-nqn", &format!("key {}\n", *key), "no line `nqn"),
+            ("other", "hello world\n", "line 1: a line is"),
+            ("word", "nqn\n", "line 1: a line is"),
+            ("twice", &format!("key {}\nkey {}\n", *key, *key), "line 2: a line is"),
+            ("bad-nqn", "nqn iqn.a\n", "line 1: an NQN starts with"),
+            ("bad-key", "\nkey DHHC-1:01:AAAA:\n", "line 2: the key has"),
+        ] {
+            let path = directory.path().join(name);
+            write(&path, text).unwrap();
+            let error = HostKey::read(&path).unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_the_users_unless_another_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let (usual, other) = (directory.path().join("usual"), directory.path().join("other"));
+        let read = |source: &KeySource, variable: Option<&str>| {
+            let found = source.read_with(variable.map(OsString::from), Some(usual.clone())).unwrap();
+            found.map(|(key, named)| (key.nqn.as_str().to_owned(), named))
+        };
+        assert_eq!(read(&KeySource::Usual, None), None);
+        let named = |name: &str| HostKey::new(Some(Nqn::new(name).unwrap()), false);
+        named("nqn.usual").write(&usual).unwrap();
+        named("nqn.other").write(&other).unwrap();
+        let (is_usual, is_other) = (Some(("nqn.usual".into(), false)), Some(("nqn.other".into(), true)));
+        assert_eq!(read(&KeySource::Usual, None), is_usual);
+        assert_eq!(read(&KeySource::Usual, Some("")), is_usual);
+        assert_eq!(read(&KeySource::Usual, other.to_str()), is_other);
+        assert_eq!(read(&KeySource::Usual, Some("none")), None);
+        assert_eq!(read(&KeySource::File(other.clone()), Some("none")), is_other);
+        assert_eq!(read(&KeySource::None, other.to_str()), None);
+        // One that was named and is not there is an error; so is one that others can read.
+        assert!(KeySource::Usual.read_with(Some("/nowhere/key".into()), None).is_err());
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&usual, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(KeySource::Usual.read_with(None, Some(usual)).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! In-band authentication: DH-HMAC-CHAP (NVMe Base 8.3.5.5), both sides, without I/O.
+//!
+//! A host proves that it has a key, and a controller, if the host asks for it, that it has another; neither key
+//! travels. [`Controller`] and [`Host`] take the other side's messages and say what comes next. What takes long, an
+//! exponentiation in a group of 2,048 bits or more, and what needs random bytes, they hand out as [`Work`]: whoever
+//! drives them carries it out wherever it may take a millisecond, and hands [`Done`] back.
+//!
+//! Keys are [`Secret`]s: wiped when they are dropped, and never shown by `Debug`. Answers are compared in constant time.
+//! What is not here: TLS, and keys for it (secure channel concatenation is refused).
+
+mod controller;
+mod group;
+mod hash;
+mod host;
+pub mod message;
+mod primes;
+mod response;
+mod secret;
+mod work;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use controller::{Controller, Received, Sent};
+pub use group::Group;
+pub use hash::Hash;
+pub use host::{Host, Step};
+pub use message::Explanation;
+pub use secret::{Secret, SecretError};
+pub use work::{Done, Work};
+
+use crate::nqn::Nqn;
+
+/// What a side of DH-HMAC-CHAP accepts, the most wanted first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Hash functions.
+    pub hashes: Vec<Hash>,
+    /// Diffie-Hellman groups.
+    pub groups: Vec<Group>,
+}
+
+impl Accepted {
+    /// All hash functions, and the groups that cost an exponentiation a few milliseconds at most. Without a group whoever
+    /// reads along could try weak keys; groups above 4,096 bits make every connection wait.
+    pub fn usual() -> Self {
+        Self { hashes: Hash::ALL.to_vec(), groups: vec![Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe4096] }
+    }
+
+    /// All that the specification has, NULL last.
+    pub fn everything() -> Self {
+        let groups = Group::ALL.into_iter().skip(1).chain([Group::Null]).collect();
+        Self { hashes: Hash::ALL.to_vec(), groups }
+    }
+}
+
+/// Who a subsystem lets in, by keys.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Whether a host without keys here is refused. If not, it is let in as before, and a host with keys must prove
+    /// that it has one.
+    pub required: bool,
+    /// The hosts with keys.
+    pub hosts: BTreeMap<Nqn, HostKeys>,
+    /// What is accepted of them.
+    pub accepted: Accepted,
+}
+
+impl Policy {
+    /// Nobody has a key, nobody needs one.
+    pub fn open() -> Self {
+        Self { required: false, hosts: BTreeMap::new(), accepted: Accepted::usual() }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::open()
+    }
+}
+
+/// The keys of one host, as the controller has them.
+#[derive(Clone, Default)]
+pub struct HostKeys {
+    /// Any of them will do: while a key is changed for another there are two.
+    pub keys: Vec<Secret>,
+    /// With which the controller authenticates to this host, if it asks.
+    pub controller_key: Option<Secret>,
+}
+
+impl fmt::Debug for HostKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keys, controller_key } = self;
+        f.debug_struct("HostKeys")
+            .field("keys", &keys.len())
+            .field("controller_key", &controller_key.is_some())
+            .finish()
+    }
+}
+
+/// With what a host authenticates.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Its own key.
+    pub key: Secret,
+    /// The controller's: it must prove then that it has it.
+    pub controller_key: Option<Secret>,
+    /// What is offered to controllers.
+    pub accepted: Accepted,
+}
+
+/// The two names that answers are bound to.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// The host's.
+    pub host: Nqn,
+    /// The subsystem's.
+    pub subsystem: Nqn,
+}
+
+/// Why an authentication failed, as one side sees it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthError {
+    /// We refused what the peer said.
+    #[error("{0}")]
+    Ours(Explanation),
+    /// The peer refused what we said.
+    #[error("the other side says: {0}")]
+    Theirs(Explanation),
+    /// The host's answer fits none of its keys.
+    #[error("the host has another key than is kept for it here")]
+    WrongHostKey,
+    /// The controller's answer does not fit its key, or it gave none.
+    #[error("the controller did not prove that it has the key that this host keeps for it")]
+    WrongControllerKey,
+    /// The host wants proof of the controller, and there is no key for it.
+    #[error("the host asks for proof of this side, and no key is kept for that (dhchap_controller_key)")]
+    NoControllerKey,
+    /// The other side used what was not offered to it.
+    #[error("the controller chose {0}, which was not offered to it")]
+    NotOffered(&'static str),
+    /// The other side closed the connection meanwhile, as Linux does instead of saying why.
+    #[error("the other side closed the connection; the keys may not fit")]
+    Closed,
+    /// It took too long.
+    #[error("it was not over in time")]
+    Timeout,
+    /// Another connection has this queue's identifier meanwhile, or the controller is not ready any more.
+    #[error("the queue cannot be admitted any more")]
+    QueueGone,
+}

@@ -1,0 +1,227 @@
+//! Until a host has authenticated nothing but authentication works: on every queue, at every step, for every command.
+
+use std::time::Instant;
+
+use diskside_nvme::controller::{BlockSize, SubsystemConfig};
+use diskside_nvme::host::HostIdentity;
+use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, Cc, FabricsType, Sqe, admin_opcode, property};
+use diskside_nvme::{Nqn, Status};
+
+use super::raw::{Answer, Queue, With, host_of};
+use super::support::pair::{SUBSYSTEM, Target, identity};
+use super::{names, policy};
+
+/// A target that lets in the host of the tests, with its key.
+pub fn target() -> Target {
+    let config =
+        SubsystemConfig { authentication: policy(), ..SubsystemConfig::new(Nqn::new(SUBSYSTEM).unwrap(), "S1") };
+    let mut target = Target::with_config(config);
+    target.add(1, 1024, BlockSize::B512);
+    target
+}
+
+/// An admin queue that has authenticated, and whose controller is ready.
+pub fn ready_admin(target: &mut Target, now: Instant) -> (Queue, u16) {
+    let mut admin = Queue::new(target, now);
+    let cntlid = admin.connect(target, now, 0, None, &identity()).result as u16;
+    admin.authenticate(target, now, host_of(names(), true), |_, _| {}).unwrap();
+    enable(&mut admin, target, now);
+    (admin, cntlid)
+}
+
+pub fn enable(admin: &mut Queue, target: &mut Target, now: Instant) {
+    let cc = Cc::default().with_enable(1).with_css(6).with_iosqes(6).with_iocqes(4);
+    let sqe = Sqe::property_set(property::CC, false, cc.0.into());
+    assert!(admin.command(target, now, sqe, With::Nothing).unwrap().status.is_success());
+}
+
+fn property_of(queue: &mut Queue, target: &mut Target, now: Instant, offset: u32) -> u64 {
+    let answer = queue.command(target, now, Sqe::property_get(offset, false), With::Nothing).unwrap();
+    assert!(answer.status.is_success(), "{answer:?}");
+    answer.result
+}
+
+const AUTHENTICATION: [u8; 2] = [FabricsType::AuthenticationSend as u8, FabricsType::AuthenticationReceive as u8];
+
+/// Every opcode, every type of Fabrics commands, with data of every kind: all are refused alike, and leave nothing.
+fn try_everything(queue: &mut Queue, target: &mut Target, now: Instant) {
+    let refused = Answer { status: Status::from_bits(0x4191), result: 0, data: Vec::new() };
+    let data = [0x5a; 64];
+    for with in [With::Nothing, With::InCapsule(&data), With::Transport(4096)] {
+        for opcode in (0..=255).filter(|opcode| *opcode != admin_opcode::FABRICS) {
+            for nsid in [0, 1, u32::MAX] {
+                let sqe = Sqe::new(opcode, nsid).with_dword(10, 1).with_dword(11, 7);
+                let answer = queue.command(target, now, sqe, with);
+                assert_eq!(answer.as_ref(), Some(&refused), "opcode {opcode:#04x}, {with:?}");
+            }
+        }
+        for kind in (0..=255).filter(|kind| !AUTHENTICATION.contains(kind)) {
+            let sqe = Sqe::new(admin_opcode::FABRICS, kind.into()).with_dword(11, property::CC).with_dword(12, 1);
+            let answer = queue.command(target, now, sqe, with);
+            assert_eq!(answer.as_ref(), Some(&refused), "Fabrics type {kind:#04x}, {with:?}");
+        }
+    }
+    // The commands that there are, as a host would send them.
+    let cc = Cc::default().with_enable(1).with_css(6).with_iosqes(6).with_iocqes(4);
+    for sqe in [
+        Sqe::property_set(property::CC, false, cc.0.into()),
+        Sqe::property_get(property::CAP, true),
+        Sqe::new(admin_opcode::KEEP_ALIVE, 0),
+        Sqe::disconnect(),
+        Sqe::flush(1),
+    ] {
+        assert_eq!(queue.command(target, now, sqe, With::Nothing), Some(refused.clone()), "{sqe:?}");
+    }
+    assert_eq!(queue.command(target, now, Sqe::identify(1, 0, 0), With::Transport(4096)), Some(refused.clone()));
+    assert_eq!(queue.command(target, now, Sqe::read(1, 0, 1), With::Transport(512)), Some(refused.clone()));
+    assert_eq!(queue.command(target, now, Sqe::write(1, 0, 1), With::InCapsule(&[1; 512])), Some(refused));
+    assert!(!queue.connection.is_authenticated());
+}
+
+/// Messages of authentication that are none, and commands that carry them wrongly: refused, and nothing changes.
+fn try_malformed_commands(queue: &mut Queue, target: &mut Target, now: Instant) {
+    let invalid = Status::INVALID_FIELD.dnr();
+    let send = Sqe::authentication_send(8);
+    for (what, sqe, with) in [
+        ("no message", Sqe::authentication_send(0), With::Nothing),
+        ("another protocol", send.with_bits(10, 24, 8, 0xea), With::InCapsule(&[0; 8])),
+        ("another SPSP0", send.with_bits(10, 8, 8, 2), With::InCapsule(&[0; 8])),
+        ("a message beyond any", Sqe::authentication_send(1 << 20), With::Transport(1 << 20)),
+        ("nothing to receive", Sqe::authentication_receive(0), With::Nothing),
+    ] {
+        let answer = queue.command(target, now, sqe, with).unwrap();
+        assert_eq!(answer.status, invalid, "{what}");
+    }
+    let short = queue.command(target, now, send, With::InCapsule(&[0; 4])).unwrap();
+    assert_eq!(short.status, Status::DATA_SGL_LENGTH_INVALID.dnr());
+}
+
+#[test]
+fn an_admin_queue_does_nothing_before() {
+    let now = Instant::now();
+    for two_way in [false, true] {
+        let mut target = target();
+        let mut queue = Queue::new(&mut target, now);
+        let answer = queue.connect(&mut target, now, 0, None, &identity());
+        assert!(answer.status.is_success());
+        assert_eq!(answer.result & !0xffff, AUTHENTICATION_REQUIRED);
+        let mut steps = 0;
+        queue
+            .authenticate(&mut target, now, host_of(names(), two_way), |queue, target| {
+                try_everything(queue, target, now);
+                try_malformed_commands(queue, target, now);
+                assert_eq!(target.subsystem.controllers().len(), 1);
+                steps += 1;
+            })
+            .unwrap();
+        assert_eq!(steps, if two_way { 6 } else { 5 }, "each step was tried");
+        assert!(queue.connection.is_authenticated());
+        assert_eq!(property_of(&mut queue, &mut target, now, property::CC), 0, "nothing set CC before");
+        assert_eq!(property_of(&mut queue, &mut target, now, property::CSTS), 0);
+        assert!(target.media.others.is_empty());
+    }
+}
+
+#[test]
+fn an_io_queue_does_nothing_before() {
+    let now = Instant::now();
+    let mut target = target();
+    let (_admin, cntlid) = ready_admin(&mut target, now);
+    for two_way in [false, true] {
+        let mut queue = Queue::new(&mut target, now);
+        let answer = queue.connect(&mut target, now, 1, Some(cntlid), &identity());
+        assert_eq!(answer.result & !0xffff, AUTHENTICATION_REQUIRED);
+        queue
+            .authenticate(&mut target, now, host_of(names(), two_way), |queue, target| {
+                try_everything(queue, target, now);
+                try_malformed_commands(queue, target, now);
+                assert!(target.subsystem.controllers()[0].io_queues.is_empty(), "it has no place before");
+            })
+            .unwrap();
+        assert_eq!(target.subsystem.controllers()[0].io_queues, [1]);
+        queue.holds_work = true;
+        assert_eq!(queue.command(&mut target, now, Sqe::flush(1), With::Nothing), None, "the medium is asked");
+        assert_eq!(queue.work.len(), 1);
+        let mut memory = std::mem::take(&mut target.memory);
+        queue.connection.handle_close(&mut memory);
+        target.memory = memory;
+    }
+}
+
+#[test]
+fn one_message_is_worked_on_at_a_time() {
+    let now = Instant::now();
+    let mut target = target();
+    let mut queue = Queue::new(&mut target, now);
+    queue.connect(&mut target, now, 0, None, &identity());
+    queue.holds_work = true;
+    let diskside_nvme::auth::Step::Send(message) = host_of(names(), false).start() else { panic!("it sends") };
+    assert_eq!(queue.send(&mut target, now, &message), None, "it is computed");
+    let again = queue.send(&mut target, now, &message).unwrap();
+    assert_eq!(again.status, Status::COMMAND_SEQUENCE_ERROR.dnr());
+    assert_eq!(queue.receive(&mut target, now).status, Status::COMMAND_SEQUENCE_ERROR.dnr());
+    assert_eq!(queue.work.len(), 1);
+    // It is closed meanwhile: what was computed finds nobody.
+    queue.connection.handle_close(&mut target.memory);
+    let request = queue.work.pop().unwrap();
+    let diskside_nvme::controller::Operation::Authenticate(work) = request.operation else { panic!("it is work") };
+    queue.connection.computed(now, request.tag, work.run(&mut super::support::pair::random));
+    assert!(target.subsystem.controllers().is_empty());
+}
+
+#[test]
+fn io_queues_of_others_are_refused() {
+    let now = Instant::now();
+    let mut target = target();
+    let mut admin = Queue::new(&mut target, now);
+    let cntlid = admin.connect(&mut target, now, 0, None, &identity()).result as u16;
+    let mut io = Queue::new(&mut target, now);
+    let answer = io.connect(&mut target, now, 1, Some(cntlid), &identity());
+    assert_eq!(answer.status, Status::AUTHENTICATION_REQUIRED.dnr(), "its admin queue has not authenticated");
+
+    admin.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    enable(&mut admin, &mut target, now);
+    let other_id = HostIdentity { id: [8; 16], ..identity() };
+    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other_id);
+    assert_eq!(answer.status, Status::CONNECT_INVALID_PARAMETERS.dnr());
+    let other = HostIdentity { nqn: Nqn::new("nqn.2026-01.test:other").unwrap(), ..identity() };
+    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other);
+    assert_eq!(answer.status, Status::CONNECT_INVALID_HOST.dnr());
+    // Another host with a key of its own is not the one whose controller it is.
+    let mut two = policy();
+    two.hosts.insert(other.nqn.clone(), super::host_keys());
+    target.subsystem.set_authentication(two);
+    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other);
+    assert_eq!(answer.status, Status::CONNECT_INVALID_PARAMETERS.dnr());
+}
+
+/// Whoever knows a host's name and identifier, which are no secrets, could otherwise keep it from its queues.
+#[test]
+fn a_queue_without_the_key_takes_nobodys_place() {
+    let now = Instant::now();
+    let mut target = target();
+    let (mut admin, cntlid) = ready_admin(&mut target, now);
+    let mut stranger = Queue::new(&mut target, now);
+    assert!(stranger.connect(&mut target, now, 1, Some(cntlid), &identity()).status.is_success());
+    let mut own = Queue::new(&mut target, now);
+    assert!(own.connect(&mut target, now, 1, Some(cntlid), &identity()).status.is_success());
+    let mut late = Queue::new(&mut target, now);
+    assert!(late.connect(&mut target, now, 1, Some(cntlid), &identity()).status.is_success());
+    own.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    assert_eq!(target.subsystem.controllers()[0].io_queues, [1]);
+    // The stranger goes; the queue stays.
+    stranger.connection.handle_close(&mut target.memory);
+    assert_eq!(target.subsystem.controllers()[0].io_queues, [1]);
+    // One that proves itself when the place is taken is closed.
+    late.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    assert!(!late.connection.is_authenticated());
+    assert!(late.connection.error().unwrap().to_string().contains("cannot be admitted"));
+    assert_eq!(target.subsystem.controllers()[0].io_queues, [1]);
+    // After a reset the controller is not ready: no queue is admitted then.
+    let mut during = Queue::new(&mut target, now);
+    assert!(during.connect(&mut target, now, 2, Some(cntlid), &identity()).status.is_success());
+    let reset = Sqe::property_set(property::CC, false, 0);
+    admin.command(&mut target, now, reset, With::Nothing).unwrap();
+    during.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    assert!(!during.connection.is_authenticated());
+}

@@ -1,0 +1,174 @@
+//! What authenticating hosts takes of a target: keys from their files, exponentiations off the reactors, and bounds for
+//! those who have not proved who they are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use diskside_keys::{KeyFileError, read_secret};
+use diskside_nvme::Nqn;
+use diskside_nvme::auth::{HostKeys, Policy, Secret, Work};
+use diskside_nvme::controller::Tag;
+use diskside_sys::schedule::{Policy as SchedulingPolicy, set_policy};
+
+use crate::config::{ConfigError, HostSpec, KeyFile, Requirement, Security};
+use crate::shared::{Mailboxes, Message};
+
+/// Threads that compute: a queue of hosts that come at once goes on beside the reactors, not in their place.
+const THREADS_MAX: usize = 2;
+/// Work that waits for a thread; what is beyond is refused, and its connection closed.
+const WAITING_MAX: usize = 1024;
+/// Connections from one address that have not authenticated: more than one host has queues.
+const HALF_OPEN_PER_ADDRESS_MAX: usize = 256;
+
+/// Reads the keys, and says who must have one.
+pub(crate) fn policy(security: &Security, hosts: &[HostSpec]) -> Result<Policy, PolicyError> {
+    let wrong = |field: String, what| PolicyError::Config(ConfigError::Value { field, what });
+    let accepted = security.accepted().map_err(|(field, what)| wrong(format!("security.{field}"), what))?;
+    let mut known = BTreeMap::new();
+    for host in hosts.iter().filter(|host| !host.dhchap_keys.is_empty()) {
+        let nqn = Nqn::new(&host.nqn).map_err(|error| wrong(format!("host `{}`", host.name), error.to_string()))?;
+        let read = |KeyFile(path): &KeyFile| -> Result<Secret, PolicyError> {
+            read_secret(path).map_err(|source| PolicyError::Key { host: host.name.clone(), source })
+        };
+        let keys = host.dhchap_keys.iter().map(read).collect::<Result<_, _>>()?;
+        let controller_key = host.dhchap_controller_key.as_ref().map(read).transpose()?;
+        known.insert(nqn, HostKeys { keys, controller_key });
+    }
+    Ok(Policy { required: security.require == Requirement::Auth, hosts: known, accepted })
+}
+
+/// Why there is no policy.
+pub(crate) enum PolicyError {
+    Config(ConfigError),
+    Key { host: String, source: KeyFileError },
+}
+
+/// Work for one connection.
+struct Job {
+    reactor: usize,
+    connection: usize,
+    tag: Tag,
+    work: Work,
+    /// Gone with the connection.
+    alive: Weak<()>,
+}
+
+/// Threads that compute what authenticating takes. They start with the first work, and end with the target.
+#[derive(Debug)]
+pub(crate) struct Authenticators {
+    mailboxes: Arc<Mailboxes>,
+    jobs: OnceLock<Option<SyncSender<Job>>>,
+}
+
+impl Authenticators {
+    pub(crate) fn new(mailboxes: Arc<Mailboxes>) -> Self {
+        Self { mailboxes, jobs: OnceLock::new() }
+    }
+
+    /// Has something computed for a connection of a reactor. False: there is too much to do already.
+    pub(crate) fn compute(&self, (reactor, connection): (usize, usize), tag: Tag, work: Work, alive: &Arc<()>) -> bool {
+        let job = Job { reactor, connection, tag, work, alive: Arc::downgrade(alive) };
+        let jobs = self.jobs.get_or_init(|| self.start());
+        jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+    }
+
+    fn start(&self) -> Option<SyncSender<Job>> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        for index in 0..threads {
+            let (receiver, mailboxes) = (Arc::clone(&receiver), Arc::clone(&self.mailboxes));
+            let thread = std::thread::Builder::new().name(format!("diskside-auth-{index}"));
+            if let Err(error) = thread.spawn(move || work(&receiver, &mailboxes)) {
+                tracing::error!(%error, "a thread that authenticates hosts cannot be started");
+                if index == 0 {
+                    return None;
+                }
+            }
+        }
+        Some(sender)
+    }
+}
+
+fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes) {
+    if let Err(error) = set_policy(SchedulingPolicy::Batch) {
+        tracing::debug!(%error, "a thread that authenticates hosts has the usual policy");
+    }
+    loop {
+        // One waits at the channel, the others for the lock; the target's end closes the channel.
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { reactor, connection, tag, work, alive }) = job else { return };
+        if alive.strong_count() == 0 {
+            continue;
+        }
+        let done = diskside_keys::compute(work);
+        if let Some(mailbox) = mailboxes.get().and_then(|mailboxes| mailboxes.get(reactor)) {
+            mailbox.send(Message::Computed { connection, tag, done });
+        }
+    }
+}
+
+/// Connections whose hosts have not proved who they are, by address.
+#[derive(Debug, Default)]
+pub(crate) struct HalfOpen {
+    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One such connection. Dropped when the host has proved it, or with the connection.
+#[derive(Debug)]
+pub(crate) struct Entrant {
+    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl HalfOpen {
+    /// One more from this address; `None` where there are too many already, there or of all the `connections_max`
+    /// connections that the target may have: half of them are for hosts that are known.
+    pub(crate) fn enter(&self, address: IpAddr, connections_max: usize) -> Option<Entrant> {
+        let mut by_address = lock(&self.by_address);
+        let here = by_address.get(&address).copied().unwrap_or(0);
+        if here >= HALF_OPEN_PER_ADDRESS_MAX || by_address.values().sum::<usize>() >= connections_max.div_ceil(2) {
+            return None;
+        }
+        by_address.insert(address, here + 1);
+        Some(Entrant { by_address: Arc::clone(&self.by_address), address })
+    }
+}
+
+impl Drop for Entrant {
+    fn drop(&mut self) {
+        let mut by_address = lock(&self.by_address);
+        if let Some(here) = by_address.get_mut(&self.address) {
+            *here -= 1;
+            if *here == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+fn lock(by_address: &Mutex<HashMap<IpAddr, usize>>) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+    by_address.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_known_leaves_room_for_others() {
+        let (here, there) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let half_open = HalfOpen::default();
+        let mut entrants: Vec<_> =
+            (0..HALF_OPEN_PER_ADDRESS_MAX).map(|_| half_open.enter(here, 4096).unwrap()).collect();
+        assert!(half_open.enter(here, 4096).is_none(), "an address has its share");
+        drop(half_open.enter(there, 4096).expect("another has its own"));
+        entrants.pop();
+        entrants.push(half_open.enter(here, 4096).expect("one has gone"));
+        assert!(half_open.enter(there, 512).is_none(), "half of all connections");
+        drop(entrants);
+        assert!(lock(&half_open.by_address).is_empty());
+    }
+}

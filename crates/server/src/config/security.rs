@@ -1,0 +1,238 @@
+//! Who may connect, and how hosts prove who they are.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use diskside_nvme::auth::{Accepted, Group, Hash};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::check_nqn;
+
+/// What a host must do to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Requirement {
+    /// Say its name. Hosts with keys must prove it.
+    None,
+    /// Prove its name with a key (DH-HMAC-CHAP).
+    Auth,
+}
+
+/// [`Security`] as a user wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecuritySettings {
+    /// See [`Security::require`]. Absent: `auth` if there is a host with a key, else `none`.
+    pub require: Option<Requirement>,
+    /// See [`Security::dhchap_hashes`].
+    pub dhchap_hashes: Option<Vec<String>>,
+    /// See [`Security::dhchap_groups`].
+    pub dhchap_groups: Option<Vec<String>>,
+}
+
+/// What is demanded of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Security {
+    /// What a host must do to be let in.
+    pub require: Requirement,
+    /// Hash functions that hosts may authenticate with, the most wanted first.
+    pub dhchap_hashes: Vec<String>,
+    /// Diffie-Hellman groups that hosts may authenticate with, the most wanted first.
+    pub dhchap_groups: Vec<String>,
+}
+
+/// A host that is known. Once there is one, others are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// How it is called here.
+    pub name: String,
+    /// Its NQN.
+    pub nqn: String,
+    /// Files with its keys, any of which will do; none: it is let in by its NQN alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dhchap_keys: Vec<KeyFile>,
+    /// The file with the key by which the target proves itself to this host, if the host asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhchap_controller_key: Option<KeyFile>,
+}
+
+/// Where a key is: `file:PATH`. Keys themselves never stand in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFile(pub PathBuf);
+
+/// Keys that one host may have at a time: all are tried.
+const KEYS_MAX: usize = 8;
+/// Hosts that one target may know.
+const HOSTS_MAX: usize = 4096;
+
+impl SecuritySettings {
+    pub(super) fn overridden_by(self, flags: Self) -> Self {
+        Self {
+            require: flags.require.or(self.require),
+            dhchap_hashes: flags.dhchap_hashes.or(self.dhchap_hashes),
+            dhchap_groups: flags.dhchap_groups.or(self.dhchap_groups),
+        }
+    }
+}
+
+impl Security {
+    pub(super) fn resolve(settings: SecuritySettings, hosts: &[HostSpec]) -> Self {
+        let usual = Accepted::usual();
+        let has_keys = hosts.iter().any(|host| !host.dhchap_keys.is_empty());
+        let usually = if has_keys { Requirement::Auth } else { Requirement::None };
+        let names = |list: Vec<&'static str>| list.into_iter().map(String::from).collect();
+        Self {
+            require: settings.require.unwrap_or(usually),
+            dhchap_hashes: settings
+                .dhchap_hashes
+                .unwrap_or_else(|| names(usual.hashes.iter().map(|hash| hash.name()).collect())),
+            dhchap_groups: settings
+                .dhchap_groups
+                .unwrap_or_else(|| names(usual.groups.iter().map(|group| group.name()).collect())),
+        }
+    }
+
+    /// What is accepted of hosts, or which field is wrong and why.
+    pub(crate) fn accepted(&self) -> Result<Accepted, (&'static str, String)> {
+        let hashes: Result<Vec<Hash>, _> = self.dhchap_hashes.iter().map(|name| name.parse()).collect();
+        let groups: Result<Vec<Group>, _> = self.dhchap_groups.iter().map(|name| name.parse()).collect();
+        let accepted = Accepted {
+            hashes: hashes.map_err(|what| ("dhchap_hashes", what))?,
+            groups: groups.map_err(|what| ("dhchap_groups", what))?,
+        };
+        let none = || "nobody could authenticate; name at least one, or leave the line away".to_owned();
+        if accepted.hashes.is_empty() {
+            return Err(("dhchap_hashes", none()));
+        }
+        if accepted.groups.is_empty() {
+            return Err(("dhchap_groups", none()));
+        }
+        Ok(accepted)
+    }
+
+    /// Checks it together with the hosts; `by_name` are NQNs that are let in without more.
+    pub(super) fn check(&self, hosts: &[HostSpec], by_name: &[String]) -> Result<(), (String, String)> {
+        self.accepted().map_err(|(field, what)| (format!("security.{field}"), what))?;
+        let wrong = |host: &HostSpec, what: String| Err((format!("host `{}`", host.name), what));
+        let (mut names, mut nqns) = (BTreeSet::new(), BTreeSet::new());
+        for host in hosts {
+            if let Err(what) = host.check() {
+                return wrong(host, what);
+            }
+            if !names.insert(&host.name) {
+                return wrong(host, "there are two of this name".into());
+            }
+            if !nqns.insert(&host.nqn) {
+                return wrong(host, format!("another host has the NQN {}; write both keys into one", host.nqn));
+            }
+            if self.require == Requirement::Auth && host.dhchap_keys.is_empty() {
+                let what = "security.require is \"auth\", and it has no dhchap_keys; `diskside key allow` adds one";
+                return wrong(host, what.into());
+            }
+        }
+        if hosts.len() > HOSTS_MAX {
+            return Err(("host".into(), format!("{} hosts; at most {HOSTS_MAX}", hosts.len())));
+        }
+        if self.require == Requirement::None {
+            return Ok(());
+        }
+        if let Some(nqn) = by_name.iter().find(|nqn| !nqns.contains(nqn)) {
+            let what = format!("security.require is \"auth\", and {nqn} has no key; `diskside key allow` adds one");
+            return Err(("hosts".into(), what));
+        }
+        if hosts.is_empty() {
+            let what = "\"auth\" lets nobody in while no host has a key: `diskside key new` makes one on the host, and \
+                        `diskside key allow` adds it here";
+            return Err(("security.require".into(), what.into()));
+        }
+        Ok(())
+    }
+}
+
+impl HostSpec {
+    fn check(&self) -> Result<(), String> {
+        check_host_name(&self.name)?;
+        check_nqn(&self.nqn)?;
+        if self.dhchap_keys.len() > KEYS_MAX {
+            return Err(format!("{} keys; at most {KEYS_MAX}", self.dhchap_keys.len()));
+        }
+        if self.dhchap_keys.is_empty() && self.dhchap_controller_key.is_some() {
+            return Err("dhchap_controller_key is of no use without dhchap_keys".into());
+        }
+        Ok(())
+    }
+
+    /// Relative paths are those beside the file that the host is written in.
+    pub(super) fn beside(&mut self, directory: &Path) {
+        for KeyFile(path) in self.dhchap_keys.iter_mut().chain(&mut self.dhchap_controller_key) {
+            *path = directory.join(&*path);
+        }
+    }
+}
+
+/// Checks how a host is called: it is also the name of a file.
+pub fn check_host_name(name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) || name.starts_with('.') {
+        let shown: String = name.escape_debug().take(80).collect();
+        return Err(format!("`{shown}` is no name of a host: up to 64 letters, digits, `.`, `_` and `-`"));
+    }
+    Ok(())
+}
+
+impl FromStr for HostSpec {
+    type Err = String;
+
+    /// `NAME=NQN[,key=FILE]...[,controller-key=FILE]`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "a host is written NAME=NQN[,key=FILE][,controller-key=FILE]";
+        let (name, rest) = text.split_once('=').ok_or(FORM)?;
+        let mut parts = rest.split(',');
+        let nqn = parts.next().unwrap_or_default().to_owned();
+        let mut host = Self { name: name.to_owned(), nqn, dhchap_keys: Vec::new(), dhchap_controller_key: None };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("key", path)) if !path.is_empty() => host.dhchap_keys.push(KeyFile(path.into())),
+                Some(("controller-key", path)) if !path.is_empty() && host.dhchap_controller_key.is_none() => {
+                    host.dhchap_controller_key = Some(KeyFile(path.into()));
+                }
+                _ => return Err(format!("{FORM}: what is {part:?}?")),
+            }
+        }
+        host.check()?;
+        Ok(host)
+    }
+}
+
+impl FromStr for KeyFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("file:") {
+            Some(path) if !path.is_empty() => Ok(Self(path.into())),
+            // It may be the key itself: it is not repeated.
+            _ => Err("a key stands in a file, and is written file:PATH; the key itself never stands here".into()),
+        }
+    }
+}
+
+impl fmt::Display for KeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file:{}", self.0.display())
+    }
+}
+
+impl Serialize for KeyFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,10 @@
+//! Messages of authentication and keys' texts: nobody gets in without the key.
+#![no_main]
+
+#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
+#[path = "../../crates/nvme/tests/support/mod.rs"]
+mod support;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| support::fuzz::authentication(bytes));
