@@ -118,7 +118,7 @@ impl Plan {
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
         let compute = &context.environment;
-        let ActiveProgram { program, usage } = compute.programs.active(request.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));

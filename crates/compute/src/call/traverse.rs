@@ -89,7 +89,7 @@ impl TraversePlan {
     pub(crate) fn new(context: &CallContext, request: FunctionRequest, holding: Holding) -> Result<Self, Problem> {
         let compute = &context.environment;
         let version = AtomicU64::new(compute.volumes.version());
-        let ActiveProgram { program, usage } = compute.programs.active(request.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));

@@ -1,7 +1,8 @@
 //! The programs of the compute namespace: shipped ones from the start, others loaded by hosts.
 //!
-//! A program belongs to the host that loaded it; others may run it. It is verified when its last part has arrived. The
-//! same object loaded twice shares what was verified and compiled: it is found by its hash and compared byte by byte.
+//! A program belongs to the host that loaded it: for others there is none at its index, though they cannot load one there.
+//! Shipped ones are everybody's to run. A program is verified when its last part has arrived. The same object loaded twice
+//! shares what was verified and compiled: it is compared byte by byte.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -231,25 +232,19 @@ impl Programs {
         self.lock().slots.len()
     }
 
-    /// The program at an index, to be run.
-    pub fn active(&self, pind: u16) -> Result<ActiveProgram, Status> {
-        match self.lock().slots.get(usize::from(pind)) {
-            None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
-            Some(Slot::Loaded(Entry { program, usage, active: true, .. })) => {
+    /// The program that `host` has at an index, to be run.
+    pub fn active(&self, host: &str, pind: u16) -> Result<ActiveProgram, Status> {
+        match self.lock().entry(host, pind)? {
+            Entry { program, usage, active: true, .. } => {
                 Ok(ActiveProgram { program: Arc::clone(program), usage: Arc::clone(usage) })
             }
-            Some(Slot::Loaded(_)) => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
-            Some(_) => Err(Status::NO_PROGRAM.dnr()),
+            _ => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
         }
     }
 
-    /// The program at an index, active or not.
-    pub fn get(&self, pind: u16) -> Result<Arc<LoadedProgram>, Status> {
-        match self.lock().slots.get(usize::from(pind)) {
-            None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
-            Some(Slot::Loaded(entry)) => Ok(Arc::clone(&entry.program)),
-            Some(_) => Err(Status::NO_PROGRAM.dnr()),
-        }
+    /// The program that `host` has at an index, active or not.
+    pub fn get(&self, host: &str, pind: u16) -> Result<Arc<LoadedProgram>, Status> {
+        self.lock().entry(host, pind).map(|entry| Arc::clone(&entry.program))
     }
 
     /// A Load Program of `host` with its data. With its last part the program is to be [verified](Self::verify), on a
@@ -366,10 +361,10 @@ impl Programs {
         let mut table = self.lock();
         let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         match slot {
-            Slot::Empty => return Err(Status::NO_PROGRAM.dnr().into()),
             Slot::Loaded(Entry { owner: None, .. }) => return Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr().into()),
+            _ if slot.owner() != Some(host) => return Err(Status::NO_PROGRAM.dnr().into()),
+            Slot::Empty => return Err(Status::NO_PROGRAM.dnr().into()),
             Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
-            _ if slot.owner() != Some(host) => return Err(not_yours()),
             Slot::Loaded(Entry { active: true, .. }) => return Err(Status::PROGRAM_IN_USE.dnr().into()),
             Slot::Loaded(entry) => {
                 entry.usage.unload().map_err(still_runs)?;
@@ -393,11 +388,17 @@ impl Programs {
         let active = table.slots.iter().filter(|slot| loaded(slot)).count();
         let slot = table.slots.get_mut(usize::from(sqe.program_index())).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         let Slot::Loaded(entry) = slot else { return Err(Status::NO_PROGRAM.dnr().into()) };
+        if !entry.is_for(host) {
+            return Err(Status::NO_PROGRAM.dnr().into());
+        }
         if entry.active == activate {
             return Ok(());
         }
-        if entry.owner.as_deref() != Some(host) {
-            return Err(not_yours());
+        if entry.owner.is_none() {
+            return Err(Problem::new(
+                Status::OPERATION_DENIED.dnr(),
+                "this program came with the target and stays active",
+            ));
         }
         if activate && active >= self.limits.active_max {
             let told = format!("{active} programs of hosts are active, all that may be; deactivate one");
@@ -430,16 +431,19 @@ impl Programs {
         }
     }
 
-    /// What is loaded, for the directory, and the generation of that.
+    /// What `host` may run, for the directory, and the generation of that.
     pub fn directory(&self, host: &str) -> (u64, Vec<ProgramEntry>) {
         let table = self.lock();
         let entries = (0..).zip(&table.slots).filter_map(|(pind, slot)| {
             let Slot::Loaded(loaded) = slot else { return None };
+            if !loaded.is_for(host) {
+                return None;
+            }
             let mut entry = ProgramEntry::new(pind, loaded.program.first_name());
             let state = [
                 (loaded.owner.is_none(), program_state::DEVICE_DEFINED),
                 (loaded.active, program_state::ACTIVE),
-                (loaded.owner.as_deref() == Some(host), program_state::OWN),
+                (loaded.owner.is_some(), program_state::OWN),
             ];
             entry.state = state.iter().filter(|(holds, _)| *holds).map(|(_, bit)| bit).sum();
             entry.program_type = if loaded.owner.is_none() { 0 } else { PROGRAM_TYPE_EBPF };
@@ -454,6 +458,24 @@ impl Programs {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The program at an index, if there is one that `host` may know of.
+    fn entry(&self, host: &str, pind: u16) -> Result<&Entry, Status> {
+        match self.slots.get(usize::from(pind)) {
+            None => Err(Status::INVALID_PROGRAM_INDEX.dnr()),
+            Some(Slot::Loaded(entry)) if entry.is_for(host) => Ok(entry),
+            Some(_) => Err(Status::NO_PROGRAM.dnr()),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is this host's, or everybody's.
+    fn is_for(&self, host: &str) -> bool {
+        self.owner.as_deref().is_none_or(|owner| owner == host)
     }
 }
 
@@ -487,8 +509,4 @@ fn bytes_downloaded(slots: &[Slot]) -> usize {
 /// It ends sooner or later, and then the command can be sent again.
 fn still_runs(executions: u64) -> Problem {
     Problem::new(Status::PROGRAM_IN_USE, format!("{executions} calls of this program have not ended"))
-}
-
-fn not_yours() -> Problem {
-    Problem::new(Status::OPERATION_DENIED.dnr(), "another host loaded this program")
 }

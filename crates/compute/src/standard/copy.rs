@@ -193,6 +193,7 @@ fn volume(context: &CallContext, nsid: u32) -> Option<Arc<Volume>> {
 
 fn write_problem(errno: Errno) -> Problem {
     let status = match errno {
+        Errno::ROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CAPACITY_EXCEEDED,
         _ => Status::WRITE_FAULT,
     };

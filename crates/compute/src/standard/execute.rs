@@ -27,7 +27,7 @@ impl Standard {
         // Linux passes no DLEN on: with data it then means all of it.
         let data_len = if command.data_len == 0 { data.len() } else { command.data_len as usize };
         let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
-        let ActiveProgram { program, usage } = compute.programs.active(command.pind)?;
+        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, command.pind)?;
         let _in_use = usage.begin()?;
         let inline_len = command.ranges as usize * size_of::<MemoryRange>();
         let ranges = match command.rsid {
@@ -35,7 +35,7 @@ impl Standard {
                 return Err(Problem::in_command(12, "the data is shorter than its ranges"));
             }
             0 => parse_ranges(data, command.ranges)?,
-            rsid => self.sets().get(rsid)?,
+            rsid => self.sets().get(&context.host.nqn, rsid)?,
         };
         let data = &data[inline_len..];
         let places = self.check_ranges(&ranges)?;

@@ -50,7 +50,7 @@ pub(crate) fn log(standard: &Standard, context: &CallContext, lid: u8) -> Result
     Ok(match lid {
         memory_log::PROGRAMS => programs(context),
         memory_log::PROGRAM_TYPES => program_types_page(&[PROGRAM_TYPE_EBPF]),
-        memory_log::RANGE_SETS => range_sets_page(standard.sets().iter()),
+        memory_log::RANGE_SETS => range_sets_page(standard.sets().of(&context.host.nqn)),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
     })
 }

@@ -32,7 +32,7 @@ pub(crate) struct RangeSets {
 /// A set. An execution that uses it holds its ranges.
 #[derive(Debug)]
 struct RangeSet {
-    /// NQN of the host that made it. Others may execute with it, and not delete it.
+    /// NQN of the host that made it. For others there is none.
     owner: String,
     ranges: Arc<[MemoryRange]>,
 }
@@ -52,11 +52,7 @@ impl RangeSets {
     }
 
     fn delete(&mut self, host: &str, rsid: u16) -> Result<(), Problem> {
-        let set = self.by_id.get(&rsid).ok_or(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr())?;
-        if set.owner != host {
-            return Err(Problem::new(Status::OPERATION_DENIED.dnr(), "another host made this set"));
-        }
-        if Arc::strong_count(&set.ranges) > 1 {
+        if Arc::strong_count(&self.find(host, rsid)?.ranges) > 1 {
             return Err(Status::MEMORY_RANGE_SET_IN_USE.into());
         }
         self.by_id.remove(&rsid);
@@ -64,17 +60,22 @@ impl RangeSets {
     }
 
     /// The ranges of a set, which is in use as long as they are held.
-    pub(crate) fn get(&self, rsid: u16) -> Result<Arc<[MemoryRange]>, Status> {
-        let set = self.by_id.get(&rsid).ok_or(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr())?;
-        Ok(Arc::clone(&set.ranges))
+    pub(crate) fn get(&self, host: &str, rsid: u16) -> Result<Arc<[MemoryRange]>, Status> {
+        self.find(host, rsid).map(|set| Arc::clone(&set.ranges))
+    }
+
+    fn find(&self, host: &str, rsid: u16) -> Result<&RangeSet, Status> {
+        let set = self.by_id.get(&rsid).filter(|set| set.owner == host);
+        set.ok_or(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr())
     }
 
     pub(crate) fn forget_host(&mut self, host: &str) {
         self.by_id.retain(|_, set| set.owner != host);
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &[MemoryRange])> {
-        self.by_id.iter().map(|(rsid, set)| (*rsid, &set.ranges[..]))
+    /// The sets of a host.
+    pub(crate) fn of(&self, host: &str) -> impl Iterator<Item = (u16, &[MemoryRange])> {
+        self.by_id.iter().filter(move |(_, set)| set.owner == host).map(|(rsid, set)| (*rsid, &set.ranges[..]))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn answer(
             let (generation, entries) = compute.programs.directory(&context.host.nqn);
             ProgramDirectory::encode(generation, &entries)
         }
-        function_log::PROGRAM_IMAGE => match compute.programs.get(sqe.log_specific_id()) {
+        function_log::PROGRAM_IMAGE => match compute.programs.get(&context.host.nqn, sqe.log_specific_id()) {
             Ok(program) => {
                 let mut page = ProgramImageHeader::new(program.object.len() as u32, program.id()).as_bytes().to_vec();
                 page.extend_from_slice(&program.object);

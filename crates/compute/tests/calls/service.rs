@@ -219,7 +219,7 @@ impl Service {
         }
         let start = self.starting.swap_remove(rng.below(self.starting.len() as u64) as usize);
         let Start { tag, kind, request, waiter, send_len, input, control, .. } = start;
-        if let Err(status) = engines.programs.active(request.pind) {
+        if let Err(status) = engines.programs.active(crate::host::NQN, request.pind) {
             return self.tags.refused(tag, waiter, status.into());
         }
         if kind == FunctionKind::Prepare {

@@ -167,7 +167,7 @@ impl Shared {
             let sqe = Sqe::load_program(1, first, len, 0, len);
             let unverified = programs.load("keeper", 0, &sqe, object).expect("it fits").expect("all of it is there");
             programs.verify(&engine, unverified).expect("it is good");
-            let program = programs.get(first).expect("it is there");
+            let program = programs.get("keeper", first).expect("it is there");
             programs.forget_host("keeper");
             program
         };
@@ -386,13 +386,14 @@ impl<'a> World<'a> {
         let id = controller.host.id;
         let mut slot = self.rng.below(FREE as u64) as usize;
         if self.rng.chance(80) {
-            slot = (0..FREE).find(|slot| self.model.active(*slot).is_ok()).unwrap_or(slot);
+            slot = (0..FREE).find(|slot| self.model.active(host, *slot).is_ok()).unwrap_or(slot);
         }
-        let (found, object) = match (self.shared.programs.active(self.index(slot)), self.model.active(slot)) {
-            (Ok(found), Ok(object)) => (found, object),
-            (Err(status), Err(wanted)) => return assert_eq!(status, wanted),
-            (found, wanted) => panic!("{:?}, and it should be {wanted:?}", found.map(|found| found.program.id())),
-        };
+        let (found, object) =
+            match (self.shared.programs.active(NQNS[host], self.index(slot)), self.model.active(host, slot)) {
+                (Ok(found), Ok(object)) => (found, object),
+                (Err(status), Err(wanted)) => return assert_eq!(status, wanted),
+                (found, wanted) => panic!("{:?}, and it should be {wanted:?}", found.map(|found| found.program.id())),
+            };
         self.last_call += 1;
         let (number, ran) = (self.last_call, Arc::clone(&self.ran));
         let class = if self.rng.chance(30) { Class::Background } else { Class::Normal };
@@ -468,8 +469,8 @@ impl<'a> World<'a> {
             let told = entry.map(|entry| (entry.len.get() as usize, entry.state));
             let has = |holds: bool, bit: u8| if holds { bit } else { 0 };
             let wanted = match &self.model.slots[slot] {
-                ModelSlot::Loaded { owner, object, active, .. } => {
-                    let state = has(*active, program_state::ACTIVE) | has(*owner == 0, program_state::OWN);
+                ModelSlot::Loaded { owner: 0, object, active, .. } => {
+                    let state = has(*active, program_state::ACTIVE) | program_state::OWN;
                     Some((self.shared.objects[*object].len(), state))
                 }
                 _ => None,

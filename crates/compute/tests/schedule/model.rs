@@ -130,11 +130,11 @@ impl Model {
         let ModelSlot::Loaded { owner, active, .. } = &mut self.slots[slot] else {
             return Err(Status::NO_PROGRAM.dnr());
         };
+        if *owner != host {
+            return Err(Status::NO_PROGRAM.dnr());
+        }
         if *active == activate {
             return Ok(());
-        }
-        if *owner != host {
-            return Err(Status::OPERATION_DENIED.dnr());
         }
         if activate && active_now >= ACTIVE_MAX {
             return Err(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr());
@@ -147,8 +147,8 @@ impl Model {
         let slot = &mut self.slots[slot];
         match slot {
             ModelSlot::Empty => return Err(Status::NO_PROGRAM.dnr()),
+            _ if slot.owner() != Some(host) => return Err(Status::NO_PROGRAM.dnr()),
             ModelSlot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
-            _ if slot.owner() != Some(host) => return Err(Status::OPERATION_DENIED.dnr()),
             ModelSlot::Loaded { active: true, .. } => return Err(Status::PROGRAM_IN_USE.dnr()),
             ModelSlot::Loaded { calls: 1.., .. } => return Err(Status::PROGRAM_IN_USE),
             ModelSlot::Loaded { .. } | ModelSlot::Loading { .. } => *slot = ModelSlot::Empty,
@@ -156,11 +156,11 @@ impl Model {
         Ok(())
     }
 
-    /// The object at an index that can be called.
-    pub(super) fn active(&self, slot: usize) -> Done<usize> {
+    /// The object at an index that a host can call.
+    pub(super) fn active(&self, host: usize, slot: usize) -> Done<usize> {
         match self.slots[slot] {
-            ModelSlot::Loaded { object, active: true, .. } => Ok(object),
-            ModelSlot::Loaded { .. } => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
+            ModelSlot::Loaded { object, owner, active: true, .. } if owner == host => Ok(object),
+            ModelSlot::Loaded { owner, .. } if owner == host => Err(Status::PROGRAM_NOT_ACTIVATED.dnr()),
             _ => Err(Status::NO_PROGRAM.dnr()),
         }
     }

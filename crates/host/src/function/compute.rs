@@ -180,7 +180,7 @@ impl Compute {
         Ok(answer.result as u32 == 0)
     }
 
-    /// The programs that are loaded.
+    /// The programs that came with the target, and those that this host loaded.
     pub fn programs(&self) -> Result<Vec<Program>, FunctionError> {
         for _ in 0..DIRECTORY_TRIES {
             let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len)?;
@@ -223,7 +223,7 @@ impl Compute {
     }
 
     /// Makes sure that the target has an object with this content hash, active, and returns its program. One that
-    /// is there already, whoever loaded it, is not loaded again.
+    /// this host loaded already, or that came with the target, is not loaded again.
     pub fn load(&self, object: &[u8], hash: u64) -> Result<Program, FunctionError> {
         let count = self.capabilities().programs.get().min(u32::from(u16::MAX) + 1);
         // With those that somebody loads at this moment, which are in no list.

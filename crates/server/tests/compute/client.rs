@@ -193,6 +193,18 @@ impl Client {
         unreachable!("an object has bytes")
     }
 
+    /// Whether this host could load a program at an index: no other one has it.
+    pub(crate) fn can_load_at(&mut self, pind: u16) -> bool {
+        let begin = Sqe::load_program(COMPUTE, pind, 100, 0, 10);
+        let answer = self.controller.admin.command(begin, Some(&[0; 10]), 0);
+        if answer.status.is_success() {
+            self.controller.admin.command(Sqe::unload_program(COMPUTE, pind), None, 0).ok();
+        } else {
+            assert_eq!(answer.status, Status::PROGRAM_IN_USE.dnr());
+        }
+        answer.status.is_success()
+    }
+
     pub(crate) fn activate(&mut self, pind: u16, activate: bool) -> Answer {
         self.controller.admin.command(Sqe::activate_program(COMPUTE, pind, activate), None, 0)
     }

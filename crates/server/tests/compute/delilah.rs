@@ -67,14 +67,16 @@ fn a_program_selects_in_its_data_slot_and_finds_the_shared_state_again() {
         assert_eq!(client.memory_read(start, SLOT_LEN), expected);
     }
     // Another number is another state, another host has states of its own, and a state is cleared by its number.
-    let found = |client: &mut Client, cparam1| {
+    let found_by = |client: &mut Client, pind, cparam1| {
         client.memory_write(0, &slot()).ok();
         let set = client.create_set(&[range(0, SLOT_LEN)]).result as u16;
-        client.execute(Execution { rsid: set, cparam1, ..with_state }, &[]).result
+        client.execute(Execution { pind, rsid: set, cparam1, ..with_state }, &[]).result
     };
+    let found = |client: &mut Client, cparam1| found_by(client, with_state.pind, cparam1);
     assert_eq!(found(&mut client, 8), matches);
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
-    assert_eq!(found(&mut other, 7), matches);
+    other.load_exec(FREE + 9, "select");
+    assert_eq!(found_by(&mut other, FREE + 9, 7), matches);
     client.clear_state(7).ok();
     assert_eq!(found(&mut client, 7), matches);
     // Its second word alone: the first counts on.

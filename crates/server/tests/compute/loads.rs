@@ -113,7 +113,11 @@ fn each_misuse_of_a_loaded_program_says_what_is_wrong() {
         (Sqe::activate_program(COMPUTE, FREE + 1, true), none, ""),
         (Sqe::activate_program(COMPUTE, FREE + 1, false), none, ""),
         (Sqe::activate_program(COMPUTE, 9999, true), index, ""),
-        (Sqe::activate_program(COMPUTE, 0, false), Status::OPERATION_DENIED.dnr(), "another host loaded this program"),
+        (
+            Sqe::activate_program(COMPUTE, 0, false),
+            Status::OPERATION_DENIED.dnr(),
+            "this program came with the target and stays active",
+        ),
         (select, Status::INVALID_FIELD.dnr(), "byte 42 of the command: SEL is 0 (deactivate) or 1 (activate)"),
     ];
     for (sqe, status, told) in cases {
@@ -122,7 +126,7 @@ fn each_misuse_of_a_loaded_program_says_what_is_wrong() {
     }
     for sqe in [Sqe::unload_program(COMPUTE, FREE), Sqe::activate_program(COMPUTE, FREE, false)] {
         let answer = other.admin(sqe, None);
-        other.admin_fails(answer, Status::OPERATION_DENIED.dnr(), "another host loaded this program");
+        other.admin_fails(answer, none, "");
     }
     let request = FunctionRequest { pind: FREE, ..client.over("stats64", &[], 4096) };
     client.result(&request);

@@ -7,6 +7,7 @@ use crate::standard::compiled;
 use diskside_engine::Engine;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
+use diskside_nvme::wire::memory::Execution;
 use diskside_wire::function::{
     CapabilityPage, Endpoint, EndpointKind, FunctionCommand, FunctionKind, FunctionRequest, ProgramImageHeader,
     StatisticsPage, TierHint, function_log, function_opcode, opcode_bit, program_state,
@@ -135,33 +136,54 @@ fn no_more_programs_are_active_than_the_target_allows() {
     client.activate(FREE + 2, true).ok();
 }
 
+/// Any host could run what another one had loaded, and read its code, constants and all, from a log page.
 #[test]
 fn programs_belong_to_the_host_that_loaded_them_and_go_with_it() {
     let running = target(1);
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
-    let handle;
+    let shipped = other.programs();
     {
         let mut owner = Client::connect_as(&running, "nqn.2026-11.org.example:owner");
         owner.load(FREE, object("wc")).ok();
         owner.activate(FREE, true).ok();
-        let seen = other.programs().into_iter().find(|program| program.pind.get() == FREE).unwrap();
-        assert_eq!(seen.state, program_state::ACTIVE, "loaded, active, and another host's");
+        let seen = owner.programs().into_iter().find(|program| program.pind.get() == FREE).unwrap();
+        assert_eq!(seen.state, program_state::ACTIVE | program_state::OWN);
+        let image = owner.log(function_log::PROGRAM_IMAGE, FREE);
+        assert!(image.windows(64).any(|part| part == &object("wc")[..64]), "its owner reads it");
+
+        assert_eq!(other.programs().len(), shipped.len(), "it is not listed");
+        let none = Status::NO_PROGRAM.dnr();
         let request = FunctionRequest { pind: FREE, ..other.over("wc", &[], 4096) };
-        other.result(&request);
-        other.activate(FREE, false).fails_with(Status::OPERATION_DENIED.dnr());
-        let unload = Sqe::unload_program(COMPUTE, FREE);
-        other.controller.admin.command(unload, None, 0).fails_with(Status::OPERATION_DENIED.dnr());
-        handle = other.prepare(&request);
+        let tag = other.tag();
+        other.send(tag, &request).fails_with(none);
+        let tag = other.tag();
+        other.send_as(tag, FunctionKind::Prepare, &request).fails_with(none);
+        let execution = Execution { pind: FREE, ..Execution::default() };
+        other.queue.command(Sqe::execute_program(COMPUTE, &execution), None, 0).fails_with(none);
+        let image = Sqe::get_log_page(function_log::PROGRAM_IMAGE, 0, 4096, 0, false).with_log_specific_id(FREE);
+        for sqe in [
+            Sqe::activate_program(COMPUTE, FREE, false),
+            Sqe::activate_program(COMPUTE, FREE, true),
+            Sqe::unload_program(COMPUTE, FREE),
+        ] {
+            other.controller.admin.command(sqe, None, 0).fails_with(none);
+        }
+        other.controller.admin.command(image, None, 4096).fails_with(none);
+        // As where there is none; only that it cannot load one there tells of it.
+        assert!(!other.can_load_at(FREE) && other.can_load_at(FREE + 1));
+        // The same object is the other's own when it loads it.
+        other.load(FREE + 1, object("wc")).ok();
+        other.activate(FREE + 1, true).ok();
+        other.result(&FunctionRequest { pind: FREE + 1, ..request });
     }
-    let gone = |client: &mut Client| client.programs().iter().all(|program| program.pind.get() != FREE);
     for _ in 0..2000 {
-        if gone(&mut other) {
+        if other.can_load_at(FREE) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert!(gone(&mut other), "the owner left, and so did its program");
-    assert!(other.call(handle, &[], 4096).status.is_success(), "what was prepared before goes on");
+    assert!(other.can_load_at(FREE), "the owner left, and so did its program");
+    assert_eq!(other.programs().len(), shipped.len() + 1, "and nobody else's");
 }
 
 #[test]

@@ -233,7 +233,13 @@ fn range_sets_are_made_listed_and_deleted() {
     assert_eq!(page[64..128], *[range(0, 64), range(128, 4096)].as_bytes());
 
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
-    other.delete_set(1).fails_with(Status::OPERATION_DENIED.dnr());
+    // For another host there is no such set.
+    let page = other.admin_page(Sqe::get_log_page(memory_log::RANGE_SETS, 0, 64, 0, false), 64);
+    assert_eq!(page[0], 0);
+    other.delete_set(1).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
+    let pind = other.pind("stats64");
+    let execution = Execution { pind, rsid: 1, ..Execution::default() };
+    other.execute(execution, &[]).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
     client.delete_set(1).ok();
     client.delete_set(1).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
     client.delete_set(0).fails_with(Status::INVALID_MEMORY_RANGE_SET_IDENTIFIER.dnr());
@@ -276,10 +282,13 @@ fn the_sets_of_a_host_go_with_its_last_controller() {
     let mut client = Client::connect(&running);
     let rsid = client.create_set(&[range(0, 64)]).result as u16;
     client.queue.command(Sqe::memory_fill(MEMORY, 0, 4), None, 0).ok();
+    for _ in 1..1024 {
+        other.create_set(&[range(0, 64)]).ok();
+    }
+    other.create_set(&[range(0, 64)]).fails_with(Status::MAXIMUM_MEMORY_RANGE_SETS_EXCEEDED.dnr());
     drop(client);
     for _ in 0..2000 {
-        let page = other.admin_page(Sqe::get_log_page(memory_log::RANGE_SETS, 0, 64, 0, false), 64);
-        if page[0] == 0 {
+        if other.create_set(&[range(0, 64)]).status.is_success() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -45,8 +45,12 @@ fn input(steps: u64, at: u64) -> Vec<u8> {
 
 impl Client {
     fn load_walks(&mut self) {
-        self.load(FREE, &compiled("walk")).ok();
-        self.activate(FREE, true).ok();
+        self.load_walks_at(FREE);
+    }
+
+    fn load_walks_at(&mut self, pind: u16) {
+        self.load(pind, &compiled("walk")).ok();
+        self.activate(pind, true).ok();
     }
 }
 
@@ -253,10 +257,13 @@ fn endless_walks_of_one_host_leave_turns_to_others() {
     const CALLS: usize = 40;
     let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
     let mut client = Client::connect_as(&running, OTHER);
-    client.load_walks();
+    client.load_walks_at(FREE + 1);
     client.fill(&words());
     let source = Endpoint::new(EndpointKind::Volume(VOLUME), 0, LEN);
-    let lookup = client.prepare(&request("walk", source));
+    let lookup = client.prepare(&FunctionRequest { pind: FREE + 1, ..request("walk", source) });
+    // A host keeps its programs as long as it is there.
+    let mut walker = Client::connect(&running);
+    walker.load_walks();
     let (done, walks) = (&AtomicBool::new(false), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         /// Ends the walks also when what follows panics.

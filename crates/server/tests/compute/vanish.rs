@@ -95,7 +95,7 @@ fn each(lab: &Lab, work: Work, ways: &[Way]) {
 /// False: it took so long that it proves nothing.
 fn once(lab: &Lab, work: Work, way: Way) -> bool {
     let mut watcher = Client::connect_as(&lab.running, WATCHER);
-    let is_alone = |watcher: &mut Client| watcher.programs().iter().all(|program| program.pind.get() < FREE);
+    let is_alone = |watcher: &mut Client| watcher.can_load_at(FREE) && watcher.can_load_at(FREE + 1);
     until("those of before are gone", &mut watcher, is_alone);
     lab.refresh(&mut watcher, work);
     let mut client = Client::connect(&lab.running);
@@ -129,7 +129,7 @@ fn once(lab: &Lab, work: Work, way: Way) -> bool {
         return is_conclusive;
     }
     // They go with the last thing that runs for it.
-    until("its programs are gone", &mut watcher, |watcher| !has_program(watcher));
+    until("its programs are gone", &mut watcher, |watcher| watcher.can_load_at(FREE));
     let is_conclusive = !work.ends_by_itself() || began.elapsed() < CALL_MAX;
     lab.check(&mut watcher, work);
     serves(&mut watcher);
