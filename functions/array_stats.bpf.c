@@ -17,9 +17,9 @@ struct array_stats_args {
 /* Of whole numbers, those of u64 as their bits; of floating-point numbers, NaN where an element is. */
 struct array_stats_result {
     __u64 count;
-    __s64 sum; /* modulo 2^64 */
+    __s64 sum; /* of whole numbers, modulo 2^64 */
     __s64 min, max;
-    ds_f64 float_sum DS_ARG_F64;
+    ds_f64 float_sum DS_ARG_F64; /* of all numbers, rounded */
     ds_f64 float_min DS_ARG_F64;
     ds_f64 float_max DS_ARG_F64;
     __u32 is_float, is_unsigned; /* which of these there are */
@@ -44,16 +44,37 @@ DS_INLINE void keep_integers(struct array_stats_result *to, __s64 sum, __s64 min
         to->max = max;
 }
 
+/* The sum of n whole numbers as a floating-point number, though it may be more than 64 bits hold. */
+DS_INLINE void keep_rounded(struct array_stats_result *to, const char *at, __u64 n, int type, __s64 sum, __s64 min,
+                            __s64 max)
+{
+    __u64 least = type != u64 && min < 0 ? -(__u64)min : 0, most = type == u64 || max > 0 ? max : 0;
+    __u64 greatest = least > most ? least : most;
+
+    if (n == 0)
+        return;
+    if (greatest <= 0x7fffffffffffffffull / n) {
+        to->float_sum = ds_f64_add(to->float_sum, ds_f64_from_i64(sum));
+        return;
+    }
+    for (__u64 i = 0; i < n; i++)
+        to->float_sum = ds_f64_add(to->float_sum, float_of(bits_at(at + i * 8, 8, 0), type));
+}
+
 /* Those that no helper is for: of one and two bytes, and big-endian ones. */
 #define EACH(width, is_big, convert)                                                       \
     for (__u64 i = 0; i < n; i++) {                                                        \
         __s64 value = convert bits_at(at + i * (width), width, is_big);                    \
         keep_integers(to, value, value, value);                                            \
     }                                                                                      \
+    /* No run of these has a sum of more than 64 bits. */                                  \
+    to->float_sum = ds_f64_add(to->float_sum, ds_f64_from_i64(to->sum - before));          \
     break
 
 DS_INLINE void add_small(struct array_stats_result *to, const char *at, __u64 n, int type)
 {
+    __s64 before = to->sum;
+
     switch (type) {
     case u8:
         EACH(1, 0, (__u8));
@@ -68,6 +89,8 @@ DS_INLINE void add_small(struct array_stats_result *to, const char *at, __u64 n,
 
 DS_INLINE void add_big(struct array_stats_result *to, const char *at, __u64 n, int type)
 {
+    __s64 before = to->sum;
+
     switch (type) {
     case u8:
         EACH(1, 0, (__u8));
@@ -83,7 +106,12 @@ DS_INLINE void add_big(struct array_stats_result *to, const char *at, __u64 n, i
         EACH(4, 1, (__s32));
     case u64:
     case i64:
-        EACH(8, 1, (__s64));
+        for (__u64 i = 0; i < n; i++) {
+            __s64 value = bits_at(at + i * 8, 8, 1);
+            keep_integers(to, value, value, value);
+            to->float_sum = ds_f64_add(to->float_sum, float_of(value, type));
+        }
+        break;
     default: {
         __u64 width = width_of(type);
         for (__u64 i = 0; i < n; i++) {
@@ -95,12 +123,17 @@ DS_INLINE void add_big(struct array_stats_result *to, const char *at, __u64 n, i
 }
 
 #define BY_HELPERS(name, of)                                                               \
-    keep_integers(to, ds_sum_##name((const of *)at, n), ds_min_##name((const of *)at, n),  \
-                  ds_max_##name((const of *)at, n));                                       \
+    sum = ds_sum_##name((const of *)at, n);                                                \
+    min = ds_min_##name((const of *)at, n);                                                \
+    max = ds_max_##name((const of *)at, n);                                                \
+    keep_integers(to, sum, min, max);                                                      \
+    keep_rounded(to, at, n, type, sum, min, max);                                          \
     break
 
 DS_INLINE void add_run(struct array_stats_result *to, const char *at, __u64 n, int type)
 {
+    __s64 sum, min, max;
+
     switch (type) {
     case u32:
         BY_HELPERS(u32, __u32);

@@ -45,6 +45,21 @@ def test_numbers_of_every_type(server, dtype):
         assert statistics(f"{server.url}/a", place=place)[:5] == found[:5], "to the last bit, wherever it is computed"
 
 
+@pytest.mark.parametrize(("dtype", "low", "high"), [("u8", 2**63, 2**64 - 1), ("i8", -(2**63), -(2**62)), ("u8", 0, 2**64 - 1)])
+@pytest.mark.parametrize("endian", ["little", "big"])
+def test_means_of_numbers_whose_sum_has_more_than_64_bits(server, dtype, low, high, endian):
+    """Their mean was that of a sum that had wrapped."""
+    array = zarr.create_array(
+        ZarrStore(f"{server.url}/a"), shape=(500,), chunks=(64,), dtype=dtype, fill_value=high, serializer=BytesCodec(endian=endian)
+    )
+    values = numpy.random.default_rng(1).integers(low, high, 500, dtype=dtype, endpoint=True)
+    values[448:] = high
+    array[:448] = values[:448]
+    found = statistics(array, place="device")
+    assert (found.sum, found.min, found.max) == (values.sum(), values.min(), values.max())
+    assert found.mean == pytest.approx(sum(map(int, values)) / 500, rel=1e-12)
+
+
 BIG = BytesCodec(endian="big")
 
 

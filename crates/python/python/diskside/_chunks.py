@@ -219,6 +219,7 @@ def _row_of_fill(chunks: Chunks, count: int) -> numpy.ndarray[Any, Any]:
         bits = int(chunks.fill) % 2**64
         row["min"] = row["max"] = _signed(bits)
         row["sum"] = _signed(bits * count % 2**64)
+        row["float_sum"] = float(int(chunks.fill) * count)
     return row
 
 
@@ -237,8 +238,10 @@ def _statistics(chunks: Chunks, rows: Any, told: str) -> Statistics:
         # As numpy: how many are true.
         total = total.astype("i8") if native.kind == "b" else total
         low, high = low.astype(native), high.astype(native)
+    # A sum of whole numbers may be more than its 64 bits hold; the rounded one is not.
+    exact = numpy.abs(rows["float_sum"]) < 2.0**62
     with numpy.errstate(invalid="ignore", divide="ignore"):
-        mean = numpy.divide(total, count, dtype="f8")
+        mean = numpy.divide(numpy.where(exact, total, rows["float_sum"]), count, dtype="f8")
     return Statistics(count[()], total[()], mean[()], low[()], high[()], told)
 
 

@@ -170,7 +170,9 @@ class Matrix:
         if self.dtype == numpy.dtype("<u8"):
             total, low, high = total % 2**64, low % 2**64, high % 2**64
         count = row["count"]
-        return {"count": count, "sum": total, "min": low, "max": high, "mean": total / count if count else float("nan")}
+        # A sum of whole numbers may be more than its 64 bits hold; the rounded one is not.
+        exact = total if abs(row["float_sum"]) < 2.0**62 else row["float_sum"]
+        return {"count": count, "sum": total, "min": low, "max": high, "mean": exact / count if count else float("nan")}
 
     def _of_zeros(self, count: int) -> bytes:
         row = numpy.zeros((), function("array_stats").dtype)
