@@ -60,12 +60,14 @@ class Lab:
         cases.sort(key=lambda case: case.name)
         return Guest(self, settings, cases, forward, cpus, name, programs)
 
-    def diskside(self, *arguments, timeout_s=120):
-        """Runs the command line to its end and returns what it printed."""
+    def diskside(self, *arguments, timeout_s=120, given=None):
+        """Runs the command line to its end, with `given` as its input, and returns what it printed."""
         command = [self.program, *map(str, arguments)]
         said = f"diskside {' '.join(map(str, arguments))}"
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+            done = subprocess.run(
+                command, input=given, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
         except subprocess.TimeoutExpired:
             raise Failure(f"{said}: not done after {timeout_s} s") from None
         if done.returncode != 0:
@@ -155,7 +157,8 @@ class Guest:
         accel = os.environ.get("GUEST_ACCEL", "tcg")
         self.process = subprocess.Popen(
             ["qemu-system-x86_64", "-accel", "tcg,thread=multi" if accel == "tcg" else accel]
-            + ["-cpu", "max", "-M", "q35", "-m", "1024", "-smp", str(cpus), "-nographic"]
+            # Linux 6.12 crashes under emulation with five levels of page tables, and with cmpxchg16b.
+            + ["-cpu", "max,la57=off,cx16=off", "-M", "q35", "-m", "1024", "-smp", str(cpus), "-nographic"]
             + ["-no-reboot", "-kernel", lab.image / "vmlinuz", "-initrd", initrd]
             + ["-append", "console=ttyS0 loglevel=2 panic=-1 nokaslr mitigations=off"]
             + ["-netdev", network, "-device", "virtio-net-pci,netdev=net", "-monitor", "none"],
