@@ -102,6 +102,11 @@ fn a_laptop_gets_in_by_three_commands() {
     let (code, _, error) = with_key(&thief, &["cat", &url]);
     assert!(code == 4 && error.contains("the keys do not fit"), "{error}");
 
+    // Another host joins while it serves.
+    assert_eq!(allow(&config, "bob", &other).0, 0);
+    server.process.signal(rustix::process::Signal::HUP);
+    common::until("the new host gets in", || with_key(&stranger, &["cat", &url]).0 == 0);
+
     // What is printed and logged has no key in it.
     let secrets = secrets(&[&line, &other, &stolen]);
     assert_eq!(secrets.len(), 4);

@@ -211,3 +211,62 @@ fn many_hosts_authenticate_side_by_side() {
         }
     });
 }
+
+/// Who opens connections and says nothing takes half of them at most, and others get in beside.
+#[test]
+fn connections_that_do_not_authenticate_leave_room_for_others() {
+    let known = Known::new(false);
+    let volume = VolumeSpec::new("data", "mem:4MiB");
+    let few = |limits: &mut diskside_server::config::Limits| limits.connections = 16;
+    let running = start(builder().volume(volume).limits(few).host(known.spec("ann")));
+    let silent = || std::net::TcpStream::connect(address(&running)).unwrap();
+    let mut waiting: Vec<_> = (0..8).map(|_| silent()).collect();
+    // The ninth is closed at once.
+    let mut ninth = silent();
+    ninth.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let mut byte = [0];
+    match std::io::Read::read(&mut ninth, &mut byte) {
+        Ok(0) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("it is not closed: {other:?}"),
+    }
+    assert!(running.handle().stats().connections_refused > 0);
+    // Where some go others get in, and those who have proved who they are do not count.
+    waiting.truncate(4);
+    let patient = ConnectOptions { loss_timeout: std::time::Duration::from_secs(30), ..known.options() };
+    let volume = (0..200).find_map(|_| {
+        let volume = Volume::connect(&url(&running), &patient);
+        if volume.is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        volume.ok()
+    });
+    let volume = volume.expect("it gets in once the others' ends are noticed");
+    waiting.extend((0..4).map(|_| silent()));
+    assert_eq!(read_now(&volume, 0, 4096), [0; 4096]);
+}
+
+#[test]
+fn hosts_come_and_go_while_the_target_serves() {
+    let (ann, bob) = (Known::new(false), Known::new(true));
+    let volume = VolumeSpec::new("data", "mem:4MiB");
+    let running = start(builder().volume(volume).host(ann.spec("ann")));
+    assert!(refused(&running, &bob.options()).contains("does not let this host in"));
+    let of_ann = Volume::connect(&url(&running), &ann.options()).unwrap();
+    let config = |hosts: &[HostSpec]| {
+        let settings = diskside_server::config::Settings { known_hosts: hosts.to_vec(), ..Default::default() };
+        diskside_server::config::ServeConfig::resolve(settings).unwrap()
+    };
+    running.handle().reload_hosts(&config(&[ann.spec("ann"), bob.spec("bob")])).unwrap();
+    let of_bob = Volume::connect(&url(&running), &bob.options()).unwrap();
+    assert_eq!(read_now(&of_ann, 0, 4096), [0; 4096]);
+    // Of what cannot be nothing is taken.
+    let mut lost = ann.spec("ann");
+    lost.dhchap_keys = vec![KeyFile("/nowhere/key".into())];
+    let error = running.handle().reload_hosts(&config(&[lost])).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/key"), "{error}");
+    assert_eq!(read_now(&of_bob, 0, 4096), [0; 4096]);
+    running.handle().reload_hosts(&config(&[bob.spec("bob")])).unwrap();
+    assert!(refused(&running, &ann.options()).contains("does not let this host in"));
+    assert_eq!(read_now(&of_bob, 0, 4096), [0; 4096]);
+}

@@ -68,6 +68,24 @@ fn an_embedded_target_serves_as_one_behind_a_socket() {
     }
 }
 
+/// What is in the same process has the target's memory at hand anyway.
+#[test]
+fn an_embedded_host_needs_no_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    diskside_keys::write_secret(&key, &diskside_keys::new_secret()).unwrap();
+    let ann = format!("ann=nqn.2026-01.org.example:ann,key={}", key.display()).parse().unwrap();
+    let volume = diskside_server::config::VolumeSpec::new("data", "mem:1MiB").writable();
+    let running = common::start(common::builder().volume(volume).host(ann));
+    let transport = Arc::new(Embedded(running.handle().clone()));
+    let connection = Connection::embedded(transport, Nqn::new(NQN).unwrap(), &options()).unwrap();
+    let volume = connection.volume(1).unwrap();
+    write_now(&volume, 0, &[3; 4096]);
+    // It stays when the hosts change, of which it is none.
+    running.handle().set_hosts(&[]).unwrap();
+    assert_eq!(read_now(&volume, 0, 4096), [3; 4096]);
+}
+
 /// It used to leave the connection with a reactor that was no more: the host waited for its connect timeout.
 #[test]
 fn a_target_that_has_ended_refuses() {

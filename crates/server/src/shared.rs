@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use diskside_nvme::auth::Done;
 use diskside_nvme::controller::{Subsystem, Subsystems, Tag};
 
 use crate::authenticate::{Authenticators, Entrant, HalfOpen};
-use crate::config::{Requirement, ServeConfig};
+use crate::config::ServeConfig;
 use crate::link::LoopEnd;
 use crate::notices::Notices;
 use crate::stats::ReactorCounters;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
     pub(crate) notices: Notices,
+    /// Whether every host must prove who it is.
+    pub(crate) authenticates: AtomicBool,
     /// What computes for hosts that authenticate.
     pub(crate) authenticators: Authenticators,
     /// Connections whose hosts have not proved who they are.
@@ -66,7 +68,7 @@ impl Shared {
     /// Notes a connection from this address whose host must prove who it is; `None` where none must. An error: there are
     /// too many of them.
     pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<Option<Entrant>, ()> {
-        if self.config.security.require == Requirement::None {
+        if !self.authenticates.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));

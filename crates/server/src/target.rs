@@ -6,7 +6,7 @@ mod identity;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -337,6 +337,7 @@ impl TargetBuilder {
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
             notices: Default::default(),
+            authenticates: AtomicBool::new(config.authenticates_hosts()),
             authenticators: Authenticators::new(Arc::clone(&mailboxes)),
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),

@@ -5,10 +5,13 @@ use crate::output::{self, say};
 use clap::Args;
 use diskside::target::config::parse_address;
 use diskside::target::config::{
-    ComputeSettings, ExportSpec, HostSpec, Requirement, SecuritySettings, ServeConfig, Settings, VolumeSpec,
+    ComputeSettings, ConfigError, ExportSpec, HostSpec, Requirement, SecuritySettings, ServeConfig, Settings,
+    VolumeSpec,
 };
 use diskside::target::privileges::give_up;
 use diskside::target::{Handle, Target};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,10 +71,6 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let file = match &self.config {
-            Some(path) => Settings::from_file(path).map_err(|e| Failure::Usage(e.to_string()))?,
-            None => Settings::default(),
-        };
         let some = |list: Vec<_>| (!list.is_empty()).then_some(list);
         let flags = Settings {
             listen: (!self.listen.is_empty()).then_some(self.listen),
@@ -91,7 +90,12 @@ impl Serve {
             exports: self.exports,
             ..Settings::default()
         };
-        let config = ServeConfig::resolve(file.overridden_by(flags)).map_err(|e| Failure::Usage(e.to_string()))?;
+        let file = self.config;
+        let resolve = move || {
+            let settings = file.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
+            ServeConfig::resolve(settings.overridden_by(flags.clone()))
+        };
+        let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?;
         if self.print_config {
             return Ok(output::stdout().write_all(config.to_toml().as_bytes())?);
         }
@@ -101,8 +105,32 @@ impl Serve {
         give_up(&config).map_err(|e| Failure::Environment(format!("cannot give up privileges: {e}")))?;
         let failed = |e: diskside::target::TargetError| Failure::Environment(e.to_string());
         let target = Target::builder().config(config).build().map_err(failed)?;
-        target.serve_until_signal(announce).map_err(failed)
+        let reloading = reload_on_hangup(target.handle(), resolve)?;
+        let served = target.serve_until_signal(announce).map_err(failed);
+        reloading.close();
+        served
     }
+}
+
+/// Reads the hosts and their keys anew at each SIGHUP. What cannot be is said, and nothing changes.
+fn reload_on_hangup(
+    handle: Handle,
+    resolve: impl Fn() -> Result<ServeConfig, ConfigError> + Send + 'static,
+) -> Result<signal_hook::iterator::Handle, Failure> {
+    let failed = |error| Failure::Environment(format!("listening for signals: {error}"));
+    let mut signals = Signals::new([SIGHUP]).map_err(failed)?;
+    let closer = signals.handle();
+    let listen = move || {
+        for _ in signals.forever() {
+            let reloaded = resolve().map_err(|e| e.to_string());
+            match reloaded.and_then(|config| handle.reload_hosts(&config).map_err(|e| e.to_string())) {
+                Ok(()) => say("diskside: the hosts and their keys were read anew"),
+                Err(error) => say(format_args!("diskside: the hosts stay as they were: {error}")),
+            }
+        }
+    };
+    std::thread::Builder::new().name("reload".into()).spawn(listen).map_err(failed)?;
+    Ok(closer)
 }
 
 fn parse_requirement(text: &str) -> Result<Requirement, String> {

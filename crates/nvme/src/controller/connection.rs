@@ -40,7 +40,7 @@ pub struct ConnectionConfig {
     pub connect_timeout: Duration,
     /// How long a host may take to authenticate, each time.
     pub authentication_timeout: Duration,
-    /// The peer is part of this process: it need not authenticate.
+    /// The peer is part of this process: it need neither be known nor authenticate.
     pub trusted: bool,
     /// Whether header digests are used when the host asks for them.
     pub allow_header_digest: bool,

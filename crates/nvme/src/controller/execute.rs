@@ -19,7 +19,7 @@ use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, Connection, Link, State};
 use super::identify::{self, Question, VERSION};
 use super::io::{self, Context};
 use super::request::{MediumId, Operation, OtherCommand, Request};
-use super::shared::{AbortOrder, Controller};
+use super::shared::{AbortOrder, Controller, Standing};
 use super::slots::{Sink, Stage};
 use super::subsystem::{ADMIN_ENTRIES_MAX, Admission};
 use super::{features, logs};
@@ -383,8 +383,12 @@ impl Connection {
             }
             let keep_alive_ms = sqe.connect_keep_alive_ms();
             let (of, waker) = (subsystem.clone(), self.waker.clone());
-            let authenticated = keys.is_none();
-            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, authenticated);
+            let standing = match &keys {
+                Some(_) => Standing::Unproved,
+                None if self.config.trusted => Standing::Trusted,
+                None => Standing::Named,
+            };
+            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, standing);
             (subsystem.attach(make).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?, false)
         } else {
             if subsystem.is_discovery() || queue_id > subsystem.config.io_queues_max {

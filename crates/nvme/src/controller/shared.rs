@@ -35,9 +35,22 @@ pub(super) struct Controller {
     closed: AtomicBool,
     /// A command came on one of its queues since somebody asked.
     heard: AtomicBool,
+    /// Its host is part of this process, and need not be known.
+    pub(super) trusted: bool,
     /// Its host need not, or need no longer, prove who it is.
     authenticated: AtomicBool,
     state: Mutex<Shared>,
+}
+
+/// How a host is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// As a part of this process.
+    Trusted,
+    /// By its name.
+    Named,
+    /// Once it has proved who it is.
+    Unproved,
 }
 
 #[derive(Debug)]
@@ -124,7 +137,7 @@ impl Controller {
         subsystem: Arc<Subsystem>,
         keep_alive_ms: u32,
         admin: Waker,
-        authenticated: bool,
+        standing: Standing,
     ) -> Self {
         static ASSOCIATIONS: AtomicU64 = AtomicU64::new(1);
         let association = ASSOCIATIONS.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +165,8 @@ impl Controller {
             write_cache: AtomicBool::new(write_cache),
             closed: AtomicBool::new(false),
             heard: AtomicBool::new(false),
-            authenticated: AtomicBool::new(authenticated),
+            trusted: standing == Standing::Trusted,
+            authenticated: AtomicBool::new(standing != Standing::Unproved),
             state: Mutex::new(shared),
         }
     }

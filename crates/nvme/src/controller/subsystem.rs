@@ -297,7 +297,7 @@ impl Subsystem {
     /// are told.
     pub fn set_allowed_hosts(&self, hosts: AllowedHosts) {
         lock(&self.state).allowed_hosts = hosts.clone();
-        self.close_controllers(|controller| !hosts.contains(&controller.host));
+        self.close_controllers(|controller| !controller.trusted && !hosts.contains(&controller.host));
         if let Some(parent) = self.parent.upgrade() {
             parent.change_discovery(lock(&parent.state));
         }
@@ -307,7 +307,7 @@ impl Subsystem {
     /// connect at all; the others need one of the new keys when they connect again.
     pub fn set_authentication(&self, policy: Policy) {
         lock(&self.state).authentication = policy;
-        self.close_controllers(|controller| self.refuses(&controller.host));
+        self.close_controllers(|controller| !controller.trusted && self.refuses(&controller.host));
         if let Some(parent) = self.parent.upgrade() {
             parent.change_discovery(lock(&parent.state));
         }
@@ -354,15 +354,13 @@ impl Subsystem {
         self.config.nqn.is_discovery()
     }
 
-    /// How `host` gets in. One that is trusted needs no key.
+    /// How `host` gets in. One that is part of this process need not be known.
     pub(super) fn admission(&self, host: &Nqn, trusted: bool) -> Admission {
         let state = lock(&self.state);
         let policy = &state.authentication;
-        if !state.allowed_hosts.contains(host) {
-            return Admission::Refused;
-        }
         match policy.hosts.get(host) {
             _ if trusted => Admission::Open,
+            _ if !state.allowed_hosts.contains(host) => Admission::Refused,
             Some(keys) => Admission::WithKey(keys.clone(), policy.accepted.clone()),
             None if policy.required => Admission::Refused,
             None => Admission::Open,

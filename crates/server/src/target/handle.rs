@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::{TargetError, allowed_hosts, identity};
-use crate::config::{VOLUMES_MAX, VolumeSpec};
+use crate::authenticate::policy;
+use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
 use crate::link::{LoopEnd, loop_pair};
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::Stats;
@@ -28,6 +29,8 @@ struct Inner {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     stopping: AtomicBool,
+    /// The hosts that are known now.
+    known_hosts: Mutex<Vec<HostSpec>>,
     /// One change of the volumes at a time.
     changing: Mutex<()>,
 }
@@ -38,7 +41,9 @@ impl Handle {
         let listeners =
             advertised.iter().map(|address| Listener { address: reachable(*address), port: address.port() });
         shared.subsystems.set_listeners(listeners.collect());
-        let inner = Inner { shared, addresses, stopping: AtomicBool::new(false), changing: Mutex::new(()) };
+        let known_hosts = Mutex::new(shared.config.known_hosts.clone());
+        let inner =
+            Inner { shared, addresses, stopping: AtomicBool::new(false), known_hosts, changing: Mutex::new(()) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -156,7 +161,22 @@ impl Handle {
     /// Changes who may connect by name, besides the hosts that are known; none of either: any host. Controllers of hosts
     /// that no longer may are closed.
     pub fn set_hosts(&self, hosts: &[String]) -> Result<(), TargetError> {
-        self.shared().subsystem.set_allowed_hosts(allowed_hosts(hosts, &self.shared().config.known_hosts)?);
+        let known = self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.shared().subsystem.set_allowed_hosts(allowed_hosts(hosts, &known)?);
+        Ok(())
+    }
+
+    /// Takes of `config` who may connect and how hosts prove who they are, reads the keys anew, and leaves the rest as it is.
+    /// Hosts that are connected stay, unless they may no longer connect at all.
+    pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
+        let policy = policy(&config.security, &config.known_hosts)?;
+        let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
+        let shared = self.shared();
+        *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
+        shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
+        // In this order nobody gets in meanwhile whom neither lets in.
+        shared.subsystem.set_authentication(policy);
+        shared.subsystem.set_allowed_hosts(allowed);
         Ok(())
     }
 

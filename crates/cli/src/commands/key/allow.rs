@@ -92,11 +92,8 @@ impl Allow {
             writeln!(out, "  server's key   {}", path.display())?;
         }
         writeln!(out, "  configuration  {}", self.config.display())?;
-        writeln!(
-            out,
-            "start the server with it, anew if it runs: diskside serve --config {} ...",
-            self.config.display()
-        )?;
+        writeln!(out, "start the server with it: diskside serve --config {} ...", self.config.display())?;
+        writeln!(out, "one that runs with it lets {} in after `kill -HUP` of its process", self.name)?;
         Ok(())
     }
 
