@@ -24,7 +24,7 @@ const STATES_PER_EDGE: usize = 128;
 /// Bytes between two looks at deadline and cancellation.
 const STEP_BYTES: u64 = 4096;
 
-/// Whether a text is an expression that [`ds_regex_find`] takes.
+/// Whether a text is an expression that `ds_regex_find` takes.
 ///
 /// # Errors
 /// What is wrong, and where.
