@@ -117,7 +117,8 @@ fn a_laptop_gets_in_by_three_commands() {
     assert!(explained.1.contains("--dhchap-ctrl-secret") && explained.1.contains(nqn), "{explained:?}");
     let printed = with_key(&key, &["serve", "--config", path(&config), "--print-config"]);
     assert!(printed.1.contains("require = \"auth\"") && printed.1.contains("file:/"), "{printed:?}");
-    let metrics = with_key(&key, &["top", &target.replace("diskside", "nvme-tcp"), "--once"]);
+    let metrics = with_key(&key, &["metrics", target]);
+    assert!(metrics.0 == 0 && metrics.1.contains("diskside_up"), "{metrics:?}");
     let log = server.log();
     assert!(log.contains("did not authenticate"), "{log}");
     assert!(log.contains(nqn), "a host is named");
@@ -125,7 +126,7 @@ fn a_laptop_gets_in_by_three_commands() {
     for (what, text) in [
         ("key explain", format!("{explained:?}")),
         ("--print-config", format!("{printed:?}")),
-        ("top", format!("{metrics:?}")),
+        ("metrics", format!("{metrics:?}")),
         ("the log", log),
         ("an error", error),
         ("the configuration", written),

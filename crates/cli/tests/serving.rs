@@ -163,15 +163,15 @@ fn a_server_that_does_not_answer_as_wanted_says_what_to_do() {
     let address = server.target().strip_prefix("diskside://").expect("its scheme").to_owned();
     let expected = format!(
         "diskside: {address}: the controller refused the connection: Connect Invalid Host (SCT 1h, SC 84h, do not \
-         retry): the target does not let this host in; add its NQN there (diskside serve --hosts \
-         NQN,...), or connect as a host that may (--hostnqn NQN)\n"
+         retry): the target does not let this host in; let it in there (diskside key allow, or \
+         diskside serve --hosts NQN,...), or connect as a host that may (--key FILE, --hostnqn NQN)\n"
     );
     let info = ["info", &format!("nvme-tcp://{address}/nqn.2014-08.org.example:s")];
     assert_eq!(failed(&info), (4, expected));
     // Discovery does not list what a host may not use.
     let expected = format!(
-        "diskside: nvme-tcp://{address}: it lists no subsystem that this host may use; add the host's NQN there (diskside \
-         serve --hosts NQN,...), or connect as a host that may (--hostnqn NQN)\n"
+        "diskside: nvme-tcp://{address}: it lists no subsystem that this host may use; let the host in there (diskside \
+         key allow, or diskside serve --hosts NQN,...), or connect as a host that may (--key FILE, --hostnqn NQN)\n"
     );
     assert_eq!(failed(&["ls", &format!("diskside://{address}")]), (4, expected));
     let expected = format!(

@@ -144,8 +144,8 @@ const SUBSYSTEM_NQN: u16 = 256;
 fn remedy_of_end(source: &ConnectionError) -> &'static str {
     match source {
         ConnectionError::Refused { status, .. } if status.is(Status::CONNECT_INVALID_HOST) => {
-            ": the target does not let this host in; add its NQN there (diskside serve --hosts NQN,...), or connect as a \
-             host that may (--hostnqn NQN)"
+            ": the target does not let this host in; let it in there (diskside key allow, or diskside serve --hosts NQN,...), or \
+             connect as a host that may (--key FILE, --hostnqn NQN)"
         }
         ConnectionError::Refused { parameter: Some(ConnectError::InData(SUBSYSTEM_NQN)), .. } => {
             "; `diskside discover nvme-tcp://HOST:PORT` lists the subsystems that are"

@@ -290,8 +290,8 @@ fn with_subsystem(url: &Url, options: &ConnectOptions) -> Result<Url, SessionErr
     let why = match &names[..] {
         [only] => return Ok(Url { subsystem: Some(only.clone()), ..url.clone() }),
         [] => {
-            "it lists no subsystem that this host may use; add the host's NQN there (diskside serve --hosts NQN,...), or connect as \
-             a host that may (--hostnqn NQN)"
+            "it lists no subsystem that this host may use; let the host in there (diskside key allow, or diskside serve --hosts \
+             NQN,...), or connect as a host that may (--key FILE, --hostnqn NQN)"
         }
         _ => "it lists several subsystems; files are found only where there is one",
     };
