@@ -104,7 +104,7 @@ fn write_to(
     let url = format!("{url}/out").parse::<ExportUrl>().expect("a URL");
     let files = session.files(&url).expect("the target has exports");
     let file = files.open(b"data/out", FileFlags::READ_WRITE).expect("it is there");
-    let program = files.compute().load(function.object(), function.hash()).expect("it is good");
+    let program = files.compute().load(function.object()).expect("it is good");
     let request = FunctionRequest {
         program_id: function.hash(),
         chunk_len: 1 << 20,

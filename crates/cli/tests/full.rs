@@ -208,7 +208,7 @@ fn write(server: &Server, source: &Path, placement: Placement, input: &[u8]) -> 
     let url = server.at("data/out").parse::<ExportUrl>().expect("a URL");
     let files = session.files(&url).expect("the target has exports");
     let file = files.open(b"data/out", FileFlags::READ_WRITE).expect("it is there");
-    let program = files.compute().load(function.object(), function.hash()).expect("it is good");
+    let program = files.compute().load(function.object()).expect("it is good");
     let request = FunctionRequest {
         program_id: function.hash(),
         sources: vec![Endpoint::whole(EndpointKind::HostStream)],

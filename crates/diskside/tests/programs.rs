@@ -72,7 +72,7 @@ impl Fixture {
     }
 
     fn load(&self, function: &SessionFunction) -> Program {
-        self.compute.load(function.object(), function.hash()).unwrap()
+        self.compute.load(function.object()).unwrap()
     }
 
     /// A call of a program over the file.

@@ -6,8 +6,7 @@ use crate::port::Inline;
 use crate::pushdown::{Function, LOCATE_SCRATCH_LEN, Pushdown, Pushed};
 use diskside::host::Connection;
 use diskside::host::function::{Compute, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Prepared, Program};
-use diskside::sandbox::image::Image;
-use diskside::{helpers, library};
+use diskside::library;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -76,8 +75,7 @@ pub(crate) fn load_all(compute: &Compute) -> Result<HashMap<Function, Program>, 
     for function in Function::ALL {
         let wrong = |reason: String| KvError::Pushdown(format!("{}: {reason}", function.name()));
         let object = library::object(function.name()).map_err(|e| wrong(e.to_string()))?;
-        let image = Image::from_elf(&object.bytes, &helpers()).map_err(|e| wrong(e.to_string()))?;
-        let program = compute.load(&object.bytes, image.content_hash).map_err(|e| wrong(e.to_string()))?;
+        let program = compute.load(&object.bytes).map_err(|e| wrong(e.to_string()))?;
         programs.insert(function, program);
     }
     Ok(programs)

@@ -7,7 +7,6 @@ use diskside::host::function::{
 use diskside::host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::{AsyncIo, Request, block_on};
-use diskside::sandbox::image::Image;
 use diskside::target::config::VolumeSpec;
 use diskside::target::{Running, Target};
 use diskside_kv::create::{Creation, Keys};
@@ -239,8 +238,7 @@ impl Hostile {
         let compute = Compute::new(volume.connection()).expect("the target runs functions");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile.bpf.c");
         let object = diskside::library::object(source.to_str().expect("a path")).expect("it compiles").bytes;
-        let image = Image::from_elf(&object, &diskside::helpers()).expect("it loads");
-        let program = compute.load(&object, image.content_hash).expect("it may run");
+        let program = compute.load(&object).expect("it may run");
         Self { compute, program }
     }
 

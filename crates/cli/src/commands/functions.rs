@@ -81,7 +81,8 @@ impl Functions {
                 .map(|p| {
                     json!({
                         "index": p.index, "name": p.name, "functions": p.functions, "size_bytes": p.len_bytes,
-                        "hash": format!("{:016x}", p.hash), "shipped": p.device_defined, "active": p.active, "own": p.own,
+                        "hash": format!("{:016x}", p.hash), "sha256": hex(&p.sha256), "shipped": p.device_defined,
+                        "active": p.active, "own": p.own,
                     })
                 })
                 .collect();
@@ -193,4 +194,8 @@ fn document(f: &Function) -> serde_json::Value {
         "arguments": args,
         "result": result,
     })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -76,7 +76,12 @@ impl LoadedProgram {
         Ok(Self { object, image, functions, traversals, others, default_function: default.map(str::to_owned) })
     }
 
-    /// Its content hash.
+    /// SHA-256 of its object.
+    pub(crate) fn sha256(&self) -> [u8; 32] {
+        self.image.sha256
+    }
+
+    /// The first 64 bits of it.
     pub fn id(&self) -> u64 {
         self.image.content_hash
     }
@@ -449,6 +454,7 @@ impl Programs {
             entry.program_type = if loaded.owner.is_none() { 0 } else { PROGRAM_TYPE_EBPF };
             entry.len.set(loaded.program.object.len() as u32);
             entry.program_id.set(loaded.program.id());
+            entry.sha256 = loaded.program.sha256();
             entry.puid.set(loaded.puid);
             entry.functions.set((loaded.program.functions.len() + loaded.program.others.len()) as u16);
             Some(entry)

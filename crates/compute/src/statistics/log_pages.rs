@@ -38,7 +38,8 @@ pub(crate) fn answer(
         }
         function_log::PROGRAM_IMAGE => match compute.programs.get(&context.host.nqn, sqe.log_specific_id()) {
             Ok(program) => {
-                let mut page = ProgramImageHeader::new(program.object.len() as u32, program.id()).as_bytes().to_vec();
+                let (len, id) = (program.object.len() as u32, program.id());
+                let mut page = ProgramImageHeader::new(len, id, program.sha256()).as_bytes().to_vec();
                 page.extend_from_slice(&program.object);
                 page
             }

@@ -45,7 +45,13 @@ impl SessionFunction {
         &self.inner.object
     }
 
-    /// Content hash of its object, by which targets know it.
+    /// SHA-256 of its object, by which targets know it.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        self.inner.function.main().image().sha256
+    }
+
+    /// The first 64 bits of that.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.inner.function.main().image().content_hash

@@ -19,8 +19,8 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// `None`: it runs no functions and has no exports.
     compute: Option<Compute>,
-    /// By content hash.
-    programs: Memo<u64, Arc<LoadedProgram>>,
+    /// By the SHA-256 of their objects.
+    programs: Memo<[u8; 32], Arc<LoadedProgram>>,
     /// Held for writing while programs are unloaded to make room: nobody loads them again meanwhile.
     unloading: RwLock<()>,
     /// How often a program was asked for.
@@ -117,27 +117,27 @@ impl Link {
 
     /// The function's program at the target, where it is loaded if it was not.
     pub(super) fn program(&self, function: &SessionFunction) -> Result<Arc<LoadedProgram>, SessionError> {
-        self.program_of(function.hash(), function.object())
+        self.program_of(function.sha256(), function.object())
     }
 
-    /// The program with this object, whose content hash is `hash`.
-    pub(super) fn program_of(&self, hash: u64, object: &[u8]) -> Result<Arc<LoadedProgram>, SessionError> {
+    /// The program with this object, whose SHA-256 this is.
+    pub(super) fn program_of(&self, sha256: [u8; 32], object: &[u8]) -> Result<Arc<LoadedProgram>, SessionError> {
         let load = || {
-            let loaded = self.load(self.compute()?, hash, object);
+            let loaded = self.load(self.compute()?, object);
             let Program { index, own, .. } = loaded.map_err(|error| SessionError::device(&self.name, error))?;
             Ok::<_, SessionError>(Arc::new(LoadedProgram { index, own, used: AtomicU64::new(0) }))
         };
-        let program = self.programs.get_or_make(hash, |_| true, load)?;
+        let program = self.programs.get_or_make(sha256, |_| true, load)?;
         program.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Ok(program)
     }
 
     /// Loads a program. Where the target has no room for one more, those go that this session has used least recently and that no
     /// call of it has: they are loaded again when they are asked for.
-    fn load(&self, compute: &Compute, hash: u64, object: &[u8]) -> Result<Program, FunctionError> {
+    fn load(&self, compute: &Compute, object: &[u8]) -> Result<Program, FunctionError> {
         let first = {
             let _others_load_too = self.unloading.read().unwrap_or_else(PoisonError::into_inner);
-            compute.load(object, hash)
+            compute.load(object)
         };
         let mut error = match first {
             Err(error) if is_full(&error) => error,
@@ -153,7 +153,7 @@ impl Link {
                 // Another session of this host may have calls of it: then another one has to go.
                 _ => {}
             }
-            error = match compute.load(object, hash) {
+            error = match compute.load(object) {
                 Err(error) if is_full(&error) => error,
                 loaded => return loaded,
             };

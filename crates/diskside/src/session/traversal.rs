@@ -59,6 +59,11 @@ impl SessionTraversal {
     fn hash(&self) -> u64 {
         self.inner.function.program().image().content_hash
     }
+
+    /// SHA-256 of its object, by which targets know it.
+    fn sha256(&self) -> [u8; 32] {
+        self.inner.function.program().image().sha256
+    }
 }
 
 impl Session {
@@ -157,7 +162,7 @@ impl Request {
     }
 
     fn call(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
-        let program = link.program_of(self.function.hash(), &self.function.inner.object)?;
+        let program = link.program_of(self.function.sha256(), &self.function.inner.object)?;
         let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
         request.program_id = self.function.hash();
         request.function = Some(self.function.name().to_owned());

@@ -18,6 +18,7 @@ use diskside_wire::function::{
     program_state,
 };
 
+use sha2::{Digest, Sha256};
 use zerocopy::FromBytes as _;
 
 use super::call::RemoteCall;
@@ -67,7 +68,9 @@ struct Shared {
 pub struct Program {
     /// Program index.
     pub index: u16,
-    /// Content hash of its object.
+    /// SHA-256 of its object.
+    pub sha256: [u8; 32],
+    /// The first 64 bits of that.
     pub hash: u64,
     /// Name of its first function.
     pub name: String,
@@ -222,15 +225,16 @@ impl Compute {
         block_on(drive(read_errors(self.clone(), ERROR_RECORDS)))
     }
 
-    /// Makes sure that the target has an object with this content hash, active, and returns its program. One that
+    /// Makes sure that the target has this object, known by its SHA-256, active, and returns its program. One that
     /// this host loaded already, or that came with the target, is not loaded again.
-    pub fn load(&self, object: &[u8], hash: u64) -> Result<Program, FunctionError> {
+    pub fn load(&self, object: &[u8]) -> Result<Program, FunctionError> {
+        let sha256: [u8; 32] = Sha256::digest(object).into();
         let count = self.capabilities().programs.get().min(u32::from(u16::MAX) + 1);
         // With those that somebody loads at this moment, which are in no list.
         let mut taken = BTreeSet::new();
         loop {
             let programs = self.programs()?;
-            if let Some(program) = programs.iter().find(|program| program.hash == hash && program.active) {
+            if let Some(program) = programs.iter().find(|program| program.sha256 == sha256 && program.active) {
                 return Ok(program.clone());
             }
             taken.extend(programs.iter().map(|program| program.index));
@@ -243,10 +247,10 @@ impl Compute {
                 Err(error) => return Err(error),
             }
         }
-        let loaded = self.programs()?.into_iter().find(|program| program.hash == hash && program.active);
+        let loaded = self.programs()?.into_iter().find(|program| program.sha256 == sha256 && program.active);
         loaded.ok_or_else(|| FunctionError::Malformed {
             what: "list of programs",
-            problem: "the program that was loaded is not in it under its content hash".into(),
+            problem: "the program that was loaded is not in it under its SHA-256".into(),
         })
     }
 
@@ -339,6 +343,7 @@ impl Program {
         let has = |bit: u8| entry.state & bit != 0;
         Self {
             index: entry.pind.get(),
+            sha256: entry.sha256,
             hash: entry.program_id.get(),
             name: entry.name(),
             functions: entry.functions.get(),

@@ -11,6 +11,7 @@ use super::link::{Linked, link};
 use super::{Function, Image, Kind, Note, Program, args, compat, elf, note};
 use crate::helpers::HelperSet;
 use crate::insn::Slot;
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
 /// How to load an object.
@@ -88,6 +89,7 @@ impl Image {
                 lines = ext.source_lines(&btf, |section, offset| map.slot_of(section, offset))?;
             }
         }
+        let sha256 = Sha256::digest(bytes).into();
         Ok(Self {
             functions: functions.list,
             code: layout.code,
@@ -97,7 +99,8 @@ impl Image {
             data: layout.data,
             lines,
             note,
-            content_hash: content_hash(bytes),
+            content_hash: content_hash(&sha256),
+            sha256,
         })
     }
 
@@ -133,7 +136,8 @@ impl Image {
         let functions = raw_functions(name, &code)?;
         let mut image = Self::from_code(name, kind, code, linked.imports);
         image.functions = functions;
-        image.content_hash = content_hash(&bytes);
+        image.sha256 = Sha256::digest(&bytes).into();
+        image.content_hash = content_hash(&image.sha256);
         Ok(image)
     }
 }
@@ -144,9 +148,9 @@ pub(super) const RAW: &str = "raw code";
 /// Maps that an error names.
 const MAPS_MAX: usize = 256;
 
-/// FNV-1a, 64 bits.
-pub(crate) fn content_hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+/// The first 64 bits of a hash, as its digits are written.
+fn content_hash([a, b, c, d, e, f, g, h, ..]: &[u8; 32]) -> u64 {
+    u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
 }
 
 fn refuse_maps(object: &Object<'_>) -> Result<(), ImageError> {

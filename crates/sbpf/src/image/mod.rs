@@ -54,7 +54,9 @@ pub struct Image {
     pub lines: Vec<SourceLine>,
     /// What the `.diskside` note asks for.
     pub note: Note,
-    /// FNV-1a hash of the object's bytes: the content name of the program.
+    /// SHA-256 of the object's bytes: the name of the program, for whoever has to trust it.
+    pub sha256: [u8; 32],
+    /// The first 64 bits of it, for tables whose entries are compared, and for people.
     pub content_hash: u64,
 }
 

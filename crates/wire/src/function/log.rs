@@ -463,7 +463,7 @@ pub struct ProgramEntry {
     pub program_type: u8,
     /// Bytes of its object.
     pub len: U32,
-    /// Content hash of its object.
+    /// The first 64 bits of its [`sha256`](Self::sha256), the first byte highest.
     pub program_id: U64,
     /// Identifier that its loader gave it (PID), or 0.
     pub puid: U64,
@@ -471,7 +471,8 @@ pub struct ProgramEntry {
     pub functions: U16,
     reserved26: [u8; 6],
     name: [u8; 64],
-    reserved96: [u8; 32],
+    /// SHA-256 of its object.
+    pub sha256: [u8; 32],
 }
 const _: () = assert!(size_of::<ProgramEntry>() == 128);
 
@@ -533,20 +534,23 @@ pub struct ProgramImageHeader {
     header_len: U16,
     /// Bytes of the object.
     pub object_len: U32,
-    /// Content hash of the object.
+    /// The first 64 bits of its [`sha256`](Self::sha256), the first byte highest.
     pub program_id: U64,
-    reserved16: [u8; 48],
+    /// SHA-256 of the object.
+    pub sha256: [u8; 32],
+    reserved48: [u8; 16],
 }
 const _: () = assert!(size_of::<ProgramImageHeader>() == 64);
 
 impl ProgramImageHeader {
     /// A header.
-    pub fn new(object_len: u32, program_id: u64) -> Self {
+    pub fn new(object_len: u32, program_id: u64, sha256: [u8; 32]) -> Self {
         let mut header = Self::new_zeroed();
         header.version.set(PAGE_VERSION);
         header.header_len.set(size_of::<Self>() as u16);
         header.object_len.set(object_len);
         header.program_id.set(program_id);
+        header.sha256 = sha256;
         header
     }
 

@@ -146,8 +146,8 @@ fn structures() {
         StatisticsEntry { kind: 0, id: 4, operations: 8, read: 16, written: 24, busy_us: 32, failed: 40, program_id: 48 }
         ErrorRecordHeader { count: 0, id: 8, queue_id: 16, cid: 18, status: 20, opcode: 22, location: 24, message_len: 28 }
         ProgramDirectory { generation: 8 }
-        ProgramEntry { pind: 0, state: 2, program_type: 3, len: 4, program_id: 8, puid: 16, functions: 24 }
-        ProgramImageHeader { object_len: 4, program_id: 8 }
+        ProgramEntry { pind: 0, state: 2, program_type: 3, len: 4, program_id: 8, puid: 16, functions: 24, sha256: 96 }
+        ProgramImageHeader { object_len: 4, program_id: 8, sha256: 16 }
     }
     assert_eq!(opcode_bit(function_opcode::SEND) | opcode_bit(function_opcode::CLEAR), 0x102);
 }
@@ -442,10 +442,10 @@ fn pages_come_back_as_they_were() {
     assert_eq!((got.generation.get(), got.len(), programs[0]), (9, bytes.len(), program));
     assert_eq!(programs[0].name(), "grep");
 
-    let mut bytes = ProgramImageHeader::new(3, 8).as_bytes().to_vec();
+    let mut bytes = ProgramImageHeader::new(3, 8, [7; 32]).as_bytes().to_vec();
     bytes.extend_from_slice(b"ELF and more");
     let (got, object) = ProgramImageHeader::decode(&bytes).unwrap();
-    assert_eq!((got.program_id.get(), got.len(), object), (8, 67, &b"ELF"[..]));
+    assert_eq!((got.program_id.get(), got.sha256, got.len(), object), (8, [7; 32], 67, &b"ELF"[..]));
 }
 
 /// A page of a later version has a longer fixed part. Encoded again it said so still, and had the length of this

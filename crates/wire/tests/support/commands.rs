@@ -210,7 +210,7 @@ fn pages(bytes: &[u8]) {
     }
     if let Some((header, object)) = place_of(ProgramImageHeader::decode(bytes), bytes) {
         assert!(object.len() <= header.object_len.get() as usize);
-        let again = ProgramImageHeader::new(header.object_len.get(), header.program_id.get());
+        let again = ProgramImageHeader::new(header.object_len.get(), header.program_id.get(), header.sha256);
         let sent = [again.as_bytes(), object].concat();
         assert_eq!(ProgramImageHeader::decode(&sent), Ok((again, object)));
     }

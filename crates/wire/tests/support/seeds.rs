@@ -142,7 +142,7 @@ pub fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("statistics", page(StatisticsPage::new().encode(&entries))),
         ("errors", page(ErrorRecordsPage::encode([&record]))),
         ("programs", page(ProgramDirectory::encode(9, &[program]))),
-        ("program-image", page([ProgramImageHeader::new(4, 8).as_bytes(), b"\x7fELF"].concat())),
+        ("program-image", page([ProgramImageHeader::new(4, 8, [0; 32]).as_bytes(), b"\x7fELF"].concat())),
         ("opened-file", page(OpenedFile::new(FILE, true, attributes).as_bytes().to_vec())),
         ("listing", page(listing)),
         ("exports", page(exports)),
