@@ -35,7 +35,7 @@ DS_INLINE __s64 runs_of(struct runs *runs, const __u64 *shape, const __u64 *held
     __u64 n = 0, size = width;
 
     if (in_len % width != 0)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, "the input is not a whole number of elements: check their type");
     runs->count = 1;
     while (n < DIMENSIONS_MAX && shape[n] != 0)
         n++;
@@ -48,7 +48,7 @@ DS_INLINE __s64 runs_of(struct runs *runs, const __u64 *shape, const __u64 *held
     for (__u64 i = n; i > 0; i--) {
         __u64 of = shape[i - 1], there = held[0] ? held[i - 1] : of;
         if (there == 0 || there > of || of > in_len / size)
-            return -DS_EINVAL;
+            return DS_FAIL(DS_EINVAL, "the input is no chunk of this shape: check shape, held and the type");
         if (runs->run * width == size) {
             /* All within is held: this dimension belongs to the run. */
             runs->run *= there;

@@ -48,7 +48,7 @@ __s64 array_histogram(struct array_histogram_result *out, const char *in, __u64 
     if (error)
         return error;
     if (edges < 2 || edges > BINS_MAX)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, "there are too few edges, or too many: the ends of each bin, two or more");
     lo = args->edges[0];
     hi = args->edges[edges - 1];
     for (__u64 i = 0; i < runs.count; i++) {
@@ -72,7 +72,7 @@ __s64 array_histogram_combine(struct array_histogram_result *acc, __u64 acc_len,
         return part_len;
     }
     if (acc_len != part_len)
-        return -DS_EINVAL;
+        return DS_FAIL(DS_EINVAL, "results of different lengths cannot be folded");
     for (__u64 i = 0; i < part_len / sizeof(*part); i++)
         acc[i].count += part[i].count;
     return acc_len;

@@ -97,6 +97,12 @@ fn shipped_functions_say_in_words_what_is_wrong() {
             "-12: the keys of a piece do not fit in memory: give it more (--heap), or ask for shorter pieces (--chunk)",
         ),
         (
+            &["array_stats", &here, "--length", "4"],
+            "-22: the input is not a whole number of elements: check their type",
+        ),
+        (&["array_stats", &here, "--arg", "shape=1000000"], "-22: the input is no chunk of this shape"),
+        (&["array_histogram", &here, "--arg", "edges=1"], "-22: there are too few edges"),
+        (
             &["filter_u64", &here, "--arg", "lo=1", "--arg", "row_len=8", "--arg", "offset=1"],
             "-22: the element does not lie",
         ),
