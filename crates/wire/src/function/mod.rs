@@ -7,6 +7,7 @@
 //! the trailer's [`Outcome`].
 
 mod command;
+mod endpoint;
 mod field;
 mod helpers;
 mod layout;
@@ -19,6 +20,7 @@ pub use command::{
     CALL_ARGS_LEN_MAX, ClearSelect, FUNCTION_VERSION, FunctionCommand, FunctionKind, RECEIVE_LEN_MIN, ReceiveAnswer,
     WAIT_MAX_MS, function_opcode,
 };
+pub use endpoint::{Endpoint, EndpointKind, Placement};
 pub use field::FieldError;
 pub use helpers::HelperEntry;
 pub use layout::{LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
@@ -27,8 +29,8 @@ pub use log::{
     StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
 };
 pub use request::{
-    Class, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionRequest, Placement, REQUEST_LEN_MAX,
-    RecordSplit, RequestHeader, RequestPart, StateName, TierHint,
+    Class, CompressedBy, Decompression, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, RequestPart,
+    StateName, TierHint,
 };
 pub use trailer::{
     Called, MESSAGE_LEN_MAX, MissingRange, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader,

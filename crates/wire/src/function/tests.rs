@@ -5,8 +5,8 @@ use std::mem::offset_of;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
+use super::endpoint::EndpointEntry;
 use super::log::ErrorRecordHeader;
-use super::request::EndpointEntry;
 use super::*;
 use diskside_nvme::Status;
 use diskside_nvme::wire::{Direction, ProgramIdType, Sqe, direction};
