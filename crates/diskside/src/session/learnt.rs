@@ -1,15 +1,16 @@
 //! What was learnt of functions at targets, kept in files for the next process.
 //!
-//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at the same time leave one of theirs. A file that says nothing sensible, or is gone,
-//! costs nothing but measuring anew.
+//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at the
+//! same time leave one of theirs. A file that says nothing sensible, or is gone, costs nothing but measuring anew.
 
 use diskside_dispatch::{Learnt, TEXT_LEN_MAX_BYTES};
 use diskside_outfile::write_private;
+use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -41,7 +42,10 @@ impl LearntFiles {
     /// What is kept of a subject.
     pub(super) fn load(&self, subject: &Subject) -> Option<Learnt> {
         let mut text = String::new();
-        let file = fs::File::open(self.path(subject)).ok()?;
+        // A FIFO of that name would be waited for.
+        let mut options = fs::File::options();
+        let file =
+            options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(self.path(subject)).ok()?;
         file.take(TEXT_LEN_MAX_BYTES as u64 + 1).read_to_string(&mut text).ok()?;
         Learnt::from_text(&text)
     }
@@ -134,6 +138,11 @@ mod tests {
             fs::write(&path, garbage).unwrap();
             assert_eq!(next.load(&subject(1)), None);
         }
+        // A run waited for good for somebody to write into it.
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(next.load(&subject(1)), None);
+        fs::remove_file(&path).unwrap();
         save(&next, 1, 0.25).unwrap();
         assert_eq!(next.load(&subject(1)), Some(learnt(0.25)), "garbage is written over");
     }
