@@ -11,16 +11,17 @@ mod measuring;
 mod output;
 mod prepared;
 mod ran;
+mod retry;
 mod transform;
 mod write;
 
 use compressed::Compressed;
 use content::Content;
 pub use local::LocalBytes;
-use many::Counted;
 use measuring::Measuring;
 pub use prepared::Prepared;
 pub use ran::{Decompress, Header, Ran, RanPart, RunOptions, Where};
+use retry::{has_anew, is_change, with_another_try};
 pub(super) use write::write;
 
 use super::cache::BLOCK_LEN;
@@ -31,15 +32,12 @@ use super::function::SessionFunction;
 use super::learnt::Subject;
 use super::link::{Link, LoadedProgram};
 use super::mounted::{Mounted, is_telling};
-use super::place::{Now, Place, is_lost_program, is_stale_handle};
+use super::place::{Now, Place};
 use super::segments::{Segment, cut, probe_range};
 use diskside_dispatch::{Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Request, Side};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{Call, CallError, Part, Pieces, Source};
-use diskside_io::readahead::ReadError;
-use diskside_io::request::run_here;
-use diskside_wire::function::Outcome as DeviceOutcome;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,87 +151,6 @@ pub(super) fn read(
         Ok(ran) => Ok(Ran { total: started.elapsed(), ..ran }),
         Err(error) if is_change(&error) => Err(SessionError::Changed(input.file.inner.name.clone())),
         Err(error) => Err(error),
-    }
-}
-
-/// Sends a request, and once more if it may succeed then; `file` is what it is over, or one of them.
-fn with_another_try(
-    file: &File,
-    function: &SessionFunction,
-    options: &RunOptions,
-    out: Option<&mut (dyn Write + Send)>,
-    mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>) -> Result<Ran, SessionError>,
-) -> Result<Ran, SessionError> {
-    options.check_cancelled(file)?;
-    let mut out = out.map(Counted::new);
-    let ran = once(options, out.as_mut().map(|out| out as _));
-    // With output on the way, nothing can be tried again.
-    if let Err(error) = &ran
-        && out.as_ref().is_none_or(|out| out.len_bytes == 0)
-        && let Some(again) = another_try(file, function, options, error)?
-    {
-        options.check_cancelled(file)?;
-        return once(&again, out.as_mut().map(|out| out as _));
-    }
-    ran
-}
-
-/// How a request that failed so may succeed now.
-fn another_try(
-    file: &File,
-    function: &SessionFunction,
-    options: &RunOptions,
-    error: &SessionError,
-) -> Result<Option<RunOptions>, SessionError> {
-    // What the device cannot give, such as memory, the host may have.
-    if options.place == Where::Auto && function.is_pure() && is_refused(error) {
-        return Ok(Some(RunOptions { place: Where::Host, ..options.clone() }));
-    }
-    Ok(can_repeat(file, function, error)?.then(|| options.clone()))
-}
-
-/// Whether a device did not begin, or go on, because of what that would take.
-fn is_refused(error: &SessionError) -> bool {
-    let trailer = error.function().and_then(|failure| failure.trailer());
-    trailer.is_some_and(|trailer| trailer.outcome == DeviceOutcome::Refused)
-}
-
-/// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
-fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
-    if is_change(error) || has_anew(file, error)? {
-        return Ok(true);
-    }
-    let is_loss = error.function().is_some_and(|failure| failure.is_loss());
-    if let (true, Some(link)) = (is_loss, file.inner.place.link_known()) {
-        // Should the target be another one by then, it has none of our programs; else they are found again.
-        link.forget_programs();
-    }
-    Ok(function.is_pure() && is_loss)
-}
-
-/// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
-fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
-    let (Some(failure), Some(link)) = (error.function(), file.inner.place.link_known()) else { return Ok(false) };
-    if is_lost_program(failure) {
-        link.forget_programs();
-        return Ok(true);
-    }
-    if let (true, Place::Export(remote)) = (is_stale_handle(failure), &file.inner.place) {
-        run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
-        return Ok(true);
-    }
-    Ok(false)
-}
-
-/// Whether the file changed while it was read, as either side says it.
-fn is_change(error: &SessionError) -> bool {
-    match error {
-        SessionError::Changed(_) => true,
-        SessionError::Call(CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. }) => true,
-        SessionError::Device { source, .. } => {
-            source.trailer().is_some_and(|trailer| trailer.outcome == DeviceOutcome::Stale)
-        }
-        _ => false,
     }
 }
 

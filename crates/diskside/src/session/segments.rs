@@ -1,7 +1,6 @@
 //! Cutting a request into parts for the host and for the device.
 
-use super::Side;
-use diskside_dispatch::Plan;
+use diskside_dispatch::{Plan, Side};
 use diskside_engine::Pieces;
 use diskside_engine::split::Split;
 use std::ops::Range;
