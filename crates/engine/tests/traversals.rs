@@ -207,7 +207,7 @@ fn a_hostile_step_is_told_what_it_did_and_where() {
         ("mov %r0, -5\n exit".into(), "traverse/traverse, hop 0: returned -5: Input/output error (os error 5)"),
         (
             "lddw %r0, 0x8000000000000000\n exit".into(),
-            "traverse/traverse, hop 0: returned -2147483647: Unknown error 2147483647 (os error 2147483647)",
+            "traverse/traverse, hop 0: returned -9223372036854775808: this is no errno",
         ),
         (
             "stdw [%r1+64], 65\n mov %r0, 1\n exit".into(),
