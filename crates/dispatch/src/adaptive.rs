@@ -6,7 +6,8 @@
 //!   looks faster by a fifth than to wait for the others.
 //! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side besides the plan, and its
 //!   result is dropped: what is run only to measure is no part of an answer, because it is no piece of the request's grid.
-//!   Requests of a few MiB are over before a probe could pay, so the first 16 of them are not probed. Bytes are
+//!   Requests of a few MiB are over before a probe could pay, so the first 16 of them that take little time are not
+//!   probed. Bytes are
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
@@ -37,8 +38,9 @@ const PROBE_PARTS: u64 = 256;
 pub const PROBE_LEN_MIN_BYTES: u64 = 128 << 10;
 /// Of shorter requests a probe is no small part.
 const PROBED_LEN_MIN_BYTES: u64 = 4 << 20;
-/// So many shorter requests come before the first probe.
+/// So many shorter requests come before the first probe, unless one takes longer than this.
 const SHORT_REQUESTS: u64 = 16;
+const SHORT_S: f64 = 0.02;
 /// Estimates this close are equal.
 const TIE: f64 = 1.03;
 /// A side that is slower for one request must look so much faster than waiting behind the caller's own requests at the other:
@@ -117,8 +119,12 @@ fn first(pair: &mut Pair, request: &Request) -> Decision {
         _ => Side::Device,
     };
     let mut decision = Decision::new(side.into(), Reason::Unmeasured);
+    let len = request.len_bytes as f64;
+    // The first have in them what is done once.
+    let takes_long = pair.measured(side) >= SETTLED
+        && pair.costs(side, false).is_some_and(|costs| costs.time_s(len, len, 0.0) > SHORT_S);
+    let is_short = request.direction == Direction::Read && request.len_bytes < PROBED_LEN_MIN_BYTES && !takes_long;
     let probing = &mut pair.probing;
-    let is_short = request.direction == Direction::Read && request.len_bytes < PROBED_LEN_MIN_BYTES;
     let interval = if is_short { probing.interval.max(SHORT_REQUESTS) } else { probing.interval };
     if probing.since > interval && request.len_bytes > 0 {
         decision.probe = Some(part(request, side.other()));

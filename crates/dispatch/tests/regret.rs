@@ -168,6 +168,19 @@ fn a_first_measurement_that_is_wrong_is_found_out_at_once() {
     }
 }
 
+/// A device that computes fifty times slower than the host was given the first sixteen requests of 1 MiB, half a second each,
+/// before anything was asked of the host.
+#[test]
+fn a_short_request_that_takes_long_is_probed() {
+    let truth =
+        Variables { storage_bytes_per_s: 8e9, link_bytes_per_s: 8e9, host_bytes_per_s: 1e8, alpha: 0.0, beta: 0.02 };
+    let (mut world, mut dispatcher) = (World::new(truth, 0.0), Dispatcher::new(Policy::Adaptive));
+    let (request, mut tally) = (Request::read(MIB), Tally::default());
+    let slow =
+        (0..100).filter(|_| world.step(&mut dispatcher, PAIR, &request, &mut tally).plan == Plan::Device).count();
+    assert!(slow <= 4, "{slow} of 100 requests went to the device");
+}
+
 #[test]
 fn pairs_are_placed_apart() {
     let (mut near, mut far) = (World::new(variables(0.1), 0.05), World::new(variables(5.0), 0.05));
