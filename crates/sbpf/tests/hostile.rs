@@ -466,6 +466,8 @@ fn type_information() {
             "section `.BTF` at offset 0x18: a type is cut short or of an unknown kind",
         ),
         (with_btf(&btf(&[0, (4 << 24) | 0xffff, 0], "\0")), "section `.BTF` at offset 0x18: a type is cut short"),
+        // It was read beyond its two bytes.
+        (with_ext(&[0x9f, 0xeb]), "section `.BTF.ext` at offset 0x0: the header is damaged"),
         (with_ext(&[0; 32]), "section `.BTF.ext` at offset 0x0: the header is damaged"),
         (ext([24, 0, 99, 0, 0], &[]), "section `.BTF.ext` at offset 0x8: a table reaches past the end of the section"),
         (ext([24, 0, 0, 0, 4], &[3]), "section `.BTF.ext` at offset 0x18: a record is cut short or names no section"),

@@ -44,7 +44,7 @@ impl<'a> Ext<'a> {
         let bad = |offset, what| ImageError::Debug { section: ".BTF.ext", offset, what };
         let magic = bytes.get(..2).map(|b| u16::from_le_bytes([b[0], b[1]]));
         let header_len = u32_at(bytes, 4).unwrap_or(0) as usize;
-        if magic != Some(MAGIC) || bytes[2] != 1 || header_len < 24 {
+        if magic != Some(MAGIC) || bytes.get(2) != Some(&1) || header_len < 24 {
             return Err(bad(0, "the header is damaged, or for another version than 1"));
         }
         let table = |at: usize, words: usize| {

@@ -231,7 +231,7 @@ fn what_the_verifier_says_travels_back() {
         assert!(at.len() == 1 && at[0].contains(&format!("of `{name}`: ")), "{said}");
     }
     client.load(FREE, &compiled("stranger")).fails_with(BAD_DATA);
-    let told = "neither the object nor this host defines `ds_finf` (used at `read/stranger`+0x0; did you mean ds_find, \
+    let told = "neither the object nor this host defines `ds_finf` (used at `read/stranger`+0x0; did you mean ds_find, ds_fail, \
                 ds_free?); define it, or declare it weak and test its address before the call";
     assert_eq!(client.said().1, told);
     // The place is free again.
