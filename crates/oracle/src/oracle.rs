@@ -109,10 +109,12 @@ impl Oracle {
         if let Some(what) = self.against_the_rule(case, &loaded, &wanted) {
             return Err(failed(None, what));
         }
-        if let (Some(text), Ending::Failed(found)) = (&case.fails, &wanted)
-            && !fits(&found.text, text)
-        {
-            return Err(failed(None, format!("`{}` instead of `{text}`", found.text)));
+        match (&case.fails, &wanted) {
+            (Some(text), Ending::Failed(found)) if !fits(&found.text, text) => {
+                return Err(failed(None, format!("`{}` instead of `{text}`", found.text)));
+            }
+            (Some(text), Ending::Gave(_)) => return Err(failed(None, format!("{wanted} instead of `{text}`"))),
+            _ => {}
         }
         for &way in ways {
             let found = way.run(&self.world, case, &loaded.function, &loaded.args);
