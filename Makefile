@@ -1,7 +1,7 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo test python lint llvm guest oracle fuzz bench clean
+.PHONY: help setup install demo docs test python lint llvm guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
@@ -15,6 +15,9 @@ install: ## Install the command, the C library and its headers below PREFIX (/us
 
 demo: ## Build diskside, fetch real data and run the shipped functions over it
 	@scripts/demo
+
+docs: ## Build the pages of docs/ as a site, with a search, into build/site
+	@scripts/docs
 
 test: ## Run the whole quick suite: style, lints, tests, licences, whole-system tests
 	@scripts/test

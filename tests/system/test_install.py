@@ -53,7 +53,11 @@ class Install(Case):
         wanted = ["bin/diskside", "bin/diskside-kv", "lib/libdiskside.so", "lib/libdiskside.a", "lib/pkgconfig/diskside.pc"]
         wanted += ["include/libdiskside.h", "include/lambda_io.h", *headers]
         has_llvm = shutil.which("llvm-config-19") is not None
-        self.assertEqual(places, {*wanted, *(["bin/diskside-llvm"] if has_llvm else [])})
+        shells = ["bash-completion/completions/diskside", "zsh/site-functions/_diskside", "fish/vendor_completions.d/diskside.fish"]
+        wanted += [f"share/{completion}" for completion in shells]
+        pages = {place for place in places if place.startswith("share/man/man1/diskside")}
+        self.assertTrue({"share/man/man1/diskside.1", "share/man/man1/diskside-run.1"} <= pages, pages)
+        self.assertEqual(places - pages, {*wanted, *(["bin/diskside-llvm"] if has_llvm else [])})
         (staging / prefix.relative_to("/")).rename(prefix)
 
         environment = os.environ | {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}

@@ -12,6 +12,7 @@ pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
 pub(crate) mod key;
+pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod near;
 pub(crate) mod ping;

@@ -33,7 +33,6 @@ use std::process::ExitCode;
 #[command(
     name = "diskside",
     version,
-    about,
     max_term_width = 100,
     after_help = "\
 Exit codes: 0 done; 1 the function failed on the data; 2 wrong usage; 3 the function cannot be \
@@ -95,6 +94,8 @@ enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands.
+    Manual(commands::manual::Manual),
 }
 
 fn main() -> ExitCode {
@@ -153,6 +154,7 @@ fn run(command: Command) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "diskside", &mut script);
             Ok(output::stdout().write_all(&script)?)
         }
+        Command::Manual(c) => c.execute(Cli::command()),
     }
 }
 

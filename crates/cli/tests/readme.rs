@@ -53,9 +53,19 @@ fn a_directory_is_served_and_functions_run_on_it_from_another_process() {
         std::fs::remove_file(reader.dir.path().join(local)).expect("it was there");
     }
     let shown = console("Run it where the data is");
-    let (serve, others) = shown.split_first().expect("there are commands");
-    assert_eq!(serve.who, "server");
+    let [key, allow, serve, others @ ..] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!((&key.who[..], &allow.who[..], &serve.who[..]), ("laptop", "server", "server"));
+    // The line that the laptop prints is what is pasted at the server.
+    let line = reader.good(&key.command);
+    std::fs::write(server.path().join("pasted"), line).expect("written");
+    let allowed =
+        shell(&format!("{} <pasted", without_comment(&allow.command)), server.path()).output().expect("a shell");
+    assert!(allowed.status.success(), "{}", String::from_utf8_lossy(&allowed.stderr));
     let serving = Serving::start(&serve.command, server.path());
+    // Who has no key is not let in.
+    let stranger = format!("DISKSIDE_KEY=none diskside ls {}", serving.url);
+    let refused = reader.run(&stranger);
+    assert!(!refused.status.success(), "{refused:?}");
     let printed: Vec<(String, String)> = others
         .iter()
         .map(|shown| {
@@ -75,6 +85,10 @@ fn a_directory_is_served_and_functions_run_on_it_from_another_process() {
     assert!(explained.contains(&name) && explained.contains("received"), "{explained}");
     assert_eq!(grep, "ERROR: one\nERROR: two\n");
     assert_eq!(counted, "rows  2\n");
+}
+
+fn without_comment(command: &str) -> &str {
+    command.split("  #").next().unwrap_or_default().trim_end()
 }
 
 /// The demo passed `--where`, so it did not see that results depended on the place.
@@ -191,6 +205,8 @@ fn shell(command: &str, dir: &Path) -> Command {
     shell.args(["-c", command]).current_dir(dir).env("PATH", path.expect("directories without colons"));
     // No command knows what another one learnt.
     shell.env("XDG_STATE_HOME", "/dev/null/none");
+    // Keys are made in this directory, and those of whoever runs the tests are not looked for.
+    shell.env("XDG_CONFIG_HOME", dir.join("config")).env_remove("DISKSIDE_KEY");
     shell
 }
 

@@ -51,3 +51,14 @@ def test_the_example_of_the_readme(world, capsys):
     with diskside.serve(world, rw=True) as server:
         exec(example.replace("//server/", f"//{server.address}/"), {})
     assert capsys.readouterr().out == "1000 499500\n"
+
+
+def test_the_lines_of_the_tutorial(tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs/tutorial.md").read_text()
+    (tmp_path / "slow.bpf.c").write_text("".join(re.findall(r"^```c\n(.*?)^```", text, re.DOTALL | re.MULTILINE)))
+    (tmp_path / "access.log").write_text("10.0.0.1 /a 200 10\n10.0.0.2 /b 404 7\n10.0.0.1 /a 200 20\n")
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    with diskside.serve(tmp_path) as server:
+        exec(example.replace("//localhost/logs/", f"//{server.address}/data/"), {})
+    assert capsys.readouterr().out == "200 15.0\n404 7.0\n"
