@@ -10,6 +10,9 @@ pub const NQN_LEN_MAX: usize = 223;
 /// The well-known name of the discovery subsystem (NVMe Base 3.1.3.3).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
+/// What the names of hosts begin with that gave none.
+const ANONYMOUS: &str = "nqn.2026-11.io.diskside:anonymous:";
+
 /// A valid NVMe Qualified Name. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn(Arc<str>);
@@ -55,6 +58,16 @@ impl Nqn {
     /// Whether this is the discovery subsystem's well-known name.
     pub fn is_discovery(&self) -> bool {
         &*self.0 == DISCOVERY_NQN
+    }
+
+    /// The name of a host that gave none and has this identifier.
+    pub(crate) fn anonymous(host_id: &[u8; 16]) -> Self {
+        Self(format!("{ANONYMOUS}{:032x}", u128::from_be_bytes(*host_id)).into())
+    }
+
+    /// Whether this is the name of a host that gave none.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.0.starts_with(ANONYMOUS)
     }
 
     /// The name.

@@ -360,7 +360,11 @@ impl Connection {
         }
         let data = ConnectData::ref_from_bytes(data).map_err(|_| (Status::INTERNAL_ERROR, None))?;
         let subsystem_nqn = Nqn::from_field(&data.subsystem_nqn).map_err(|_| in_data(at::SUBSYSTEM_NQN))?;
-        let host = Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?;
+        let host = match data.host_nqn[0] {
+            // Not what the specification asks for, but what SPDK's programs send unless they are told a name.
+            0 => Nqn::anonymous(&data.host_id),
+            _ => Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?,
+        };
         let subsystem = self.subsystems.get(&subsystem_nqn).ok_or(in_data(at::SUBSYSTEM_NQN))?;
         let keys = match subsystem.admission(&host, self.config.trusted) {
             Admission::Refused => return Err((Status::CONNECT_INVALID_HOST, None)),
@@ -396,11 +400,12 @@ impl Connection {
             }
             let found = subsystem.controller(data.controller_id.get()).filter(|found| !found.is_closed());
             let controller = found.ok_or(in_data(at::CONTROLLER_ID))?;
-            if controller.host != host {
-                return Err(in_data(at::HOST_NQN));
-            }
+            // The name of a host that gave none is made of its identifier.
             if controller.host_id != data.host_id {
                 return Err(in_data(at::HOST_ID));
+            }
+            if controller.host != host {
+                return Err(in_data(at::HOST_NQN));
             }
             if !controller.is_authenticated() {
                 return Err((Status::AUTHENTICATION_REQUIRED, None));

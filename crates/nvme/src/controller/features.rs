@@ -62,14 +62,16 @@ impl FeatureAnswer {
 /// Features that are supported: whether they can be changed.
 pub(super) fn supported(fid: u8, discovery: bool) -> Option<Changeable> {
     use feature::{
-        ARBITRATION, ASYNC_EVENT_CONFIG, ERROR_RECOVERY, HOST_BEHAVIOR, HOST_IDENTIFIER, IO_COMMAND_SET_PROFILE,
-        KEEP_ALIVE_TIMER, NUMBER_OF_QUEUES, POWER_MANAGEMENT, TEMPERATURE_THRESHOLD, TIMESTAMP, VOLATILE_WRITE_CACHE,
-        WRITE_ATOMICITY,
+        ARBITRATION, ASYNC_EVENT_CONFIG, ERROR_RECOVERY, HOST_BEHAVIOR, HOST_IDENTIFIER, INTERRUPT_COALESCING,
+        INTERRUPT_VECTOR_CONFIG, IO_COMMAND_SET_PROFILE, KEEP_ALIVE_TIMER, NUMBER_OF_QUEUES, POWER_MANAGEMENT,
+        TEMPERATURE_THRESHOLD, TIMESTAMP, VOLATILE_WRITE_CACHE, WRITE_ATOMICITY,
     };
     match fid {
         ASYNC_EVENT_CONFIG | KEEP_ALIVE_TIMER => Some(Changeable::Yes),
         HOST_IDENTIFIER => Some(Changeable::No),
         _ if discovery => None,
+        // There are no interrupts over fabrics, but hosts read these as they do everywhere.
+        INTERRUPT_COALESCING | INTERRUPT_VECTOR_CONFIG => Some(Changeable::No),
         ARBITRATION
         | POWER_MANAGEMENT
         | TEMPERATURE_THRESHOLD
@@ -158,6 +160,9 @@ pub(super) fn set(
                 return Err(Status::IO_COMMAND_SET_COMBINATION_REJECTED.dnr());
             }
         }
+        feature::INTERRUPT_COALESCING | feature::INTERRUPT_VECTOR_CONFIG => {
+            return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
+        }
         // Over fabrics the Host Identifier comes with Connect (Base 5.1.25.1.28).
         _ => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
     }
@@ -209,6 +214,9 @@ pub(super) fn get(
             let most = u32::from(config.io_queues_max - 1);
             FeatureAnswer::value(if select == 0 { features.queues } else { most << 16 | most })
         }
+        feature::INTERRUPT_COALESCING => FeatureAnswer::value(0),
+        // The vector that was asked for (bits 15:0), of which nothing is known.
+        feature::INTERRUPT_VECTOR_CONFIG => FeatureAnswer::value(value & 0xffff),
         feature::WRITE_ATOMICITY => FeatureAnswer::value(features.write_atomicity),
         feature::ASYNC_EVENT_CONFIG => FeatureAnswer::value(features.async_event_config),
         feature::TIMESTAMP => {
@@ -237,6 +245,10 @@ fn set_queues(controller: &Controller, value: u32) -> Result<FeatureAnswer, Stat
     let (submission, completion) = (value & 0xffff, value >> 16);
     if submission == 0xffff || completion == 0xffff {
         return Err(Status::INVALID_FIELD.dnr());
+    }
+    // The number is agreed on before the first of them connects.
+    if controller.has_queues() {
+        return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
     }
     // Over fabrics queues come in pairs.
     let granted = submission.min(completion).min(u32::from(controller.subsystem.config.io_queues_max) - 1);

@@ -66,10 +66,12 @@ pub(super) fn answer(
     };
     let ours = |bytes: &[u8]| Ok(Answer::Ours(bytes.to_vec()));
     match cns {
-        cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => match find(nsid)? {
+        // The structure is the NVM command set's, and asks for no other. To hosts that do not tell command sets apart here
+        // (SPDK enables all that there are, and gives a controller up when this fails) a namespace of another one is as one
+        // that is not active; who knows of it asks by CNS 05h and 08h.
+        cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => match find(nsid)?.filter(|namespace| namespace.csi == CSI_NVM) {
             None => ours(IdentifyNamespace::zeroed().as_bytes()),
-            Some(namespace) if namespace.csi == CSI_NVM => ours(identify_namespace(namespace).as_bytes()),
-            Some(_) => Err(Status::INVALID_IO_COMMAND_SET.dnr()),
+            Some(namespace) => ours(identify_namespace(namespace).as_bytes()),
         },
         cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => namespace_list(nsid, namespaces.iter().filter(visible)),
         cns::COMMAND_SET_ACTIVE_NAMESPACES | cns::COMMAND_SET_ALLOCATED_NAMESPACES => {

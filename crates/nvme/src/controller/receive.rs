@@ -80,7 +80,9 @@ impl Connection {
             // More commands than the queue has entries: there is no answer that such a host could place.
             return self.terminate(FatalError::PduSequence);
         }
-        if self.slots.find(sqe.cid()).is_some() {
+        if let Some(slot) = self.slots.find(sqe.cid())
+            && !self.takes_back_event_request(slot, &sqe)
+        {
             return self.refuse(&sqe, Status::COMMAND_ID_CONFLICT.dnr());
         }
         let checked = self.parse(&sqe).and_then(|(command, transfer)| {
@@ -100,6 +102,23 @@ impl Connection {
             Arrival::InCapsule => self.begin_in_capsule(sqe, command, transfer, data_len, pool),
             Arrival::ByR2t => self.begin_by_r2t(sqe, command, transfer, pool),
         }
+    }
+
+    /// A host that shuts a controller down, or resets it, has given up its requests for events: SPDK then uses their
+    /// identifiers for Property Get and Property Set. An answer to such a request would be taken for that of the command, so
+    /// it ends without one. Returns whether it did.
+    fn takes_back_event_request(&mut self, slot: u32, sqe: &Sqe) -> bool {
+        let is_request = self.slots.get(slot).stage == Stage::AwaitsEvent;
+        let is_property = sqe.opcode() == admin_opcode::FABRICS
+            && [FabricsType::PropertyGet, FabricsType::PropertySet]
+                .map(|kind| kind as u8)
+                .contains(&sqe.fabrics_type());
+        if is_request && is_property {
+            let tag = self.slots.tag(slot);
+            self.events.retain(|event| *event != tag);
+            self.slots.remove(slot);
+        }
+        is_request && is_property
     }
 
     fn parse(&self, sqe: &Sqe) -> Result<(Command, Transfer), Status> {

@@ -281,6 +281,11 @@ impl Controller {
         lock(&self.state).queues.contains_key(&qid)
     }
 
+    /// Whether any I/O queue is connected.
+    pub(super) fn has_queues(&self) -> bool {
+        !lock(&self.state).queues.is_empty()
+    }
+
     /// An I/O queue is gone. Aborts that it did not answer have not worked.
     pub(super) fn remove_queue(&self, qid: u16, close: &Arc<AtomicBool>) {
         let mut state = lock(&self.state);

@@ -360,6 +360,8 @@ impl Subsystem {
         let policy = &state.authentication;
         match policy.hosts.get(host) {
             _ if trusted => Admission::Open,
+            // A host without a name is let in only where names decide nothing.
+            _ if host.is_anonymous() && (policy.required || !policy.hosts.is_empty()) => Admission::Refused,
             _ if !state.allowed_hosts.contains(host) => Admission::Refused,
             Some(keys) => Admission::WithKey(keys.clone(), policy.accepted.clone()),
             None if policy.required => Admission::Refused,

@@ -14,6 +14,8 @@ pub mod feature {
     pub const ERROR_RECOVERY: u8 = 0x05;
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
     pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    pub const INTERRUPT_VECTOR_CONFIG: u8 = 0x09;
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     pub const TIMESTAMP: u8 = 0x0e;

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use diskside_nvme::controller::{BlockSize, SubsystemConfig};
+use diskside_nvme::auth::Policy;
+use diskside_nvme::controller::{BlockSize, State, SubsystemConfig};
 use diskside_nvme::host::HostIdentity;
-use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, Cc, FabricsType, Sqe, admin_opcode, property};
+use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, Cc, ConnectData, FabricsType, Sqe, admin_opcode, property};
 use diskside_nvme::{Nqn, Status};
+use zerocopy::IntoBytes;
 
 use super::raw::{Answer, Queue, With, host_of};
 use super::support::pair::{SUBSYSTEM, Target, identity};
@@ -39,6 +41,30 @@ fn property_of(queue: &mut Queue, target: &mut Target, now: Instant, offset: u32
     let answer = queue.command(target, now, Sqe::property_get(offset, false), With::Nothing).unwrap();
     assert!(answer.status.is_success(), "{answer:?}");
     answer.result
+}
+
+/// A host that gives no name is nobody's: it is let in where nobody has a key, and thrown out when the first has one.
+#[test]
+fn a_host_without_a_name_is_let_in_only_where_nobody_has_a_key() {
+    let now = Instant::now();
+    let connect = |target: &mut Target| {
+        let mut queue = Queue::new(target, now);
+        let data = ConnectData::new([9; 16], 0xffff, Nqn::new(SUBSYSTEM).unwrap().to_field(), [0; 256]);
+        let answer = queue.command(target, now, Sqe::connect(0, 32, true, 5000), With::InCapsule(data.as_bytes()));
+        (queue, answer.expect("Connect is answered").status)
+    };
+    let mut target = target();
+    let may_be_open = Policy { required: false, ..policy() };
+    for policy in [policy(), may_be_open.clone()] {
+        target.subsystem.set_authentication(policy);
+        assert_eq!(connect(&mut target).1, Status::CONNECT_INVALID_HOST.dnr());
+    }
+    target.subsystem.set_authentication(Policy::open());
+    let (mut queue, status) = connect(&mut target);
+    assert!(status.is_success(), "{status}");
+    target.subsystem.set_authentication(may_be_open);
+    queue.connection.handle_wake(now);
+    assert_eq!(queue.connection.state(), State::Closed);
 }
 
 const AUTHENTICATION: [u8; 2] = [FabricsType::AuthenticationSend as u8, FabricsType::AuthenticationReceive as u8];

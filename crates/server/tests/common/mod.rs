@@ -225,6 +225,11 @@ impl Queue {
         Ok(cid)
     }
 
+    /// The identifier of the next command.
+    pub fn next_is(&mut self, cid: u16) {
+        self.next_cid = cid;
+    }
+
     /// Reads until this command has ended.
     pub fn wait(&mut self, cid: u16) -> io::Result<Answer> {
         loop {
