@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
-use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
+use diskside_nvme::wire::{Sqe, admin_opcode};
+use diskside_rights::{Access, HostRights};
 use diskside_wire::function::{
     ErrorRecord, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
     Outcome, Trailer, WAIT_MAX_MS, function_opcode,
@@ -161,9 +162,15 @@ impl Association {
         self.context.host.id
     }
 
-    pub(crate) fn new(id: u64, host: Arc<Host>, environment: Arc<Environment>, owner: Arc<Compute>) -> Arc<Self> {
-        let files = environment.exports.session();
-        let context = Arc::new(CallContext { host, environment, files });
+    pub(crate) fn new(
+        id: u64,
+        host: Arc<Host>,
+        rights: HostRights,
+        environment: Arc<Environment>,
+        owner: Arc<Compute>,
+    ) -> Arc<Self> {
+        let files = environment.exports.session_with(rights.clone());
+        let context = Arc::new(CallContext { host, environment, rights, files });
         Arc::new_cyclic(|me| Self {
             id,
             calls: Mutex::new(Calls { tags: Tags::new(TAG_LIMITS), pending: Vec::new(), armed: None }),
@@ -180,13 +187,7 @@ impl Association {
 
     /// Takes a command. What is answered at once on the caller's connection is put into `here`.
     pub fn command(self: &Arc<Self>, now: Instant, command: Command, here: &mut Answers) {
-        if self
-            .context
-            .environment
-            .standard
-            .as_ref()
-            .is_some_and(|standard| standard.takes(&command.sqe, command.admin))
-        {
+        if self.context.memory().is_some_and(|standard| standard.takes(&command.sqe, command.admin)) {
             return self.standard(command, here);
         }
         if command.admin {
@@ -454,8 +455,10 @@ impl Association {
             Err(error) => return self.answer(name, Problem::in_data(error).into(), here),
         };
         if request.action != LayoutAction::Revoke {
-            let kept =
-                self.context.host.layouts.keep(&self.context.environment.volumes, &self.context.host.account, request);
+            let kept = self
+                .context
+                .volume(request.nsid, Access::Read)
+                .and_then(|volume| self.context.host.layouts.keep(volume, &self.context.host.account, request));
             return self.answer(name, kept.map_or_else(Into::into, |()| Answer::success()), here);
         }
         let wait_ms = match sqe.function_timeout_ms() {
@@ -489,6 +492,8 @@ impl Association {
                 Ok(Some(unverified)) => return self.verify(name, unverified, here),
                 Err(problem) => problem.into(),
             },
+            // Of the memory namespace and of what goes with it, which this host does not have.
+            admin_opcode::IDENTIFY => Answer::bytes(vec![0; 4096]),
             _ => self.log_page(&sqe),
         };
         self.answer(name, answer, here);
@@ -508,7 +513,22 @@ impl Association {
         if sqe.opcode() == program_opcode::ACTIVATION {
             return programs.activation(host, sqe).map(|()| None);
         }
-        programs.load(host, self.id, sqe, data)
+        if sqe.unloads_program() {
+            return programs.load(host, self.id, sqe, data);
+        }
+        let rights = self.context.rights.now();
+        if !rights.may_load() {
+            return Err(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs"));
+        }
+        let loaded = programs.load(host, self.id, sqe, data)?;
+        match loaded {
+            // Before anything of it is read.
+            Some(unverified) if !rights.may_run(None, &unverified.sha256()) => {
+                programs.give_up(unverified.place());
+                Err(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may not run this program"))
+            }
+            loaded => Ok(loaded),
+        }
     }
 
     /// Verifies a program on a thread of the pool.

@@ -10,6 +10,7 @@ use diskside_volume::cache::BlockCache;
 use diskside_volume::stats::Registry;
 
 use crate::ComputeConfig;
+use crate::host::SharedStates;
 use crate::limits::PROGRAM_LEN_MAX;
 use crate::program::programs::{ProgramLimits, Programs};
 use crate::reactors::Reactors;
@@ -47,8 +48,9 @@ pub(crate) struct Environment {
     pub(crate) volumes: Arc<VolumeTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) exports: Arc<Exports>,
-    /// The memory namespace, if there is one.
+    /// The memory namespace that hosts share, if there are any.
     pub(crate) standard: Option<Arc<Standard>>,
+    pub(crate) shared_states: SharedStates,
     pub(crate) reactors: Arc<dyn Reactors>,
 }
 
@@ -105,6 +107,7 @@ impl Environment {
             volume_stats,
             exports,
             standard,
+            shared_states: SharedStates::default(),
             reactors,
         })
     }

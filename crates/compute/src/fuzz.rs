@@ -8,6 +8,7 @@ use std::time::Instant;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
+use diskside_rights::HostRights;
 use diskside_sbpf::machine::CancelToken;
 
 use crate::standard::{Standard, StandardCommand};
@@ -33,7 +34,8 @@ impl Commands {
     pub fn new(compute: &Arc<Compute>, hosts: &[&str]) -> Self {
         let compute = Arc::clone(compute);
         assert!(compute.environment.standard.is_some(), "the target has a memory namespace");
-        let join = |nqn: &&str| compute.association(LAST_ID.fetch_add(1, Ordering::Relaxed), nqn).expect("it is there");
+        let id = || LAST_ID.fetch_add(1, Ordering::Relaxed);
+        let join = |nqn: &&str| compute.association(id(), nqn, HostRights::everything).expect("it is there");
         let controllers = hosts.iter().map(join).collect();
         Self { compute, controllers }
     }

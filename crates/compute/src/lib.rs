@@ -43,6 +43,7 @@ use std::time::Instant;
 
 use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
 use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM, program_opcode};
+use diskside_rights::HostRights;
 use diskside_wire::function::function_log;
 
 pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
@@ -117,10 +118,11 @@ impl Compute {
             || self.environment.standard.as_ref().is_some_and(|standard| nsid == standard.nsid())
     }
 
-    /// The controller of a connection.
-    pub fn association(&self, id: u64, nqn: &str) -> Option<Arc<Association>> {
+    /// The controller of a connection, whose host has these rights.
+    pub fn association(&self, id: u64, nqn: &str, rights: impl FnOnce() -> HostRights) -> Option<Arc<Association>> {
         let me = self.me.upgrade()?;
-        Some(self.peers().join(id, nqn, |host| Association::new(id, host, Arc::clone(&self.environment), me)))
+        let environment = || Arc::clone(&self.environment);
+        Some(self.peers().join(id, nqn, |host| Association::new(id, host, rights(), environment(), me)))
     }
 
     /// A controller is gone.

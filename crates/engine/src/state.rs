@@ -61,6 +61,12 @@ impl State {
         Ok(())
     }
 
+    /// Whether this is the same state.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// A copy of its bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {

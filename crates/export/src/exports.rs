@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use diskside_rights::{Access, HostRights, Rights};
 use diskside_volume::stats::AccessStats;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -42,13 +43,19 @@ impl Exports {
         self.list.iter().map(|export| (export.name.as_str(), export.operations.stats(), export.functions.stats()))
     }
 
-    /// A session for one association of a host.
+    /// A session for one association of a host that may use all of them.
     pub fn session(self: &Arc<Self>) -> FileSession {
-        FileSession::new(Arc::clone(self))
+        self.session_with(HostRights::everything())
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Arc<Export>> {
-        self.list.iter().find(|export| export.name.as_bytes() == name)
+    /// A session for one association of a host with these rights: other exports are to it as if they were not there.
+    pub fn session_with(self: &Arc<Self>, rights: HostRights) -> FileSession {
+        FileSession::new(Arc::clone(self), rights)
+    }
+
+    pub(crate) fn find(&self, name: &[u8], rights: &Rights) -> Option<&Arc<Export>> {
+        let named = self.list.iter().find(|export| export.name.as_bytes() == name);
+        named.filter(|export| rights.export(&export.name) > Access::None)
     }
 }
 

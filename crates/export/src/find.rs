@@ -50,7 +50,7 @@ pub(super) fn find(
     let attributes_of = |path: &[u8], kind: Kind| {
         let how = if kind == Kind::Symlink { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
         let fd = open_beneath(start.dir(), path, how, Mode::empty()).ok()?;
-        Some(attributes(&status(fd.as_fd()).ok()?, start.export.read_only))
+        Some(attributes(&status(fd.as_fd()).ok()?, start.read_only))
     };
     let walked = walk(&pattern, &mut tree, after, &mut |visit| match visit {
         Visit::Enter(path) => {

@@ -33,6 +33,8 @@ pub(super) struct OpenFile {
 /// Where an operation starts: a directory of an export, and the path from there.
 pub(super) struct Start<'a> {
     pub(super) export: Arc<Export>,
+    /// Whether the host may change nothing there.
+    pub(super) read_only: bool,
     pub(super) dir: Option<Arc<OpenFile>>,
     pub(super) path: &'a [u8],
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use diskside_outfile::WriteError;
+use diskside_rights::{Access, Rights};
 use diskside_wire::file::{DirEntry, Export as ExportRecord, FileFlags, FileHandle, FileKind, FileOp};
 use diskside_wire::file::{FileRequest, OpenedFile};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx};
@@ -17,20 +18,27 @@ use super::find::find;
 use super::open_file::{OpenFile, Start};
 use super::root::{open_beneath, open_file, open_parent};
 use super::{FileSession, unnamed};
+use crate::export::Export;
 use crate::exports::Exports;
 use crate::reply::{FileError, FileReply};
 
 type Done = Result<FileReply, FileError>;
 
 /// The records of the exports from the request's cursor on.
-pub(super) fn list_exports(exports: &Exports, request: &FileRequest<'_>, result_len_max: usize) -> FileReply {
+pub(super) fn list_exports(
+    exports: &Exports,
+    rights: &Rights,
+    request: &FileRequest<'_>,
+    result_len_max: usize,
+) -> FileReply {
     let FileRequest::ListExports { cursor, len_max } = *request else {
         return FileError::because(Errno::INVAL, "not about the list of exports").into();
     };
     let len_max = (len_max as usize).min(result_len_max);
     let mut reply = FileReply::done(0);
     let first = usize::try_from(cursor).unwrap_or(usize::MAX);
-    for (index, export) in exports.list.iter().enumerate().skip(first) {
+    let granted = |(_, export): &(usize, &Arc<Export>)| rights.export(&export.name) > Access::None;
+    for (index, export) in exports.list.iter().enumerate().skip(first).filter(granted) {
         if reply.result.len() + ExportRecord::encoded_len(export.name.len()) > len_max {
             if reply.result.is_empty() {
                 return too_short(FileOp::ListExports).into();
@@ -38,7 +46,8 @@ pub(super) fn list_exports(exports: &Exports, request: &FileRequest<'_>, result_
             break;
         }
         let (cursor, name) = (index as u64 + 1, export.name.as_bytes());
-        let (read_only, uid, gid) = (export.read_only, export.uid, export.gid);
+        let read_only = export.read_only || rights.export(&export.name) < Access::Write;
+        let (uid, gid) = (export.uid, export.gid);
         ExportRecord { cursor, read_only, uid, gid, name }.encode(&mut reply.result);
         reply.returned = reply.returned.map(|count| count + 1);
     }
@@ -170,7 +179,8 @@ fn publish(session: &FileSession, op: FileOp, handle: FileHandle) -> Done {
     sync(&file, false)?;
     let published = unnamed::publish(&file, unnamed);
     let (fd, readable) = published.map_err(|error| unnamed::refused(&format!("{op} {}", file.name), &error))?;
-    let start = Start { export: Arc::clone(&file.export), dir: file.dir.clone(), path: &file.path };
+    let read_only = session.is_read_only(&file.export);
+    let start = Start { export: Arc::clone(&file.export), read_only, dir: file.dir.clone(), path: &file.path };
     let named = start.open(fd, file.readable && readable, true);
     let status = status_of(op, &named)?;
     session.replace(handle, named);
@@ -191,7 +201,7 @@ fn give_handle(
 }
 
 fn opened(session: &FileSession, op: FileOp, file: OpenFile, status: &Statx, created: bool) -> Done {
-    let attributes = attributes(status, file.export.read_only);
+    let attributes = attributes(status, session.is_read_only(&file.export));
     let opened = OpenedFile::new(session.insert(op, file)?, created, attributes);
     Ok(FileReply { result: opened.as_bytes().to_vec(), version: version(status), ..FileReply::done(0) })
 }
@@ -206,7 +216,7 @@ fn stat(op: FileOp, start: &Start<'_>, flags: FileFlags) -> Done {
         }
     };
     let status = status.map_err(|errno| failed(op, start, errno))?;
-    let result = attributes(&status, start.export.read_only).as_bytes().to_vec();
+    let result = attributes(&status, start.read_only).as_bytes().to_vec();
     Ok(FileReply { result, version: version(&status), ..FileReply::done(0) })
 }
 
@@ -236,7 +246,7 @@ fn list(op: FileOp, start: &Start<'_>, cursor: u64, len_max: usize, with_attribu
             None
         };
         let kind = found.as_ref().map_or(entry.file_type(), |s| FileType::from_raw_mode(s.stx_mode.into()));
-        let attributes = found.filter(|_| with_attributes).map(|s| attributes(&s, start.export.read_only));
+        let attributes = found.filter(|_| with_attributes).map(|s| attributes(&s, start.read_only));
         if reply.result.len() + DirEntry::encoded_len(name.len(), attributes.is_some()) > len_max {
             if count == 0 {
                 return Err(too_short(op));
@@ -385,8 +395,9 @@ fn status_of(op: FileOp, file: &OpenFile) -> Result<Statx, FileError> {
 }
 
 fn refuse_read_only(op: FileOp, start: &Start<'_>) -> Result<(), FileError> {
-    if start.export.read_only {
-        let message = format!("{op} {}: the export is read-only; serve it with `,rw`", start.name());
+    if start.read_only {
+        let why = if start.export.read_only { "; serve it with `,rw`" } else { " to this host" };
+        let message = format!("{op} {}: the export is read-only{why}", start.name());
         return Err(FileError::because(Errno::ROFS, message));
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use diskside_rights::{Access, HostRights};
 use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
 use rustix::io::Errno;
@@ -31,6 +32,7 @@ pub struct FileSession {
 #[derive(Debug)]
 struct Inner {
     exports: Arc<Exports>,
+    rights: HostRights,
     table: Mutex<Table>,
 }
 
@@ -42,9 +44,9 @@ struct Table {
 }
 
 impl FileSession {
-    pub(super) fn new(exports: Arc<Exports>) -> Self {
+    pub(super) fn new(exports: Arc<Exports>, rights: HostRights) -> Self {
         let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
-        Self { inner: Arc::new(Inner { exports, table: Mutex::new(table) }) }
+        Self { inner: Arc::new(Inner { exports, rights, table: Mutex::new(table) }) }
     }
 
     /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
@@ -76,7 +78,8 @@ impl FileSession {
         let export = match self.export_of(&parsed) {
             Ok(Some(export)) => export,
             Ok(None) => {
-                reply(operations::list_exports(&self.inner.exports, &parsed, result_len_max));
+                let rights = self.inner.rights.now();
+                reply(operations::list_exports(&self.inner.exports, &rights, &parsed, result_len_max));
                 return Ok(());
             }
             Err(error) => {
@@ -139,20 +142,41 @@ impl FileSession {
     ) -> Result<Start<'a>, FileError> {
         if let Some(handle) = dir {
             let dir = self.get(op, handle)?;
-            return Ok(Start { export: Arc::clone(&dir.export), dir: Some(dir), path });
+            let read_only = self.is_read_only(&dir.export);
+            return Ok(Start { export: Arc::clone(&dir.export), read_only, dir: Some(dir), path });
         }
         let (name, path) = match path.iter().position(|&byte| byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (path, &[][..]),
         };
-        let export = self.inner.exports.find(name).ok_or_else(|| {
+        let export = self.inner.exports.find(name, &self.inner.rights.now()).ok_or_else(|| {
             FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
         })?;
-        Ok(Start { export: Arc::clone(export), dir: None, path })
+        Ok(Start { export: Arc::clone(export), read_only: self.is_read_only(export), dir: None, path })
     }
 
-    /// What a handle stands for.
+    /// Whether the host may change nothing in an export: as it is served, or by its rights.
+    pub(super) fn is_read_only(&self, export: &Export) -> bool {
+        export.read_only || self.inner.rights.export(&export.name) < Access::Write
+    }
+
+    /// What a handle stands for. The host may have lost the right to it, or to change it, since it was opened.
     pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        let file = self.find(op, handle)?;
+        let access = self.inner.rights.export(&file.export.name);
+        match op {
+            // What it has open it can always close.
+            FileOp::Close => Ok(file),
+            _ if access == Access::None => Err(stale(op, handle)),
+            FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {
+                let message = format!("{op} {}: this host may not change the export any more", file.name);
+                Err(FileError::because(Errno::ROFS, message))
+            }
+            _ => Ok(file),
+        }
+    }
+
+    fn find(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
         let table = self.table();
         match table.open.get(key(handle)) {
             Some((generation, file)) if *generation == handle.generation => Ok(Arc::clone(file)),
@@ -189,7 +213,7 @@ impl FileSession {
     }
 
     pub(super) fn remove(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
-        let file = self.get(op, handle)?;
+        let file = self.find(op, handle)?;
         let mut table = self.table();
         match table.open.get(key(handle)) {
             Some((generation, _)) if *generation == handle.generation => {

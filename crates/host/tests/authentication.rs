@@ -34,6 +34,7 @@ impl Known {
 
     fn spec(&self, name: &str) -> HostSpec {
         HostSpec {
+            groups: Vec::new(),
             name: name.into(),
             nqn: self.key.nqn.to_string(),
             dhchap_keys: vec![KeyFile(self.file("key"))],

@@ -29,11 +29,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
+use diskside_rights::Grants;
 use serde::{Deserialize, Serialize};
 
 pub use address::parse_address;
 pub use diskside_compute::{ComputeConfig, ComputeSettings};
 pub use diskside_export::{ExportSpec, FileAccess};
+pub use diskside_rights::{FunctionRule, GrantSpec, MemoryRight, Mode};
 pub use diskside_volume::{Size, Source, VolumeSpec};
 pub use security::{HostSpec, KeyFile, Requirement, Security, SecuritySettings, check_host_name};
 
@@ -74,6 +76,9 @@ pub struct Settings {
     /// The hosts that are known.
     #[serde(default, rename = "host")]
     pub known_hosts: Vec<HostSpec>,
+    /// What hosts may use; without any, each may use all that is served.
+    #[serde(default, rename = "grant")]
+    pub grants: Vec<GrantSpec>,
     /// The volumes.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
@@ -138,6 +143,9 @@ pub struct ServeConfig {
     /// The hosts that are known.
     #[serde(rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub known_hosts: Vec<HostSpec>,
+    /// What hosts may use; without any, each may use all that is served.
+    #[serde(rename = "grant", skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<GrantSpec>,
     /// The volumes.
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeSpec>,
@@ -218,6 +226,7 @@ impl Settings {
             compute: self.compute.overridden_by(flags.compute),
             security: self.security.overridden_by(flags.security),
             known_hosts,
+            grants: self.grants.into_iter().chain(flags.grants).collect(),
             volumes,
             exports,
         }
@@ -254,6 +263,7 @@ impl ServeConfig {
             return Err(ConfigError::Value { field: "listen".into(), what });
         }
         config.check()?;
+        config.check_granted_names()?;
         Ok(config)
     }
 
@@ -275,6 +285,7 @@ impl ServeConfig {
             compute: ComputeConfig::resolve(settings.compute),
             security: Security::resolve(settings.security, &settings.known_hosts),
             known_hosts: settings.known_hosts,
+            grants: settings.grants,
             volumes: settings.volumes,
             exports: settings.exports,
         }
@@ -310,6 +321,7 @@ impl ServeConfig {
         if let Err((field, what)) = self.security.check(&self.known_hosts, &self.hosts) {
             return wrong(&field, what);
         }
+        self.rights()?;
         self.limits.check(self.reactors)?;
         self.compute.check(|nsid| self.volumes.iter().any(|volume| volume.nsid == Some(nsid))).map_err(|problem| {
             ConfigError::Value { field: format!("compute.{}", problem.field), what: problem.what }
@@ -332,6 +344,32 @@ impl ServeConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What hosts may use.
+    pub(crate) fn rights(&self) -> Result<Grants, ConfigError> {
+        let known = self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
+        let wrong = |what| ConfigError::Value { field: "grant".into(), what };
+        if let Some(nqn) = self.grants.iter().flat_map(|grant| &grant.to).find(|to| to.starts_with("nqn.")) {
+            check_nqn(nqn).map_err(wrong)?;
+        }
+        Grants::new(&self.grants, known).map_err(wrong)
+    }
+
+    /// A name that is misspelt grants nothing, and nobody would know why.
+    fn check_granted_names(&self) -> Result<(), ConfigError> {
+        let volume = |name: &str| self.volumes.iter().any(|volume| volume.name == name);
+        let export = |name: &str| self.exports.iter().any(|export| export.name == name);
+        for grant in &self.grants {
+            let missing = |name: &&String, there: &dyn Fn(&str) -> bool| *name != "*" && !there(name);
+            let volumes = grant.volumes.keys().find(|name| missing(name, &volume)).map(|name| ("volume", name));
+            let exports = grant.exports.keys().find(|name| missing(name, &export)).map(|name| ("export", name));
+            if let Some((kind, name)) = volumes.or(exports) {
+                let what = format!("there is no {kind} `{name}`; name one that is served, or \"*\" for all");
+                return Err(ConfigError::Value { field: "grant".into(), what });
+            }
+        }
+        Ok(())
     }
 
     fn check_exports(&self) -> Result<(), ConfigError> {

@@ -20,6 +20,7 @@ use crate::notices::Notices;
 use crate::stats::ReactorCounters;
 use diskside_compute::{Answer, Compute, Name, Reactors};
 use diskside_export::Exports;
+use diskside_rights::RightsTable;
 use diskside_volume::VolumeTable;
 use diskside_volume::stats::Registry;
 
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     /// What computes, if there is a compute namespace.
     pub(crate) compute: Option<Arc<Compute>>,
     pub(crate) exports: Arc<Exports>,
+    /// What hosts may use.
+    pub(crate) rights: Arc<RightsTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) host_stats: Registry,
     pub(crate) reactor_stats: Vec<ReactorCounters>,

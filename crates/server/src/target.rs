@@ -2,6 +2,7 @@
 
 mod handle;
 mod identity;
+mod visible;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,12 +20,15 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 pub use handle::Handle;
 
 use crate::authenticate::{Authenticators, HalfOpen, PolicyError, policy};
-use crate::config::{ConfigError, ExportSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec};
+use crate::config::{
+    ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
+};
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
 use diskside_compute::{Compute, Reactors, Surroundings};
 use diskside_export::{ExportError, Exports};
+use diskside_rights::{Grants, RightsTable};
 use diskside_volume::VolumeTable;
 use diskside_volume::medium::Medium;
 use diskside_volume::stats::Registry;
@@ -267,6 +271,13 @@ impl TargetBuilder {
         self
     }
 
+    /// Grants hosts what they may use; without any grant each may use all that is served.
+    #[must_use]
+    pub fn grant(mut self, grant: GrantSpec) -> Self {
+        self.config.grants.push(grant);
+        self
+    }
+
     /// Changes what is demanded of hosts.
     #[must_use]
     pub fn security(mut self, change: impl FnOnce(&mut Security)) -> Self {
@@ -331,6 +342,7 @@ impl TargetBuilder {
             volumes,
             compute,
             exports,
+            rights: RightsTable::new(Grants::default()),
             volume_stats,
             host_stats: Registry::default(),
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
@@ -346,6 +358,7 @@ impl TargetBuilder {
         });
         let (listeners, addresses) = bind_all(&shared.config)?;
         let handle = Handle::new(shared, addresses);
+        handle.set_rights(handle.shared().config.rights()?);
         for spec in &handle.shared().config.volumes {
             handle.add_volume(spec)?;
         }

@@ -5,25 +5,94 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use diskside_export::FileSession;
+use diskside_export::{FileError, FileSession};
+use diskside_nvme::Status;
+use diskside_rights::{Access, HostRights, MemoryRight};
+use diskside_volume::Volume;
 use diskside_wire::function::Trailer;
 
-use crate::call::answer::Piece;
+use crate::call::answer::{Piece, Problem};
+use crate::endpoint::layouts::{Layout, LayoutReader};
 use crate::environment::Environment;
-use crate::host::Host;
+use crate::host::{Host, SharedStates};
+use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
+use crate::standard::Standard;
 
 /// What all calls of a controller work with.
 #[derive(Debug)]
 pub(crate) struct CallContext {
     pub(crate) host: Arc<Host>,
     pub(crate) environment: Arc<Environment>,
+    /// What the host may use.
+    pub(crate) rights: HostRights,
     /// The files that the controller opened.
     pub(crate) files: FileSession,
 }
 
 impl CallContext {
+    /// The volume with this number, if the host may use it so. One that it may not even read is not there.
+    pub(crate) fn volume(&self, nsid: u32, access: Access) -> Result<Arc<Volume>, Problem> {
+        let found = self.environment.volumes.find(nsid);
+        let found = found.map(|volume| (self.rights.volume(&volume.name), volume));
+        let (granted, volume) = found.filter(|(granted, _)| *granted > Access::None).ok_or_else(|| {
+            Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), format!("there is no volume with namespace ID {nsid}"))
+        })?;
+        if access == Access::Write && volume.read_only {
+            let told = format!("volume {} is read-only; serve it with `,rw`", volume.name);
+            return Err(Problem::new(Status::NAMESPACE_WRITE_PROTECTED.dnr(), told));
+        }
+        if granted < access {
+            let told = format!("volume {} is read-only to this host", volume.name);
+            return Err(Problem::new(Status::NAMESPACE_WRITE_PROTECTED.dnr(), told));
+        }
+        Ok(volume)
+    }
+
+    /// The program at an index, to be run.
+    pub(crate) fn program(&self, pind: u16) -> Result<ActiveProgram, Status> {
+        let active = self.environment.programs.active(&self.host.nqn, pind)?;
+        if self.may_run(&active.program) { Ok(active) } else { Err(Status::NO_PROGRAM.dnr()) }
+    }
+
+    /// Whether the host may run a program that is there for it.
+    pub(crate) fn may_run(&self, program: &LoadedProgram) -> bool {
+        self.rights.may_run(program.shipped_name(), &program.sha256())
+    }
+
+    /// The memory namespace of the host, if there is one for it.
+    pub(crate) fn memory(&self) -> Option<&Arc<Standard>> {
+        let shared = self.environment.standard.as_ref()?;
+        match self.rights.memory()? {
+            MemoryRight::Shared => Some(shared),
+            MemoryRight::Own => self.host.own_memory(&self.environment.config),
+        }
+    }
+
+    /// What tells the states that the host shares from its own.
+    pub(crate) fn shared_states(&self) -> (&SharedStates, &HostRights) {
+        (&self.environment.shared_states, &self.rights)
+    }
+
+    /// The layout of this number, of a volume that the host may use so.
+    pub(crate) fn layout(&self, id: u32, generation: u64) -> Result<Arc<Layout>, FileError> {
+        let layout = self.host.layouts.current(&self.environment.volumes, id, generation)?;
+        if self.rights.volume(&layout.volume().name) == Access::None {
+            return Err(FileError {
+                errno: diskside_io::Errno::STALE,
+                changed: true,
+                message: format!("layout {id} is not kept"),
+            });
+        }
+        Ok(layout)
+    }
+
+    /// The file of a layout, for one call.
+    pub(crate) fn open_layout(&self, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
+        self.layout(id, generation).map(LayoutReader::of)
+    }
+
     /// Where a call of this host waits for it.
     pub(crate) fn seat(&self) -> Seat {
         Seat::new(&self.environment.pool, self.host.id)

@@ -5,7 +5,7 @@ mod growth;
 mod limits;
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use diskside_engine::{
 };
 use diskside_io::stream::StreamPart;
 use diskside_nvme::Status;
+use diskside_rights::Access;
 use diskside_sbpf::activation::Tier;
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{
@@ -38,7 +39,7 @@ use crate::endpoint::files::FilesByPath;
 use crate::endpoint::layout_sink::LayoutSink;
 use crate::endpoint::memory::{MemoryReader, MemorySink};
 use crate::endpoint::sink::{FileOut, Sink, Sinks, VolumeSink};
-use crate::program::programs::ActiveProgram;
+use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::program::usage::{InUse, Usage};
 use crate::schedule::permits::{HostTurns, Turn, Waited};
 use crate::schedule::quota::Holding;
@@ -64,6 +65,9 @@ pub(crate) struct Plan {
     pub(crate) sinks: Vec<PlannedSink>,
     pub(crate) state: Option<State>,
     pub(crate) limits: PlanLimits,
+    program: Arc<LoadedProgram>,
+    /// Of the host's rights, when they were last looked at.
+    version: Arc<AtomicU64>,
 }
 
 /// Where input comes from.
@@ -118,7 +122,8 @@ impl Plan {
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
         let compute = &context.environment;
-        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, request.pind)?;
+        let version = Arc::new(AtomicU64::new(context.rights.version()));
+        let ActiveProgram { program, usage } = context.program(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
@@ -145,7 +150,7 @@ impl Plan {
         }
         let state = match &request.state {
             None => None,
-            Some(state) => Some(context.host.state(&state.name, state.len_bytes.into())?),
+            Some(state) => Some(context.host.state(&state.name, state.len_bytes.into(), context.shared_states())?),
         };
         if request.frames && (kind != FunctionKind::Read || !request.fold || function.combine().is_none()) {
             return Err(Problem::in_data_at(
@@ -158,7 +163,7 @@ impl Plan {
         let other_bytes = sink_bytes(&sinks) + source_bytes(&sources);
         let limits = PlanLimits::of(&request, &function, &compute.config, input_len, other_bytes);
         let program_id = program.id();
-        Ok(Self { function, program_id, usage, request, sources, sinks, state, limits })
+        Ok(Self { function, program, program_id, usage, request, sources, sinks, state, limits, version })
     }
 
     /// Bytes that the call may use.
@@ -166,11 +171,12 @@ impl Plan {
         self.limits.memory_bytes.min(self.limits.memory_bytes_max)
     }
 
-    /// Whether the volumes that were looked up are still there.
+    /// Whether what was looked up is still there, and the host may still use it.
     ///
     /// # Errors
-    /// One went away.
-    pub(crate) fn check(&self) -> Result<(), Problem> {
+    /// A volume went away, or the host may not use something any more.
+    pub(crate) fn check(&self, context: &CallContext) -> Result<(), Problem> {
+        self.check_rights(context)?;
         let sources = self.sources.iter().filter_map(|source| match source {
             PlannedSource::Volume(volume, _) => Some(volume),
             _ => None,
@@ -188,6 +194,28 @@ impl Plan {
         }
     }
 
+    /// Files and layouts each call looks up, and their rights with them.
+    fn check_rights(&self, context: &CallContext) -> Result<(), Problem> {
+        let version = context.rights.version();
+        if self.version.load(Ordering::Relaxed) == version {
+            return Ok(());
+        }
+        // Whose state it is may have changed, too.
+        if self.state.is_some() || !context.may_run(&self.program) {
+            return Err(rights_changed());
+        }
+        self.sources.iter().try_for_each(|source| source.check_rights(context))?;
+        for sink in &self.sinks {
+            match sink {
+                PlannedSink::Volume(volume, ..) => drop(context.volume(volume.nsid, Access::Write)?),
+                PlannedSink::Memory(memory, _) => check_memory(context, memory)?,
+                PlannedSink::File(..) | PlannedSink::Layout(..) => {}
+            }
+        }
+        self.version.store(version, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Why it cannot be begun, ever.
     pub(crate) fn refusal(&self) -> Option<String> {
         let PlanLimits { memory_bytes, memory_bytes_max, .. } = self.limits;
@@ -202,9 +230,29 @@ impl Plan {
 }
 
 impl PlannedSource {
+    /// Whether the host may still use it.
+    pub(crate) fn check_rights(&self, context: &CallContext) -> Result<(), Problem> {
+        match self {
+            Self::Volume(volume, _) => context.volume(volume.nsid, Access::Read).map(drop),
+            Self::Memory(memory, _) => check_memory(context, memory),
+            Self::File(..) | Self::Layout(..) | Self::HostStream | Self::Paths => Ok(()),
+        }
+    }
+
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::HostStream | Self::Paths)
     }
+}
+
+fn check_memory(context: &CallContext, memory: &Arc<Standard>) -> Result<(), Problem> {
+    let is_same = context.memory().is_some_and(|now| Arc::ptr_eq(now, memory));
+    if is_same { Ok(()) } else { Err(rights_changed()) }
+}
+
+/// Of a prepared request.
+pub(crate) fn rights_changed() -> Problem {
+    let told = "what this host may use has changed since the request was prepared: prepare it anew";
+    Problem::new(Status::UNKNOWN_HANDLE.dnr(), told)
 }
 
 /// Of input whose end nobody knows yet.
@@ -232,7 +280,7 @@ fn entry_at(index: usize) -> usize {
 pub(crate) fn plan_source(context: &CallContext, endpoint: &Endpoint) -> Result<PlannedSource, Problem> {
     match endpoint.kind {
         EndpointKind::Volume(nsid) => {
-            let (volume, range) = volume_range(context, nsid, endpoint)?;
+            let (volume, range) = volume_range(context, nsid, endpoint, Access::Read)?;
             Ok(PlannedSource::Volume(volume, range))
         }
         EndpointKind::File(id) => {
@@ -252,11 +300,7 @@ pub(crate) fn plan_source(context: &CallContext, endpoint: &Endpoint) -> Result<
 fn plan_sink(context: &CallContext, endpoint: &Endpoint, at: usize) -> Result<PlannedSink, Problem> {
     match endpoint.kind {
         EndpointKind::Volume(nsid) => {
-            let (volume, range) = volume_range(context, nsid, endpoint)?;
-            if volume.read_only {
-                let told = format!("volume {} is read-only; serve it with `,rw`", volume.name);
-                return Err(Problem::new(Status::NAMESPACE_WRITE_PROTECTED.dnr(), told));
-            }
+            let (volume, range) = volume_range(context, nsid, endpoint, Access::Write)?;
             Ok(PlannedSink::Volume(volume, range, endpoint.durable))
         }
         EndpointKind::File(id) => {
@@ -277,11 +321,13 @@ fn plan_sink(context: &CallContext, endpoint: &Endpoint, at: usize) -> Result<Pl
     }
 }
 
-fn volume_range(context: &CallContext, nsid: u32, endpoint: &Endpoint) -> Result<(Arc<Volume>, Range<u64>), Problem> {
-    let volume = context.environment.volumes.find(nsid);
-    let volume = volume.ok_or_else(|| {
-        Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), format!("there is no volume with namespace ID {nsid}"))
-    })?;
+fn volume_range(
+    context: &CallContext,
+    nsid: u32,
+    endpoint: &Endpoint,
+    access: Access,
+) -> Result<(Arc<Volume>, Range<u64>), Problem> {
+    let volume = context.volume(nsid, access)?;
     let len_bytes = volume.medium.properties().len_bytes;
     let range = range_of(endpoint, len_bytes).ok_or_else(|| {
         let told = format!(
@@ -294,7 +340,7 @@ fn volume_range(context: &CallContext, nsid: u32, endpoint: &Endpoint) -> Result
 }
 
 fn memory_range(context: &CallContext, nsid: u32, endpoint: &Endpoint) -> Result<(Arc<Standard>, Range<u64>), Problem> {
-    let memory = context.environment.standard.as_ref().filter(|standard| standard.nsid() == nsid);
+    let memory = context.memory().filter(|standard| standard.nsid() == nsid);
     let memory = memory.ok_or_else(|| {
         let told = format!("there is no memory with namespace ID {nsid}");
         Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
@@ -541,8 +587,7 @@ impl Job {
                     }
                 }
                 PlannedSource::Layout(id, endpoint) => {
-                    let layouts = &self.context.host.layouts;
-                    let file = layouts.open(&compute.volumes, *id, endpoint.generation)?;
+                    let file = self.context.open_layout(*id, endpoint.generation)?;
                     let (name, range) = (file.name(), file.range(endpoint));
                     let bytes = volume_reader(&compute.cache, file.volume(), range.end - range.start, &reads);
                     Source::Reader { name, reader: Arc::new(file.over(bytes)), range: Some(range) }
@@ -635,11 +680,11 @@ impl Job {
                     Sink::File(Box::new(FileOut { sink, len: endpoint.len, taken: 0, result }))
                 }
                 PlannedSink::Layout(id, endpoint) => {
-                    let volumes = &self.context.environment.volumes;
-                    let layout = self.context.host.layouts.open(volumes, *id, endpoint.generation)?;
+                    let layout = self.context.open_layout(*id, endpoint.generation)?;
+                    let granted = self.context.rights.volume(&layout.volume().name);
                     let until = self.queued + self.plan.limits.deadline;
                     let control = Arc::clone(&self.control);
-                    Sink::Layout(Box::new(LayoutSink::new(layout, endpoint, control, until)?))
+                    Sink::Layout(Box::new(LayoutSink::new(layout, granted, endpoint, control, until)?))
                 }
             });
         }

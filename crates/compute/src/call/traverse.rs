@@ -30,12 +30,12 @@ use self::inline::Bench;
 use crate::call::answer::Problem;
 use crate::call::context::CallContext;
 use crate::call::control::Control;
-use crate::call::job::{PlannedSource, plan_source, tier_of};
+use crate::call::job::{PlannedSource, plan_source, rights_changed, tier_of};
 use crate::call::trailer;
 use crate::endpoint::memory::MemoryReader;
 use crate::endpoint::non_blocking::Near;
 use crate::environment::Environment;
-use crate::program::programs::ActiveProgram;
+use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::program::usage::Usage;
 use crate::schedule::quota::{Account, Holding};
 use crate::statistics::counters::FunctionId;
@@ -64,6 +64,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct TraversePlan {
     function: TraverseFunction,
+    program: Arc<LoadedProgram>,
     /// Content hash of its program.
     program_id: u64,
     /// Of its program.
@@ -75,6 +76,8 @@ pub(crate) struct TraversePlan {
     near: Option<Vec<Near>>,
     /// Of the table of volumes, when the sources were last seen there.
     version: AtomicU64,
+    /// Of the host's rights, when they were last looked at.
+    rights_version: AtomicU64,
     // In boxes, which move between here and those that run.
     #[expect(clippy::vec_box, reason = "a bench is large, and given from hand to hand")]
     spare: Mutex<Vec<Box<Bench>>>,
@@ -89,7 +92,8 @@ impl TraversePlan {
     pub(crate) fn new(context: &CallContext, request: FunctionRequest, holding: Holding) -> Result<Self, Problem> {
         let compute = &context.environment;
         let version = AtomicU64::new(compute.volumes.version());
-        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, request.pind)?;
+        let rights_version = AtomicU64::new(context.rights.version());
+        let ActiveProgram { program, usage } = context.program(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
@@ -118,7 +122,21 @@ impl TraversePlan {
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
         let (account, spare) = (context.host.account.clone(), Mutex::default());
         let program_id = program.id();
-        Ok(Self { function, program_id, usage, request, sources, scratch_cap, near, version, spare, account, holding })
+        Ok(Self {
+            function,
+            program,
+            program_id,
+            usage,
+            request,
+            sources,
+            scratch_cap,
+            near,
+            version,
+            rights_version,
+            spare,
+            account,
+            holding,
+        })
     }
 
     /// The function, as statistics know it.
@@ -126,11 +144,20 @@ impl TraversePlan {
         FunctionId { program_id: self.program_id, name: self.function.name() }
     }
 
-    /// Whether the volumes that were looked up are those that are there now.
+    /// Whether the volumes that were looked up are those that are there now, and the host may still use what it does.
     ///
     /// # Errors
-    /// One went away.
-    pub(crate) fn check(&self, compute: &Environment) -> Result<(), Problem> {
+    /// One went away, or the host may not.
+    pub(crate) fn check(&self, context: &CallContext) -> Result<(), Problem> {
+        let compute = &context.environment;
+        let rights_version = context.rights.version();
+        if self.rights_version.load(Ordering::Relaxed) != rights_version {
+            if !context.may_run(&self.program) {
+                return Err(rights_changed());
+            }
+            self.sources.iter().try_for_each(|source| source.check_rights(context))?;
+            self.rights_version.store(rights_version, Ordering::Relaxed);
+        }
         let version = compute.volumes.version();
         if self.version.load(Ordering::Relaxed) == version {
             return Ok(());
@@ -215,18 +242,16 @@ impl TraversePlan {
                     }
                     Err(error) => return (Vec::new(), trailer::of_file(&error)),
                 },
-                PlannedSource::Layout(id, endpoint) => {
-                    match context.host.layouts.open(&compute.volumes, *id, endpoint.generation) {
-                        Ok(file) => {
-                            let range = file.range(endpoint);
-                            let len = range.end - range.start;
-                            lens.push(len);
-                            let bytes = volume_reader(&compute.cache, file.volume(), len, &Arc::default());
-                            readers.push((Arc::new(file.over(bytes)), range.start));
-                        }
-                        Err(error) => return (Vec::new(), trailer::of_file(&error)),
+                PlannedSource::Layout(id, endpoint) => match context.open_layout(*id, endpoint.generation) {
+                    Ok(file) => {
+                        let range = file.range(endpoint);
+                        let len = range.end - range.start;
+                        lens.push(len);
+                        let bytes = volume_reader(&compute.cache, file.volume(), len, &Arc::default());
+                        readers.push((Arc::new(file.over(bytes)), range.start));
                     }
-                }
+                    Err(error) => return (Vec::new(), trailer::of_file(&error)),
+                },
                 PlannedSource::Memory(memory, range) => {
                     lens.push(range.end - range.start);
                     let (memory, cancel) = (Arc::clone(memory), control.cancel.clone());

@@ -36,7 +36,7 @@ impl Association {
             Some(Kept::Traverse(plan)) => return self.call_traversal(now, name, command, plan, here),
             None => return self.answer(name, Status::UNKNOWN_HANDLE.dnr().into(), here),
         };
-        if let Err(problem) = prepared.plan.check() {
+        if let Err(problem) = prepared.plan.check(&self.context) {
             return self.answer(name, problem.into(), here);
         }
         let in_use = match prepared.plan.usage.begin() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
+use diskside_rights::Access;
 use diskside_volume::Volume;
 use diskside_volume::blocking::flush;
 use diskside_wire::function::{ClearSelect, FunctionCommand as _};
@@ -23,7 +24,7 @@ impl Association {
             }
             Some(ClearSelect::State) => {
                 let (offset, len) = sqe.clear_range();
-                self.context.host.clear_state(id, offset, len)
+                self.context.host.clear_state(id, (offset, len), self.context.shared_states())
             }
             Some(ClearSelect::Prepared) => self.clear_prepared(id),
             None => Err(Problem::in_command(40, "this SEL is not known")),
@@ -39,11 +40,14 @@ impl Association {
     /// Drops what is kept of a volume, or of all (0): here, and in the page cache, for which a disk may be waited for.
     fn clear_cache(self: &Arc<Self>, name: Name, id: u64) -> Result<(), Problem> {
         let volumes = if id == 0 {
-            self.context.environment.volumes.snapshot().into_iter().flatten().collect()
+            let all = self.context.environment.volumes.snapshot().into_iter().flatten();
+            all.filter(|volume| self.context.rights.volume(&volume.name) > Access::None).collect()
         } else {
-            let found = u32::try_from(id).ok().and_then(|nsid| self.context.environment.volumes.find(nsid));
-            let told = || format!("there is no volume with namespace ID {id}");
-            vec![found.ok_or_else(|| Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told()))?]
+            let nsid = u32::try_from(id).map_err(|_| {
+                let told = format!("there is no volume with namespace ID {id}");
+                Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
+            })?;
+            vec![self.context.volume(nsid, Access::Read)?]
         };
         let me = Arc::clone(self);
         let run = Box::new(move || {

@@ -113,7 +113,7 @@ impl Association {
         plan: Arc<TraversePlan>,
         here: &mut Answers,
     ) {
-        if let Err(problem) = plan.check(&self.context.environment) {
+        if let Err(problem) = plan.check(&self.context) {
             return self.answer(name, problem.into(), here);
         }
         let in_use = match plan.usage.begin() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use diskside_io::Errno;
+use diskside_rights::Access;
 use diskside_wire::function::{Endpoint, Outcome};
 
 use crate::call::control::Control;
@@ -40,12 +41,17 @@ impl LayoutSink {
     /// Its volume takes no writes.
     pub(crate) fn new(
         layout: LayoutReader,
+        granted: Access,
         endpoint: &Endpoint,
         control: Arc<Control>,
         until: Instant,
     ) -> Result<Self, FileError> {
         if layout.volume().read_only {
             let message = format!("{} is on a read-only volume; serve it with `,rw`", layout.name());
+            return Err(FileError { errno: Errno::ROFS, changed: false, message });
+        }
+        if granted < Access::Write {
+            let message = format!("{} is on a volume that is read-only to this host", layout.name());
             return Err(FileError { errno: Errno::ROFS, changed: false, message });
         }
         let range = layout.range(endpoint);

@@ -78,11 +78,7 @@ impl Layouts {
     ///
     /// # Errors
     /// The field that cannot be, a volume that is not there, or too much.
-    pub(crate) fn keep(&self, volumes: &VolumeTable, account: &Account, request: LayoutRequest) -> Result<(), Problem> {
-        let volume = volumes.find(request.nsid).ok_or_else(|| {
-            let told = format!("there is no volume with namespace ID {}", request.nsid);
-            Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), told)
-        })?;
+    pub(crate) fn keep(&self, volume: Arc<Volume>, account: &Account, request: LayoutRequest) -> Result<(), Problem> {
         let len_bytes = volume.medium.properties().len_bytes;
         if request.runs.iter().any(|run| run.physical + run.len > len_bytes) {
             let told = format!("a run ends past volume {}, which has {len_bytes} bytes", volume.name);
@@ -168,20 +164,10 @@ impl Layouts {
         !used
     }
 
-    /// The file that an endpoint names.
-    ///
-    /// # Errors
-    /// That generation is not kept, or its volume is gone: outcome 7.
-    pub(crate) fn open(&self, volumes: &VolumeTable, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
-        let layout = self.current(volumes, id, generation)?;
-        let bytes = Arc::new(VolumeReader { volume: Arc::clone(&layout.volume) });
-        Ok(LayoutReader { layout, bytes })
-    }
-
     /// The layout that an endpoint names. A Revoke waits until it is dropped.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// That generation is not kept, or its volume is gone: outcome 7.
     pub(crate) fn current(&self, volumes: &VolumeTable, id: u32, generation: u64) -> Result<Arc<Layout>, FileError> {
         let stale = |message: String| FileError { errno: Errno::STALE, changed: true, message };
         let table = self.lock();
@@ -278,6 +264,12 @@ impl Layout {
 }
 
 impl LayoutReader {
+    /// The file that a layout says where it is.
+    pub(crate) fn of(layout: Arc<Layout>) -> Self {
+        let bytes = Arc::new(VolumeReader { volume: Arc::clone(&layout.volume) });
+        Self { layout, bytes }
+    }
+
     /// What errors call it.
     pub(crate) fn name(&self) -> String {
         format!("a file on {}", self.layout.volume.name)

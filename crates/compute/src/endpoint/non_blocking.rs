@@ -100,7 +100,7 @@ impl Near {
             Self::Volume(_, range) => Some((Opened::Volume, range.end - range.start)),
             Self::Layout(id, endpoint) => {
                 let compute = &context.environment;
-                let layout = context.host.layouts.current(&compute.volumes, *id, endpoint.generation).ok()?;
+                let layout = context.layout(*id, endpoint.generation).ok()?;
                 let range = layout.range(endpoint);
                 let len = range.end - range.start;
                 let bytes = VolumeBytes::of(compute, layout.volume(), len)?;

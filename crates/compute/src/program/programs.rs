@@ -14,6 +14,7 @@ use diskside_nvme::wire::Sqe;
 use diskside_sbpf::image::{Image, Kind};
 use diskside_sbpf::work::Work;
 use diskside_wire::function::{ProgramEntry, program_state};
+use sha2::{Digest as _, Sha256};
 
 use crate::call::answer::Problem;
 use crate::program::usage::Usage;
@@ -74,6 +75,11 @@ impl LoadedProgram {
             }
         }
         Ok(Self { object, image, functions, traversals, others, default_function: default.map(str::to_owned) })
+    }
+
+    /// Under which name it comes with the target, if it does.
+    pub(crate) fn shipped_name(&self) -> Option<&str> {
+        self.default_function.as_deref()
     }
 
     /// SHA-256 of its object.
@@ -209,6 +215,11 @@ pub struct Place {
 impl Unverified {
     pub(crate) fn len_bytes(&self) -> usize {
         self.object.len()
+    }
+
+    /// SHA-256 of its object.
+    pub(crate) fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(&self.object).into()
     }
 
     /// Where it is loaded.
@@ -437,11 +448,11 @@ impl Programs {
     }
 
     /// What `host` may run, for the directory, and the generation of that.
-    pub fn directory(&self, host: &str) -> (u64, Vec<ProgramEntry>) {
+    pub fn directory(&self, host: &str, may_run: impl Fn(&LoadedProgram) -> bool) -> (u64, Vec<ProgramEntry>) {
         let table = self.lock();
         let entries = (0..).zip(&table.slots).filter_map(|(pind, slot)| {
             let Slot::Loaded(loaded) = slot else { return None };
-            if !loaded.is_for(host) {
+            if !loaded.is_for(host) || !may_run(&loaded.program) {
                 return None;
             }
             let mut entry = ProgramEntry::new(pind, loaded.program.first_name());

@@ -10,6 +10,7 @@ use diskside_io::buffer::Buffer;
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource, memory_opcode};
 use diskside_nvme::wire::{CopySourceEntry, Sqe, nvm_opcode};
+use diskside_rights::Access;
 use zerocopy::FromBytes;
 
 use super::state::Standard;
@@ -56,7 +57,7 @@ impl Standard {
             if nsid == self.nsid {
                 return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr().into());
             }
-            let volume = volume(context, nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+            let volume = volume(context, nsid, Access::Read)?;
             let block = u64::from(volume.block_bytes);
             let len = u64::from(source.blocks()) * block;
             let end = source.slba.get().checked_mul(block).and_then(|offset| offset.checked_add(len));
@@ -101,7 +102,7 @@ impl Standard {
     /// Copy of the NVM command set with descriptor format 4h: from memory to a volume.
     pub(crate) fn copy_to_volume(&self, context: &CallContext, command: &StandardCommand) -> Result<Answer, Problem> {
         let StandardCommand { sqe, data, until, .. } = command;
-        let volume = volume(context, sqe.nsid()).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+        let volume = volume(context, sqe.nsid(), Access::Write)?;
         let sources = self.sources(entries(data, sqe)?)?;
         let len: u64 = sources.iter().map(|source| source.len() as u64).sum();
         if len > COPY_LEN_MAX {
@@ -187,8 +188,14 @@ fn check_sum(len: u64, sources: impl Iterator<Item = u64>) -> Result<(), Problem
     Err(in_command(format!("the command copies {len} bytes and its sources have {sum}")))
 }
 
-fn volume(context: &CallContext, nsid: u32) -> Option<Arc<Volume>> {
-    context.environment.volumes.snapshot().into_iter().flatten().find(|volume| volume.nsid == nsid)
+/// A volume that the host may use so.
+fn volume(context: &CallContext, nsid: u32, access: Access) -> Result<Arc<Volume>, Status> {
+    let found = context.environment.volumes.find(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+    match context.rights.volume(&found.name) {
+        Access::None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
+        granted if granted < access => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
+        _ => Ok(found),
+    }
 }
 
 fn write_problem(errno: Errno) -> Problem {

@@ -27,7 +27,7 @@ impl Standard {
         // Linux passes no DLEN on: with data it then means all of it.
         let data_len = if command.data_len == 0 { data.len() } else { command.data_len as usize };
         let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
-        let ActiveProgram { program, usage } = compute.programs.active(&context.host.nqn, command.pind)?;
+        let ActiveProgram { program, usage } = context.program(command.pind)?;
         let _in_use = usage.begin()?;
         let inline_len = command.ranges as usize * size_of::<MemoryRange>();
         let ranges = match command.rsid {
@@ -69,6 +69,6 @@ fn state_of(context: &CallContext, id: u64, len_bytes: u64) -> Result<Option<Sta
         (_, 0) => {
             Err(Problem::in_command(48, "CPARAM2 is the length of the state that CPARAM1 names, at least 1 byte"))
         }
-        _ => context.host.state_by_id(id, len_bytes).map(Some),
+        _ => context.host.state_by_id(id, len_bytes, context.shared_states()).map(Some),
     }
 }

@@ -97,7 +97,7 @@ impl Standard {
 
     /// Carries a command out.
     pub(crate) fn run(context: &Arc<CallContext>, command: &StandardCommand) -> Answer {
-        let Some(standard) = &context.environment.standard else { return Status::INVALID_OPCODE.dnr().into() };
+        let Some(standard) = context.memory() else { return Status::INVALID_OPCODE.dnr().into() };
         let StandardCommand { sqe, admin, data, .. } = command;
         // Whoever sent it went away while it was queued.
         if command.cancel.is_cancelled() {

@@ -59,7 +59,7 @@ pub(crate) fn log(standard: &Standard, context: &CallContext, lid: u8) -> Result
 fn programs(context: &CallContext) -> Vec<u8> {
     let programs = &context.environment.programs;
     let mut list = vec![ProgramDescriptor::empty(); programs.indexes()];
-    for program in programs.directory(&context.host.nqn).1 {
+    for program in programs.directory(&context.host.nqn, |program| context.may_run(program)).1 {
         let has = |bit| program.state & bit != 0;
         let occupancy = if has(program_state::DEVICE_DEFINED) {
             ProgramOccupancy::DeviceDefined

@@ -13,9 +13,11 @@ use zerocopy::IntoBytes;
 use crate::call::answer::Answer;
 use crate::call::context::CallContext;
 use crate::call::job::FOLDED_LEN_MAX;
-use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
+use diskside_rights::Access;
+use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
+use std::sync::Arc;
 
 /// The answer to an admin command that reads. `errors` are those of the controller, `tags_open` counts those of all.
 pub(crate) fn answer(
@@ -29,14 +31,16 @@ pub(crate) fn answer(
     }
     let compute = &context.environment;
     let page = match sqe.log_page() {
-        function_log::CAPABILITIES => capabilities(compute),
-        function_log::STATISTICS => statistics(compute, tags_open()),
+        function_log::CAPABILITIES => capabilities(context),
+        function_log::STATISTICS => statistics(context, tags_open()),
         function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
         function_log::PROGRAMS => {
-            let (generation, entries) = compute.programs.directory(&context.host.nqn);
+            let (generation, entries) =
+                compute.programs.directory(&context.host.nqn, |program| context.may_run(program));
             ProgramDirectory::encode(generation, &entries)
         }
         function_log::PROGRAM_IMAGE => match compute.programs.get(&context.host.nqn, sqe.log_specific_id()) {
+            Ok(program) if !context.may_run(&program) => return Status::NO_PROGRAM.dnr().into(),
             Ok(program) => {
                 let (len, id) = (program.object.len() as u32, program.id());
                 let mut page = ProgramImageHeader::new(len, id, program.sha256()).as_bytes().to_vec();
@@ -50,7 +54,9 @@ pub(crate) fn answer(
     Answer::of_page(&page, sqe)
 }
 
-fn capabilities(compute: &Environment) -> Vec<u8> {
+fn capabilities(context: &CallContext) -> Vec<u8> {
+    let compute = &context.environment;
+    let has_exports = compute.exports.names().any(|name| context.rights.export(name) > Access::None);
     let (config, mut page) = (&compute.config, CapabilityPage::new());
     page.abi_version.set(diskside_sbpf::image::ABI_VERSION as u16);
     page.engines.set(config.engines as u16);
@@ -59,15 +65,15 @@ fn capabilities(compute: &Environment) -> Vec<u8> {
     let mut kinds = bit(FunctionKind::Read) | bit(FunctionKind::Write) | bit(FunctionKind::Prepare);
     kinds |= bit(FunctionKind::Traverse);
     let mut endpoints = 1 << 1;
-    if !compute.exports.is_empty() {
+    if has_exports {
         kinds |= bit(FunctionKind::File);
         endpoints |= 1 << 2;
     }
-    if compute.standard.is_some() {
+    if context.memory().is_some() {
         endpoints |= 1 << 3;
     }
     page.kinds.set(kinds);
-    let by_paths = if compute.exports.is_empty() { 0 } else { 1 << 6 };
+    let by_paths = if has_exports { 1 << 6 } else { 0 };
     page.source_kinds.set(endpoints | 1 << 4 | 1 << 5 | by_paths);
     page.sink_kinds.set(endpoints);
     let mut tiers = vec![TierHint::Best, TierHint::Interpreter, TierHint::Cranelift];
@@ -99,8 +105,15 @@ fn described(helper: &Helper) -> HelperEntry {
     }
 }
 
-fn statistics(compute: &Environment, tags_open: usize) -> Vec<u8> {
+/// The counters: of everything for hosts that may see it, else of what the host may use itself.
+fn statistics(context: &CallContext, tags_open: usize) -> Vec<u8> {
+    let (compute, rights) = (&context.environment, context.rights.now());
+    let sees_all = rights.sees_all_counters();
     let (mut page, mut entries) = compute.statistics.page();
+    if !sees_all {
+        let known = compute.programs.directory(&context.host.nqn, |program| context.may_run(program)).1;
+        entries.retain(|entry| known.iter().any(|program| program.program_id == entry.program_id));
+    }
     page.engines.set(compute.config.engines as u32);
     page.engines_busy.set(compute.gate.busy() as u32);
     page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
@@ -116,7 +129,8 @@ fn statistics(compute: &Environment, tags_open: usize) -> Vec<u8> {
     page.memory_max.set(compute.config.hosts_memory.bytes());
     let volumes = compute.volumes.snapshot();
     for (name, stats) in compute.volume_stats.stats() {
-        let Some(volume) = volumes.iter().flatten().find(|volume| volume.name == name) else { continue };
+        let is_seen = |volume: &&Arc<Volume>| volume.name == name && (sees_all || rights.volume(&name) > Access::None);
+        let Some(volume) = volumes.iter().flatten().find(is_seen) else { continue };
         let mut entry = StatisticsEntry::new(statistics_kind::VOLUME, volume.nsid, &volume.name);
         entry.operations.set(stats.reads + stats.writes);
         entry.read.set(stats.read_bytes);
@@ -127,11 +141,15 @@ fn statistics(compute: &Environment, tags_open: usize) -> Vec<u8> {
     }
     for volume in volumes.iter().flatten() {
         let functions = volume.functions.stats();
-        if functions != AccessStats::default() {
+        let is_seen = sees_all || rights.volume(&volume.name) > Access::None;
+        if is_seen && functions != AccessStats::default() {
             entries.push(accesses(statistics_kind::VOLUME_BY_FUNCTIONS, volume.nsid, &volume.name, &functions));
         }
     }
     for (id, (name, hosts, functions)) in (0..).zip(compute.exports.stats()) {
+        if !sees_all && rights.export(name) == Access::None {
+            continue;
+        }
         entries.push(accesses(statistics_kind::EXPORT, id, name, &hosts));
         if functions != AccessStats::default() {
             entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, name, &functions));

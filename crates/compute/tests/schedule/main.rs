@@ -242,7 +242,7 @@ impl<'a> World<'a> {
         }
         self.compare();
         assert!(self.queues.is_idle() && self.peers.hosts().next().is_none());
-        let left = self.shared.programs.directory("").1.len();
+        let left = self.shared.programs.directory("", |_| true).1.len();
         assert_eq!(left, usize::from(self.shared.first), "the hosts' programs went with them");
         self.summary
     }
@@ -463,7 +463,7 @@ impl<'a> World<'a> {
         }
         assert_eq!(self.peers.all().len(), self.controllers.len());
         assert_eq!(self.queues.waiting(), self.waiting.len());
-        let (_, entries) = self.shared.programs.directory(NQNS[0]);
+        let (_, entries) = self.shared.programs.directory(NQNS[0], |_| true);
         for slot in 0..FREE {
             let entry = entries.iter().find(|entry| entry.pind.get() == self.index(slot));
             let told = entry.map(|entry| (entry.len.get() as usize, entry.state));

@@ -72,7 +72,8 @@ impl Replacement {
 }
 
 fn start_of(file: &Arc<OpenFile>) -> Start<'_> {
-    Start { export: Arc::clone(&file.export), dir: file.dir.clone(), path: &file.path }
+    // Whoever replaces it was let write to it.
+    Start { export: Arc::clone(&file.export), read_only: false, dir: file.dir.clone(), path: &file.path }
 }
 
 /// The directory and name of an open file, if that name still means this file.

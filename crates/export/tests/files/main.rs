@@ -8,4 +8,5 @@ mod find;
 mod functions;
 mod kept;
 mod operations;
+mod rights;
 mod unnamed;

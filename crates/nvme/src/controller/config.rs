@@ -82,6 +82,34 @@ impl AllowedHosts {
     }
 }
 
+/// How a host may use a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Not at all: to this host it does not exist.
+    None,
+    /// As one that refuses writes.
+    Read,
+    /// As it is.
+    Write,
+}
+
+/// Which namespaces a host sees, as the embedder decides. The answer may change only with
+/// [`set_visibility`](super::Subsystem::set_visibility).
+pub trait Visibility: std::fmt::Debug + Send + Sync {
+    /// How this host may use this namespace.
+    fn access(&self, host: &Nqn, namespace: &Namespace) -> Access;
+}
+
+/// Every host sees every namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct AllVisible;
+
+impl Visibility for AllVisible {
+    fn access(&self, _host: &Nqn, _namespace: &Namespace) -> Access {
+        Access::Write
+    }
+}
+
 /// Size of a logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSize {
@@ -106,7 +134,7 @@ impl BlockSize {
     }
 }
 
-/// A namespace of a subsystem, attached to all its controllers.
+/// A namespace of a subsystem, attached to the controllers of all hosts that [may see](Visibility) it.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     /// Its identifier, 1 up to the subsystem's `namespaces_max`.

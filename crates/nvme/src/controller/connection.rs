@@ -493,7 +493,7 @@ impl Connection {
             return;
         }
         if link.controller.subsystem.epoch() != link.namespaces.epoch {
-            link.namespaces = link.controller.subsystem.snapshot();
+            link.namespaces = link.controller.subsystem.snapshot_for(&link.controller);
         }
     }
 

@@ -434,7 +434,7 @@ impl Connection {
             entries: sqsize + 1,
             flow_control: !sqe.connect_disables_flow_control(),
             sqhd: 0,
-            namespaces: subsystem.snapshot(),
+            namespaces: subsystem.snapshot_for(&controller),
             all_command_sets,
             counters: controller.add_counters(),
             controller,

@@ -183,7 +183,7 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
 
 /// LID 1Ah: which namespaces are in which group.
 fn reachability_groups(controller: &Controller) -> Vec<u8> {
-    let namespaces = controller.subsystem.snapshot();
+    let namespaces = controller.subsystem.snapshot_for(controller);
     let members = |csi: u8| namespaces.iter().filter(|n| n.csi == csi).map(|n| n.nsid).collect::<Vec<u32>>();
     let groups: Vec<(u32, Vec<u32>)> = REACHABILITY_GROUPS.iter().map(|&(id, csi)| (id, members(csi))).collect();
     let records: Vec<(u32, &[u32])> = groups.iter().map(|(id, members)| (*id, &members[..])).collect();
@@ -193,7 +193,7 @@ fn reachability_groups(controller: &Controller) -> Vec<u8> {
 /// LID 1Bh: which groups reach each other.
 fn reachability_associations(controller: &Controller) -> Vec<u8> {
     let records: Vec<(u32, &[u32])> = REACHABILITY_ASSOCIATIONS.iter().map(|(id, groups)| (*id, &groups[..])).collect();
-    reachability_page(controller.subsystem.snapshot().epoch, &records)
+    reachability_page(controller.subsystem.snapshot_for(controller).epoch, &records)
 }
 
 /// LID 12h: a dword per feature, bit 0 supported, bit 1 changeable, bit 21 it belongs to the controller.

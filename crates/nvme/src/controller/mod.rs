@@ -19,8 +19,8 @@ mod slots;
 mod subsystem;
 
 pub use config::{
-    AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX, Namespace,
-    SubsystemConfig,
+    Access, AllVisible, AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX,
+    Namespace, SubsystemConfig, Visibility,
 };
 pub use connection::{Connection, ConnectionConfig, ConnectionError, State};
 pub use request::{ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag};

@@ -9,7 +9,7 @@ use crate::nqn::Nqn;
 use crate::status::Status;
 use crate::wire::{AsyncEventConfig, Cc, Csts, ErrorEntry, HostBehavior, Sqe, log_page};
 
-use super::config::ControllerInfo;
+use super::config::{Access, ControllerInfo, Namespace, Visibility};
 use super::features::Features;
 use super::request::Tag;
 use super::subsystem::{Subsystem, lock};
@@ -174,6 +174,11 @@ impl Controller {
     pub(super) fn info(&self) -> ControllerInfo {
         let io_queues = lock(&self.state).queues.keys().copied().collect();
         ControllerInfo { cntlid: self.cntlid, host: self.host.clone(), io_queues }
+    }
+
+    /// How its host may use a namespace.
+    pub(super) fn access(&self, visibility: &dyn Visibility, namespace: &Namespace) -> Access {
+        if self.trusted { Access::Write } else { visibility.access(&self.host, namespace) }
     }
 
     // -- life ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ use crate::auth::{Accepted, HostKeys, Policy};
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
-use super::config::{AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, SubsystemConfig};
+use super::config::{
+    Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, SubsystemConfig, Visibility,
+};
 use super::shared::{Controller, Notice};
 
 /// All that a target serves.
@@ -164,6 +166,7 @@ struct SubsystemState {
     namespaces: Arc<Namespaces>,
     allowed_hosts: AllowedHosts,
     authentication: Policy,
+    visibility: Arc<dyn Visibility>,
     controllers: BTreeMap<u16, Arc<Controller>>,
     /// Namespaces that are gone, by NSID.
     retired: BTreeMap<u32, Retired>,
@@ -228,6 +231,7 @@ impl Subsystem {
             namespaces: Arc::default(),
             allowed_hosts: config.allowed_hosts.clone(),
             authentication: config.authentication.clone(),
+            visibility: Arc::new(AllVisible),
             controllers: BTreeMap::new(),
             retired: BTreeMap::new(),
             last_cntlid: 0,
@@ -313,6 +317,25 @@ impl Subsystem {
         }
     }
 
+    /// Changes which namespaces hosts see; those that see others than before are told.
+    pub fn set_visibility(&self, visibility: Arc<dyn Visibility>) {
+        let mut state = lock(&self.state);
+        let before = std::mem::replace(&mut state.visibility, Arc::clone(&visibility));
+        let all = Arc::clone(&state.namespaces);
+        let epoch = all.epoch + 1;
+        state.namespaces = Arc::new(Namespaces { epoch, by_nsid: all.by_nsid.clone() });
+        self.epoch.store(epoch, Ordering::Release);
+        drop(state);
+        for controller in self.controllers_now() {
+            let differs = |namespace: &&Namespace| {
+                controller.access(&*before, namespace) != controller.access(&*visibility, namespace)
+            };
+            for namespace in all.iter().filter(differs) {
+                controller.notify(Notice::Namespace(namespace.nsid));
+            }
+        }
+    }
+
     fn change_namespaces<T>(
         &self,
         nsid: u32,
@@ -327,13 +350,18 @@ impl Subsystem {
         if by_nsid.len() <= index {
             by_nsid.resize(index + 1, None);
         }
+        let before = by_nsid[index].clone();
         let done = change(&mut state, &mut by_nsid[index])?;
+        let (after, visibility) = (by_nsid[index].clone(), Arc::clone(&state.visibility));
         let epoch = state.namespaces.epoch + 1;
         state.namespaces = Arc::new(Namespaces { epoch, by_nsid });
         self.epoch.store(epoch, Ordering::Release);
         drop(state);
         for controller in self.controllers_now() {
-            controller.notify(Notice::Namespace(nsid));
+            let sees = |namespace: &Namespace| controller.access(&*visibility, namespace) != Access::None;
+            if before.iter().chain(&after).any(sees) {
+                controller.notify(Notice::Namespace(nsid));
+            }
         }
         Ok(done)
     }
@@ -341,8 +369,29 @@ impl Subsystem {
     // -- for connections ----------------------------------------------------------------------------------------------
 
     /// The namespaces as they are now.
-    pub(super) fn snapshot(&self) -> Arc<Namespaces> {
+    fn snapshot(&self) -> Arc<Namespaces> {
         lock(&self.state).namespaces.clone()
+    }
+
+    /// The namespaces as they are now to the host of this controller.
+    pub(super) fn snapshot_for(&self, controller: &Controller) -> Arc<Namespaces> {
+        let (all, visibility) = {
+            let state = lock(&self.state);
+            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
+        };
+        let access = |namespace: &Namespace| controller.access(&*visibility, namespace);
+        if all.iter().all(|namespace| access(namespace) == Access::Write) {
+            return all;
+        }
+        let seen = |namespace: &Option<Namespace>| {
+            let namespace = namespace.as_ref()?;
+            match access(namespace) {
+                Access::None => None,
+                Access::Read => Some(Namespace { read_only: true, ..namespace.clone() }),
+                Access::Write => Some(namespace.clone()),
+            }
+        };
+        Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect() })
     }
 
     /// Changes when a new snapshot differs.

@@ -44,7 +44,7 @@ pub struct Security {
 }
 
 /// A host that is known. Once there is one, others are refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
     /// How it is called here.
@@ -57,6 +57,9 @@ pub struct HostSpec {
     /// The file with the key by which the target proves itself to this host, if the host asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhchap_controller_key: Option<KeyFile>,
+    /// Groups that it is in, which grants can name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// Where a key is: `file:PATH`. Keys themselves never stand in a configuration.
@@ -156,6 +159,7 @@ impl HostSpec {
     fn check(&self) -> Result<(), String> {
         check_host_name(&self.name)?;
         check_nqn(&self.nqn)?;
+        self.groups.iter().try_for_each(|group| check_host_name(group))?;
         if self.dhchap_keys.len() > KEYS_MAX {
             return Err(format!("{} keys; at most {KEYS_MAX}", self.dhchap_keys.len()));
         }
@@ -192,7 +196,7 @@ impl FromStr for HostSpec {
         let (name, rest) = text.split_once('=').ok_or(FORM)?;
         let mut parts = rest.split(',');
         let nqn = parts.next().unwrap_or_default().to_owned();
-        let mut host = Self { name: name.to_owned(), nqn, dhchap_keys: Vec::new(), dhchap_controller_key: None };
+        let mut host = Self { name: name.to_owned(), nqn, ..Self::default() };
         for part in parts {
             match part.split_once('=') {
                 Some(("key", path)) if !path.is_empty() => host.dhchap_keys.push(KeyFile(path.into())),

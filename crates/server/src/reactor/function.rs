@@ -9,9 +9,10 @@ use diskside_nvme::controller::{Completion, OtherCommand, Tag};
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::{BufferSlice, Status};
+use diskside_rights::HostRights;
 use diskside_wire::function::{FunctionCommand, function_opcode};
 
-use super::connection::Connection;
+use super::connection::{Connection, Link};
 use super::memory::AccountMemory;
 use super::{Core, Reactor};
 use diskside_compute::{Answer, Answers, Association, Command, Name, Piece, PutOff, SHORT_LEN_MAX, Shares};
@@ -242,7 +243,12 @@ impl Connection {
         if self.function.association.is_none() {
             let compute = core.shared.compute.as_ref()?;
             let host = self.machine.host_nqn()?.to_string();
-            self.function.association = compute.association(self.machine.association()?, &host);
+            let rights = || match self.link {
+                // A part of this process.
+                Link::Loop(_) => HostRights::everything(),
+                Link::Socket { .. } => HostRights::of(&core.shared.rights, &host),
+            };
+            self.function.association = compute.association(self.machine.association()?, &host, rights);
         }
         self.function.association.clone()
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
+use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
 use crate::authenticate::policy;
 use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
@@ -14,6 +15,7 @@ use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::Stats;
 use diskside_compute::Compute;
 use diskside_export::Exports;
+use diskside_rights::Grants;
 use diskside_volume::Volume;
 use diskside_volume::media;
 use diskside_volume::medium::Medium;
@@ -166,18 +168,28 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes of `config` who may connect and how hosts prove who they are, reads the keys anew, and leaves the rest as it is.
+    /// Takes of `config` who may connect, how hosts prove who they are and what they may use, reads the keys anew, and leaves the rest as it is.
     /// Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let policy = policy(&config.security, &config.known_hosts)?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
+        let rights = config.rights()?;
         let shared = self.shared();
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
         // In this order nobody gets in meanwhile whom neither lets in.
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
+        self.set_rights(rights);
         Ok(())
+    }
+
+    /// Replaces what hosts may use. They stay connected; those that see other volumes than before are told.
+    pub(super) fn set_rights(&self, grants: Grants) {
+        let shared = self.shared();
+        shared.rights.set(grants);
+        let (grants, volumes) = (shared.rights.now(), Arc::clone(&shared.volumes));
+        shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes }));
     }
 
     /// A connection to the target in memory: the host's end. `None` where the target does not run, or has too many.

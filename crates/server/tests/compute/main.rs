@@ -30,6 +30,7 @@ mod reading;
 mod reads;
 mod refused;
 mod removed;
+mod rights;
 mod standard;
 mod state;
 mod traversals;

@@ -1,0 +1,34 @@
+//! Which namespaces hosts see: those of volumes, memory and functions that they have a right to.
+
+use std::sync::Arc;
+
+use diskside_nvme::Nqn;
+use diskside_nvme::controller::{Access, Namespace, Visibility};
+use diskside_nvme::wire::{CSI_NVM, CSI_SLM};
+use diskside_rights::{Access as Right, Grants};
+use diskside_volume::VolumeTable;
+
+/// What hosts see by these grants.
+#[derive(Debug)]
+pub(super) struct Granted {
+    pub(super) grants: Arc<Grants>,
+    pub(super) volumes: Arc<VolumeTable>,
+}
+
+impl Visibility for Granted {
+    fn access(&self, host: &Nqn, namespace: &Namespace) -> Access {
+        let rights = self.grants.of(host.as_str());
+        let right = match namespace.csi {
+            CSI_NVM => self.volumes.find(namespace.nsid).map_or(Right::None, |volume| rights.volume(&volume.name)),
+            CSI_SLM if rights.memory().is_none() => Right::None,
+            CSI_SLM => Right::Write,
+            _ if rights.has_compute() => Right::Write,
+            _ => Right::None,
+        };
+        match right {
+            Right::None => Access::None,
+            Right::Read => Access::Read,
+            Right::Write => Access::Write,
+        }
+    }
+}
