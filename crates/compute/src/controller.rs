@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use diskside_io::Errno;
 use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::program_opcode;
@@ -33,7 +34,7 @@ use crate::call::control::Control;
 use crate::call::job::{Job, Plan};
 use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Start, Tags, Waiter};
-use crate::call::traverse::{Lanes, Share, TraversePlan, WaitingCall};
+use crate::call::traverse::{AwaitedRead, Lanes, ReadId, Share, TraversePlan, WaitingCall};
 use crate::environment::Environment;
 use crate::host::Host;
 use crate::limits::{PREPARED_MAX, TAG_LIMITS};
@@ -86,14 +87,29 @@ impl Answers {
         self.list.drain(..)
     }
 
-    /// Calls that have begun.
+    /// Calls that have begun and wait for no read.
     pub fn calls_begun(&self) -> usize {
-        self.lanes.len()
+        self.lanes.ready()
     }
 
     /// Whether there are calls to go on with.
     pub fn has_calls(&self) -> bool {
-        self.lanes.len() > 0 || !self.waiting.is_empty()
+        self.lanes.ready() > 0 || !self.waiting.is_empty()
+    }
+
+    /// The next read that a call waits for. It is answered by [`arrived`](Self::arrived).
+    pub fn next_read(&mut self) -> Option<AwaitedRead> {
+        self.lanes.next_read()
+    }
+
+    /// A read has ended: with all bytes of its range, or with what was wrong.
+    pub fn arrived(&mut self, id: ReadId, read: Result<&[u8], Errno>) {
+        self.lanes.arrived(id, read);
+    }
+
+    /// When [`Association::end_late_calls`] is to be called, at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.lanes.next_deadline()
     }
 }
 
@@ -227,6 +243,7 @@ impl Association {
     pub fn abort(self: &Arc<Self>, name: Name, here: &mut Answers) {
         self.stops.stop(name);
         self.abort_pending(name);
+        self.abort_call(name, here);
         self.with_tags(here, |tags| tags.abort(name));
     }
 

@@ -47,6 +47,7 @@ use diskside_rights::HostRights;
 use diskside_wire::function::function_log;
 
 pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
+pub use call::traverse::{AwaitedRead, ReadId};
 pub use config::{ComputeConfig, ComputeSettings, ConfigProblem};
 pub use controller::{Answers, Command};
 pub use environment::Surroundings;

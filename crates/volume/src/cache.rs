@@ -133,6 +133,19 @@ impl BlockCache {
         true
     }
 
+    /// Whether all of a range is kept.
+    pub fn has(&self, volume: &Volume, range: &Range<u64>) -> bool {
+        let key = |block| Key { volume: volume.serial(), block };
+        let mut touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
+        self.blocks.as_ref().is_some_and(|blocks| touched.all(|block| blocks.peek(&key(block)).is_some()))
+    }
+
+    /// Keeps whole blocks that were read where they were missed. The caller holds all of them.
+    pub fn keep(&self, volume: &Volume, offset: u64, bytes: &[u8]) {
+        self.misses.fetch_add((bytes.len() as u64).div_ceil(BLOCK_LEN), Ordering::Relaxed);
+        self.insert(volume, offset / BLOCK_LEN, bytes);
+    }
+
     /// Keeps the blocks from `first` on. The caller holds all of them.
     fn insert(&self, volume: &Volume, first: u64, bytes: &[u8]) {
         let Some(blocks) = &self.blocks else { return };

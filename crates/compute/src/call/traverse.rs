@@ -4,13 +4,14 @@
 //! begins at 0. Its arguments are what scratch begins with, and `result_max` is the length of scratch. The first step
 //! is given no data.
 //!
-//! Where the bytes of all sources are in memory, or may be, steps run on the reactor that received the command, which gives
-//! each host a share of its turns: a read is a copy. Otherwise, and when a read would wait, a thread of the pool follows the
-//! pointers.
+//! Steps run on the reactor that received the command, which gives each host a share of its turns. A read of what is in
+//! memory is a copy; any other of a volume the reactor's ring makes, and the traversal waits between two steps, without a thread.
+//! A thread of the pool follows the pointers of what is long, of the memory namespace, and of files whose bytes are not at hand.
 
 mod inline;
 
 pub(crate) use crate::schedule::turn_share::Share;
+pub use inline::{AwaitedRead, ReadId};
 pub(crate) use inline::{LANES_MAX, Lane, Lanes, Progress, Running, WaitingCall};
 
 use std::io;
@@ -55,6 +56,8 @@ const SMALL_READ_BYTES_MAX: u64 = 1 << 20;
 const SMALL_HOPS_MAX: u32 = 1024;
 /// The most memory of a traversal that is kept for several that run side by side.
 const SPARE_LEN_MAX: usize = 64 << 10;
+/// Traversals whose memory is kept for the next ones, where it is small.
+const SPARE_MAX: usize = 256;
 /// What an activation takes beside scratch and buffers, about.
 const BENCH_BYTES: usize = 16 << 10;
 /// Longest time of one traversal.
@@ -203,7 +206,7 @@ impl TraversePlan {
         let ended = match running.finish(progress, share) {
             Progress::Done => Some((running.result().to_vec(), running.trailer())),
             Progress::Failed(error) => Some((Vec::new(), of_traverse(&error))),
-            Progress::Elsewhere | Progress::Goes | Progress::Busy => None,
+            Progress::Elsewhere | Progress::Goes | Progress::Busy | Progress::Waits => None,
         };
         running.give_back();
         ended
@@ -309,30 +312,32 @@ impl TraversePlan {
     }
 
     fn bench(&self, compute: &Environment) -> Result<Box<Bench>, TierError> {
-        let limits = TraverseLimits {
-            hops_max: SMALL_HOPS_MAX,
-            read_bytes_max: SMALL_READ_BYTES_MAX,
+        let mut limits = TraverseLimits {
             scratch_cap_max: SCRATCH_LEN_MAX,
             edges_max: if self.request.budget == 0 { SMALL_EDGES_MAX } else { self.request.budget },
             ..TraverseLimits::default()
         };
+        // Beginning again from the start would read again what took long to read.
+        if self.near.iter().flatten().all(Near::is_memory) {
+            (limits.hops_max, limits.read_bytes_max) = (SMALL_HOPS_MAX, SMALL_READ_BYTES_MAX);
+        }
         let traversal = compute.engine.traversal(&self.function, tier_of(self.request.tier), limits)?;
         let mut imports = self.function.program().image().imports.iter();
         let has_heap = imports.any(|import| import.name.starts_with("ds_alloc"));
         let heap_len = if has_heap { limits.heap_quota_bytes as usize } else { 0 };
         let len = self.scratch_cap + self.request.args.len() + SPARE_LEN_MAX.min(self.scratch_cap) + heap_len;
-        Ok(Box::new(Bench::new(traversal, self.account.hold_spare(len + BENCH_BYTES))))
+        Ok(Box::new(Bench::new(traversal, len + BENCH_BYTES, &self.account)))
     }
 
     /// Keeps the memory of a call for the next one, and nothing else of it.
     fn give_back(&self, mut bench: Box<Bench>) {
         let len = bench.clear(SPARE_LEN_MAX) + self.scratch_cap;
         // When its host has much already, nothing is kept.
-        if !bench.is_charged() {
+        if !bench.is_kept() {
             return;
         }
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < if len <= SPARE_LEN_MAX { LANES_MAX } else { 1 } {
+        if spare.len() < if len <= SPARE_LEN_MAX { SPARE_MAX } else { 1 } {
             spare.push(bench);
         }
     }

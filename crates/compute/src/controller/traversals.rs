@@ -127,7 +127,7 @@ impl Association {
     /// Begins a Call. One in memory goes on beside others.
     fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
         let WaitingCall { name, command, plan, deadline, in_use } = call;
-        if here.share.lanes_left <= here.lanes.len() {
+        if here.share.lanes_left <= here.lanes.ready() {
             return self.call_traversal_on_thread(name, command, plan, in_use, here);
         }
         let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
@@ -142,7 +142,7 @@ impl Association {
     /// share is used up, or none can go on now.
     pub fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
         let mut has_begun = false;
-        while here.lanes.len() < LANES_MAX
+        while here.lanes.ready() < LANES_MAX
             && here.share.has_work()
             && let Some(call) = here.waiting.pop_front()
         {
@@ -166,7 +166,7 @@ impl Association {
             }
             Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
             Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
-            Progress::Goes | Progress::Busy | Progress::Elsewhere => {
+            Progress::Goes | Progress::Busy | Progress::Waits | Progress::Elsewhere => {
                 return self.call_traversal_on_thread(name, command, running.give_back(), in_use, here);
             }
         };
@@ -174,6 +174,29 @@ impl Association {
         here.calls += 1;
         self.context.environment.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
         self.answer(name, answer, here);
+    }
+
+    /// Ends calls that have waited for a medium for too long.
+    pub fn end_late_calls(self: &Arc<Self>, now: Instant, here: &mut Answers) {
+        for (lane, ended) in here.lanes.take_late(now) {
+            self.end_call(lane, &ended, here);
+        }
+    }
+
+    /// The host gave up on a command: a call that has begun, or waits for its turn, ends.
+    pub(crate) fn abort_call(self: &Arc<Self>, name: Name, here: &mut Answers) {
+        let len = if let Some(at) = here.waiting.iter().position(|call| call.name == name) {
+            here.waiting.remove(at).map(|call| call.command.len)
+        } else {
+            here.lanes.take_named(name).map(|lane| {
+                lane.running.give_back();
+                lane.command.len
+            })
+        };
+        if let Some(len) = len {
+            let trailer = trailer::simple(Outcome::Cancelled, "the host aborted the call");
+            self.answer(name, prepared::answer(&[], trailer, len), here);
+        }
     }
 
     fn call_traversal_on_thread(

@@ -1,4 +1,5 @@
-//! Sources of a traversal that a reactor reads itself: a read is a copy of what is in memory.
+//! Sources of a traversal that a reactor reads itself: a read is a copy of what is in memory, or else the reactor's ring
+//! reads it, as it reads what commands ask for.
 //!
 //! Where a volume's bytes are is known when the request is looked up. A file may move or go away between two calls, so
 //! each call opens it anew, and keeps it only while it runs: a Revoke waits for calls that use a layout.
@@ -17,12 +18,14 @@ use crate::endpoint::layouts::Layout;
 use crate::environment::Environment;
 use diskside_export::CachedFile;
 use diskside_volume::Volume;
-use diskside_volume::cache::BlockCache;
+use diskside_volume::cache::{BLOCK_LEN, BlockCache};
 use diskside_volume::guard::Mode;
 use diskside_volume::stats::AccessCounters;
 
 /// Of longer reads only the beginning is fetched ahead; the rest streams well.
 const PREFETCH_LEN_MAX: u64 = 4096;
+/// What a reactor's ring reads for a traversal in one piece, at most; threads read more.
+const BLOCKS_LEN_MAX: u64 = 1 << 20;
 
 /// A source that a reactor may read, as the request names it.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ pub(crate) enum Opened {
     },
 }
 
-/// A volume whose bytes are, or may be, in memory.
+/// A volume, and where its bytes may be at hand.
 #[derive(Debug)]
 pub(crate) struct VolumeBytes {
     volume: Arc<Volume>,
@@ -79,6 +82,19 @@ enum BytesPlace {
     PageCache,
     /// Those that another call has read.
     Kept(Arc<BlockCache>),
+    /// None: the volume passes the page cache by, and nothing of it is kept.
+    Nowhere,
+}
+
+/// Blocks of a volume that are to be read.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) range: Range<u64>,
+    /// Bytes in front of those that are wanted.
+    pub(crate) skip: usize,
+    /// Where they are kept.
+    pub(crate) cache: Option<Arc<BlockCache>>,
 }
 
 impl Near {
@@ -86,7 +102,7 @@ impl Near {
     pub(crate) fn of(compute: &Environment, source: &PlannedSource) -> Option<Self> {
         Some(match source {
             PlannedSource::Volume(volume, range) => {
-                Self::Volume(VolumeBytes::of(compute, volume, range.end - range.start)?, range.clone())
+                Self::Volume(VolumeBytes::of(compute, volume, range.end - range.start), range.clone())
             }
             PlannedSource::Layout(id, endpoint) => Self::Layout(*id, *endpoint),
             PlannedSource::File(handle, endpoint) => Self::File(*handle, *endpoint),
@@ -103,7 +119,7 @@ impl Near {
                 let layout = context.layout(*id, endpoint.generation).ok()?;
                 let range = layout.range(endpoint);
                 let len = range.end - range.start;
-                let bytes = VolumeBytes::of(compute, layout.volume(), len)?;
+                let bytes = VolumeBytes::of(compute, layout.volume(), len);
                 Some((Opened::Layout { layout, bytes, start: range.start }, len))
             }
             Self::File(handle, endpoint) => {
@@ -135,6 +151,35 @@ impl Near {
             }
             (_, Opened::Volume) => unreachable!("only a volume is opened as one"),
         }
+    }
+
+    /// What is to be read for bytes that are not at hand. `None`: a thread has to.
+    pub(crate) fn blocks(&self, opened: &Opened, read: &TraverseRead) -> Option<Blocks> {
+        match (self, opened) {
+            (Self::Volume(bytes, range), _) => bytes.blocks(range.start + read.offset, read.len),
+            (_, Opened::Layout { layout, bytes, start }) => {
+                let (at, len) = layout.place(start + read.offset)?;
+                (len >= read.len).then(|| bytes.blocks(at, read.len))?
+            }
+            (_, Opened::File { .. }) => None,
+            (_, Opened::Volume) => unreachable!("only a volume is opened as one"),
+        }
+    }
+
+    /// Whether the target keeps these bytes.
+    pub(crate) fn is_kept(&self, opened: &Opened, read: &TraverseRead) -> bool {
+        match (self, opened) {
+            (Self::Volume(bytes, range), _) => bytes.is_kept(range.start + read.offset, read.len),
+            (_, Opened::Layout { layout, bytes, start }) => {
+                layout.place(start + read.offset).is_some_and(|(at, len)| bytes.is_kept(at, len.min(read.len)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it is known that all of it is in memory.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Self::Volume(VolumeBytes { place: BytesPlace::Memory(_), .. }, _))
     }
 
     /// What is counted of it.
@@ -179,17 +224,44 @@ impl Opened {
 }
 
 impl VolumeBytes {
-    fn of(compute: &Environment, volume: &Arc<Volume>, len_bytes: u64) -> Option<Self> {
+    fn of(compute: &Environment, volume: &Arc<Volume>, len_bytes: u64) -> Self {
         let place = match volume.medium.memory() {
             Some(memory) => BytesPlace::Memory(memory.clone()),
             None if !volume.medium.properties().direct => BytesPlace::PageCache,
             None if compute.cache.takes(volume, len_bytes) => BytesPlace::Kept(Arc::clone(&compute.cache)),
-            None => return None,
+            None => BytesPlace::Nowhere,
         };
-        Some(Self { volume: Arc::clone(volume), place })
+        Self { volume: Arc::clone(volume), place }
+    }
+
+    /// The blocks with these bytes: those that are kept are kept whole.
+    fn blocks(&self, offset: u64, len: u64) -> Option<Blocks> {
+        let (unit, cache) = match &self.place {
+            BytesPlace::Memory(_) => return None,
+            BytesPlace::Kept(cache) => (BLOCK_LEN, Some(Arc::clone(cache))),
+            BytesPlace::PageCache | BytesPlace::Nowhere => (u64::from(self.volume.block_bytes), None),
+        };
+        if let Some(cache) = &cache {
+            self.volume.keep_in(cache);
+        }
+        let start = offset / unit * unit;
+        let end = (offset + len).next_multiple_of(unit).min(self.volume.medium.properties().len_bytes);
+        let blocks =
+            Blocks { volume: Arc::clone(&self.volume), range: start..end, skip: (offset - start) as usize, cache };
+        (end - start <= BLOCKS_LEN_MAX).then_some(blocks)
+    }
+
+    fn is_kept(&self, offset: u64, len: u64) -> bool {
+        match &self.place {
+            BytesPlace::Kept(cache) => cache.has(&self.volume, &(offset..offset + len)),
+            BytesPlace::Memory(_) | BytesPlace::PageCache | BytesPlace::Nowhere => false,
+        }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> ReadNow {
+        if let BytesPlace::Nowhere = self.place {
+            return ReadNow::Waits;
+        }
         let range = offset..offset + into.len() as u64;
         if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
             return ReadNow::Busy;
@@ -201,6 +273,7 @@ impl VolumeBytes {
             }
             BytesPlace::PageCache => self.volume.medium.read_now(offset, into),
             BytesPlace::Kept(cache) => cache.read_kept(&self.volume, offset, into),
+            BytesPlace::Nowhere => false,
         };
         self.volume.release(range, Mode::Shared);
         if is_read { ReadNow::Done } else { ReadNow::Waits }

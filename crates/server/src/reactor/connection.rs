@@ -193,8 +193,11 @@ impl Connection {
         }
         self.timer = None;
         match self.phase {
-            Phase::Open if self.machine.poll_timeout().is_some_and(|at| at <= core.now) => {
-                self.machine.handle_timeout(core.now);
+            Phase::Open => {
+                if self.machine.poll_timeout().is_some_and(|at| at <= core.now) {
+                    self.machine.handle_timeout(core.now);
+                }
+                self.end_late_calls(core);
             }
             Phase::Lingering(until) if until <= core.now => self.close(core, "the host did not close the connection"),
             _ => {}
@@ -443,7 +446,7 @@ impl Connection {
     /// Keeps one timer, at or before what is due next: deadlines that only move on cost nothing.
     fn arm_timer(&mut self, core: &mut Core) {
         let due = match self.phase {
-            Phase::Open => self.machine.poll_timeout(),
+            Phase::Open => self.machine.poll_timeout().into_iter().chain(self.calls_due()).min(),
             Phase::Lingering(until) => Some(until),
             Phase::Closed => None,
         };

@@ -1,10 +1,12 @@
 //! Commands that engines answer, from the machine to the compute service and back.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use diskside_io::Errno;
 use diskside_nvme::controller::{Completion, OtherCommand, Tag};
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
@@ -14,8 +16,11 @@ use diskside_wire::function::{FunctionCommand, function_opcode};
 
 use super::connection::{Connection, Link};
 use super::memory::AccountMemory;
+use super::task::{Asker, Task, Work};
 use super::{Core, Reactor};
-use diskside_compute::{Answer, Answers, Association, Command, Name, Piece, PutOff, SHORT_LEN_MAX, Shares};
+use diskside_compute::{
+    Answer, Answers, Association, AwaitedRead, Command, Name, Piece, PutOff, ReadId, SHORT_LEN_MAX, Shares,
+};
 
 /// What a connection needs for function commands.
 pub(super) struct FunctionState {
@@ -151,7 +156,58 @@ impl Connection {
         };
         let goes_on = association.run_calls(&mut self.function.answers);
         self.answer_functions(core);
-        goes_on
+        self.start_reads(core) || goes_on
+    }
+
+    /// Starts the reads that calls wait for. True if one has ended at once, so that its call goes on.
+    fn start_reads(&mut self, core: &mut Core) -> bool {
+        let ready = self.function.answers.calls_begun();
+        while let Some(AwaitedRead { id, volume, range, cache }) = self.function.answers.next_read() {
+            if core.volumes.of(&volume).is_none() {
+                // It may have been added after this turn began.
+                core.refresh_volumes();
+            }
+            let Some(volume) = core.volumes.of(&volume).map(Rc::clone) else {
+                self.function.answers.arrived(id, Err(Errno::NODEV));
+                continue;
+            };
+            let work = Work::Fetch { offset: range.start, len: (range.end - range.start) as usize, cache };
+            self.run(core, Task::new(self.id, Asker::Traversal(id, core.now), volume, work));
+        }
+        self.function.answers.calls_begun() > ready
+    }
+
+    /// A read of a traversal has ended.
+    pub(super) fn fetched(&mut self, core: &mut Core, id: ReadId, task: Task, failed: Option<Errno>) {
+        let counters = Arc::clone(&task.volume.volume.functions);
+        let len_bytes = task.len_bytes;
+        let answers = &mut self.function.answers;
+        match (failed, task.into_fetched()) {
+            (None, Some((buffer, charge))) => {
+                counters.read(Some(len_bytes));
+                answers.arrived(id, Ok(&buffer));
+                core.memory.give_back(buffer);
+                core.memory.uncharge(&mut self.account, charge);
+            }
+            (failed, _) => {
+                counters.read(None);
+                answers.arrived(id, Err(failed.unwrap_or(Errno::IO)));
+            }
+        }
+        self.mark_dirty(core);
+    }
+
+    /// When calls are to be ended that wait for a medium for too long, at the latest.
+    pub(super) fn calls_due(&self) -> Option<Instant> {
+        self.function.answers.next_deadline()
+    }
+
+    /// Ends calls that wait for a medium for too long.
+    pub(super) fn end_late_calls(&mut self, core: &mut Core) {
+        if let Some(association) = self.function.association.clone() {
+            association.end_late_calls(core.now, &mut self.function.answers);
+            self.answer_functions(core);
+        }
     }
 
     fn answer_functions(&mut self, core: &mut Core) {

@@ -1,6 +1,7 @@
 //! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ impl LocalVolume {
 #[derive(Debug, Default)]
 pub(crate) struct LocalVolumes {
     volumes: Vec<Option<Rc<LocalVolume>>>,
+    /// Where they are, by serial number.
+    by_serial: HashMap<u64, usize>,
     version: u64,
 }
 
@@ -51,6 +54,11 @@ impl LocalVolumes {
     /// The volume, if it still exists.
     pub(crate) fn get(&self, medium: MediumId) -> Option<&Rc<LocalVolume>> {
         self.volumes.get(usize::try_from(medium.0).ok()?)?.as_ref()
+    }
+
+    /// This reactor's handle of a volume, if it still exists.
+    pub(crate) fn of(&self, volume: &Volume) -> Option<&Rc<LocalVolume>> {
+        self.volumes.get(*self.by_serial.get(&volume.serial())?)?.as_ref()
     }
 
     /// Whether a volume's bytes are not in memory: then they are read and written through the ring.
@@ -85,5 +93,7 @@ impl LocalVolumes {
                 }))
             })
             .collect();
+        let places = self.volumes.iter().enumerate();
+        self.by_serial = places.filter_map(|(at, volume)| Some((volume.as_ref()?.volume.serial(), at))).collect();
     }
 }

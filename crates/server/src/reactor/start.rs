@@ -9,7 +9,7 @@ use diskside_nvme::{BufferSlice, Buffers, Status};
 use super::Core;
 use super::connection::Connection;
 use super::memory::AccountMemory;
-use super::task::{Bench, Ended, Kind, Next, Source, Task, Work};
+use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
 use diskside_volume::stats::IoCounters;
@@ -42,7 +42,7 @@ impl Connection {
         if is_closed {
             self.tasks -= 1;
             let task = core.tasks.remove(key);
-            task.volume.end(core.now);
+            task.leave(core.now);
             task.abandon(&mut bench);
             self.mark_dirty(core);
             return;
@@ -51,8 +51,8 @@ impl Connection {
             Next::End(ended) => {
                 self.tasks -= 1;
                 let task = core.tasks.remove(key);
-                task.volume.end(core.now);
-                self.finish(core, &task, ended);
+                task.leave(core.now);
+                self.finish(core, task, ended);
             }
             next => core.park(key, next),
         }
@@ -61,7 +61,7 @@ impl Connection {
     fn start(&mut self, core: &mut Core, request: Request) {
         let Request { tag, medium, operation, .. } = request;
         if let Operation::Cancel = operation {
-            let own = |task: &&mut Task| task.connection == self.id && task.tag == tag;
+            let own = |task: &&mut Task| task.connection == self.id && task.asker == Asker::Command(tag);
             if let Some(task) = core.tasks.iter_mut().map(|(_, task)| task).find(own) {
                 task.cancel();
             } else {
@@ -161,10 +161,10 @@ impl Connection {
     }
 
     /// Runs a new task as far as it gets; only one that has to wait is kept.
-    fn run(&mut self, core: &mut Core, mut task: Task) {
+    pub(super) fn run(&mut self, core: &mut Core, mut task: Task) {
         let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
         match task.advance(&mut bench) {
-            Next::End(ended) => self.finish(core, &task, ended),
+            Next::End(ended) => self.finish(core, task, ended),
             next => {
                 match next {
                     Next::Memory => core.counters().memory_waits.add(1),
@@ -172,7 +172,7 @@ impl Connection {
                     _ => {}
                 }
                 self.tasks += 1;
-                task.volume.begin(core.now);
+                task.begin(core.now);
                 let key = core.tasks.insert(task);
                 core.park(key, next);
             }
@@ -190,7 +190,7 @@ impl Connection {
         }
         let volume = core.volumes.get(medium).map(Rc::clone).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         let volume = volume.inspect_err(|_| self.release(core, data))?;
-        let new = |work| Task::new(self.id, tag, Rc::clone(&volume), work);
+        let new = |work| Task::new(self.id, Asker::Command(tag), Rc::clone(&volume), work);
         Ok(match operation {
             Operation::Read { offset, len, .. } => new(Work::Read { offset, len: len as usize }),
             Operation::Write { offset, data, fua } => {
@@ -226,12 +226,16 @@ impl Connection {
         })
     }
 
-    fn finish(&mut self, core: &mut Core, task: &Task, ended: Ended) {
-        count(&task.volume.counters, task, &ended);
+    fn finish(&mut self, core: &mut Core, task: Task, ended: Ended) {
+        let tag = match task.asker {
+            Asker::Command(tag) => tag,
+            Asker::Traversal(id, _) => return self.fetched(core, id, task, ended.failed),
+        };
+        count(&task.volume.counters, &task, &ended);
         if let Some(counters) = self.host_counters(core) {
-            count(counters, task, &ended);
+            count(counters, &task, &ended);
         }
-        self.answer(core, task.tag, ended.completion);
+        self.answer(core, tag, ended.completion);
     }
 
     /// The counters of this connection's host; `None` before Connect.
@@ -265,7 +269,7 @@ fn count(counters: &Arc<IoCounters>, task: &Task, ended: &Ended) {
         Kind::Flush => (&counters.flushes, None),
     };
     number.add(1);
-    if ended.failed {
+    if ended.failed.is_some() {
         counters.errors.add(1);
     } else if let Some(bytes) = bytes {
         bytes.add(task.len_bytes);

@@ -1,4 +1,4 @@
-//! One command at work on its volume: which accesses it makes, what it holds meanwhile, and how it ends.
+//! One command, or one read of a traversal, at work on its volume: which accesses it makes, what it holds meanwhile, and how it ends.
 //!
 //! A task never blocks. [`Task::advance`] does what can be done at once and says what it needs next: a ring
 //! operation, memory, a block that another command holds, time, or nothing more. Most reads and writes of memory
@@ -8,6 +8,7 @@ mod access;
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
@@ -18,6 +19,8 @@ use diskside_nvme::{BufferId, BufferSlice, Status};
 
 use super::local::LocalVolume;
 use super::memory::{Account, Charge, Memory};
+use diskside_compute::ReadId;
+use diskside_volume::cache::BlockCache;
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
 
@@ -26,8 +29,8 @@ use diskside_volume::medium::{Access, Action};
 pub(crate) struct Task {
     /// The connection that it came from.
     pub(crate) connection: usize,
-    /// Its name there.
-    pub(crate) tag: Tag,
+    /// Who asked for it there.
+    pub(crate) asker: Asker,
     /// The volume that it names.
     pub(crate) volume: Rc<LocalVolume>,
     /// What it counts as, and with how many bytes.
@@ -50,6 +53,15 @@ pub(crate) struct Task {
     cancelled: bool,
     /// When its delay is over, while it is in one.
     pub(crate) delayed_until: Option<Instant>,
+}
+
+/// Who asked for a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A command of the host, which the machine knows by this name.
+    Command(Tag),
+    /// A call of a traversal, and when it did.
+    Traversal(ReadId, Instant),
 }
 
 /// What a task counts as.
@@ -84,6 +96,12 @@ pub(crate) enum Work {
         at: usize,
         len: usize,
         charge: Option<Charge>,
+    },
+    /// Blocks for a traversal, and where they are kept.
+    Fetch {
+        offset: u64,
+        len: usize,
+        cache: Option<Arc<BlockCache>>,
     },
     Verify {
         range: ByteRange,
@@ -145,8 +163,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) completion: Completion,
-    /// Whether the medium failed it.
-    pub(crate) failed: bool,
+    /// What the medium failed it with.
+    pub(crate) failed: Option<Errno>,
 }
 
 /// What a task works with.
@@ -165,9 +183,9 @@ enum Flow {
 }
 
 impl Task {
-    pub(crate) fn new(connection: usize, tag: Tag, volume: Rc<LocalVolume>, work: Work) -> Self {
+    pub(crate) fn new(connection: usize, asker: Asker, volume: Rc<LocalVolume>, work: Work) -> Self {
         let (kind, len_bytes) = match &work {
-            Work::Read { len, .. } | Work::Compare { len, .. } => (Kind::Read, *len as u64),
+            Work::Read { len, .. } | Work::Compare { len, .. } | Work::Fetch { len, .. } => (Kind::Read, *len as u64),
             Work::Verify { range, .. } => (Kind::Read, range.len),
             Work::Write { len, .. } => (Kind::Write, *len as u64),
             Work::Copy { sources, .. } => (Kind::Write, sources.iter().map(|source| source.range.len).sum()),
@@ -176,7 +194,7 @@ impl Task {
         };
         Self {
             connection,
-            tag,
+            asker,
             volume,
             kind,
             len_bytes,
@@ -205,6 +223,26 @@ impl Task {
         self.cancelled = true;
     }
 
+    /// It is under way, and not only a copy.
+    pub(crate) fn begin(&self, now: Instant) {
+        if let Asker::Command(_) = self.asker {
+            self.volume.begin(now);
+        }
+    }
+
+    /// It is under way no more.
+    pub(crate) fn leave(&self, now: Instant) {
+        match self.asker {
+            Asker::Command(_) => self.volume.end(now),
+            Asker::Traversal(_, since) => self.volume.volume.functions.took(now.saturating_duration_since(since)),
+        }
+    }
+
+    /// The memory of a fetch that has ended well.
+    pub(crate) fn into_fetched(self) -> Option<(Buffer, Charge)> {
+        self.buffer.zip(self.charge)
+    }
+
     /// Does what can be done now.
     pub(crate) fn advance(&mut self, bench: &mut Bench<'_>) -> Next {
         if let Some(errno) = self.failed.take() {
@@ -212,13 +250,14 @@ impl Task {
         }
         if self.cancelled && !matches!(self.work, Work::Flush { .. }) {
             self.let_go(bench);
-            return ended(Completion::failed(Status::COMMAND_ABORT_REQUESTED), false);
+            return ended(Completion::failed(Status::COMMAND_ABORT_REQUESTED), None);
         }
         if self.changes_bytes() && self.volume.volume.has_failed() {
             return self.end(bench, Err(Errno::IO));
         }
         let flow = match self.work {
             Work::Read { offset, len } => return self.read(bench, offset, len),
+            Work::Fetch { offset, len, .. } => return self.fetch(bench, offset, len),
             Work::Write { offset, at, len, durable } => self.write(offset, at, len, durable),
             Work::Compare { offset, len, .. } => self.compare(bench, offset, len),
             Work::Verify { .. } => self.verify(bench),
@@ -316,6 +355,31 @@ impl Task {
                     }
                     _ => unreachable!("a read that is done has its buffer and its charge"),
                 }
+            }
+        }
+    }
+
+    /// As a read, but for the target itself.
+    fn fetch(&mut self, bench: &mut Bench<'_>, offset: u64, len: usize) -> Next {
+        let volume = Rc::clone(&self.volume);
+        if volume.volume.is_removed() {
+            return self.end(bench, Err(Errno::NODEV));
+        }
+        if !self.has_buffer(bench, len) {
+            return Next::Memory;
+        }
+        if !self.hold(&volume, offset..offset + len as u64, Mode::Shared) {
+            return Next::Block;
+        }
+        match self.transfer_in(&volume, offset, len) {
+            Flow::Needs(next) => next,
+            Flow::Failed(errno) => self.end(bench, Err(errno)),
+            Flow::Done => {
+                if let (Work::Fetch { cache: Some(cache), .. }, Some(buffer)) = (&self.work, &self.buffer) {
+                    cache.keep(&volume.volume, offset, &buffer[..len]);
+                }
+                self.release();
+                ended(Completion::success(), None)
             }
         }
     }
@@ -494,7 +558,7 @@ impl Task {
             Err(errno) => Completion::failed(self.status_of(errno)),
         };
         self.let_go(bench);
-        ended(completion, result.is_err())
+        ended(completion, result.err())
     }
 
     /// Whether a Compare found other bytes than the host's.
@@ -528,13 +592,13 @@ fn broken(action: &Action) -> Errno {
     Errno::IO
 }
 
-fn ended(completion: Completion, failed: bool) -> Next {
+fn ended(completion: Completion, failed: Option<Errno>) -> Next {
     Next::End(Ended { completion, failed })
 }
 
 fn ended_with(id: BufferId, len: usize) -> Next {
     let completion = Completion::data(BufferSlice::new(id, len as u32));
-    Next::End(Ended { completion, failed: false })
+    ended(completion, None)
 }
 
 /// How much a long command does before others have their turn.

@@ -162,8 +162,8 @@ fn a_call_that_is_too_long_keeps_nothing_and_so_does_a_cache_of_nothing() {
     }
 }
 
-/// A thread follows the pointers of a lookup whose blocks are not kept; from then on they are followed at once, and what
-/// was written since is seen.
+/// A lookup waits for blocks that are not kept; from then on they are followed at once, and what was written since is
+/// seen.
 #[test]
 fn a_second_lookup_reads_nothing_from_the_disk() {
     const MARK: u64 = 1 << 63;

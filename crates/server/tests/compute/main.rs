@@ -36,5 +36,6 @@ mod state;
 mod traversals;
 mod unread;
 mod vanish;
+mod waiting;
 mod writes;
 mod wrong;

@@ -16,30 +16,30 @@ use diskside_wire::function::{
     Outcome, statistics_kind,
 };
 
-const FREE: u16 = 100;
+pub(crate) const FREE: u16 = 100;
 const OTHER: &str = "nqn.2026-11.org.example:other";
 /// Words of the file that is walked through.
 const WORDS: u64 = 32 << 10;
-const LEN: u64 = WORDS * 8;
+pub(crate) const LEN: u64 = WORDS * 8;
 /// Work that a host's traversals may take of a turn, and what one step may take more.
 const HOST_WORK_MAX: u64 = 1024;
 const STEP_WORK_MAX: u64 = 3;
 
 /// The word at each place says where the next one is: one way through all of them, far and wide.
-fn next_of(at: u64) -> u64 {
+pub(crate) fn next_of(at: u64) -> u64 {
     (at / 8 * 10_501 + 4_321) % WORDS * 8
 }
 
-fn words() -> Vec<u8> {
+pub(crate) fn words() -> Vec<u8> {
     (0..WORDS).flat_map(|word| next_of(word * 8).to_le_bytes()).collect()
 }
 
 /// Where a walk of so many steps ends.
-fn end_of(steps: u64, at: u64) -> [u8; 8] {
+pub(crate) fn end_of(steps: u64, at: u64) -> [u8; 8] {
     (0..steps).fold(at, |at, _| next_of(at)).to_le_bytes()
 }
 
-fn input(steps: u64, at: u64) -> Vec<u8> {
+pub(crate) fn input(steps: u64, at: u64) -> Vec<u8> {
     [steps, at].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -54,7 +54,7 @@ impl Client {
     }
 }
 
-fn request(function: &str, source: Endpoint) -> FunctionRequest {
+pub(crate) fn request(function: &str, source: Endpoint) -> FunctionRequest {
     FunctionRequest {
         function: Some(function.into()),
         sources: vec![source],
@@ -86,7 +86,7 @@ fn layout(generation: u64, runs: Vec<LayoutRun>) -> LayoutRequest {
     LayoutRequest { action: LayoutAction::Set, id: 7, nsid: VOLUME, generation, file_len: LEN, runs }
 }
 
-fn send(client: &mut Client, request: &LayoutRequest) -> u64 {
+pub(crate) fn send(client: &mut Client, request: &LayoutRequest) -> u64 {
     let bytes = request.encode();
     let answer = client.queue.command(Sqe::layout_send(COMPUTE, bytes.len() as u32), Some(&bytes), 0);
     assert!(answer.status.is_success(), "{}", answer.status);

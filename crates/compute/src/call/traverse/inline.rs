@@ -1,20 +1,31 @@
-//! Traversals of sources whose bytes are in memory, on the reactor that received them.
+//! Traversals on the reactor that received them.
 //!
 //! What a step reads is rarely in the processor's cache, and to wait for it takes longer than the step. So the reads that
 //! a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in turn: while one
 //! waits for its memory the others compute. When the host's [`Share`] of the reactor's turn is used up, they stay between
 //! two steps until the next.
+//!
+//! What is not in memory the reactor's ring reads, all that a step asked for at once. A call that waits for it is nothing but
+//! its memory, which is charged to its host; any number of them may wait.
+
+mod lanes;
+mod reads;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use diskside_engine::traverse::{Step, TraverseError, TraverseFault, TraverseRead};
 use diskside_engine::{TierChoice, Traversal};
+use diskside_io::Errno;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::Trailer;
 
+pub(crate) use self::lanes::Lanes;
+use self::reads::{Asked, Bytes, CallId, Outbox};
+pub use self::reads::{AwaitedRead, ReadId};
 use super::TraversePlan;
 use crate::call::command::CallCommand;
 use crate::call::context::CallContext;
@@ -22,7 +33,7 @@ use crate::call::job::tier_of;
 use crate::endpoint::non_blocking::{Near, Opened, ReadNow};
 use crate::program::usage::InUse;
 use crate::reactors::Name;
-use crate::schedule::quota::Holding;
+use crate::schedule::quota::{Account, Holding};
 use crate::schedule::turn_share::{Meter, Share};
 
 /// Calls that run side by side: enough to keep the memory busy, and few enough to stay in the nearest cache themselves.
@@ -32,6 +43,8 @@ pub(crate) const LANES_MAX: usize = 8;
 const BUSY_TRIES_MAX: u32 = 256;
 /// Steps between two looks at the clock, which costs as much as a step.
 const HOPS_BETWEEN_LOOKS: u32 = 32;
+/// Work that a read by the ring counts as.
+const AWAITED_READ_WORK: u32 = 4;
 
 /// A traversal between two of its steps.
 #[derive(Debug)]
@@ -41,6 +54,12 @@ pub(crate) struct Running {
     meter: Meter,
     /// How often the next read was tried.
     tries: u32,
+    /// What its reads are known by; `None`: it may not wait.
+    id: Option<CallId>,
+    /// It waits for its next read.
+    waits: bool,
+    /// Reads that its steps were given so far.
+    fed: u32,
 }
 
 /// A traversal with its memory, kept for the next call.
@@ -52,14 +71,17 @@ pub(crate) struct Bench {
     /// What scratch begins with.
     args: Vec<u8>,
     /// Reads that were asked for and fetched ahead, in order.
-    reads: VecDeque<TraverseRead>,
+    reads: VecDeque<Asked>,
     /// The sources of the call that has it, and their lengths.
     opened: Vec<Opened>,
     lens: Vec<u64>,
     /// What was read of each: how often, and bytes.
     read: Vec<(u64, u64)>,
-    /// What it is charged to; `None`: it is not kept.
+    /// Its bytes, and their charge. `None`: there is none as long as it is one of few.
+    len: usize,
     holding: Option<Holding>,
+    /// Whether it is kept for the next call.
+    is_kept: bool,
 }
 
 /// What became of a step.
@@ -69,12 +91,14 @@ pub(crate) enum Progress {
     Goes,
     /// There is another one, and what it needs is being written right now.
     Busy,
+    /// There is another one, and what it needs is being read.
+    Waits,
     /// It was the last. [`Running::result`] has the result.
     Done,
     /// It failed, so the traversal is over.
     Failed(Box<TraverseError>),
-    /// This is nothing for a reactor: a read would wait, for a disk or for long, or the traversal is large, or more than the
-    /// host's share. A thread runs it again from the start, which nobody notices, since traversals write nothing.
+    /// This is nothing for a reactor: a read would wait for what no ring reads, or for long, or the traversal is large, or more
+    /// than the host's share. A thread runs it again from the start, which nobody notices, since traversals write nothing.
     Elsewhere,
 }
 
@@ -97,48 +121,25 @@ pub(crate) struct Lane {
     pub(crate) in_use: InUse,
 }
 
-/// Calls that run side by side.
-#[derive(Debug, Default)]
-pub(crate) struct Lanes {
-    lanes: Vec<Lane>,
-    next: usize,
-}
-
-impl Lanes {
-    pub(crate) fn len(&self) -> usize {
-        self.lanes.len()
-    }
-
-    /// Adds a call that has asked for its first read.
-    pub(crate) fn push(&mut self, lane: Lane) {
-        self.lanes.push(lane);
-    }
-
-    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up, or none can go on.
-    pub(crate) fn run(&mut self, share: &mut Share) -> Option<(Lane, Progress)> {
-        let mut busy = 0;
-        while busy < self.lanes.len() && share.has_work() {
-            if self.next >= self.lanes.len() {
-                self.next = 0;
-            }
-            match self.lanes[self.next].running.step(share) {
-                Progress::Goes => (self.next, busy) = (self.next + 1, 0),
-                Progress::Busy => (self.next, busy) = (self.next + 1, busy + 1),
-                ended => return Some((self.lanes.swap_remove(self.next), ended)),
-            }
-        }
-        None
-    }
-}
-
 impl Bench {
-    pub(crate) fn new(traversal: Traversal, holding: Option<Holding>) -> Self {
+    pub(crate) fn new(traversal: Traversal, len: usize, account: &Account) -> Self {
         let (buffer, args, reads) = Default::default();
-        Self { traversal, buffer, args, reads, opened: Vec::new(), lens: Vec::new(), read: Vec::new(), holding }
+        let (opened, lens, read) = Default::default();
+        let holding = account.hold_spare(len);
+        let is_kept = holding.is_some();
+        Self { traversal, buffer, args, reads, opened, lens, read, len, holding, is_kept }
     }
 
     /// Whether it may be kept for another call.
-    pub(crate) fn is_charged(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Sees to it that it is charged; false if there is no room.
+    fn is_charged(&mut self, account: &Account) -> bool {
+        if self.holding.is_none() {
+            self.holding = account.hold(self.len).ok();
+        }
         self.holding.is_some()
     }
 
@@ -180,38 +181,104 @@ impl Running {
         let Bench { traversal, args, lens, .. } = &mut *bench;
         let step = traversal.start(&plan.request(args, lens, deadline));
         let is_interpreted = tier_of(plan.request.tier) == TierChoice::Only(Tier::Interpreter);
-        let mut running = Self { plan, bench, meter: Meter::new(is_interpreted), tries: 0 };
+        let meter = Meter::new(is_interpreted);
+        let mut running = Self { plan, bench, meter, tries: 0, id: None, waits: false, fed: 0 };
         share.take(running.meter.step(&running.bench.traversal, 0));
         let progress = running.follow(step);
         Some((running, progress))
     }
 
-    /// Takes the next step.
-    pub(crate) fn step(&mut self, share: &mut Share) -> Progress {
+    /// Takes the next step. What it would wait for goes to the outbox.
+    pub(crate) fn step(&mut self, share: &mut Share, outbox: &mut Outbox) -> Progress {
         let bench = &mut *self.bench;
-        let read = bench.reads.pop_front().expect("a traversal that goes on has asked for a read");
-        let len = read.len as usize;
+        let Asked { read, bytes } = bench.reads.pop_front().expect("a traversal that goes on has asked for a read");
+        let step = match bytes {
+            Bytes::Wanted => match self.read_now(&read) {
+                ReadNow::Done => {
+                    let bench = &mut *self.bench;
+                    bench.traversal.feed(&bench.buffer[..read.len as usize])
+                }
+                is_read => {
+                    self.bench.reads.push_front(Asked { read, bytes: Bytes::Wanted });
+                    return self.wait(is_read, share, outbox);
+                }
+            },
+            Bytes::OnTheWay { .. } => {
+                bench.reads.push_front(Asked { read, bytes });
+                return self.ask(share, outbox);
+            }
+            Bytes::Here(bytes, holding) => {
+                let step = bench.traversal.feed(&bytes);
+                drop((bytes, holding));
+                step
+            }
+            Bytes::Failed(errno) => Err(bench.traversal.read_failed(&io::Error::from(errno))),
+        };
+        (self.tries, self.fed) = (0, self.fed + 1);
+        share.take(self.meter.step(&self.bench.traversal, read.len));
+        self.follow(step)
+    }
+
+    /// Copies what the next step is given into its buffer, if that can be done now.
+    fn read_now(&mut self, read: &TraverseRead) -> ReadNow {
+        let bench = &mut *self.bench;
+        let (file, len) = (read.file as usize, read.len as usize);
         if bench.buffer.len() < len {
             bench.buffer.resize(len, 0);
         }
-        let (source, opened) = (&sources(&self.plan)[read.file as usize], &bench.opened[read.file as usize]);
-        let is_read = source.read(opened, &read, &mut bench.buffer[..len]);
+        let is_read = sources(&self.plan)[file].read(&bench.opened[file], read, &mut bench.buffer[..len]);
+        if is_read == ReadNow::Done {
+            let (count, bytes) = &mut bench.read[file];
+            (*count, *bytes) = (*count + 1, *bytes + read.len);
+        }
+        is_read
+    }
+
+    /// The next read cannot be made now.
+    fn wait(&mut self, is_read: ReadNow, share: &mut Share, outbox: &mut Outbox) -> Progress {
+        share.take(1);
         if is_read == ReadNow::Busy && self.tries < BUSY_TRIES_MAX {
-            bench.reads.push_front(read);
             self.tries += 1;
-            share.take(1);
             return Progress::Busy;
         }
-        if is_read != ReadNow::Done {
-            share.take(1);
-            return Progress::Elsewhere;
+        if is_read == ReadNow::Waits && self.bench.is_charged(&self.plan.account) {
+            self.ask(share, outbox)
+        } else {
+            Progress::Elsewhere
         }
-        self.tries = 0;
-        let (count, bytes) = &mut bench.read[read.file as usize];
-        (*count, *bytes) = (*count + 1, *bytes + read.len);
-        let step = bench.traversal.feed(&bench.buffer[..len]);
-        share.take(self.meter.step(&bench.traversal, read.len));
-        self.follow(step)
+    }
+
+    /// Asks the ring for the next read, and for all that are wanted behind it.
+    fn ask(&mut self, share: &mut Share, outbox: &mut Outbox) -> Progress {
+        let Some(id) = self.id else { return Progress::Elsewhere };
+        let Bench { reads, opened, .. } = &mut *self.bench;
+        let blocks_of = |read: &TraverseRead, is_next: bool| {
+            let (source, opened) = (&sources(&self.plan)[read.file as usize], &opened[read.file as usize]);
+            if is_next || !source.is_kept(opened, read) { source.blocks(opened, read) } else { None }
+        };
+        let asked = outbox.ask(reads, blocks_of, (id, self.fed), &self.plan.account);
+        share.take(asked * AWAITED_READ_WORK);
+        self.waits = matches!(reads.front(), Some(Asked { bytes: Bytes::OnTheWay { .. }, .. }));
+        if self.waits { Progress::Waits } else { Progress::Elsewhere }
+    }
+
+    /// A read has ended. True if the traversal waited for it, and goes on.
+    fn arrived(&mut self, read: u32, bytes: Result<&[u8], Errno>) -> bool {
+        let Some(place) = read.checked_sub(self.fed).map(|place| place as usize) else { return false };
+        let Some(asked) = self.bench.reads.get_mut(place) else { return false };
+        asked.arrived(bytes);
+        place == 0 && std::mem::take(&mut self.waits)
+    }
+
+    /// Why it ends now, if its time is over.
+    fn is_late(&self, now: Instant) -> Option<Progress> {
+        let error = self.bench.traversal.check_deadline(now).err()?;
+        Some(Progress::Failed(Box::new(error)))
+    }
+
+    /// When its time is over.
+    fn deadline(&self) -> Option<Instant> {
+        self.bench.traversal.deadline()
     }
 
     fn follow(&mut self, step: Result<Step, TraverseError>) -> Progress {
@@ -236,15 +303,16 @@ impl Running {
         }
         while let Some(read) = traversal.take_read() {
             sources(&self.plan)[read.file as usize].prefetch(&opened[read.file as usize], &read);
-            reads.push_back(read);
+            reads.push_back(Asked { read, bytes: Bytes::Wanted });
         }
         Progress::Goes
     }
 
-    /// Takes all steps; as many as the share allows.
+    /// Takes all steps, and waits for nothing; as many as the share allows.
     pub(crate) fn finish(&mut self, mut progress: Progress, share: &mut Share) -> Progress {
+        let mut outbox = Outbox::default();
         while let Progress::Goes = progress {
-            progress = if share.has_work() { self.step(share) } else { Progress::Elsewhere };
+            progress = if share.has_work() { self.step(share, &mut outbox) } else { Progress::Elsewhere };
         }
         progress
     }

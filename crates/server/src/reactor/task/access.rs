@@ -108,7 +108,7 @@ impl Task {
             return true;
         }
         let len = match self.work {
-            Work::Compare { len, .. } => len,
+            Work::Compare { len, .. } | Work::Fetch { len, .. } => len,
             _ => STEP_BYTES as usize,
         };
         if !self.charged(bench, len) {

@@ -1,0 +1,115 @@
+//! Reads that a step asked for: not tried yet, on their way, or here.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use diskside_engine::traverse::TraverseRead;
+use diskside_io::Errno;
+use diskside_volume::Volume;
+use diskside_volume::cache::BlockCache;
+
+use crate::endpoint::non_blocking::Blocks;
+use crate::schedule::quota::{Account, Holding, PART_BYTES};
+
+/// Reads of one traversal that are under way at a time.
+const READS_AT_ONCE_MAX: usize = 32;
+
+/// Blocks of a volume that a traversal waits for. The reactor reads them as it reads what commands ask for.
+#[derive(Debug)]
+pub struct AwaitedRead {
+    /// What the answer is known by.
+    pub id: ReadId,
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// Bytes of it: whole blocks.
+    pub range: Range<u64>,
+    /// Where they are kept, before their range is let go of.
+    pub cache: Option<Arc<BlockCache>>,
+}
+
+/// Which read of which call of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadId {
+    pub(super) call: CallId,
+    /// Among all reads of the call.
+    pub(super) read: u32,
+}
+
+/// A call, among all that a connection ever has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallId {
+    pub(super) place: usize,
+    pub(super) serial: u64,
+}
+
+/// A read that was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) read: TraverseRead,
+    pub(super) bytes: Bytes,
+}
+
+/// How far its bytes are.
+#[derive(Debug)]
+pub(super) enum Bytes {
+    /// Nobody reads them yet.
+    Wanted,
+    /// The ring reads them, and so many others in front of them.
+    OnTheWay { skip: usize, holding: Holding },
+    /// All of them, and their charge.
+    Here(Vec<u8>, Holding),
+    /// They cannot be read.
+    Failed(Errno),
+}
+
+/// Reads for the reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(VecDeque<AwaitedRead>);
+
+impl Outbox {
+    /// Asks for what a call wants and that is not at hand, in order, as far as there is room for its bytes. Says how many
+    /// reads that were.
+    pub(super) fn ask(
+        &mut self,
+        reads: &mut VecDeque<Asked>,
+        blocks_of: impl Fn(&TraverseRead, bool) -> Option<Blocks>,
+        (call, first): (CallId, u32),
+        account: &Account,
+    ) -> u32 {
+        let on_the_way = reads.iter().filter(|asked| matches!(asked.bytes, Bytes::OnTheWay { .. })).count();
+        let mut sent = 0;
+        for (read, asked) in (first..).zip(reads) {
+            if !matches!(asked.bytes, Bytes::Wanted) {
+                continue;
+            }
+            if on_the_way + sent as usize >= READS_AT_ONCE_MAX {
+                break;
+            }
+            let Some(Blocks { volume, range, skip, cache }) = blocks_of(&asked.read, read == first) else { continue };
+            let Ok(holding) = account.hold(asked.read.len as usize + PART_BYTES) else { break };
+            asked.bytes = Bytes::OnTheWay { skip, holding };
+            self.0.push_back(AwaitedRead { id: ReadId { call, read }, volume, range, cache });
+            sent += 1;
+        }
+        sent
+    }
+
+    /// The next one.
+    pub(super) fn next(&mut self) -> Option<AwaitedRead> {
+        self.0.pop_front()
+    }
+}
+
+impl Asked {
+    /// Its blocks have come.
+    pub(super) fn arrived(&mut self, blocks: Result<&[u8], Errno>) {
+        let Bytes::OnTheWay { skip, holding } = std::mem::replace(&mut self.bytes, Bytes::Wanted) else {
+            unreachable!("what arrives was asked for, and once")
+        };
+        self.bytes = match blocks {
+            Ok(blocks) => Bytes::Here(blocks[skip..skip + self.read.len as usize].to_vec(), holding),
+            Err(errno) => Bytes::Failed(errno),
+        };
+    }
+}
