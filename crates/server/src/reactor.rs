@@ -69,6 +69,8 @@ pub(crate) struct Core {
     shares: Shares,
     put_off: NextTurn,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    /// Timers of tasks among them.
+    delayed: usize,
     /// Connections to settle at the end of the turn.
     dirty: Vec<usize>,
     /// Connections whose machine waits for memory.
@@ -135,6 +137,7 @@ impl Reactor {
             shares: Shares::default(),
             put_off: NextTurn::default(),
             timers: BinaryHeap::new(),
+            delayed: 0,
             dirty: Vec::new(),
             starved: Vec::new(),
             spare_transmits: Vec::new(),
@@ -162,7 +165,7 @@ impl Reactor {
     /// Serves until told to stop. An error is the ring's: nothing more can be done then.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         while !(self.core.is_stopping() && self.connections.is_empty()) {
-            self.core.ring.expect_answers(self.core.media_in_flight > 0);
+            self.core.ring.expect_answers(self.core.media_in_flight > 0 || self.core.delayed > 0);
             self.core.ring.give_way(self.core.shared.is_crowded());
             let wait = self.core.ring.wait(self.timeout())?;
             self.core.media_waits = false;
@@ -191,7 +194,12 @@ impl Reactor {
         if !core.yielded.is_empty() || !core.dirty.is_empty() || !core.put_off.is_empty() {
             return Some(Duration::ZERO);
         }
-        let timer = core.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(core.now));
+        let timer =
+            core.timers.peek().map(|Reverse((at, timer))| match (at.saturating_duration_since(core.now), timer) {
+                // A sleep would take longer.
+                (left, Timer::Task(_)) if left < DELAY_SLEPT_MIN => Duration::ZERO,
+                (left, _) => left,
+            });
         let blocks = (!core.block_waiters.is_empty()).then_some(BLOCK_RETRY);
         let stall = (core.sends_in_flight > 0).then_some(STALL);
         let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
@@ -298,6 +306,7 @@ impl Reactor {
                 }
                 Timer::Task(key) => {
                     // A delay may have been cut short, and the place have a new task.
+                    self.core.delayed -= 1;
                     if self.core.tasks.get(key).is_some_and(|task| task.delayed_until == Some(at)) {
                         self.core.tasks[key].delayed_until = None;
                         self.resume(key);
@@ -534,6 +543,7 @@ impl Core {
             Next::Delay(delay) => {
                 let until = self.now + delay;
                 self.tasks[key].delayed_until = Some(until);
+                self.delayed += 1;
                 self.timers.push(Reverse((until, Timer::Task(key))));
             }
             Next::Yield => self.yielded.push_back(key),
@@ -599,6 +609,8 @@ const STALL: Duration = Duration::from_millis(5);
 const OWED_LOOK: Duration = Duration::from_millis(500);
 /// How soon a block is asked for again that another reactor's command holds.
 const BLOCK_RETRY: Duration = Duration::from_micros(100);
+/// Shorter delays of media are not slept through.
+const DELAY_SLEPT_MIN: Duration = Duration::from_micros(150);
 /// How soon spare memory goes back to the system.
 const SHRINK: Duration = Duration::from_secs(1);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

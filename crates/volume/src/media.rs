@@ -1,17 +1,20 @@
-//! The media: files and block devices, memory, and two for tests.
+//! The media: files and block devices, memory, slower ones of any, and two for tests.
 
 mod faulty;
 mod file;
 mod lossy;
 mod memory;
+mod slowed;
 
 pub use faulty::{FaultPlan, FaultyMedium};
 pub use file::{FileMedium, OpenOptions};
 pub use lossy::LossyMedium;
 pub use memory::MemoryMedium;
+pub use slowed::SlowedMedium;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::medium::Medium;
 use crate::{Source, VolumeSpec};
@@ -25,9 +28,14 @@ pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
         size: spec.size.map(|size| size.bytes()),
         block_bytes: spec.block,
     };
-    Ok(match source {
+    let medium: Arc<dyn Medium> = match source {
         Source::Path(path) => Arc::new(FileMedium::open(&path, &options)?),
         Source::Lossy(path) => Arc::new(LossyMedium::open(&path, &options)?),
         Source::Memory(size) => Arc::new(MemoryMedium::new(size.bytes(), !spec.rw)?),
-    })
+    };
+    if spec.latency_us.is_none() && spec.rate.is_none() {
+        return Ok(medium);
+    }
+    let latency = Duration::from_micros(spec.latency_us.unwrap_or(0).into());
+    Ok(Arc::new(SlowedMedium::new(medium, latency, spec.rate.map(|rate| rate.bytes()))))
 }

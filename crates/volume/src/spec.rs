@@ -12,7 +12,7 @@ use crate::Size;
 /// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, or
 /// `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
 /// may not, which is so without it; `size=SIZE` creates the file or grows it, `block=512|4096` sets the logical block,
-/// `buffered` goes through the page cache, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
+/// `buffered` goes through the page cache, `latency_us=N` and `rate=SIZE` make it as slow as another disk, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
 /// A path with a comma needs the table form in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +33,13 @@ pub struct VolumeSpec {
     /// Go through the page cache instead of `O_DIRECT`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub buffered: bool,
+    /// Every access takes so many microseconds longer, up to a second: for measurements. Then a volume in memory is read as
+    /// a disk is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<u32>,
+    /// Accesses move no more than so many bytes a second together: for measurements, as `latency_us`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Size>,
     /// The namespace ID; the first free one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
@@ -62,6 +69,8 @@ impl VolumeSpec {
             rw: false,
             block: default_block_bytes(),
             buffered: false,
+            latency_us: None,
+            rate: None,
             nsid: None,
             uuid: None,
         }
@@ -116,6 +125,12 @@ impl VolumeSpec {
         if !self.rw && self.size.is_some() {
             return Err("a read-only volume is neither made nor grown; add `rw`, or drop `size=`".into());
         }
+        if self.latency_us.is_some_and(|latency_us| latency_us > LATENCY_US_MAX) {
+            return Err(format!("a latency is at most {LATENCY_US_MAX} us"));
+        }
+        if self.rate.is_some_and(|rate| rate.bytes() == 0) {
+            return Err("a rate of 0 moves nothing; write bytes a second, such as rate=2GiB".into());
+        }
         if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
             return Err("a namespace ID is between 1 and 4294967294".into());
         }
@@ -164,11 +179,13 @@ impl VolumeSpec {
             ("rw" | "ro" | "buffered", Some(_)) => return Err(format!("`{key}` takes no value")),
             ("size", value) => self.size = Some(needs(value)?.parse()?),
             ("block", value) => self.block = number(needs(value)?)?,
+            ("latency_us", value) => self.latency_us = Some(number(needs(value)?)?),
+            ("rate", value) => self.rate = Some(needs(value)?.parse()?),
             ("nsid", value) => self.nsid = Some(number(needs(value)?)?),
             ("uuid", value) => self.uuid = Some(needs(value)?),
             _ => {
                 return Err(format!(
-                    "unknown option `{option}`; known are rw, ro, size=, block=, buffered, nsid=, uuid= \
+                    "unknown option `{option}`; known are rw, ro, size=, block=, buffered, latency_us=, rate=, nsid=, uuid= \
                      (a path with a comma needs a [[volume]] table)"
                 ));
             }
@@ -211,6 +228,8 @@ const fn default_block_bytes() -> u32 {
 }
 
 const NAME_BYTES_MAX: usize = 64;
+/// Far from the time in which hosts give up a command.
+const LATENCY_US_MAX: u32 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -228,6 +247,8 @@ mod tests {
         assert_eq!(spec.uuid_bytes().unwrap().unwrap()[..4], [0x00, 0x11, 0x22, 0x33]);
         let memory: VolumeSpec = "fast=mem:64MiB".parse().unwrap();
         assert_eq!((memory.source(), memory.rw), (Ok(Source::Memory(Size::from_mib(64))), false));
+        let slow: VolumeSpec = "slow=mem:64MiB,latency_us=90,rate=2GiB".parse().unwrap();
+        assert_eq!((slow.latency_us, slow.rate), (Some(90), Some(Size::from_mib(2048))));
         let lossy: VolumeSpec = "test=lossy:a.img,ro".parse().unwrap();
         assert_eq!((lossy.source(), lossy.rw), (Ok(Source::Lossy("a.img".into())), false));
     }
@@ -250,6 +271,9 @@ mod tests {
             ("a=x,size=1MiB", "add `rw`, or drop `size=`"),
             ("a=mem:1MiB,size=1MiB", "drop `size=`"),
             ("a=mem:0", "not a positive multiple"),
+            ("a=x,latency_us=fast", "`latency_us=fast` is not a number"),
+            ("a=x,latency_us=2000000", "at most 1000000 us"),
+            ("a=x,rate=0", "moves nothing"),
             ("a=x,nsid=0", "between 1 and 4294967294"),
             ("a=x,uuid=12", "8-4-4-4-12"),
             ("a=x,uuid=é0112233-4455-6677-8899-aabbccddeef", "8-4-4-4-12"),
