@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+mod changes;
 pub mod check;
 pub mod create;
 pub mod drive;

@@ -1,6 +1,7 @@
 //! A store that is open: lookups, level by level or pushed down, and updates.
 
 use crate::cache::{Cache, Sampler, Sampling};
+use crate::changes::{Changes, Turn, Writing};
 use crate::drive;
 use crate::error::KvError;
 use crate::format::{LEVELS_MAX, NODE_LEN, Node, Place, VALUE_LEN, Value};
@@ -11,13 +12,11 @@ use diskside::io::buffer::{Buffer, Hugepages};
 use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::{Outcome, Request, RequestFuture};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use zerocopy::FromBytes;
 
 /// How an operation reads.
@@ -78,7 +77,7 @@ pub struct Store {
     counters: Cell<Counters>,
     spare: RefCell<Vec<Buffer>>,
     /// Blocks that are being changed, and who waits for them.
-    busy: RefCell<HashMap<u64, Vec<Waker>>>,
+    changes: Changes,
     /// Of a file of a mounted volume: what became of lookups.
     mounted: Option<Arc<diskside::host::mounted::Counters>>,
 }
@@ -142,7 +141,7 @@ impl Store {
             sampler: RefCell::new(Sampler::new(options.sampling)),
             counters: Cell::default(),
             spare: RefCell::default(),
-            busy: RefCell::default(),
+            changes: Changes::default(),
             mounted: None,
         };
         (store.levels, store.leaf_end) = store.block_on(store.look_around())?;
@@ -269,16 +268,27 @@ impl Store {
         };
         let Some(offset) = offset else { return Ok(false) };
         let window = self.window(offset, VALUE_LEN as u64)?;
-        let _held = self.hold(window.start).await;
-        let mut buffer = self.read_window(&window).await?;
-        let at = (offset - window.start) as usize;
-        buffer[at..at + VALUE_LEN].copy_from_slice(value);
+        let turn = self.changes.turn(&window, (offset - window.start) as usize, value).await;
+        match turn {
+            Turn::Ended(ended) => ended?,
+            Turn::Write(writing) => {
+                let written = self.write(&window, &writing).await;
+                writing.end(&written);
+                written?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes changes of a block.
+    async fn write(&self, window: &Range<u64>, writing: &Writing<'_>) -> Result<(), KvError> {
+        let mut buffer = self.read_window(window).await?;
+        writing.apply(&mut buffer);
         let request = Request::Write { offset: window.start, buffer, durable: false };
         let outcome = self.port.submit(request).await;
-        self.finish("writing", window.start, outcome).map(|(buffer, _)| {
-            self.put_back(buffer);
-            true
-        })
+        let (buffer, _) = self.finish("writing", window.start, outcome)?;
+        self.put_back(buffer);
+        Ok(())
     }
 
     /// Makes durable what was put.
@@ -422,21 +432,6 @@ impl Store {
         }
     }
 
-    /// Waits until nobody else changes this block.
-    async fn hold(&self, block: u64) -> Held<'_> {
-        poll_fn(|context| match self.busy.borrow_mut().entry(block) {
-            std::collections::hash_map::Entry::Occupied(mut waiting) => {
-                waiting.get_mut().push(context.waker().clone());
-                Poll::Pending
-            }
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(Vec::new());
-                Poll::Ready(Held { store: self, block })
-            }
-        })
-        .await
-    }
-
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
@@ -524,19 +519,6 @@ impl Drop for Lent<'_> {
 
 fn value_of(lent: &Lent<'_>) -> Value {
     Value::read_from_bytes(lent.bytes()).expect("a value's bytes were read")
-}
-
-/// A block that nobody else changes.
-struct Held<'a> {
-    store: &'a Store,
-    block: u64,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let waiting = self.store.busy.borrow_mut().remove(&self.block);
-        waiting.into_iter().flatten().for_each(Waker::wake);
-    }
 }
 
 impl std::fmt::Debug for Store {

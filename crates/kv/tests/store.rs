@@ -227,6 +227,27 @@ fn changes_of_one_block_do_not_overwrite_each_other() {
     assert_eq!(store.block_on(store.sum(0, 30, 100)).expect("read"), (31, 465_000));
 }
 
+/// Updates of one key each read and wrote its block after the one before: of hundreds at once the last waited for hundreds of
+/// round trips, and the more lookups gained the longer it was. Those that wait are now written together.
+#[test]
+fn updates_of_one_block_are_written_together() {
+    const UPDATES: u64 = 64;
+    let file = file_of(&Creation::new(Keys::Counting(31)));
+    let store = open(&file, in_mode(Mode::Async));
+    let mut tasks = diskside_kv::drive::Tasks::new(store.port());
+    for number in 0..UPDATES {
+        let store = &store;
+        tasks.spawn(async move {
+            assert!(store.put(7, &counting_value(number)).await.expect("written"));
+        });
+    }
+    tasks.run(store.port(), &diskside_kv::drive::Alarm::default());
+    let reads = store.counters().reads;
+    assert!((UPDATES + 1..UPDATES + UPDATES / 2).contains(&reads), "{reads}: a node each, and the block a few times");
+    let found = store.block_on(store.get(7)).expect("read").expect("it is there");
+    assert!((0..UPDATES).any(|number| found == counting_value(number)));
+}
+
 #[test]
 fn sampled_lookups_feed_the_cache() {
     let file = file_of(&Creation::new(Keys::Counting(29_791)));
