@@ -144,7 +144,7 @@ pub(super) fn read(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
-    let ran = with_another_try(&input.file, function, options, out, |options, out| {
+    let ran = with_another_try(std::slice::from_ref(&input.file), function, options, out, |options, out| {
         read_once(input, function, args, options, out)
     });
     match ran {

@@ -2,7 +2,9 @@
 
 use crate::world::{World, at, endless, serve, until};
 use diskside::host::ConnectOptions;
-use diskside::session::{FailureKind, Plan, Reason, RunOptions, Session, SessionOptions, Where};
+use diskside::session::{FailureKind, Plan, Reason, RunOptions, Session, SessionError, SessionOptions, Where};
+use diskside::target::Running;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Gives a target up soon.
@@ -85,4 +87,79 @@ fn a_target_that_is_killed_in_a_call_is_an_error_that_names_it() {
     let error = pending.wait().expect_err("its target is gone");
     assert!(error.to_string().contains(&address), "{error}");
     world.running.wait().expect("stopped");
+}
+
+/// Output whose first bytes have its target ended, and started again after something else was done.
+struct Restarting<'a> {
+    bytes: Vec<u8>,
+    running: Option<Running>,
+    dir: &'a Path,
+    between: &'a (dyn Fn() + Sync),
+}
+
+impl std::io::Write for Restarting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.is_empty() {
+            let running = self.running.take().expect("it runs");
+            let address = running.handle().local_addresses()[0].to_string();
+            running.handle().stop_now();
+            running.wait().expect("stopped");
+            (self.between)();
+            self.running = Some(serve(self.dir, &address));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a function that copies 32 MB, and has its target started again when the first of them come.
+fn copied(place: Where, between: impl Fn(&Path) + Sync) -> (Result<(), SessionError>, Vec<u8>, World) {
+    let world = World::new(4_000_000);
+    settle(&world);
+    let session = session(Duration::from_secs(60));
+    let body = "for (__u64 i = 0; i < in_len / 8; i++) out[i] = in[i]; return in_len;";
+    let function = world.function(
+        &session,
+        "copy",
+        &format!("{body}\n}}\nDS_SPLIT_RECORDS(8);\nDS_CONCATENATE;\nstatic inline void end(void) {{"),
+    );
+    let file = world.open(&session);
+    let World { running, dir } = world;
+    let options = RunOptions { chunk_len: Some(64 << 10), ..at(place) };
+    let between = || between(&dir.path().join("n"));
+    let mut out = Restarting { bytes: Vec::new(), running: Some(running), dir: dir.path(), between: &between };
+    let ran = session.run(&[file], &function, &[], &options, Some(&mut out));
+    let Restarting { bytes, running, .. } = out;
+    (ran.map(drop), bytes, World { running: running.expect("started again"), dir })
+}
+
+/// A server that was started again while a long result came ended the run in the middle of a line, with "Unknown Tag" or a handle
+/// that is not open. The same function over the same file gives the same bytes, so the rest comes from another try.
+#[test]
+fn a_result_goes_on_where_it_was_when_its_target_is_started_again() {
+    for place in [Where::Device, Where::Host, Where::Auto] {
+        let (ran, bytes, world) = copied(place, |_| ());
+        ran.unwrap_or_else(|error| panic!("{place:?}: {error}"));
+        let wanted = std::fs::read(world.dir.path().join("n")).expect("there");
+        assert!(bytes == wanted, "{place:?}: {} bytes of {}", bytes.len(), wanted.len());
+    }
+}
+
+/// What came before would be of another version.
+#[test]
+fn a_result_does_not_go_on_when_the_file_changed_meanwhile() {
+    for place in [Where::Device, Where::Host, Where::Auto] {
+        let (ran, bytes, _world) = copied(place, |file| {
+            use std::os::unix::fs::FileExt as _;
+            let file = std::fs::File::options().write(true).open(file).expect("there");
+            file.write_all_at(&[0xEE; 8], 31_000_000).expect("written");
+        });
+        let error = ran.expect_err("it changed");
+        assert!(matches!(error, SessionError::Changed(_)), "{place:?}: {error}");
+        assert!(bytes.len() < 31_000_000, "{place:?}: {}", bytes.len());
+    }
 }

@@ -1,37 +1,106 @@
 //! Which requests are sent once more, and how.
 
-use super::many::Counted;
 use super::{Ran, RunOptions, Where};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::place::{Place, is_lost_program, is_stale_handle};
 use diskside_engine::CallError;
+use diskside_host::function::FunctionError;
 use diskside_io::readahead::ReadError;
 use diskside_io::request::run_here;
+use diskside_nvme::Status;
 use diskside_wire::function::Outcome as DeviceOutcome;
 use std::io::Write;
+use std::time::Duration;
 
-/// Sends a request, and once more if it may succeed then; `file` is what it is over, or one of them.
+/// How long to wait before a file that changed is read again. One that is cut changes twice, first its length and then its times,
+/// and in between lie the blocks that are given back.
+const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
+
+/// Sends a request, and again if it may succeed then; `file` is what it is over, or the first of several.
+///
+/// The same function over the same version of a file has the same output. So what was written already is left out of the output
+/// of another try, where it can be known that the file is the same.
 pub(super) fn with_another_try(
-    file: &File,
+    files: &[File],
     function: &SessionFunction,
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
     mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>) -> Result<Ran, SessionError>,
 ) -> Result<Ran, SessionError> {
+    let file = &files[0];
     options.check_cancelled(file)?;
-    let mut out = out.map(Counted::new);
-    let ran = once(options, out.as_mut().map(|out| out as _));
-    // With output on the way, nothing can be tried again.
-    if let Err(error) = &ran
-        && out.as_ref().is_none_or(|out| out.len_bytes == 0)
-        && let Some(again) = another_try(file, function, options, error)?
-    {
+    let mut out = out.map(Resumed::new);
+    let mut options = options.clone();
+    let mut begun_with = None;
+    let changed = || SessionError::Changed(file.inner.name.clone());
+    for pause in PAUSES.into_iter().map(Some).chain([None]) {
+        let ran = once(&options, out.as_mut().map(|out| out as _));
+        let (error, pause) = match (ran, pause) {
+            (Ok(ran), _) => {
+                let is_other = begun_with.is_some_and(|version| file.inner.place.version_seen() != Some(version));
+                let is_shorter = out.as_ref().is_some_and(|out| out.left_out > 0);
+                return if is_other || is_shorter { Err(changed()) } else { Ok(ran) };
+            }
+            (Err(error), Some(pause)) => (error, pause),
+            (Err(error), None) => return Err(error),
+        };
+        let has_begun = out.as_ref().is_some_and(|out| out.len_bytes > 0);
+        let version = file.inner.place.version_seen().filter(|_| files.len() == 1 && function.is_pure());
+        if has_begun && (version.is_none() || is_change(&error)) {
+            return Err(error);
+        }
+        let Some(again) = another_try(file, function, &options, &error)? else { return Err(error) };
+        if is_change(&error) {
+            std::thread::sleep(pause);
+        }
         options.check_cancelled(file)?;
-        return once(&again, out.as_mut().map(|out| out as _));
+        if has_begun {
+            let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
+            if now.version != version {
+                return Err(changed());
+            }
+            begun_with = version;
+        }
+        out = out.map(Resumed::again);
+        options = again;
     }
-    ran
+    unreachable!("the last try returns")
+}
+
+/// Output that another try gives from its beginning: what was written before is left out.
+struct Resumed<'w> {
+    out: &'w mut (dyn Write + Send),
+    len_bytes: u64,
+    left_out: u64,
+}
+
+impl<'w> Resumed<'w> {
+    fn new(out: &'w mut (dyn Write + Send)) -> Self {
+        Self { out, len_bytes: 0, left_out: 0 }
+    }
+
+    fn again(self) -> Self {
+        Self { left_out: self.len_bytes, ..self }
+    }
+}
+
+impl Write for Resumed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left_out = self.left_out.min(bytes.len() as u64);
+        self.left_out -= left_out;
+        if left_out > 0 {
+            return Ok(left_out as usize);
+        }
+        let len = self.out.write(bytes)?;
+        self.len_bytes += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// How a request that failed so may succeed now.
@@ -59,7 +128,9 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
     if is_change(error) || has_anew(file, error)? {
         return Ok(true);
     }
-    let is_loss = error.function().is_some_and(|failure| failure.is_loss());
+    // A target that was started anew knows the tag of no call.
+    let is_lost = |failure: &FunctionError| failure.is_loss() || failure.is_status(Status::UNKNOWN_TAG);
+    let is_loss = told_by_target(error).is_some_and(is_lost);
     if let (true, Some(link)) = (is_loss, file.inner.place.link_known()) {
         // Should the target be another one by then, it has none of our programs; else they are found again.
         link.forget_programs();
@@ -69,7 +140,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
 
 /// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
 pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
-    let (Some(failure), Some(link)) = (error.function(), file.inner.place.link_known()) else { return Ok(false) };
+    let (Some(failure), Some(link)) = (told_by_target(error), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {
         link.forget_programs();
         return Ok(true);
@@ -79,6 +150,16 @@ pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, Sessio
         return Ok(true);
     }
     Ok(false)
+}
+
+/// The target's own failure, also where a function on this side was to read from it.
+fn told_by_target(error: &SessionError) -> Option<&FunctionError> {
+    match error {
+        SessionError::Call(CallError::Read { error: ReadError::Read { source, .. }, .. }) => {
+            source.get_ref()?.downcast_ref()
+        }
+        _ => error.function(),
+    }
 }
 
 /// Whether the file changed while it was read, as either side says it.
