@@ -58,6 +58,9 @@ impl std::fmt::Display for Failure {
             Self::Usage(m) | Self::Load(m) | Self::Function(m) | Self::Environment(m) | Self::Interrupted(m) => {
                 f.write_str(m)
             }
+            Self::Output(_) if diskside_sys::standard::output_was_closed() => {
+                f.write_str("standard output is closed: to discard it, send it to /dev/null")
+            }
             Self::Output(e) => write!(f, "writing the output: {e}"),
         }
     }

@@ -99,6 +99,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Without /dev it stays as the standard library has it.
+    let _ = diskside_sys::standard::fail_where_closed();
     let result = match Cli::try_parse() {
         Ok(cli) => {
             log_to_stderr();

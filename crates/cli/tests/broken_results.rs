@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::{Server, diskside};
 
 /// Gives its input back, and fails at the element 7777.
@@ -145,5 +147,37 @@ fn what_is_folded_and_what_is_json_is_whole_or_not_there() {
             let (code, out, told) = diskside(&[run, &["--chunk", "800", "--where", place, input]].concat());
             assert_eq!((code, &out[..]), (1, &b""[..]), "{place}: {told}");
         }
+    }
+}
+
+/// Closed, not full: results were lost with exit code 0, `cp` said how much it had copied, and closed input was an empty one.
+#[test]
+fn standard_input_and_output_that_are_closed_are_errors() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("a.log"), "one ERROR\ntwo\n").expect("written");
+    let shell = |line: &str| {
+        let line = line.replace("diskside", env!("CARGO_BIN_EXE_diskside"));
+        let output = Command::new("sh").args(["-c", &line]).current_dir(dir.path()).output().expect("a shell");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for line in [
+        "diskside run wc a.log >&-",
+        "diskside run grep a.log --arg pattern=ERROR >&-",
+        "diskside run grep a.log --arg pattern=ERROR --out - >&-",
+        "diskside cp a.log - >&-",
+        "diskside functions >&-",
+        "diskside --help >&-",
+        "diskside run wc - <&-",
+    ] {
+        let (code, said) = shell(line);
+        assert_eq!(code, Some(4), "{line}: {said}");
+        assert!(said.starts_with("diskside: "), "{line}: {said}");
+    }
+    let (_, said) = shell("diskside run wc a.log >&-");
+    assert_eq!(said, "diskside: standard output is closed: to discard it, send it to /dev/null\n");
+    // Who writes nothing there, and who discards it, is not told of it.
+    for line in ["diskside run wc a.log --out counted >&-", "diskside run wc a.log >/dev/null"] {
+        let (code, said) = shell(line);
+        assert_eq!(code, Some(0), "{line}: {said}");
     }
 }

@@ -9,6 +9,7 @@
 //! | [`attributes`] | file system, flags and identity of an open file | `ioctl_fsgetxattr(2)`, `statx(2)` |
 //! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
 //! | [`descriptor`] | a descriptor once more, by its number (`F_DUPFD_CLOEXEC`) | `fcntl(2)` |
+//! | [`standard`] | standard input and output that were closed | `fcntl(2)` |
 //! | [`schedule`] | a thread's scheduling policy (`sched_setscheduler`) | `sched(7)` |
 //!
 //! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
@@ -22,6 +23,7 @@ pub mod lease;
 pub mod lock;
 pub mod loopdev;
 pub mod schedule;
+pub mod standard;
 
 use std::io;
 
