@@ -81,6 +81,8 @@ pub(crate) struct Core {
     sends_in_flight: usize,
     /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
     media_in_flight: usize,
+    /// Reads for traversals among them.
+    fetches_in_flight: usize,
     media_waits: bool,
     /// Whether operations of media ended in this turn.
     media_ended: bool,
@@ -144,6 +146,7 @@ impl Reactor {
             spare_batches: Vec::new(),
             sends_in_flight: 0,
             media_in_flight: 0,
+            fetches_in_flight: 0,
             media_waits: false,
             media_ended: false,
             media_files: Vec::new(),
@@ -166,7 +169,7 @@ impl Reactor {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         while !(self.core.is_stopping() && self.connections.is_empty()) {
             self.core.ring.expect_answers(self.core.media_in_flight > 0 || self.core.delayed > 0);
-            self.core.ring.give_way(self.core.shared.is_crowded());
+            self.core.ring.give_way(self.core.shared.is_crowded() || self.core.may_rest());
             let wait = self.core.ring.wait(self.timeout())?;
             self.core.media_waits = false;
             self.core.media_ended = false;
@@ -231,6 +234,7 @@ impl Reactor {
                     _ => None,
                 };
                 let task = &mut self.core.tasks[key];
+                self.core.fetches_in_flight -= usize::from(task.is_fetch());
                 task.completed(completion.result, buffer);
                 self.resume(key);
             }
@@ -525,6 +529,12 @@ impl Core {
         self.stop_at.is_some()
     }
 
+    /// Whether a disk has enough to do for traversals, and nothing else: their steps are as fast when some of them are taken
+    /// together, and to look out for each alone would take all of a processor.
+    fn may_rest(&self) -> bool {
+        self.fetches_in_flight >= RESTING_FETCHES_MIN && self.fetches_in_flight == self.media_in_flight
+    }
+
     fn counters(&self) -> &ReactorCounters {
         &self.shared.reactor_stats[self.index]
     }
@@ -536,6 +546,7 @@ impl Core {
                 self.register_file_of(&op);
                 self.ring.push(Token::Task(key).bits(), op);
                 self.media_in_flight += 1;
+                self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
                 self.media_waits = true;
             }
             Next::Memory => self.memory_waiters.push_back(key),
@@ -609,6 +620,8 @@ const STALL: Duration = Duration::from_millis(5);
 const OWED_LOOK: Duration = Duration::from_millis(500);
 /// How soon a block is asked for again that another reactor's command holds.
 const BLOCK_RETRY: Duration = Duration::from_micros(100);
+/// Reads of traversals that keep a disk busy for some hundred microseconds.
+const RESTING_FETCHES_MIN: usize = 96;
 /// Shorter delays of media are not slept through.
 const DELAY_SLEPT_MIN: Duration = Duration::from_micros(150);
 /// How soon spare memory goes back to the system.

@@ -223,6 +223,11 @@ impl Task {
         self.cancelled = true;
     }
 
+    /// Whether it reads for a traversal.
+    pub(crate) fn is_fetch(&self) -> bool {
+        matches!(self.asker, Asker::Traversal(..))
+    }
+
     /// It is under way, and not only a copy.
     pub(crate) fn begin(&self, now: Instant) {
         if let Asker::Command(_) = self.asker {
