@@ -78,6 +78,7 @@ fn a_laptop_gets_in_by_three_commands() {
     std::fs::create_dir(&data).expect("made");
     std::fs::write(data.join("f"), b"one\n").expect("written");
 
+    std::fs::write(&config, "[security]\naudit = \"audit.jsonl\"\n").expect("written");
     let line = new_key(&key, &["--mutual"]);
     assert_eq!(std::fs::metadata(&key).expect("it is there").mode() & 0o7777, 0o600);
     let (code, out, error) = allow(&config, "ann", &line);
@@ -119,6 +120,10 @@ fn a_laptop_gets_in_by_three_commands() {
     assert!(printed.1.contains("require = \"auth\"") && printed.1.contains("file:/"), "{printed:?}");
     let metrics = with_key(&key, &["metrics", target]);
     assert!(metrics.0 == 0 && metrics.1.contains("diskside_up"), "{metrics:?}");
+    let audited = || std::fs::read_to_string(file("server/audit.jsonl")).expect("text");
+    for told in ["\"connect\"", "\"connect.refused\"", "\"auth.fail\"", "\"reload\"", "\"principal\":\"ann\""] {
+        common::until(told, || audited().contains(told));
+    }
     let log = server.log();
     assert!(log.contains("did not authenticate"), "{log}");
     assert!(log.contains(nqn), "a host is named");
@@ -128,6 +133,7 @@ fn a_laptop_gets_in_by_three_commands() {
         ("--print-config", format!("{printed:?}")),
         ("metrics", format!("{metrics:?}")),
         ("the log", log),
+        ("the audit file", audited()),
         ("an error", error),
         ("the configuration", written),
         ("key allow", out),

@@ -541,8 +541,10 @@ impl Association {
         match loaded {
             // Before anything of it is read.
             Some(unverified) if !rights.may_run(None, &unverified.sha256()) => {
+                let told = "this host may not run this program";
+                self.context.tell_loaded(unverified.sha256(), unverified.len_bytes(), Some(told));
                 programs.give_up(unverified.place());
-                Err(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may not run this program"))
+                Err(Problem::new(Status::OPERATION_DENIED.dnr(), told))
             }
             loaded => Ok(loaded),
         }
@@ -554,11 +556,13 @@ impl Association {
         let (memory, place) = (unverified.len_bytes() as u64 * 16, unverified.place());
         let run = Box::new(move || {
             let programs = &me.context.environment.programs;
+            let (sha256, len) = (unverified.sha256(), unverified.len_bytes());
             let verify = AssertUnwindSafe(|| programs.verify(&me.context.environment.engine, unverified));
             let verified = catch_unwind(verify).unwrap_or_else(|_| {
                 programs.give_up(place);
                 Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
             });
+            me.context.tell_loaded(sha256, len, verified.as_ref().err().map(Problem::told));
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
         let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory, run };

@@ -21,6 +21,7 @@ use crate::schedule::quota::Ledger;
 use crate::schedule::yield_to_reactor::Way;
 use crate::standard::state::Standard;
 use crate::statistics::counters::Statistics;
+use crate::watch::Watch;
 
 /// Threads that run calls, many of them waiting for disks.
 const THREADS_MAX: usize = 64;
@@ -52,6 +53,7 @@ pub(crate) struct Environment {
     pub(crate) standard: Option<Arc<Standard>>,
     pub(crate) shared_states: SharedStates,
     pub(crate) reactors: Arc<dyn Reactors>,
+    pub(crate) watch: Arc<dyn Watch>,
 }
 
 /// What of the target functions work with.
@@ -64,6 +66,8 @@ pub struct Surroundings {
     pub exports: Arc<Exports>,
     /// Who hands commands over.
     pub reactors: Arc<dyn Reactors>,
+    /// Who is told what hosts load and run.
+    pub watch: Arc<dyn Watch>,
 }
 
 impl Environment {
@@ -91,7 +95,7 @@ impl Environment {
         let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let standard = Standard::new(&config).map(Arc::new);
-        let Surroundings { volumes, volume_stats, exports, reactors } = surroundings;
+        let Surroundings { volumes, volume_stats, exports, reactors, watch } = surroundings;
         Ok(Self {
             config,
             engine,
@@ -109,6 +113,7 @@ impl Environment {
             standard,
             shared_states: SharedStates::default(),
             reactors,
+            watch,
         })
     }
 }

@@ -11,6 +11,7 @@
 //! | `statistics` | what was run, read and written, and the log pages |
 //! | `host`, `hosts` | what is kept for a host, and which hosts and controllers there are |
 //! | `environment`, `reactors` | what functions work with of the target |
+//! | `watch` | who is told what hosts load and run |
 //! | `config`, `limits` | what may be computed, and how much of it |
 //!
 //! A reactor hands a command over and never waits: what takes time happens on threads of the pool, whose answers come
@@ -35,6 +36,7 @@ mod reactors;
 mod schedule;
 mod standard;
 mod statistics;
+mod watch;
 
 use std::fmt;
 use std::io;
@@ -54,6 +56,7 @@ pub use environment::Surroundings;
 pub use reactors::{Name, Reactors};
 pub use schedule::quota::Holding;
 pub use schedule::turn_share::{NextTurn, PutOff, Share, Shares};
+pub use watch::{ProgramEvent, Watch};
 
 pub use crate::controller::Association;
 use crate::environment::Environment;

@@ -182,9 +182,11 @@ impl Settings {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let mut settings = Self::from_toml(&text, &path.display().to_string())?;
         let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        let directory = beside.parent().unwrap_or(Path::new("/"));
         for host in &mut settings.known_hosts {
-            host.beside(beside.parent().unwrap_or(Path::new("/")));
+            host.beside(directory);
         }
+        settings.security.audit = settings.security.audit.map(|path| directory.join(path));
         Ok(settings)
     }
 

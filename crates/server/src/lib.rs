@@ -59,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod authenticate;
 pub mod config;
 pub mod link;

@@ -8,6 +8,7 @@
 //! they share what the machines share through [`Subsystems`](diskside_nvme::controller::Subsystems), which the path
 //! of a command never locks, and the volumes.
 
+mod audit;
 mod connection;
 mod function;
 mod local;

@@ -13,6 +13,7 @@ use diskside_io::ring;
 use diskside_nvme::auth::Done;
 use diskside_nvme::controller::{Subsystem, Subsystems, Tag};
 
+use crate::audit::{Audit, KnownNames};
 use crate::authenticate::{Authenticators, Entrant, HalfOpen};
 use crate::config::ServeConfig;
 use crate::link::LoopEnd;
@@ -34,6 +35,9 @@ pub(crate) struct Shared {
     /// What computes, if there is a compute namespace.
     pub(crate) compute: Option<Arc<Compute>>,
     pub(crate) exports: Arc<Exports>,
+    /// Who is told of what hosts do.
+    pub(crate) audit: Arc<Audit>,
+    pub(crate) names: Arc<KnownNames>,
     /// What hosts may use.
     pub(crate) rights: Arc<RightsTable>,
     pub(crate) volume_stats: Arc<Registry>,

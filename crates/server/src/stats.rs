@@ -53,6 +53,8 @@ pub struct Stats {
     pub connections_refused: u64,
     /// Lines about peers that were left out of the log, because there had been enough.
     pub log_lines_left_out: u64,
+    /// Lines that were left out of the audit file, because there had been enough or the disk was behind.
+    pub audit_lines_left_out: u64,
 }
 
 /// One reactor's [`ReactorStats`].

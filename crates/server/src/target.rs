@@ -7,6 +7,7 @@ mod visible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -19,6 +20,7 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 
 pub use handle::Handle;
 
+use crate::audit::{Audit, KnownNames};
 use crate::authenticate::{Authenticators, HalfOpen, PolicyError, policy};
 use crate::config::{
     ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
@@ -26,7 +28,7 @@ use crate::config::{
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
-use diskside_compute::{Compute, Reactors, Surroundings};
+use diskside_compute::{Compute, Reactors, Surroundings, Watch};
 use diskside_export::{ExportError, Exports};
 use diskside_rights::{Grants, RightsTable};
 use diskside_volume::VolumeTable;
@@ -109,6 +111,14 @@ pub enum TargetError {
     Listen {
         /// The address.
         address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The audit file cannot be opened.
+    #[error("the audit file {}: {error}", path.display())]
+    Audit {
+        /// Which.
+        path: PathBuf,
         /// Why.
         error: io::Error,
     },
@@ -321,12 +331,19 @@ impl TargetBuilder {
         let exports = Exports::open(&config.exports)?;
         let (volumes, volume_stats) = (Arc::new(VolumeTable::default()), Arc::new(Registry::default()));
         let mailboxes = Arc::new(Mailboxes::default());
+        let names = Arc::new(KnownNames::default());
+        let audit = Audit::start(config.security.audit.as_deref(), Arc::clone(&names)).map_err(|error| {
+            let path = config.security.audit.clone().unwrap_or_default();
+            TargetError::Audit { path, error }
+        })?;
+        let audit = Arc::new(audit);
         let compute = if computes {
             let surroundings = Surroundings {
                 volumes: Arc::clone(&volumes),
                 volume_stats: Arc::clone(&volume_stats),
                 exports: Arc::clone(&exports),
                 reactors: Arc::clone(&mailboxes) as Arc<dyn Reactors>,
+                watch: Arc::clone(&audit) as Arc<dyn Watch>,
             };
             let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
             for namespace in compute.namespaces(|name| identity::volume_uuid(&config.nqn, name)) {
@@ -342,6 +359,8 @@ impl TargetBuilder {
             volumes,
             compute,
             exports,
+            audit,
+            names,
             rights: RightsTable::new(Grants::default()),
             volume_stats,
             host_stats: Registry::default(),
@@ -359,6 +378,7 @@ impl TargetBuilder {
         let (listeners, addresses) = bind_all(&shared.config)?;
         let handle = Handle::new(shared, addresses);
         handle.set_rights(handle.shared().config.rights()?);
+        handle.shared().names.set(&handle.shared().config.known_hosts);
         for spec in &handle.shared().config.volumes {
             handle.add_volume(spec)?;
         }

@@ -162,7 +162,7 @@ fn the_number_of_queues_is_settled_once_there_is_one() {
     let late = controller.admin.command(Sqe::set_features(feature::NUMBER_OF_QUEUES, 0), None, 0);
     late.fails_with(Status::COMMAND_SEQUENCE_ERROR.dnr());
     let still = controller.admin.command(Sqe::get_features(feature::NUMBER_OF_QUEUES, 0), None, 0);
-    assert_eq!(still.result, four.into(), "what was granted stays");
+    assert_eq!(still.result, u64::from(four), "what was granted stays");
 }
 
 /// Whoever has a list of hosts wants to know who comes.

@@ -210,6 +210,11 @@ impl Problem {
         Self::new(Status::FUNCTION_BUSY, no_room.to_string())
     }
 
+    /// What is told of it; nothing where its status says all.
+    pub(crate) fn told(&self) -> &str {
+        self.record.as_ref().map_or("", |record| &record.message)
+    }
+
     /// A field of the command that cannot be as it is.
     pub(crate) fn in_command(byte: u32, message: &str) -> Self {
         Self::new(Status::INVALID_FIELD.dnr(), format!("byte {byte} of the command: {message}"))

@@ -9,7 +9,7 @@ use diskside_export::{FileError, FileSession};
 use diskside_nvme::Status;
 use diskside_rights::{Access, HostRights, MemoryRight};
 use diskside_volume::Volume;
-use diskside_wire::function::Trailer;
+use diskside_wire::function::{Outcome, Trailer};
 
 use crate::call::answer::{Piece, Problem};
 use crate::endpoint::layouts::{Layout, LayoutReader};
@@ -19,6 +19,7 @@ use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
 use crate::standard::Standard;
+use crate::watch::ProgramEvent;
 
 /// What all calls of a controller work with.
 #[derive(Debug)]
@@ -68,6 +69,22 @@ impl CallContext {
             MemoryRight::Shared => Some(shared),
             MemoryRight::Own => self.host.own_memory(&self.environment.config),
         }
+    }
+
+    /// A call of a program has ended that was not of a prepared request.
+    pub(crate) fn tell_ran(&self, program: &LoadedProgram, function: &str, trailer: &Trailer) {
+        let watch = &self.environment.watch;
+        if watch.wants() {
+            let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);
+            let (sha256, bytes, run_us) = (program.sha256(), trailer.media_read, trailer.times.run_us.into());
+            watch.program(&self.host.nqn, ProgramEvent::Ran { sha256, function, bytes, run_us, failed });
+        }
+    }
+
+    /// A program was loaded, or refused.
+    pub(crate) fn tell_loaded(&self, sha256: [u8; 32], len: usize, refused: Option<&str>) {
+        let loaded = ProgramEvent::Loaded { sha256, len: len as u64, refused };
+        self.environment.watch.program(&self.host.nqn, loaded);
     }
 
     /// What tells the states that the host shares from its own.

@@ -142,6 +142,11 @@ impl TraversePlan {
         })
     }
 
+    /// A call that was not of a prepared request has ended.
+    pub(crate) fn tell_ran(&self, context: &CallContext, trailer: &Trailer) {
+        context.tell_ran(&self.program, self.function.name(), trailer);
+    }
+
     /// The function, as statistics know it.
     pub(crate) fn function_id(&self) -> FunctionId<'_> {
         FunctionId { program_id: self.program_id, name: self.function.name() }

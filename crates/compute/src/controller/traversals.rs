@@ -47,6 +47,7 @@ impl Association {
         if let Ok(mut room) = self.context.host.account.hold(plan.scratch_len() + PART_BYTES)
             && let Some((result, trailer)) = plan.run_now(&self.context, started, share)
         {
+            plan.tell_ran(&self.context, &trailer);
             room.shrink(result.len() + PART_BYTES);
             let piece = Piece::held(result, room);
             effects
@@ -70,6 +71,7 @@ impl Association {
                     Piece::of(result)
                 }
             };
+            plan.tell_ran(&me.context, &trailer);
             me.with_tags(&mut Answers::default(), |tags| {
                 traversed(tags, &me.context.environment, &plan, tag, piece, trailer);
             });

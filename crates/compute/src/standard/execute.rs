@@ -6,7 +6,7 @@ use std::time::Instant;
 use diskside_engine::{CallError, CallLimits, Execution, State, TierChoice};
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::MemoryRange;
-use diskside_wire::function::Class;
+use diskside_wire::function::{Class, Outcome, Trailer};
 
 use super::StandardCommand;
 use super::sets::parse_ranges;
@@ -51,7 +51,11 @@ impl Standard {
         let turns = Some(HostTurns::of(&compute.gate, &compute.way, turn, &Arc::default()));
         let tier = TierChoice::Best;
         let execution = Execution { function: &function, ranges, data, cparam1, cparam2, state, tier, limits, turns };
-        match compute.engine.execute(execution) {
+        let executed = compute.engine.execute(execution);
+        let mut trailer = Trailer::new(if executed.is_ok() { Outcome::Ok } else { Outcome::Refused });
+        trailer.message = executed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        context.tell_ran(&program, function.name(), &trailer);
+        match executed {
             Ok(returned) => Ok(Answer::success().with_result(returned)),
             Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),
             Err(error @ (CallError::BadRanges { .. } | CallError::BadArgs { .. })) => {

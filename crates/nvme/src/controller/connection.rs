@@ -155,6 +155,8 @@ pub struct Connection {
     pub(super) events: VecDeque<Tag>,
     /// The target shuts down: nothing is read, what the embedder has is still answered.
     pub(super) finishing: bool,
+    /// The host that was not let in last, until somebody asked.
+    pub(super) refused: Option<Nqn>,
 }
 
 /// Where the data of the current PDU goes.
@@ -217,6 +219,7 @@ impl Connection {
             authentication_deadline: None,
             events: VecDeque::new(),
             finishing: false,
+            refused: None,
         }
     }
 
@@ -228,6 +231,16 @@ impl Connection {
             State::Draining if self.out.is_empty() && !self.sending => State::Closed,
             state => state,
         }
+    }
+
+    /// Takes the name of a host that was not let in, if a Connect since the last call named one.
+    pub fn take_refused(&mut self) -> Option<Nqn> {
+        self.refused.take()
+    }
+
+    /// Whether the host has proved who it is; one that need not has not.
+    pub fn has_proved_itself(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.authenticated && link.authentication.is_some())
     }
 
     /// Why it ended, if it was not the host's Disconnect.

@@ -326,7 +326,13 @@ impl Connection {
         let Sink::Memory(data) = std::mem::take(&mut self.slots.get_mut(slot).sink) else { return };
         let sqe = self.slots.get(slot).sqe;
         match self.connect(&sqe, &data) {
-            Err((status, error)) => self.answer(slot, status.dnr(), error.map_or(0, ConnectError::to_result)),
+            Err((status, error)) => {
+                if status == Status::CONNECT_INVALID_HOST {
+                    let named = ConnectData::ref_from_bytes(&data).ok();
+                    self.refused = named.and_then(|data| Nqn::from_field(&data.host_nqn).ok());
+                }
+                self.answer(slot, status.dnr(), error.map_or(0, ConnectError::to_result));
+            }
             Ok(link) => {
                 let asks = if link.authenticated { 0 } else { AUTHENTICATION_REQUIRED };
                 let result = u64::from(link.controller.cntlid) | asks;

@@ -418,6 +418,11 @@ impl Subsystem {
         }
     }
 
+    /// Whether this host may connect, if need be with a key.
+    pub fn lets_in(&self, host: &Nqn) -> bool {
+        !self.refuses(host)
+    }
+
     fn refuses(&self, host: &Nqn) -> bool {
         matches!(self.admission(host, false), Admission::Refused)
     }

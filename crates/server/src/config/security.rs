@@ -26,6 +26,8 @@ pub enum Requirement {
 pub struct SecuritySettings {
     /// See [`Security::require`]. Absent: `auth` if there is a host with a key, else `none`.
     pub require: Option<Requirement>,
+    /// See [`Security::audit`].
+    pub audit: Option<PathBuf>,
     /// See [`Security::dhchap_hashes`].
     pub dhchap_hashes: Option<Vec<String>>,
     /// See [`Security::dhchap_groups`].
@@ -37,6 +39,9 @@ pub struct SecuritySettings {
 pub struct Security {
     /// What a host must do to be let in.
     pub require: Requirement,
+    /// The file that says who came, was refused, loaded and ran what; none without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<PathBuf>,
     /// Hash functions that hosts may authenticate with, the most wanted first.
     pub dhchap_hashes: Vec<String>,
     /// Diffie-Hellman groups that hosts may authenticate with, the most wanted first.
@@ -75,6 +80,7 @@ impl SecuritySettings {
     pub(super) fn overridden_by(self, flags: Self) -> Self {
         Self {
             require: flags.require.or(self.require),
+            audit: flags.audit.or(self.audit),
             dhchap_hashes: flags.dhchap_hashes.or(self.dhchap_hashes),
             dhchap_groups: flags.dhchap_groups.or(self.dhchap_groups),
         }
@@ -89,6 +95,7 @@ impl Security {
         let names = |list: Vec<&'static str>| list.into_iter().map(String::from).collect();
         Self {
             require: settings.require.unwrap_or(usually),
+            audit: settings.audit,
             dhchap_hashes: settings
                 .dhchap_hashes
                 .unwrap_or_else(|| names(usual.hashes.iter().map(|hash| hash.name()).collect())),

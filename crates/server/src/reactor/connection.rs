@@ -15,6 +15,7 @@ use super::function::FunctionState;
 use super::memory::{Account, AccountMemory, Memory, Piece};
 use super::receive::Receive;
 use super::{Core, Token};
+use crate::audit::Told;
 use crate::authenticate::Entrant;
 use crate::link::{LoopEnd, LoopWriteError};
 use diskside_volume::stats::IoCounters;
@@ -38,7 +39,7 @@ pub(super) struct Connection {
     entrant: Option<Entrant>,
     /// Gone with the connection: then nobody waits for what is computed for it.
     pub(super) alive: Arc<()>,
-    peer: String,
+    pub(super) peer: String,
     pub(super) phase: Phase,
     /// Bytes that came and that the machine did not take yet.
     pub(super) carry: Vec<u8>,
@@ -49,6 +50,8 @@ pub(super) struct Connection {
     owed_since: Option<Instant>,
     heard_bytes: usize,
     timer: Option<Instant>,
+    /// What of it the audit was told.
+    pub(super) told: Told,
     dirty: bool,
     starved: bool,
 }
@@ -124,6 +127,7 @@ impl Connection {
             owed_since: None,
             heard_bytes: 0,
             timer: None,
+            told: Told::default(),
             dirty: false,
             starved: false,
         };
@@ -282,6 +286,7 @@ impl Connection {
                 break;
             }
         }
+        self.tell_of_arrival(core);
         if self.entrant.is_some() && self.machine.is_authenticated() {
             self.entrant = None;
         }
@@ -310,6 +315,7 @@ impl Connection {
             },
             None => tracing::debug!(peer = self.peer, host, why, "connection closed"),
         }
+        self.tell_of_end(core, why);
         self.phase = Phase::Closed;
         self.carry = Vec::new();
         self.function.close(core.now, &mut core.shares);

@@ -8,6 +8,7 @@ use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
+use crate::audit::Record;
 use crate::authenticate::policy;
 use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
 use crate::link::{LoopEnd, loop_pair};
@@ -80,6 +81,7 @@ impl Handle {
             reactors: shared.reactor_stats.iter().map(crate::stats::ReactorCounters::stats).collect(),
             connections_refused: shared.connections_refused.load(Ordering::Relaxed) as u64,
             log_lines_left_out: shared.notices.left_out(),
+            audit_lines_left_out: shared.audit.left_out(),
         }
     }
 
@@ -181,6 +183,9 @@ impl Handle {
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
         self.set_rights(rights);
+        shared.names.set(&config.known_hosts);
+        shared.audit.reopen();
+        shared.audit.tell(Record { event: "reload", ..Record::default() });
         Ok(())
     }
 

@@ -189,7 +189,7 @@ fn grants_change_under_hosts_that_stay() {
     ann.queue.write(SECRET, 0, &bytes).ok();
     ann.call(handle, &[], len).fails_with(Status::NAMESPACE_NOT_REACHABLE.dnr());
     reload("[[grant]]\nto = ['bob']\nvolumes = { data = 'r' }\n");
-    assert_eq!(namespaces(&mut ann), [], "it is connected, and there is nothing");
+    assert!(namespaces(&mut ann).is_empty(), "it is connected, and there is nothing");
     assert!(!ann.call(handle, &[], len).status.is_success());
     reload("");
     assert_eq!(namespaces(&mut ann), [VOLUME, SECRET, MEMORY, COMPUTE], "no grants: everything is everybody's");

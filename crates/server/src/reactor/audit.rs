@@ -1,0 +1,64 @@
+//! What the audit is told of a connection: who came, who was refused, who did not prove who it is, and that it went.
+
+use diskside_nvme::controller::ConnectionError;
+
+use super::Core;
+use super::connection::Connection;
+use crate::audit::{Record, Told};
+
+impl Connection {
+    /// Tells who came, once that is known, and who was not let in.
+    pub(super) fn tell_of_arrival(&mut self, core: &Core) {
+        let audit = &core.shared.audit;
+        if !audit.is_on() {
+            return;
+        }
+        if let Some(host) = self.machine.take_refused() {
+            self.tell_refused(core, host.to_string());
+        }
+        if self.told != Told::Nothing || self.machine.queue_id() != Some(0) || !self.machine.is_authenticated() {
+            return;
+        }
+        let Some((host, subsystem)) = self.machine.host_nqn().zip(self.machine.subsystem_nqn()) else { return };
+        match subsystem.is_discovery() {
+            // It is shown nothing, and most hosts then go without more.
+            true if !core.shared.subsystem.lets_in(host) => self.tell_refused(core, host.to_string()),
+            true => {}
+            false => {
+                let authenticated = Some(self.machine.has_proved_itself());
+                audit.tell(Record { authenticated, ..self.record("connect") });
+                self.told = Told::Arrival;
+                return;
+            }
+        }
+        self.told = Told::All;
+    }
+
+    fn tell_refused(&self, core: &Core, host: String) {
+        let (host, reason, peer) = (Some(host), Some("the host is not known".to_owned()), Some(self.peer.clone()));
+        let record = Record { event: "connect.refused", host, peer, reason, ..Record::default() };
+        core.shared.audit.tell_of_stranger(record, core.now);
+    }
+
+    /// Tells that the host went, or did not prove who it is.
+    pub(super) fn tell_of_end(&mut self, core: &Core, why: &str) {
+        let audit = &core.shared.audit;
+        let told = std::mem::replace(&mut self.told, Told::All);
+        if !audit.is_on() {
+            return;
+        }
+        let reason = self.machine.error().map_or_else(|| why.to_owned(), ToString::to_string);
+        let authentication = matches!(self.machine.error(), Some(ConnectionError::Authentication(_)));
+        if authentication {
+            let record = Record { reason: Some(reason), ..self.record("auth.fail") };
+            audit.tell_of_stranger(record, core.now);
+        } else if told == Told::Arrival {
+            audit.tell(Record { reason: Some(reason), ..self.record("disconnect") });
+        }
+    }
+
+    fn record(&self, event: &'static str) -> Record {
+        let host = self.machine.host_nqn().map(ToString::to_string);
+        Record { event, host, peer: Some(self.peer.clone()), queue: self.machine.queue_id(), ..Record::default() }
+    }
+}
