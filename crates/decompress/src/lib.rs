@@ -1,4 +1,5 @@
-//! gzip and zstd: recognised by their first bytes, and decompressed step by step in bounded memory. No I/O.
+//! gzip and zstd: recognised by their first bytes, and decompressed step by step in bounded memory. Chunks of arrays: decoded
+//! whole, by the codecs of Zarr. No I/O.
 //!
 //! Input may be several members of gzip, or several frames of zstd, one after another: they decompress to one stream, as
 //! gzip(1) and zstd(1) have it. What follows the last member of gzip and is none is ignored, as by gzip(1); what follows the
@@ -19,9 +20,12 @@
 
 #![forbid(unsafe_code)]
 
+mod blosc;
+mod chunk;
 mod gzip;
 mod zstandard;
 
+pub use chunk::{ChunkCodec, ChunkCodecs, ChunkDamage, ChunkDecoder, Turn};
 use gzip::Gzip;
 use zstandard::Zstandard;
 

@@ -45,8 +45,8 @@ pub use diskside_dispatch as dispatch;
 pub use diskside_engine::pieces::PIECE_LEN_MAX;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
-    Call, CallError, CallLimits, CallStats, CodeCache, CodeStats, Codec, DEPTH_MAX, Engine, Execution, Function,
-    LlvmOptions, LoadError, Outcome, Place, Sink, Source, State, TierChoice, args, split,
+    Call, CallError, CallLimits, CallStats, ChunkCodec, CodeCache, CodeStats, Codec, DEPTH_MAX, Engine, Execution,
+    Function, LlvmOptions, LoadError, Outcome, Place, Sink, Source, State, TierChoice, args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;

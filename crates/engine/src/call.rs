@@ -6,6 +6,7 @@ use crate::function::Function;
 use crate::pieces::{Asked, PIECE_LEN_MAX, Part, Pieces};
 use crate::split::Split;
 use crate::state::State;
+use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{ReadAt, ReadError, ReadStream};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelToken;
@@ -141,6 +142,15 @@ pub enum Source {
         /// The bytes.
         bytes: Arc<[u8]>,
     },
+    /// A chunk of an array, encoded: whoever runs the function decodes it, so that several threads do. It is one piece.
+    Chunk {
+        /// What errors call it.
+        name: String,
+        /// The bytes as they are.
+        bytes: Arc<[u8]>,
+        /// What they are decoded by.
+        codecs: Arc<ChunkCodecs>,
+    },
     /// As many sources as there turn out to be, each opened when it is its turn: what runs over very many files holds
     /// few of them.
     Many {
@@ -159,6 +169,11 @@ pub trait Sources: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// Why it cannot be read, or that one of those before is no longer what it was.
     fn next(&self) -> Result<Option<Source>, ReadError>;
+
+    /// Whether they are [chunks](Source::Chunk), each a piece of its own, so that several may run at the same time.
+    fn are_chunks(&self) -> bool {
+        false
+    }
 
     /// Nobody will ask any more: a wait for the next returns, with whatever answer.
     fn close(&self) {}
@@ -180,6 +195,7 @@ impl Source {
             | Self::Reader { name, .. }
             | Self::Stream { name, .. }
             | Self::Bytes { name, .. }
+            | Self::Chunk { name, .. }
             | Self::Many { name, .. } => name.clone(),
         }
     }
@@ -189,7 +205,16 @@ impl Source {
         match self {
             Self::Stream { stream, .. } => stream.close(),
             Self::Many { sources, .. } => sources.close(),
-            Self::File { .. } | Self::Open { .. } | Self::Reader { .. } | Self::Bytes { .. } => {}
+            Self::File { .. } | Self::Open { .. } | Self::Reader { .. } | Self::Bytes { .. } | Self::Chunk { .. } => {}
+        }
+    }
+
+    /// Whether the pieces of a call over it are chunks.
+    pub(crate) fn are_chunks(&self) -> bool {
+        match self {
+            Self::Chunk { .. } => true,
+            Self::Many { sources, .. } => sources.are_chunks(),
+            _ => false,
         }
     }
 }

@@ -115,6 +115,7 @@ impl Open {
             }
             Source::Stream { stream, .. } => Raw::Stream(Arc::clone(stream)),
             Source::Many { .. } => return Err(io::Error::other("many sources are decompressed one by one").into()),
+            Source::Chunk { .. } => return Err(io::Error::other("a chunk is decoded, and not decompressed").into()),
             Source::Bytes { bytes, .. } => {
                 input = Input::Bytes(bytes.to_vec(), 0);
                 Raw::Stream(Arc::new(Nothing))

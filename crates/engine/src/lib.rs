@@ -42,7 +42,7 @@ mod worker;
 pub use call::{Call, CallError, CallLimits, CallStats, Growth, Outcome, Place, Sink, Source, Sources, Turns};
 pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
 pub use decompressed::decompression_memory;
-pub use diskside_decompress::Codec;
+pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use environment::LOG_LINES_MAX;
 pub use execute::{EXECUTION_RANGES_MAX, Execution};

@@ -10,6 +10,7 @@ use crate::environment::Log;
 use crate::frames::{self, FrameHeader};
 use crate::worker::{ChunkInfo, Folder, Tally, Worker, too_large};
 use chunks::{Chunks, Input};
+use diskside_decompress::ChunkDecoder;
 use diskside_io::buffer::Buffer;
 use diskside_sbpf::activation::Tier;
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         return Err(CallError::BadArgs { given: call.args.len(), wants: schema.len_bytes, name: schema.name.clone() });
     }
     let pieces = call.pieces()?;
-    let threads = if call.function.is_pure() && pieces.is_divisible() { call.threads.max(1) } else { 1 };
+    let runs_apart = pieces.is_divisible() || call.sources.iter().all(Source::are_chunks);
+    let threads = if call.function.is_pure() && runs_apart { call.threads.max(1) } else { 1 };
     let log = Log::default();
     let folder = match sink {
         Sink::Frames(_) => None,
@@ -71,11 +73,15 @@ fn run_here(
     results: &mut Results<'_, '_, '_>,
 ) -> Result<Ran, CallError> {
     let mut worker = Worker::new(code, call, log, until)?;
+    let mut decoder = ChunkDecoder::default();
     for next in chunks.by_ref() {
         let (input, info) = next?;
-        let output = worker.run(input.bytes(), &info)?;
+        let began = Instant::now();
+        let bytes = input.decoded(&mut decoder, call, &info)?;
+        worker.tally.run += began.elapsed();
+        let output = worker.run(bytes, &info)?;
         results.add(output, &info)?;
-        advance(call, input.bytes().len());
+        advance(call, input.len());
     }
     Ok((worker.tally, worker.tier(), chunks.waited()))
 }
@@ -125,12 +131,17 @@ fn run_on_threads(
 
 /// Takes jobs until there are no more.
 fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, done: &std::sync::mpsc::Sender<Done>) {
+    let mut decoder = ChunkDecoder::default();
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, input, info)) = job else {
             return;
         };
-        let result = worker.run_apart(input.bytes(), &info).map(|output| (output, info));
+        let began = Instant::now();
+        let bytes = input.decoded(&mut decoder, call, &info);
+        worker.tally.run += began.elapsed();
+        let result = bytes.and_then(|bytes| worker.run_apart(bytes, &info));
+        let result = result.map(|output| (output, info));
         let failed = result.is_err();
         // The buffer goes back to the reader before the result is waited for.
         drop(input);
@@ -167,7 +178,7 @@ fn feed(
                 return Err(error);
             }
         };
-        let len = input.bytes().len();
+        let len = input.len();
         while number - ordered.next >= most_out
             && !ordered.is_failing
             && let Ok(message) = done.recv()

@@ -45,7 +45,7 @@ impl ChunkInfo {
         }
     }
 
-    fn place(&self, len: usize) -> Place {
+    pub(crate) fn place(&self, len: usize) -> Place {
         let range = self.offset..self.offset + len as u64;
         Place { source: self.source.to_string(), source_index: self.source_index, range }
     }

@@ -3,10 +3,10 @@
 use crate::error::Failure;
 use diskside::sandbox::activation::Tier;
 use diskside::sandbox::machine::CancelToken;
-use diskside::session::{Decompress, Header, RunOptions, Where};
+use diskside::session::{Chunks, Decompress, Header, RunOptions, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
-use diskside::{Codec, TierChoice};
+use diskside::{ChunkCodec, Codec, TierChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -41,11 +41,14 @@ pub(crate) fn read(given: &Bound<'_, PyDict>) -> PyResult<(RunOptions, CancelTok
             "result_max" => options.limits.result_len_max = value.extract()?,
             "background" => options.background = value.extract()?,
             "durable" => options.durable = value.extract()?,
+            "chunks" => options.chunks = Some(Arc::new(chunks(&name, &value)?)),
             "state" => options.state = Some(state(&value)?),
             other => return Err(Failure::usage(format!("a run has no option `{other}`")).into()),
         }
     }
-    if options.threads == 0 || options.threads > 1024 {
+    if options.chunks.is_some() && !given.contains("threads")? {
+        options.threads = RunOptions::ALL_THREADS;
+    } else if options.threads == 0 || options.threads > 1024 {
         return Err(Failure::usage(format!("threads: {} is not from 1 to 1024", options.threads)).into());
     }
     let (cancel, progress) = (CancelToken::new(), Arc::<AtomicU64>::default());
@@ -68,6 +71,22 @@ const DECOMPRESS: [(&str, Decompress); 4] = [
     ("zstd", Decompress::Only(Codec::Zstd)),
 ];
 const HEADERS: [(&str, Header); 3] = [("auto", Header::Auto), ("none", Header::Ignore), ("npy", Header::Npy)];
+
+const CODECS: [(&str, ChunkCodec); 6] = [
+    ("gzip", ChunkCodec::Gzip),
+    ("zstd", ChunkCodec::Zstd),
+    ("zlib", ChunkCodec::Zlib),
+    ("lz4", ChunkCodec::Lz4),
+    ("blosc", ChunkCodec::Blosc),
+    ("crc32c", ChunkCodec::Crc32c),
+];
+
+/// Names of codecs, the bytes of a decoded chunk, and ranges.
+fn chunks(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Chunks> {
+    let (codecs, len_bytes, ranges): (Vec<Bound<'_, PyAny>>, u64, Vec<(u64, u64)>) = value.extract()?;
+    let codecs = codecs.iter().map(|codec| chosen(name, codec, &CODECS)).collect::<PyResult<_>>()?;
+    Ok(Chunks { codecs, len_bytes, ranges: ranges.into_iter().map(|(start, end)| start..end).collect() })
+}
 
 fn chosen<T: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, T)]) -> PyResult<T> {
     let value: String = value.extract()?;

@@ -122,8 +122,6 @@ def test_what_is_not_a_number_and_what_is_not_there(server):
 def test_what_servers_do_not_reduce_is_named(server):
     url = f"{server.url}/a"
     for dtype, how, told in [
-        ("f8", {"compressors": zarr.codecs.BloscCodec()}, "its codec blosc is none that servers have: servers decompress gzip and zstd"),
-        ("f8", {"shards": (20, 16, 7)}, "its codec sharding_indexed is none"),
         ("c16", {}, "its elements are complex128"),
         ("f2", {}, "its elements are float16"),
     ]:
@@ -140,7 +138,7 @@ def test_damaged_chunks_are_named(server, directory, place):
     whole = chunk.read_bytes()
     for damaged in [whole[:-8], whole + bytes(8), b"", whole[:-3]]:
         chunk.write_bytes(damaged)
-        with pytest.raises(diskside.ReturnedError, match="a/c/1/2/0"):
+        with pytest.raises(diskside.DisksideError, match="a/c/1/2/0.*the chunk decodes to|a/c/1/2/0.*too many for"):
             statistics(array, place=place)
     array = made(f"{server.url}/a", "f8", compressors=GzipCodec())
     chunk.write_bytes(chunk.read_bytes()[:-20])

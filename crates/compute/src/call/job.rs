@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use diskside_engine::pieces::WHOLE_LEN_MAX;
 use diskside_engine::split::Split;
 use diskside_engine::{
-    Asked, Call, CallError, CallLimits, Codec, Engine, Function, Outcome as Ran, Part, Pieces, ReadAt,
-    Sink as EngineSink, Source, State, TierChoice, Turns,
+    Asked, Call, CallError, CallLimits, ChunkCodec, ChunkCodecs, Codec, Engine, Function, Outcome as Ran, Part, Pieces,
+    ReadAt, Sink as EngineSink, Source, State, TierChoice, Turns,
 };
 use diskside_io::stream::StreamPart;
 use diskside_nvme::Status;
@@ -20,8 +21,8 @@ use diskside_rights::Access;
 use diskside_sbpf::activation::Tier;
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{
-    Called, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement,
-    RecordSplit, RequestPart, TierHint, Times, Trailer,
+    Called, ChunkCodec as WireCodec, ChunkInput, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionKind,
+    FunctionRequest, Outcome, Placement, RecordSplit, RequestPart, TierHint, Times, Trailer,
 };
 
 use self::growth::CallGrowth;
@@ -35,7 +36,7 @@ use crate::call::input::InputQueue;
 use crate::call::result::{ResultOf, ResultWriter};
 use crate::call::trailer;
 use crate::endpoint::Written;
-use crate::endpoint::files::FilesByPath;
+use crate::endpoint::files::{FilesByPath, Kept};
 use crate::endpoint::layout_sink::LayoutSink;
 use crate::endpoint::memory::{MemoryReader, MemorySink};
 use crate::endpoint::sink::{FileOut, Sink, Sinks, VolumeSink};
@@ -144,6 +145,7 @@ impl Plan {
         if sources.iter().filter(|source| source.is_stream()).count() > 1 {
             return Err(Problem::in_data_at(10, "a call has at most one host stream"));
         }
+        check_chunks(&request, &sources)?;
         let mut sinks = Vec::with_capacity(request.sinks.len());
         for (index, endpoint) in request.sinks.iter().enumerate() {
             sinks.push(plan_sink(context, endpoint, entry_at(request.sources.len() + index))?);
@@ -227,6 +229,35 @@ impl Plan {
             )
         })
     }
+}
+
+/// Chunks are told apart by their paths, and are no longer than what a function may be called on at once.
+fn check_chunks(request: &FunctionRequest, sources: &[PlannedSource]) -> Result<(), Problem> {
+    let Some(chunks) = &request.chunks else { return Ok(()) };
+    let told = if !sources.iter().all(|source| matches!(source, PlannedSource::Paths)) {
+        "chunks are files by their paths, or ranges of them: sources of type 6"
+    } else if request.decompression.is_some() {
+        "chunks name their codecs: element 8 has no place beside element 9"
+    } else if chunks.len == 0 || chunks.len > WHOLE_LEN_MAX as u64 {
+        "a decoded chunk has 1 byte to 128 MiB"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::in_data_at(10, told))
+}
+
+/// What decodes the chunks of a call.
+fn codecs_of(chunks: &ChunkInput) -> ChunkCodecs {
+    let codec = |codec: &WireCodec| match codec {
+        WireCodec::Gzip => ChunkCodec::Gzip,
+        WireCodec::Zstd => ChunkCodec::Zstd,
+        WireCodec::Zlib => ChunkCodec::Zlib,
+        WireCodec::Lz4 => ChunkCodec::Lz4,
+        WireCodec::Blosc => ChunkCodec::Blosc,
+        WireCodec::Crc32c => ChunkCodec::Crc32c,
+    };
+    let len = usize::try_from(chunks.len).unwrap_or(usize::MAX);
+    ChunkCodecs::new(chunks.codecs.iter().map(codec).collect(), len)
 }
 
 impl PlannedSource {
@@ -609,13 +640,18 @@ impl Job {
                         let inner = Arc::new(Counted { inner, reads: Arc::clone(&reads) });
                         Arc::new(InPieces { inner, way: Arc::clone(&way) }) as Arc<dyn ReadAt>
                     };
+                    let request = &self.plan.request;
+                    let kept = match &request.chunks {
+                        Some(chunks) => Kept::Chunks { codecs: Arc::new(codecs_of(chunks)), ranged: chunks.ranged },
+                        None => Kept::Whole(request.decompression),
+                    };
                     let sources = FilesByPath::new(
                         files,
                         self.host_stream(),
                         read,
                         Arc::clone(&report.reads),
                         Arc::clone(&report.changed),
-                        self.plan.request.decompression,
+                        kept,
                         // What it waits for is no time of the function's.
                         self.turns(&Arc::default()),
                     );

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use diskside_engine::{Codec, ReadAt, ReadAtError, ReadError, ReadStream, Source, Sources, Turns};
+use diskside_engine::{ChunkCodecs, Codec, ReadAt, ReadAtError, ReadError, ReadStream, Source, Sources, Turns};
 
 use diskside_wire::function::{CompressedBy, Decompression};
 
@@ -38,11 +38,25 @@ pub(crate) struct FilesByPath {
     reads: Arc<Reads>,
     /// What the call changes while it reads; known before the first file is looked up.
     changed: Arc<OnceLock<Vec<Statx>>>,
-    decompression: Option<Decompression>,
+    kept: Kept,
     /// Of what is decompressed.
     turns: Arc<dyn Turns>,
     state: Mutex<State>,
 }
+
+/// What the files hold.
+pub(crate) enum Kept {
+    /// Bytes, of which each file is all, as they are or compressed.
+    Whole(Option<Decompression>),
+    /// Chunks of an array, each a file or a range of one that follows its path.
+    Chunks { codecs: Arc<ChunkCodecs>, ranged: bool },
+}
+
+/// What the stream names: a path, and if that is only a part of the file, its first byte and its length.
+type Named = (Vec<u8>, Option<(u64, u64)>);
+
+/// What is at a path; `None`: the file of the chunk before.
+type Seen = Result<Option<Found>, FileError>;
 
 #[derive(Default)]
 struct State {
@@ -50,18 +64,20 @@ struct State {
     stream: VecDeque<u8>,
     stream_ended: bool,
     /// Paths of which nothing is known.
-    paths: VecDeque<Vec<u8>>,
+    paths: VecDeque<Named>,
     /// What was found at those before them.
-    found: VecDeque<(Vec<u8>, Result<Found, FileError>)>,
+    found: VecDeque<(Named, Seen)>,
     coming: Option<Receiver<Batch>>,
     /// The one that is being read, if it was opened for that.
     open: Option<FileSource>,
+    /// All bytes of the one that chunks are of, if it is short.
+    short: Vec<u8>,
 }
 
 /// What was found, and the paths that were not looked at.
 struct Batch {
-    found: VecDeque<(Vec<u8>, Result<Found, FileError>)>,
-    rest: VecDeque<Vec<u8>>,
+    found: VecDeque<(Named, Seen)>,
+    rest: VecDeque<Named>,
 }
 
 impl FilesByPath {
@@ -75,11 +91,11 @@ impl FilesByPath {
         read: impl Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync + 'static,
         reads: Arc<Reads>,
         changed: Arc<OnceLock<Vec<Statx>>>,
-        decompression: Option<Decompression>,
+        kept: Kept,
         turns: Arc<dyn Turns>,
     ) -> Self {
         let (files, read, state) = (files.clone(), Box::new(read), Mutex::default());
-        Self { files, paths, read, reads, changed, decompression, turns, state }
+        Self { files, paths, read, reads, changed, kept, turns, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,23 +110,28 @@ impl FilesByPath {
                 None => break,
             }
         }
-        let Some(first) = state.paths.front() else { return Ok(()) };
-        let same = state.paths.iter().take_while(|path| export_of(path) == export_of(first)).count();
+        let Some((first, _)) = state.paths.front() else { return Ok(()) };
+        let same = state.paths.iter().take_while(|(path, _)| export_of(path) == export_of(first)).count();
         let rest = state.paths.split_off(same);
         let paths = std::mem::replace(&mut state.paths, rest);
         let (send, coming) = sync_channel(1);
         let first = paths[0].clone();
+        let export = first.0.clone();
         let changed = Arc::clone(&self.changed);
         let look = move |session: &FileSession| {
             let (mut found, mut rest, mut bytes) = (VecDeque::new(), paths, 0);
+            let mut last: Option<Vec<u8>> = None;
             while bytes < BATCH_BYTES
-                && let Some(path) = rest.pop_front()
+                && let Some((path, range)) = rest.pop_front()
             {
-                let one = session.find_file(&path, changed.get().map_or(&[], Vec::as_slice));
-                bytes += if let Ok(Found::Short { bytes, .. }) = &one { bytes.len() } else { 0 };
+                let is_same = range.is_some() && last.as_ref() == Some(&path);
+                let look = || session.find_file(&path, changed.get().map_or(&[], Vec::as_slice));
+                let one = if is_same { Ok(None) } else { look().map(Some) };
+                bytes += if let Ok(Some(Found::Short { bytes, .. })) = &one { bytes.len() } else { 0 };
+                last = Some(path.clone());
                 // Nothing is read behind a file that ends the call.
                 let ends = one.is_err();
-                found.push_back((path, one));
+                found.push_back(((path, range), one));
                 if ends {
                     break;
                 }
@@ -118,7 +139,7 @@ impl FilesByPath {
             // A call that has ended waits for nothing.
             let _ = send.send(Batch { found, rest });
         };
-        match self.files.on_export_of(&first, look) {
+        match self.files.on_export_of(&export, look) {
             Ok(()) => state.coming = Some(coming),
             Err(error) => state.found.push_back((first, Err(error))),
         }
@@ -131,16 +152,21 @@ impl FilesByPath {
 
     /// How a file that begins so is compressed, if it is to be decompressed.
     fn codec_of(&self, head: &[u8]) -> Option<Codec> {
-        match self.decompression?.by {
+        let Kept::Whole(Some(decompression)) = &self.kept else { return None };
+        match decompression.by {
             CompressedBy::Gzip => Some(Codec::Gzip),
             CompressedBy::Zstd => Some(Codec::Zstd),
             CompressedBy::Any | CompressedBy::AnyWithoutHeader => Codec::of(head),
         }
     }
 
+    fn is_compressed(&self, by: &[CompressedBy]) -> bool {
+        matches!(&self.kept, Kept::Whole(Some(asked)) if by.contains(&asked.by))
+    }
+
     /// What begins with a header that the function is not given is for the host to look at.
     fn check_header(&self, name: &str, head: &[u8]) -> Result<(), ReadError> {
-        let asks = self.decompression.is_some_and(|asked| asked.by == CompressedBy::AnyWithoutHeader);
+        let asks = self.is_compressed(&[CompressedBy::AnyWithoutHeader]);
         if !asks || !head.starts_with(NPY_MAGIC) {
             return Ok(());
         }
@@ -148,7 +174,7 @@ impl FilesByPath {
     }
 
     /// The next path of the stream.
-    fn next_path(&self, state: &mut State) -> Result<Option<Vec<u8>>, ReadError> {
+    fn next_path(&self, state: &mut State) -> Result<Option<Named>, ReadError> {
         if !self.fill(state, 2)? {
             return Ok(None);
         }
@@ -163,7 +189,17 @@ impl FilesByPath {
         if path.contains(&0) {
             return Err(malformed("a NUL in a path".into()));
         }
-        Ok(Some(path))
+        if !matches!(self.kept, Kept::Chunks { ranged: true, .. }) {
+            return Ok(Some((path, None)));
+        }
+        if !self.fill(state, 16)? {
+            return Err(malformed("the list of paths ends before the range of one".into()));
+        }
+        let mut number = || {
+            let bytes: [u8; 8] = std::array::from_fn(|_| state.stream.pop_front().unwrap_or(0));
+            u64::from_le_bytes(bytes)
+        };
+        Ok(Some((path, Some((number(), number())))))
     }
 
     /// Has so many bytes of the stream at hand; false at its end.
@@ -189,7 +225,8 @@ impl FilesByPath {
 impl Sources for FilesByPath {
     fn next(&self) -> Result<Option<Source>, ReadError> {
         let state = &mut *self.state();
-        if let Some(file) = state.open.take() {
+        let open = state.open.take();
+        if let Some(file) = &open {
             file.unchanged_or_grown().map_err(|error| read_error(file.name(), &error))?;
         }
         if state.found.is_empty() {
@@ -207,9 +244,14 @@ impl Sources for FilesByPath {
                 }
             }
         }
-        let Some((path, found)) = state.found.pop_front() else { return Ok(None) };
+        let Some(((path, range), found)) = state.found.pop_front() else { return Ok(None) };
         let name = String::from_utf8_lossy(&path).into_owned();
-        match found.map_err(|error| read_error(&name, &error))? {
+        if let Kept::Chunks { codecs, .. } = &self.kept {
+            let found = found.map_err(|error| read_error(&name, &error))?;
+            let bytes = self.chunk(state, &path, range, found, open, codecs)?;
+            return Ok(Some(Source::Chunk { name, bytes, codecs: Arc::clone(codecs) }));
+        }
+        match found.map_err(|error| read_error(&name, &error))?.unwrap_or(Found::Long) {
             Found::Short { bytes } => {
                 self.reads.media_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let codec = self.codec_of(&bytes);
@@ -221,14 +263,9 @@ impl Sources for FilesByPath {
                 state.open = Some(file.clone());
                 let range = 0..file.len_bytes();
                 let reader = (self.read)(file, range.clone());
-                let asks = self
-                    .decompression
-                    .is_some_and(|asked| matches!(asked.by, CompressedBy::Any | CompressedBy::AnyWithoutHeader));
+                let asks = self.is_compressed(&[CompressedBy::Any, CompressedBy::AnyWithoutHeader]);
                 let mut head = vec![0; if asks { Codec::HEAD_LEN } else { 0 }];
-                reader.read_exact_at(0, &mut head).map_err(|error| match error {
-                    ReadAtError::Io(source) => ReadError::Read { path: PathBuf::from(&name), offset: 0, source },
-                    other => ReadError::Changed { path: PathBuf::from(&name), how: other.to_string() },
-                })?;
+                reader.read_exact_at(0, &mut head).map_err(|error| failed(&name, 0, error))?;
                 let codec = self.codec_of(&head);
                 self.check_header(&name, &head)?;
                 Ok(Some(self.decompressed(Source::Reader { name, reader, range: Some(range) }, codec)))
@@ -236,8 +273,70 @@ impl Sources for FilesByPath {
         }
     }
 
+    fn are_chunks(&self) -> bool {
+        matches!(self.kept, Kept::Chunks { .. })
+    }
+
     fn close(&self) {
         self.paths.close();
+    }
+}
+
+impl FilesByPath {
+    /// The bytes of a chunk, as they are in its file.
+    fn chunk(
+        &self,
+        state: &mut State,
+        path: &[u8],
+        range: Option<(u64, u64)>,
+        found: Option<Found>,
+        open: Option<FileSource>,
+        codecs: &ChunkCodecs,
+    ) -> Result<Arc<[u8]>, ReadError> {
+        let name = String::from_utf8_lossy(path).into_owned();
+        let file = match found {
+            Some(Found::Short { bytes }) => {
+                state.short = bytes;
+                None
+            }
+            Some(Found::Long) => Some(self.files.open_source(path).map_err(|error| read_error(&name, &error))?),
+            None => open,
+        };
+        let Some(file) = file else {
+            let range = range_in(&name, range, state.short.len() as u64, codecs)?;
+            self.reads.media_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
+            return Ok(state.short[range.start as usize..range.end as usize].into());
+        };
+        state.open = Some(file.clone());
+        let range = range_in(&name, range, file.len_bytes(), codecs)?;
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, (range.end - range.start) as usize).collect();
+        let to = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        let start = range.start;
+        (self.read)(file, range).read_exact_at(start, to).map_err(|error| failed(&name, start, error))?;
+        Ok(bytes)
+    }
+}
+
+/// Which bytes of a file a chunk is; no more than what decodes to one can have.
+fn range_in(name: &str, range: Option<(u64, u64)>, len: u64, codecs: &ChunkCodecs) -> Result<Range<u64>, ReadError> {
+    let path = PathBuf::from(name);
+    let (start, wanted) = range.unwrap_or((0, len));
+    let Some(end) = start.checked_add(wanted).filter(|end| *end <= len) else {
+        return Err(ReadError::OutOfRange { path, start, end: start.saturating_add(wanted), len });
+    };
+    if wanted > codecs.encoded_len_max() as u64 {
+        let how = format!("the chunk has {wanted} bytes, too many for one that decodes to {}", codecs.decoded_len());
+        return Err(ReadError::Damaged { path, how });
+    }
+    Ok(start..end)
+}
+
+/// As the engine tells it of a read.
+fn failed(name: &str, offset: u64, error: ReadAtError) -> ReadError {
+    let path = PathBuf::from(name);
+    match error {
+        ReadAtError::Io(source) => ReadError::Read { path, offset, source },
+        other => ReadError::Changed { path, how: other.to_string() },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Running functions over files: choose, cut, run on both sides, put together.
 
+mod chunks;
 mod compressed;
 mod content;
 mod device;
@@ -15,6 +16,7 @@ mod retry;
 mod transform;
 mod write;
 
+pub use chunks::Chunks;
 use compressed::Compressed;
 use content::Content;
 pub use local::LocalBytes;
@@ -578,7 +580,7 @@ impl<'a> Job<'a> {
             split: options.split,
             source_index: self.source_index,
             depth: options.depth,
-            threads: options.threads,
+            threads: options.host_threads(),
             tier: options.tier,
             fold: options.fold,
             limits: options.limits.clone(),

@@ -12,6 +12,7 @@ use crate::call::{Call, CallError, Growth, Place, Source, Sources};
 use crate::pieces::Pieces;
 use crate::split::{RECORD_LEN_MAX, Split, record_index};
 use crate::worker::ChunkInfo;
+use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError};
 use origin::Origin;
 use std::borrow::Cow;
@@ -104,6 +105,11 @@ enum Windows {
         bytes: Arc<[u8]>,
         at: usize,
     },
+    /// All of it is one.
+    Encoded {
+        bytes: Arc<[u8]>,
+        codecs: Arc<ChunkCodecs>,
+    },
 }
 
 /// A piece whose last record was not read to its end.
@@ -145,6 +151,11 @@ impl<'a> Chunks<'a> {
             Source::Bytes { bytes, .. } => {
                 let len = bytes.len() as u64;
                 (Windows::Memory { bytes: Arc::clone(bytes), at: 0 }, 0..len, len)
+            }
+            Source::Chunk { bytes, codecs, .. } => {
+                let (bytes, codecs) = (Arc::clone(bytes), Arc::clone(codecs));
+                let len = codecs.decoded_len() as u64;
+                (Windows::Encoded { bytes, codecs }, 0..len, len)
             }
             Source::Stream { name, stream } => {
                 let lead_bytes = stream.lead_bytes();
@@ -261,6 +272,11 @@ impl Current<'_> {
         }
         match &mut self.windows {
             Windows::Memory { .. } => self.next_in_memory(),
+            Windows::Encoded { bytes, codecs } => {
+                let input = Input::Encoded { bytes: Arc::clone(bytes), codecs: Arc::clone(codecs) };
+                self.is_done = true;
+                Ok(Some((input, self.info(0, 0, self.len))))
+            }
             Windows::Ahead { .. } => self.next_ahead(),
         }
     }
@@ -316,7 +332,9 @@ impl Current<'_> {
 
     /// The next window, or what a record left of the last one.
     fn next_window(&mut self) -> Result<Option<(Chunk, usize)>, CallError> {
-        let Windows::Ahead { reader, left, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { reader, left, .. } = &mut self.windows else {
+            unreachable!("only what is read has windows")
+        };
         if let Some(left) = left.take() {
             return Ok(Some(left));
         }
@@ -328,7 +346,7 @@ impl Current<'_> {
 
     /// Where in a window its first record begins; `None`: none does.
     fn first_record(&mut self, chunk: &Chunk, from: usize, window: u64) -> Option<usize> {
-        let Windows::Ahead { has_lead, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { has_lead, .. } = &mut self.windows else { unreachable!("only what is read has windows") };
         // An empty source is one piece of no bytes, so that it has a result.
         if window == 0 && chunk.len() == usize::from(*has_lead) {
             return Some(chunk.len());
@@ -347,7 +365,7 @@ impl Current<'_> {
 
     /// Where the last record of a window begins, counted from `from`, if it goes on behind the window.
     fn open_record(&self, chunk: &Chunk, from: usize, is_last: bool) -> Option<usize> {
-        let Windows::Ahead { goes_on, .. } = &self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { goes_on, .. } = &self.windows else { unreachable!("only what is read has windows") };
         let is_end = is_last && goes_on.is_none();
         match self.pieces.split {
             Split::Bytes | Split::Fixed(_) => None,
@@ -375,7 +393,9 @@ impl Current<'_> {
             Split::Whole | Split::Bytes | Split::Fixed(_) => None,
         };
         self.extend(&mut open, &chunk[..end.unwrap_or(chunk.len())])?;
-        let Windows::Ahead { left, goes_on, .. } = &mut self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { left, goes_on, .. } = &mut self.windows else {
+            unreachable!("only what is read has windows")
+        };
         match end {
             None if !is_last || goes_on.is_some() => {
                 self.open = Some(open);
@@ -392,7 +412,9 @@ impl Current<'_> {
 
     /// After the last window: the end of an open record lies behind the range.
     fn finish(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
-        let Windows::Ahead { origin, goes_on, .. } = &self.windows else { unreachable!("memory has no windows") };
+        let Windows::Ahead { origin, goes_on, .. } = &self.windows else {
+            unreachable!("only what is read has windows")
+        };
         let (Some(mut open), Some(from)) = (self.open.take(), *goes_on) else {
             // A request for no bytes is one piece of none; a range in which no record begins has no piece.
             let is_empty = self.next_window == 0 && self.request.is_empty();
@@ -456,6 +478,7 @@ impl Current<'_> {
         let offset = start - self.zero;
         let is_last = match &self.windows {
             Windows::Memory { bytes, .. } => end == bytes.len() as u64,
+            Windows::Encoded { .. } => true,
             // Of a stream only its last window tells.
             Windows::Ahead { reader, left, .. } if self.request.end == u64::MAX => reader.has_ended() && left.is_none(),
             Windows::Ahead { .. } => end >= self.request.end,

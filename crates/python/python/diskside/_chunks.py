@@ -1,4 +1,4 @@
-"""Reductions of Zarr arrays where their chunks lie: shipped functions run over the decompressed chunks, and results travel."""
+"""Reductions of Zarr arrays where their chunks lie: shipped functions run over the decoded chunks, and results travel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from zarr import Array
 
+from ._encoded import Shards, encoding_of, in_shards, is_missing
 from ._function import function
-from .errors import NotFoundError, UsageError
+from .errors import IoError, NotFoundError, UsageError
 from .partition import combine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ._function import Function
     from ._session import Session
 
@@ -20,6 +23,16 @@ if TYPE_CHECKING:
 _TYPES = {"b1": "u8", "u1": "u8", "i1": "i8", "u2": "u16", "i2": "i16", "u4": "u32", "i4": "i32", "u8": "u64", "i8": "i64"}
 _TYPES |= {"f4": "f32", "f8": "f64"}
 _DIMENSIONS_MAX = 8
+
+
+class Place(NamedTuple):
+    """Where a chunk is."""
+
+    at: tuple[int, ...]
+    """In the grid of chunks."""
+    url: str
+    range: tuple[int, int] | None = None
+    """First byte and end, in a shard."""
 
 
 class Chunks(NamedTuple):
@@ -33,7 +46,9 @@ class Chunks(NamedTuple):
     fill: Any
     order: tuple[int, ...]
     """Which dimensions there are in memory, slowest first."""
-    decompress: str
+    codecs: tuple[str, ...]
+    """What decodes a chunk, in this order."""
+    shards: Shards | None
     array: Array[Any]
 
     @property
@@ -55,17 +70,43 @@ class Chunks(NamedTuple):
         ends = zip(at, self.chunk, self.shape, strict=True)
         return tuple(min(chunk, length - index * chunk) for index, chunk, length in ends)
 
-    def classes(self) -> tuple[dict[tuple[int, ...], list[tuple[int, ...]]], list[tuple[int, ...]]]:
+    def classes(self) -> tuple[dict[tuple[int, ...], list[Place]], list[tuple[int, ...]]]:
         """The chunks that are there, by what of them is the array's; and those that are not."""
-        names = self._names()
-        by_held: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        by_held: dict[tuple[int, ...], list[Place]] = {}
         missing = []
-        for at in product(*(range(count) for count in self.grid)):
-            if self.key(at) in names:
-                by_held.setdefault(self.held(at), []).append(at)
-            else:
+        for at, place in self._places():
+            if place is None:
                 missing.append(at)
+            else:
+                by_held.setdefault(self.held(at), []).append(place)
         return by_held, missing
+
+    def _places(self) -> Iterator[tuple[tuple[int, ...], Place | None]]:
+        """Of each chunk where it is; None: nowhere."""
+        names = self._names()
+        if self.shards is None:
+            for at in product(*(range(count) for count in self.grid)):
+                key = self.key(at)
+                yield at, Place(at, f"{self.url}/{key}") if key in names else None
+            return
+        counts = self.shards.counts
+        shards = list(product(*(range(-(-chunks // count)) for chunks, count in zip(self.grid, counts, strict=True))))
+        there = [shard for shard in shards if self.key(shard) in names]
+        indexes = in_shards(self.session, [f"{self.url}/{self.key(shard)}" for shard in there], self.shards)
+        of_there = dict(zip(there, indexes, strict=True))
+        for shard in shards:
+            url = f"{self.url}/{self.key(shard)}"
+            within = (range(min(count, chunks - i * count)) for i, count, chunks in zip(shard, counts, self.grid, strict=True))
+            for inner in product(*within):
+                at = tuple(i * count + j for i, count, j in zip(shard, counts, inner, strict=True))
+                index = of_there.get(shard)
+                if index is None or is_missing(index[inner]):
+                    yield at, None
+                else:
+                    offset, length = (int(number) for number in index[inner])
+                    if offset + length >= 2**63:
+                        raise IoError(f"{url}: the index of the shard puts chunk {inner} at byte {offset}, which is beyond any file's end")
+                    yield at, Place(at, url, (offset, offset + length))
 
     def key(self, at: tuple[int, ...]) -> str:
         return str(self.array.metadata.encode_chunk_key(at))
@@ -89,45 +130,14 @@ def chunks_of(array: Array[Any], store: Any) -> Chunks:
     """
     url = f"{store.url}/{array.path}".rstrip("/")
     metadata = array.metadata
-    dtype = numpy.dtype(array.dtype)
     if len(array.shape) > _DIMENSIONS_MAX:
         raise UsageError(f"{url}: it has {len(array.shape)} dimensions; at a server {_DIMENSIONS_MAX} can be reduced")
-    order = tuple(range(len(array.shape)))
-    decompress = "none"
-    if metadata.zarr_format == 2:
-        if metadata.filters:
-            raise _not_at_servers(url, str(metadata.filters[0]))
-        if metadata.order == "F":
-            order = order[::-1]
-        if metadata.compressor is not None:
-            decompress = _codec(url, metadata.compressor.get_config()["id"])
-    else:
-        for codec in metadata.codecs:
-            told: Any = codec.to_dict()
-            name = told["name"]
-            if name == "bytes":
-                big = told.get("configuration", {}).get("endian") == "big"
-                dtype = dtype.newbyteorder(">" if big else "<")
-            elif name == "transpose":
-                order = tuple(told["configuration"]["order"])
-            else:
-                decompress = _codec(url, name)
+    dtype, order, codecs, shards = encoding_of(url, array)
     if f"{dtype.kind}{dtype.itemsize}" not in _TYPES:
         raise UsageError(f"{url}: its elements are {dtype}; servers reduce whole numbers, bool, float32 and float64")
     fill = metadata.fill_value
     fill = dtype.type(0 if fill is None else fill)
-    return Chunks(store._session, url, array.shape, array.chunks, dtype, fill, order, decompress, array)
-
-
-def _codec(url: str, name: str) -> str:
-    if name not in ("gzip", "zstd"):
-        raise _not_at_servers(url, name)
-    return name
-
-
-def _not_at_servers(url: str, codec: str) -> UsageError:
-    told = "servers decompress gzip and zstd; read the array with zarr, which brings its chunks here"
-    return UsageError(f"{url}: its codec {codec} is none that servers have: {told}")
+    return Chunks(store._session, url, array.shape, array.chunks, dtype, fill, order, codecs, shards, array)
 
 
 def reduced(
@@ -138,13 +148,13 @@ def reduced(
     by_held, missing = chunks.classes()
     arguments = arguments | chunks.arguments
     jobs = []
+    length = int(numpy.prod(chunks.chunk, dtype="i8")) * chunks.dtype.itemsize
     for held, places in by_held.items():
-        files = [f"{chunks.url}/{chunks.key(at)}" for at in places]
         given = arguments | {"held": [held[dimension] for dimension in chunks.order]}
-        job = chunks.session.submit(
-            run_by, files, args=given, combine=is_folded, decompress=chunks.decompress, header="none", split="whole", **options
-        )
-        jobs.append((places, job))
+        files = [(place.url, place.range) for place in places]
+        chosen = options | {"combine": is_folded, "split": "whole"}
+        job = chunks.session._submit_chunks(run_by, files, (chunks.codecs, length), given, chosen)
+        jobs.append(([place.at for place in places], job))
     done: list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]] = []
     told = []
     if is_folded:
@@ -158,10 +168,10 @@ def reduced(
             fold = combine(run_by, parts, session=chunks.session, **arguments)
             done.append(((), fold.numpy()))
     else:
-        for places, job in jobs:
+        for at, job in jobs:
             result = job.result()
             told.append(result.explain)
-            done += zip(places, numpy.split(result.numpy(), len(places)), strict=True)
+            done += zip(at, numpy.split(result.numpy(), len(at)), strict=True)
     return done, missing, "\n".join(told)
 
 
@@ -257,5 +267,5 @@ def histogram_of(
     counts = numpy.zeros(len(edges) - 1, "i8")
     for _, rows in done:
         counts += rows["count"].astype("i8")
-    counts += numpy.histogram([chunks.fill], edges)[0] * elements(chunks, missing)
+    counts += numpy.histogram([float(chunks.fill)], edges)[0] * elements(chunks, missing)
     return counts, edges

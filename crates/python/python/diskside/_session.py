@@ -146,6 +146,26 @@ class Session:
         request = self._native.run(opened, run_by._native, run_by.encode(arguments), chosen, into)
         return Job(request, lambda ran: Result(ran, run_by)), opened
 
+    def _submit_chunks(
+        self,
+        run_by: Function,
+        files: list[tuple[str, tuple[int, int] | None]],
+        encoding: tuple[tuple[str, ...], int],
+        args: Mapping[str, Any],
+        options: dict[str, Any],
+    ) -> Job[Result]:
+        """Begins a run over chunks of an array, each a file of an export or a range of one: see ``_chunks``.
+
+        :param encoding: what decodes each, in this order, and its bytes when it is decoded.
+        """
+        chosen, arguments = parted(run_by, args, options)
+        opened = {url: self._native.open_late(url) for url, _ in files}
+        ranges = [range_of for _, range_of in files if range_of is not None]
+        chosen["chunks"] = (list(encoding[0]), encoding[1], ranges)
+        named = [opened[url] for url, _ in files]
+        request = self._native.run(named, run_by._native, run_by.encode(arguments), chosen, None)
+        return Job(request, lambda ran: Result(ran, run_by))
+
     def _files(self, files: Any, recursive: bool) -> list[_diskside.File]:
         if isinstance(files, (str, bytes, os.PathLike, File)):
             files = [files]
@@ -397,8 +417,13 @@ def as_bytes(data: Any) -> bytes:
     """The bytes of anything with a buffer, in C order."""
     if isinstance(data, bytes):
         return data
+    kind = getattr(data, "dtype", None)
+    if getattr(kind, "hasobject", False):
+        raise UsageError(f"an array of {kind} holds Python objects, which have no bytes of their own; give it another type")
+    if kind is not None and hasattr(data, "tobytes"):
+        # Some types of numpy's, such as its times, have no buffer.
+        return bytes(data.tobytes())
     try:
-        # Copies what is not contiguous in order.
         return memoryview(data).tobytes()
     except TypeError:
         if hasattr(data, "tobytes"):

@@ -209,7 +209,8 @@ def statistics(array: str | Array[Any], *, by_chunk: bool = False, **options: An
     :param array: its URL, or an array that is open in a :class:`ZarrStore`.
     :param by_chunk: each of these of every chunk: arrays over the grid of chunks.
     :param options: those of :meth:`diskside.Session.run`: ``place``, ``deadline``, ``tier``, ``threads``.
-    :raises UsageError: its type is no number of up to 8 bytes, or a codec is none that servers have (gzip, zstd).
+    :raises UsageError: its type is no number of up to 8 bytes, or a codec is none that servers have (gzip, zstd, zlib, lz4,
+        crc32c, blosc by lz4, lz4hc, zlib or zstd; in shards, too).
 
     >>> diskside.zarr.statistics("diskside://server/data/grid.zarr").mean
     np.float64(0.5)

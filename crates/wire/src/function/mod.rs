@@ -6,6 +6,7 @@
 //! runs by one Call. The status of a command says whether the command was sound; what became of the function is told by
 //! the trailer's [`Outcome`].
 
+mod chunks;
 mod command;
 mod endpoint;
 mod field;
@@ -16,6 +17,7 @@ mod request;
 mod tlv;
 mod trailer;
 
+pub use chunks::{ChunkCodec, ChunkInput};
 pub use command::{
     CALL_ARGS_LEN_MAX, ClearSelect, FUNCTION_VERSION, FunctionCommand, FunctionKind, RECEIVE_LEN_MIN, ReceiveAnswer,
     WAIT_MAX_MS, function_opcode,

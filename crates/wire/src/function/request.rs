@@ -4,6 +4,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::chunks::ChunkInput;
 use super::command::{FUNCTION_VERSION, FunctionKind};
 use super::endpoint::{Endpoint, EndpointEntry};
 use super::field::FieldError;
@@ -272,6 +273,8 @@ pub struct FunctionRequest {
     pub tier: TierHint,
     /// What its sources decompress to, if it runs over that.
     pub decompression: Option<Decompression>,
+    /// What chunks its sources are, if they are.
+    pub chunks: Option<ChunkInput>,
 }
 
 /// Types of a request's elements.
@@ -279,6 +282,7 @@ const TLV_FUNCTION: u16 = 1;
 const TLV_STATE: u16 = 2;
 const TLV_TIER: u16 = 3 | tlv::IGNORABLE;
 const TLV_DECOMPRESSION: u16 = 8;
+const TLV_CHUNKS: u16 = 9;
 const TLV_PART: u16 = 4;
 const TLV_HEAP: u16 = 5;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
@@ -312,6 +316,7 @@ impl FunctionRequest {
             state: None,
             tier: TierHint::Best,
             decompression: None,
+            chunks: None,
         }
     }
 
@@ -389,6 +394,9 @@ impl FunctionRequest {
         }
         if let Some(decompression) = &self.decompression {
             tlv::push(&mut tlvs, TLV_DECOMPRESSION, DecompressionValue::new(decompression).as_bytes());
+        }
+        if let Some(chunks) = &self.chunks {
+            tlv::push(&mut tlvs, TLV_CHUNKS, &chunks.encode());
         }
         tlvs
     }
@@ -494,6 +502,7 @@ impl FunctionRequest {
                         .map_err(|_| FieldError::new(offset, "what is decompressed has 24 bytes"))?;
                     self.decompression = Some(value.parse(offset)?);
                 }
+                TLV_CHUNKS => self.chunks = Some(ChunkInput::parse(value, offset)?),
                 _ if kind & tlv::IGNORABLE != 0 => {}
                 _ => return Err(FieldError::new(offset - 4, "this element is not known")),
             }

@@ -253,6 +253,28 @@ fn what_is_decompressed_is_laid_out_as_documented() {
 }
 
 #[test]
+fn chunks_are_laid_out_as_documented() {
+    let codecs = vec![ChunkCodec::Crc32c, ChunkCodec::Blosc];
+    let chunks = ChunkInput { len: 0x0807_0605_0403_0201, ranged: true, codecs };
+    let request = FunctionRequest { chunks: Some(chunks), ..FunctionRequest::new(FunctionKind::Read, 1) };
+    let bytes = request.encode();
+    assert_eq!(bytes[64..], [9, 0, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 6, 5, 0]);
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(request));
+    for (at, byte, offset, what) in [
+        (66, 8, 68, "chunks have a length of 8 bytes"),
+        (76, 2, 76, "chunks are files (0) or ranges of them (1)"),
+        (78, 7, 78, "codecs of chunks are 1 (gzip)"),
+    ] {
+        let mut bad = bytes.clone();
+        bad[at] = byte;
+        bad.truncate(64 + 4 + usize::from(bad[66]).next_multiple_of(4));
+        bad[60] = (bad.len() - 64) as u8;
+        let error = FunctionRequest::decode(&bad).unwrap_err();
+        assert!(error.offset == offset && error.to_string().contains(what), "{error}");
+    }
+}
+
+#[test]
 fn a_request_is_laid_out_as_documented() {
     let bytes = sample().encode();
     #[rustfmt::skip]
@@ -303,7 +325,7 @@ fn each_field_that_cannot_be_is_named_by_its_byte() {
         (128, 5, 128),    // a host stream is no sink
         (129, 8, 129),    // flag of a sink
         (129, 6, 129),    // append and replace
-        (163, 9, 163),    // element
+        (163, 10, 163),   // element
         (165, 200, 165),  // length of an element
         (167, 0xff, 167), // a name that is no UTF-8
         (173, 2, 175),    // a state without its size

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use diskside_engine::split::Split;
-use diskside_engine::{Asked, CHUNKS_OUT_MAX, CallLimits, Codec, DEPTH_MAX, Function, Pieces, decompression_memory};
+use diskside_engine::{
+    Asked, CHUNKS_OUT_MAX, CallLimits, ChunkCodecs, Codec, DEPTH_MAX, Function, Pieces, decompression_memory,
+};
 use diskside_wire::function::{CompressedBy, Decompression, FunctionRequest};
 
-use super::{PlannedSink, PlannedSource, UNKNOWN_LEN, chunk_len_of, split_of};
+use super::{PlannedSink, PlannedSource, UNKNOWN_LEN, chunk_len_of, codecs_of, split_of};
 use crate::ComputeConfig;
 use crate::endpoint::WRITE_BYTES;
 use crate::endpoint::files::FilesByPath;
@@ -53,6 +55,8 @@ struct Needs<'a> {
     window_len: u64,
     /// Bytes of the input, if it is one piece.
     whole_len: u64,
+    /// Of chunks, which are not read ahead in windows.
+    chunks: Option<ChunkBytes>,
     heap_bytes: u64,
     fold_bytes: u64,
     /// Of sinks and of files that are read before their turn, and of a prepared request's arguments, which each call has for
@@ -82,7 +86,9 @@ impl PlanLimits {
         let asked = Asked { len_bytes: chunk_len_of(request), split: split_of(request.split), unfolded: !request.fold };
         // What cannot be is refused by the engine, in the trailer.
         let pieces = Pieces::of(function, &request.args, &asked).unwrap_or(NO_PIECES);
+        let chunks = request.chunks.as_ref().map(|chunks| ChunkBytes::of(&codecs_of(chunks)));
         let (window_len, whole_len) = match pieces.split {
+            _ if request.chunks.is_some() => (request.chunks.as_ref().map_or(0, |chunks| chunks.len as usize), 0),
             Split::Whole if input_len == UNKNOWN_LEN => (pieces.len_bytes.min(WINDOW_LEN), 0),
             Split::Whole => (pieces.len_bytes.min(WINDOW_LEN), input_len.min(pieces.len_bytes as u64)),
             Split::Delimiter(_) => (pieces.len_bytes, 0),
@@ -91,10 +97,10 @@ impl PlanLimits {
                 (pieces.len_bytes.min(usize::try_from(input_len).unwrap_or(usize::MAX)).max(1), 0)
             }
         };
-        // A thread more is worth its start only where it gets several pieces.
-        let useful = usize::try_from(input_len / (4 * window_len as u64)).unwrap_or(usize::MAX).max(1);
+        // A thread more is worth its start only where it gets several pieces. Of chunks there are mostly many.
+        let useful = if chunks.is_some() { usize::MAX } else { useful_threads(input_len, window_len) };
         let asked = if request.threads_max == 0 { config.engines } else { request.threads_max.into() };
-        let may_share = function.is_pure() && pieces.is_divisible();
+        let may_share = function.is_pure() && (pieces.is_divisible() || chunks.is_some());
         let mut threads = if may_share { asked.min(config.engines).min(useful) } else { 1 };
         let folded_len_max = match request.result_len_max {
             0 => FOLDED_LEN,
@@ -112,6 +118,7 @@ impl PlanLimits {
             split: pieces.split,
             window_len: window_len as u64,
             whole_len,
+            chunks,
             heap_bytes,
             fold_bytes: if folds { folded_len_max as u64 } else { 0 },
             other_bytes: other_bytes + request.args.len() as u64 + decompression_bytes(request),
@@ -174,10 +181,34 @@ impl Needs<'_> {
         let joined = if matches!(self.split, Split::Delimiter(_)) { threads as u64 + 1 } else { 0 };
         let input = ((threads + depth) as u64 + 1 + joined) * self.window_len;
         let input = if self.whole_len > self.window_len { input.saturating_add(self.whole_len) } else { input };
+        let input = self.chunks.map_or(input, |chunks| chunks.bytes(threads));
         let output = self.output_len().saturating_mul(outputs(threads));
         let rest = (threads as u64).saturating_mul(heap).saturating_add(self.fold_bytes + self.other_bytes);
         input.saturating_add(output).saturating_add(rest)
     }
+}
+
+/// What chunks take.
+#[derive(Clone, Copy, Debug)]
+struct ChunkBytes {
+    encoded_max: u64,
+    decoding: u64,
+}
+
+impl ChunkBytes {
+    fn of(codecs: &ChunkCodecs) -> Self {
+        Self { encoded_max: codecs.encoded_len_max() as u64, decoding: codecs.memory_bytes() }
+    }
+
+    /// One at each thread, one on its way there, and one that is read.
+    fn bytes(self, threads: usize) -> u64 {
+        (self.encoded_max * (threads as u64 + 2)).saturating_add(self.decoding * threads as u64)
+    }
+}
+
+/// Each gets four windows at least.
+fn useful_threads(input_len: u64, window_len: usize) -> usize {
+    usize::try_from(input_len / (4 * window_len as u64)).unwrap_or(usize::MAX).max(1)
 }
 
 /// Outputs of runs that may be in memory at a time.

@@ -37,6 +37,7 @@ impl Compressed {
 /// What a target is asked for of many files, each compressed in its own way or not.
 pub(super) fn as_each_says(options: &RunOptions) -> Option<Decompression> {
     let by = match (options.decompress, options.header) {
+        _ if options.chunks.is_some() => return None,
         (Decompress::Never, _) => return None,
         (Decompress::Auto, Header::Ignore) => CompressedBy::Any,
         (Decompress::Auto, _) => CompressedBy::AnyWithoutHeader,

@@ -80,7 +80,8 @@ pub(super) fn over_paths(
     let mut request = request(job, FunctionKind::Read);
     request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
     request.decompression = as_each_says(job.options);
-    let paths = paths_of(files);
+    request.chunks = job.options.chunks.as_ref().map(|chunks| chunks.request());
+    let paths = paths_of(files, job.options);
     let failed = |error| over_one_of(files, error);
     let (started, _running) = (Instant::now(), link.begin());
     let Some(out) = out else {
@@ -246,7 +247,8 @@ pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionEr
     let input = if takes_paths(files, job.options) {
         request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
         request.decompression = as_each_says(job.options);
-        vec![Buffer::from(paths_of(files))]
+        request.chunks = job.options.chunks.as_ref().map(|chunks| chunks.request());
+        vec![Buffer::from(paths_of(files, job.options))]
     } else {
         request.sources = files.iter().filter_map(whole).collect();
         Vec::new()

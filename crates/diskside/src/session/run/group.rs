@@ -1,5 +1,6 @@
 //! Many files of one target: one call over all of them, at the target or here.
 
+use super::chunks::Chunks;
 use super::many::AT_ONCE;
 use super::{Decompress, Header, Job, Ran, RunOptions, device, host, with_another_try};
 use crate::location::{ExportUrl, Location};
@@ -9,13 +10,15 @@ use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::place::{Now, Place};
 use diskside_dispatch::{Decision, Direction, Plan, Reason, Request, Side};
-use diskside_engine::{CallError, Codec, Source, Sources};
+use diskside_engine::pieces::WHOLE_LEN_MAX;
+use diskside_engine::{CallError, ChunkCodecs, Codec, Source, Sources};
 use diskside_host::drive;
 use diskside_host::function::FunctionError;
 use diskside_io::readahead::{ReadAt as _, ReadAtError, ReadError};
 use diskside_io::request::{RequestFuture, run_here};
 use std::collections::VecDeque;
 use std::io::Write;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +26,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Sources of type 6, in the capabilities.
 const SOURCE_PATHS: u32 = 1 << 6;
 
-/// Whether these are more files than run at the same time, all of exports of one target, which takes them by their paths.
+/// Whether these are chunks, or more files than run at the same time, all of exports of one target, which takes them by their
+/// paths.
 pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
     // Which header a file has, the host finds out.
     let asks =
         options.header == Header::Npy || options.header != Header::Ignore && options.decompress != Decompress::Auto;
-    if asks || !options.part().is_whole() {
+    let are_chunks = options.chunks.is_some();
+    if asks && !are_chunks || !options.part().is_whole() {
         return false;
     }
     let link = |file: &File| match &file.inner.place {
@@ -38,7 +43,25 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
     let first = files.first().and_then(link);
     let target = files.first().and_then(|file| file.inner.place.link()).and_then(|link| link.compute().ok());
     let knows = target.is_some_and(|target| target.capabilities().source_kinds.get() & SOURCE_PATHS != 0);
-    knows && first.is_some() && files.len() > AT_ONCE && files.iter().all(|file| link(file) == first)
+    let are_enough = are_chunks || files.len() > AT_ONCE;
+    knows && first.is_some() && are_enough && files.iter().all(|file| link(file) == first)
+}
+
+/// Sees to it that files can be chunks as the options say.
+pub(super) fn check_chunks(files: &[File], options: &RunOptions) -> Result<(), SessionError> {
+    let (Some(chunks), Some(first)) = (&options.chunks, files.first()) else { return Ok(()) };
+    let why = if chunks.len_bytes == 0 || chunks.len_bytes > WHOLE_LEN_MAX as u64 {
+        "a decoded chunk has 1 byte to 128 MiB"
+    } else if !chunks.ranges.is_empty() && chunks.ranges.len() != files.len() {
+        "there is not one range for each chunk"
+    } else if chunks.ranges.iter().any(|range| range.start > range.end) {
+        "a range of a chunk ends before it begins"
+    } else if !options.part().is_whole() {
+        "a part of each chunk cannot be asked for: name the range of its file that it is"
+    } else {
+        return Ok(());
+    };
+    Err(SessionError::Input { name: first.inner.name.clone(), why: why.to_owned() })
 }
 
 /// Runs a function over them. The function sees them as its sources 0, 1, …, on either side.
@@ -87,8 +110,12 @@ fn run_once(
 /// they are short, a few of them tell; where they are not, what was measured decides, as for a file that is alone.
 fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     let (function, told) = (job.function, job.options.place.told());
-    let len_bytes = if told.is_some() { 0 } else { mean_len(files) };
-    if told.is_none() && len_bytes <= SHORT_LEN_MAX {
+    let chunk_len = job.options.chunks.as_ref().and_then(|chunks| chunks.mean_len());
+    let len_bytes = if told.is_some() { 0 } else { chunk_len.unwrap_or_else(|| mean_len(files)) };
+    // Of many short chunks decoding may take longer than their way: that is measured.
+    let total = len_bytes.saturating_mul(files.len() as u64);
+    let takes_long = job.options.chunks.is_some() && total > LONG_CHUNKS_BYTES;
+    if told.is_none() && len_bytes <= SHORT_LEN_MAX && !takes_long {
         match job.load() {
             Ok(()) => return Ok(Decision::made(Plan::Device, Reason::ManyFiles)),
             Err(error) if error.function().is_some_and(FunctionError::is_loss) => return Err(error),
@@ -98,7 +125,7 @@ fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     }
     job.decide(&Request {
         direction: Direction::Read,
-        len_bytes: len_bytes.saturating_mul(files.len() as u64).max(1),
+        len_bytes: total.max(1),
         cached_bytes: 0,
         effect_free: function.is_pure(),
         divisible: false,
@@ -124,13 +151,17 @@ fn mean_len(files: &[File]) -> u64 {
 /// Files that tell how long all of them are.
 const SAMPLED_FILES: usize = 8;
 
-/// The paths as a request sends them.
-pub(super) fn paths_of(files: &[File]) -> Vec<u8> {
+/// The paths as a request sends them, each with its range if it is one.
+pub(super) fn paths_of(files: &[File], options: &RunOptions) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for file in files {
+    for (index, file) in files.iter().enumerate() {
         if let Place::Export(remote) = &file.inner.place {
             bytes.extend_from_slice(&(remote.path().len() as u16).to_le_bytes());
             bytes.extend_from_slice(remote.path());
+        }
+        if let Some(range) = options.chunks.as_ref().and_then(|chunks| chunks.range(index)) {
+            bytes.extend_from_slice(&range.start.to_le_bytes());
+            bytes.extend_from_slice(&(range.end - range.start).to_le_bytes());
         }
     }
     bytes
@@ -165,6 +196,8 @@ pub(super) struct RemoteFiles {
     files: Vec<File>,
     decompress: Decompress,
     header: Header,
+    /// What they are instead, and what decodes them.
+    chunks: Option<(Arc<Chunks>, Arc<ChunkCodecs>)>,
     state: Mutex<State>,
 }
 
@@ -177,6 +210,8 @@ struct State {
     open: Option<(File, Arc<crate::session::cache::CachedFile>)>,
     bytes: u64,
     wire_bytes: u64,
+    /// Of chunks, wherever they came from.
+    taken: u64,
 }
 
 /// What was fetched of a file.
@@ -186,16 +221,23 @@ enum Fetched {
     Short(Vec<u8>, u64, u64),
     /// Nothing yet: it is long.
     Long(Now),
+    /// It is no chunk.
+    NoChunk(String),
 }
 
 /// Files that are fetched before it is their turn, and how long each may be for that.
 const FETCHED_FILES: usize = 16;
 const SHORT_LEN_MAX: u64 = 256 << 10;
+/// Bytes of all chunks of a run from which on it matters where they are decoded.
+const LONG_CHUNKS_BYTES: u64 = 4 << 20;
+/// Bytes of chunks that are fetched before it is their turn, and two of them in any case.
+const CHUNKS_FETCHED_BYTES: usize = 64 << 20;
 
 impl RemoteFiles {
     pub(super) fn new(files: &[File], options: &RunOptions) -> Self {
         let RunOptions { decompress, header, .. } = *options;
-        Self { files: files.to_vec(), decompress, header, state: Mutex::default() }
+        let chunks = options.chunks.as_ref().map(|chunks| (Arc::clone(chunks), chunks.codecs()));
+        Self { files: files.to_vec(), decompress, header, chunks, state: Mutex::default() }
     }
 
     /// What begins with a header that the function is not given is looked at alone.
@@ -219,9 +261,24 @@ impl RemoteFiles {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.bytes, state.wire_bytes)
     }
+
+    /// Bytes of all chunks as they are in their files.
+    pub(super) fn taken(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).taken
+    }
+
+    /// How many may be on their way at a time.
+    fn fetched_max(&self) -> usize {
+        let most = |codecs: &ChunkCodecs| (CHUNKS_FETCHED_BYTES / codecs.encoded_len_max().max(1)).max(2);
+        self.chunks.as_ref().map_or(FETCHED_FILES, |(_, codecs)| most(codecs).min(FETCHED_FILES))
+    }
 }
 
 impl Sources for RemoteFiles {
+    fn are_chunks(&self) -> bool {
+        self.chunks.is_some()
+    }
+
     fn next(&self) -> Result<Option<Source>, ReadError> {
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((file, cached)) = state.open.take() {
@@ -229,9 +286,20 @@ impl Sources for RemoteFiles {
             state.wire_bytes += cached.fetched.wire_bytes.load(Ordering::Relaxed);
             file.close_late();
         }
-        while state.coming.len() < FETCHED_FILES && state.next < self.files.len() {
-            let file = self.files[state.next].clone();
-            state.coming.push_back((file.clone(), drive(fetch(file))));
+        while state.coming.len() < self.fetched_max() && state.next < self.files.len() {
+            let mut file = self.files[state.next].clone();
+            // Each chunk of a file has that to itself: it is closed behind one while others are read.
+            if self.chunks.as_ref().is_some_and(|(chunks, _)| chunks.range(state.next).is_some()) {
+                let opened = file.inner.session.open_late(&file.inner.location);
+                file = opened.map_err(|error| ReadError::Setup(io_error(error)))?;
+            }
+            let coming = match &self.chunks {
+                None => drive(fetch(file.clone(), None, SHORT_LEN_MAX)),
+                Some((chunks, codecs)) => {
+                    drive(fetch(file.clone(), chunks.range(state.next).cloned(), codecs.encoded_len_max() as u64))
+                }
+            };
+            state.coming.push_back((file, coming));
             state.next += 1;
         }
         let Some((file, coming)) = state.coming.pop_front() else { return Ok(None) };
@@ -242,9 +310,18 @@ impl Sources for RemoteFiles {
                 state.bytes += fetched;
                 state.wire_bytes += moved;
                 file.close_late();
+                if let Some((_, codecs)) = &self.chunks {
+                    state.taken += bytes.len() as u64;
+                    return Ok(Some(Source::Chunk { name, bytes: bytes.into(), codecs: Arc::clone(codecs) }));
+                }
                 let codec = self.codec_of(&bytes);
                 self.check_header(&name, &bytes)?;
                 Ok(Some(decompressed(Source::Bytes { name, bytes: bytes.into() }, codec)))
+            }
+            Fetched::NoChunk(how) => Err(ReadError::Damaged { path: PathBuf::from(name), how }),
+            Fetched::Long(now) if self.chunks.is_some() => {
+                let how = format!("its {} bytes are too many for a chunk", now.len_bytes);
+                Err(ReadError::Damaged { path: PathBuf::from(name), how })
             }
             Fetched::Long(now) => {
                 let Place::Export(remote) = &file.inner.place else { return Ok(None) };
@@ -264,17 +341,24 @@ impl Sources for RemoteFiles {
     }
 }
 
-async fn fetch(file: File) -> Result<Fetched, SessionError> {
+/// What is no longer than `most`, or is a range.
+async fn fetch(file: File, range: Option<Range<u64>>, most: u64) -> Result<Fetched, SessionError> {
     let inner = &file.inner;
     let failed = |error| SessionError::device(&inner.name, error);
     let Place::Export(remote) = &inner.place else { unreachable!("these are files of exports") };
     let now = remote.refresh().await.map_err(failed)?;
-    if now.len_bytes > SHORT_LEN_MAX {
+    let is_range = range.is_some();
+    let range = range.unwrap_or(0..now.len_bytes);
+    if is_range && (range.end > now.len_bytes || range.end - range.start > most) {
+        let Range { start, end } = range;
+        return Ok(Fetched::NoChunk(format!("bytes {start}..{end} of its {} are no chunk", now.len_bytes)));
+    }
+    if range.end - range.start > most {
         return Ok(Fetched::Long(now));
     }
     let cached = remote.cached(&inner.session, inner.id, &now).map_err(failed)?;
-    let mut bytes = diskside_io::buffer::Buffer::zeroed(now.len_bytes as usize);
-    let read = cached.read(0, &mut bytes).await;
+    let mut bytes = diskside_io::buffer::Buffer::zeroed((range.end - range.start) as usize);
+    let read = cached.read(range.start, &mut bytes).await;
     read.map_err(|error| SessionError::file(&inner.name, io_error_of(error)))?;
     let (fetched, moved) = (cached.fetched.bytes(), cached.fetched.wire_bytes());
     Ok(Fetched::Short(bytes.to_vec(), fetched, moved))

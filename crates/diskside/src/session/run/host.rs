@@ -108,7 +108,9 @@ pub(super) fn run_over_remote(
     let outcome = engine(job, vec![Source::Many { name: job.name().to_owned(), sources: many }], None, out)?;
     let (bytes, wire_bytes) = sources.fetched();
     let fetched = Fetched { bytes, wire_bytes, time_s: outcome.stats.wait.as_secs_f64() };
-    Ok(done(job, &(0..outcome.stats.input_bytes), outcome, fetched))
+    // Of chunks a target, too, counts the bytes that they have in their files.
+    let len_bytes = if job.options.chunks.is_some() { sources.taken() } else { outcome.stats.input_bytes };
+    Ok(done(job, &(0..len_bytes), outcome, fetched))
 }
 
 /// Over bytes that the caller has.

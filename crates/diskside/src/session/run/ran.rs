@@ -1,6 +1,7 @@
 //! What a run is told, and what it tells.
 
 use super::InputPart;
+use super::chunks::Chunks;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
@@ -56,12 +57,15 @@ pub struct RunOptions {
     /// Whether a header that says what is behind it is left out. The function is then given what is behind it, of which
     /// ranges and offsets count the bytes, and is refused if it takes other elements.
     pub header: Header,
+    /// A run over files is one over chunks of an array, each decoded. [`decompress`](Self::decompress) and
+    /// [`header`](Self::header) say nothing of them.
+    pub chunks: Option<Arc<Chunks>>,
     /// What records are; `None` for what the function declares.
     pub split: Option<Split>,
     /// Windows of the input (pieces, of a function that is called on pieces) that are read ahead besides one for each thread, at
     /// most [`DEPTH_MAX`](diskside_engine::DEPTH_MAX); `None` for the usual. A device may have memory for fewer.
     pub depth: Option<usize>,
-    /// Threads on the host, and the most at the device.
+    /// Threads on the host, and the most at the device; [`ALL_THREADS`](Self::ALL_THREADS): as many as each has.
     pub threads: usize,
     /// Which tier runs it.
     pub tier: TierChoice,
@@ -89,6 +93,7 @@ impl Default for RunOptions {
             length: None,
             decompress: Decompress::Never,
             header: Header::Ignore,
+            chunks: None,
             split: None,
             depth: None,
             threads: 1,
@@ -128,6 +133,17 @@ pub enum Header {
 }
 
 impl RunOptions {
+    /// As many threads as there are processors, here or at a device.
+    pub const ALL_THREADS: usize = 0;
+
+    /// Threads on this side.
+    pub(super) fn host_threads(&self) -> usize {
+        match self.threads {
+            Self::ALL_THREADS => std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+            threads => threads,
+        }
+    }
+
     /// Which pieces of its input a function is called on.
     pub(super) fn pieces(&self, function: &Function, args: &[u8]) -> Result<Pieces, CallError> {
         let asked = Asked { len_bytes: self.chunk_len, split: self.split, unfolded: !self.fold };

@@ -1,6 +1,10 @@
 //! The bytes of a piece: the read buffer that holds it, or memory where it does not fit one.
 
-use diskside_io::readahead::Chunk;
+use crate::call::{Call, CallError};
+use crate::worker::ChunkInfo;
+use diskside_decompress::{ChunkCodecs, ChunkDamage, ChunkDecoder};
+use diskside_io::readahead::{Chunk, ReadError};
+use diskside_sbpf::machine::CancelToken;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,19 +13,48 @@ pub(in super::super) enum Input {
     Read { chunk: Chunk, from: usize },
     Joined(Vec<u8>),
     Shared { bytes: Arc<[u8]>, range: Range<usize> },
+    Encoded { bytes: Arc<[u8]>, codecs: Arc<ChunkCodecs> },
 }
 
 impl Input {
-    pub(in super::super) fn bytes(&self) -> &[u8] {
+    /// As the function is given them; what is encoded is decoded to memory of the decoder's.
+    pub(in super::super) fn decoded<'a>(
+        &'a self,
+        decoder: &'a mut ChunkDecoder,
+        call: &Call<'_>,
+        info: &ChunkInfo,
+    ) -> Result<&'a [u8], CallError> {
+        let Self::Encoded { bytes, codecs } = self else { return Ok(self.bytes()) };
+        let is_cancelled = || call.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        let mut turn = |work: &mut dyn FnMut()| {
+            call.in_turn(work);
+            !is_cancelled()
+        };
+        decoder.decode(codecs, bytes, &mut turn).map_err(|damage| match damage {
+            ChunkDamage::Stopped => CallError::Cancelled { place: info.place(codecs.decoded_len()) },
+            damage => {
+                let error = ReadError::Damaged { path: (&*info.source).into(), how: damage.to_string() };
+                CallError::Read { source_index: info.source_index, error }
+            }
+        })
+    }
+
+    /// As they were read.
+    fn bytes(&self) -> &[u8] {
         match self {
             Self::Read { chunk, from } => &chunk[*from..],
             Self::Joined(bytes) => bytes,
+            Self::Encoded { bytes, .. } => bytes,
             Self::Shared { bytes, range } => &bytes[range.clone()],
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.bytes().len()
+    /// Bytes that the function is given.
+    pub(in super::super) fn len(&self) -> usize {
+        match self {
+            Self::Encoded { codecs, .. } => codecs.decoded_len(),
+            plain => plain.bytes().len(),
+        }
     }
 
     /// Puts bytes behind its own. A piece that outgrows its buffer moves to memory, with room for `capacity` bytes.

@@ -24,7 +24,7 @@ impl Origin {
             Source::Reader { name, reader, range } => {
                 Some((Self::Reader(name.clone(), Arc::clone(reader)), range.clone()))
             }
-            Source::Stream { .. } | Source::Bytes { .. } | Source::Many { .. } => None,
+            Source::Stream { .. } | Source::Bytes { .. } | Source::Chunk { .. } | Source::Many { .. } => None,
         }
     }
 

@@ -1,0 +1,174 @@
+"""What comes wrong, or goes wrong on the way: arrays of every kind, servers that vanish, interrupted cells, damaged metadata."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import diskside
+import numpy
+import pytest
+import zarr
+from diskside.filesystem import DisksideFileSystem
+from diskside.zarr import ZarrStore, statistics
+
+PATIENCE = 100
+
+
+def arrays():
+    """Of every kind that numpy has, in every way that one can lie in memory."""
+    base = numpy.arange(48).reshape(2, 4, 6)
+    for dtype in ["?", "i1", "u2", ">u2", "i4", "u8", ">i8", "f2", "f4", ">f8", "g", "c8", "c16", "M8[ns]", "m8[s]", "S5", "U3", "V7"]:
+        plain = base.astype("f8").astype(dtype) if dtype == "?" else base.astype("S2").view("S2").astype(dtype) if dtype[0] in "SUV" else base.astype(dtype)
+        frozen = plain.copy()
+        frozen.flags.writeable = False
+        named = {"C": plain, "F": numpy.asfortranarray(plain), "transposed": plain.T, "stepped": plain[:, ::2, ::-3], "frozen": frozen}
+        named |= {"empty": plain[:0], "scalar": plain[1, 2, 3].reshape(()), "one": plain.ravel()[:1], "spread": numpy.broadcast_to(plain[0, 0, 0], (3, 5))}
+        for name, array in named.items():
+            yield f"{dtype} {name}", array
+    rows = numpy.zeros(5, [("a", "u1"), ("b", "<f8"), ("c", ">i4", (2,))])
+    rows["b"], rows["c"] = numpy.arange(5), numpy.arange(10).reshape(5, 2)
+    yield "rows", rows
+    yield "every other row", rows[::2]
+    yield "nothing", numpy.zeros((0, 7, 0))
+
+
+def test_an_array_is_written_as_numpy_writes_it(session):
+    """In C order, whatever its own is; read-only, empty and spread ones, too."""
+    with session.open("array.bin", "w+") as file:
+        for name, array in arrays():
+            file.truncate(0)
+            assert file.write(3, array) == array.nbytes, name
+            assert file.read(3, array.nbytes) == array.tobytes(order="C"), name
+            assert file.size == (3 + array.nbytes if array.nbytes else 0), name
+
+
+def test_what_has_no_bytes_is_refused(session):
+    with session.open("array.bin", "w+") as file:
+        for wrong in [numpy.array([object(), None]), [1, 2], "text", 5, None]:
+            with pytest.raises((TypeError, ValueError)):
+                file.write(0, wrong)
+        for wrong in [-1, 2**64, 1.5, "x"]:
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                file.write(wrong, b"bytes")
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                file.read(wrong, 4)
+        assert file.size == 0
+    for wrong in [(5, 2), (-1, 3), ("a", "b"), (0, 2**70), 7]:
+        with pytest.raises((ValueError, OverflowError)):
+            session.run("stats64", "n.u64", range=wrong)
+
+
+def test_a_server_that_vanishes_while_lines_are_read(directory):
+    """The iterator fails, and does not end as if the file had."""
+    (directory / "long.log").write_text("a line of some length, and its number\n" * 400_000)
+    server = diskside.serve(directory)
+    with server.connect(connect_timeout=1, loss_timeout=0.2) as session:
+        fs = DisksideFileSystem(session=session, skip_instance_cache=True)
+        with fs.open(f"{server.url}/long.log", "rt") as file, pytest.raises(OSError):
+            for number, _ in enumerate(file):
+                if number == 1000:
+                    server.close()
+        assert 1000 <= number < 399_999
+
+
+def test_a_server_that_vanishes_from_under_many(directory):
+    """Files that are listed, ranges that are awaited, an array that is read: each fails by itself, and none waits for ever."""
+    server = diskside.serve(directory, rw=True)
+    url = server.url
+    with server.connect(connect_timeout=1, loss_timeout=0.2) as session:
+        store = ZarrStore(f"{url}/a", session=session)
+        array = zarr.create_array(store, shape=(100,), chunks=(10,), dtype="i4")
+        array[:] = 5
+        found = zarr.open_array(ZarrStore(f"{url}/a", session=session, read_only=True), mode="r")
+        server.close()
+        session.drop_cache()
+        for use in [lambda: session.ls(""), lambda: found[:], lambda: statistics(found), lambda: session.read("n.u64")]:
+            with pytest.raises(OSError):
+                use()
+
+
+def test_an_interrupted_cell_leaves_the_kernel_usable(directory):
+    """Ctrl-C while an array is reduced, while a batch is awaited, and in an iterator; what follows works."""
+    program = """
+import _thread, sys, threading, time
+sys.path.insert(0, {tests!r})
+import diskside, numpy
+from conftest import ENDLESS
+
+with diskside.serve({directory!r}) as server, server.connect() as session:
+    endless = diskside.function(source=ENDLESS)
+    for place in ["host", "device"]:
+        threading.Timer(0.2, _thread.interrupt_main).start()
+        began = time.monotonic()
+        try:
+            session.run(endless, "n.u64", place=place, budget=2**63)
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - began < 5)
+        print(session.run("stats64", "n.u64", place=place).count)
+    job = session.submit(endless, "n.u64", place="device", budget=2**63)
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    try:
+        job.result()
+    except KeyboardInterrupt:
+        print("interrupted", True)
+    print(session.run("stats64", "n.u64", place="device").count)
+"""
+    program = program.format(tests=os.path.dirname(__file__), directory=str(directory))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.stdout.splitlines() == ["interrupted True", "100000"] * 3, ran.stdout + ran.stderr
+
+
+async def test_a_cancelled_read_of_a_batch_leaves_the_others(server):
+    store = ZarrStore(f"{server.url}/a")
+    array = await asyncio.to_thread(zarr.create_array, store, shape=(40,), chunks=(4,), dtype="i8")
+    await asyncio.to_thread(array.__setitem__, slice(None), numpy.arange(40))
+    from zarr.core.buffer import default_buffer_prototype
+
+    await store._ensure_open()
+    gets = [asyncio.ensure_future(store.get(f"c/{index}", default_buffer_prototype())) for index in range(10)]
+    await asyncio.sleep(0)
+    gets[3].cancel()
+    done = await asyncio.gather(*gets, return_exceptions=True)
+    assert isinstance(done[3], asyncio.CancelledError)
+    assert all(found is not None and not isinstance(found, BaseException) for at, found in enumerate(done) if at != 3)
+
+
+@pytest.mark.parametrize(("zarr_format", "name"), [(2, ".zarray"), (3, "zarr.json")])
+def test_damaged_metadata_is_an_error(server, directory, zarr_format, name):
+    url = f"{server.url}/a"
+    array = zarr.create_array(ZarrStore(url), shape=(40,), chunks=(4,), dtype="i8", zarr_format=zarr_format)
+    array[:] = 1
+    for text in ["", "{", "[]", "{}", '{"zarr_format": 2}', '{"zarr_format": 9, "shape": [4]}', "\x00\xff", '"text"']:
+        (directory / "a" / name).write_text(text, "latin-1")
+        with pytest.raises(Exception) as raised:
+            statistics(url)
+        assert not isinstance(raised.value, (AssertionError, RecursionError, MemoryError)) and str(raised.value), text
+
+
+def test_metadata_that_says_too_much_takes_no_memory(server, directory):
+    """A petabyte of fill values is counted, and not made."""
+    url = f"{server.url}/a"
+    zarr.create_array(ZarrStore(url), shape=(2**25, 2**25), chunks=(2**24, 2**24), dtype="f8", fill_value=2)
+    found = statistics(url)
+    assert (found.count, found.min, found.max, found.mean) == (2**50, 2, 2, 2)
+    # One that is there is more than a function is called on at once.
+    (directory / "a" / "c" / "0").mkdir(parents=True)
+    (directory / "a" / "c" / "0" / "0").write_bytes(b"something")
+    with pytest.raises(diskside.DisksideError, match="a decoded chunk has 1 byte to 128 MiB"):
+        statistics(url)
+
+
+def test_codecs_that_nobody_has_are_named(server, directory):
+    url = f"{server.url}/a"
+    zarr.create_array(ZarrStore(url), shape=(40,), chunks=(4,), dtype="i8")[:] = 1
+    path = directory / "a" / "zarr.json"
+    for change in [("zstd", "quantum"), ('"bytes"', '"bits"')]:
+        whole = path.read_text()
+        path.write_text(whole.replace(*change))
+        with pytest.raises(Exception, match="quantum|bits"):
+            statistics(url)
+        path.write_text(whole)
+    assert statistics(url).count == 40
