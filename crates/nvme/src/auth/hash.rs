@@ -51,12 +51,18 @@ impl Hash {
         }
     }
 
-    pub(super) fn digest(self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+    /// The value over `bytes`.
+    pub fn digest(self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => Sha256::digest(bytes).to_vec(),
             Self::Sha384 => Sha384::digest(bytes).to_vec(),
             Self::Sha512 => Sha512::digest(bytes).to_vec(),
         })
+    }
+
+    /// HMAC over `bytes`.
+    pub fn authenticate(self, key: &[u8], bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+        self.hmac(key, &[bytes])
     }
 
     /// HMAC over `parts`, one after the other.

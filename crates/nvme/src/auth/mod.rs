@@ -6,16 +6,19 @@
 //! drives them carries it out wherever it may take a millisecond, and hands [`Done`] back.
 //!
 //! Keys are [`Secret`]s: wiped when they are dropped, and never shown by `Debug`. Answers are compared in constant time.
-//! What is not here: TLS, and keys for it (secure channel concatenation is refused).
+//! Keys of TLS are here too, and what TLS is given of them ([`TlsSecret`]); the channel itself is `diskside-tls`'s. What is not
+//! here: secure channel concatenation, which is refused.
 
 mod controller;
 mod group;
 mod hash;
+mod hkdf;
 mod host;
 pub mod message;
 mod primes;
 mod response;
 mod secret;
+mod tls;
 mod work;
 
 use std::collections::BTreeMap;
@@ -27,6 +30,7 @@ pub use hash::Hash;
 pub use host::{Host, Step};
 pub use message::Explanation;
 pub use secret::{Secret, SecretError};
+pub use tls::{Derivation, IdentityVersion, TlsPsk, TlsSecret};
 pub use work::{Done, Work};
 
 use crate::nqn::Nqn;

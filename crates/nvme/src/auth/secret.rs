@@ -31,15 +31,27 @@ pub enum SecretError {
     /// It has another form.
     #[error("a key is written DHHC-1:hh:BASE64:, with the colon at the end")]
     Form,
+    /// The same, of a key of another kind.
+    #[error("a key is written {0}, with the colon at the end")]
+    OtherForm(&'static str),
     /// The transform is none.
     #[error("the two digits after DHHC-1: are 00, 01, 02 or 03")]
     Transform,
+    /// The same, of a key of TLS.
+    #[error("the two digits after NVMeTLSkey-1: are 00, 01 or 02")]
+    TlsTransform,
     /// What should be base64 is not.
     #[error("what is between the last two colons is not base64: a character may be missing or changed")]
     Base64,
     /// A key of another length.
     #[error("the key has {0} bytes; there are keys of 32, 48 and 64")]
     Length(usize),
+    /// A key of TLS of another length.
+    #[error("the key has {0} bytes; there are keys of TLS of 32 and 48")]
+    TlsLength(usize),
+    /// A key of TLS that does not fit its hash function.
+    #[error("the key has {0} bytes; one of 32 is written NVMeTLSkey-1:01:, one of 48 NVMeTLSkey-1:02:")]
+    LengthOfHash(usize),
     /// The checksum is another.
     #[error("the checksum of the key is wrong: a character was changed when it was copied")]
     Checksum,
@@ -56,36 +68,21 @@ impl Secret {
 
     /// Reads a key's text; space around it does not matter.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
-        let rest = text.trim().strip_prefix(PREFIX).ok_or(SecretError::Form)?;
-        let (transform, rest) = rest.split_once(':').ok_or(SecretError::Form)?;
-        let body = rest.strip_suffix(':').filter(|body| !body.contains(':')).ok_or(SecretError::Form)?;
-        let transform = match transform {
+        let Bytes { digits, key, is_whole } = Bytes::parse(text, PREFIX)?;
+        let transform = match digits {
             "00" => None,
             "01" => Some(Hash::Sha256),
             "02" => Some(Hash::Sha384),
             "03" => Some(Hash::Sha512),
             _ => return Err(SecretError::Transform),
         };
-        let bytes = Zeroizing::new(STANDARD.decode(body).map_err(|_| SecretError::Base64)?);
-        let Some((key, checksum)) = bytes.split_last_chunk::<4>() else {
-            return Err(SecretError::Length(0));
-        };
-        let secret = Self::new(key, transform)?;
-        if checksum_of(key).to_le_bytes() != *checksum {
-            return Err(SecretError::Checksum);
-        }
-        Ok(secret)
+        let secret = Self::new(&key, transform)?;
+        if is_whole { Ok(secret) } else { Err(SecretError::Checksum) }
     }
 
     /// The key's text. Whoever has it is the host.
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut bytes = Zeroizing::new(self.key.to_vec());
-        bytes.extend_from_slice(&checksum_of(&self.key).to_le_bytes());
-        let transform = self.transform.map_or(0, Hash::id);
-        let mut body = STANDARD.encode(&*bytes);
-        let text = format!("{PREFIX}{transform:02}:{body}:");
-        body.zeroize();
-        Zeroizing::new(text)
+        Bytes::to_text(PREFIX, self.transform, &self.key)
     }
 
     /// Whether it is the same key, in constant time.
@@ -109,6 +106,39 @@ impl Secret {
             None => self.key.clone(),
             Some(hash) => hash.hmac(&self.key, &[nqn.as_bytes(), BINDING]),
         }
+    }
+}
+
+/// What the texts of all keys have: two digits, and bytes with their checksum.
+pub(super) struct Bytes<'a> {
+    pub(super) digits: &'a str,
+    pub(super) key: Zeroizing<Vec<u8>>,
+    /// Whether the checksum fits.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> Bytes<'a> {
+    pub(super) fn parse(text: &'a str, prefix: &str) -> Result<Self, SecretError> {
+        let rest = text.trim().strip_prefix(prefix).ok_or(SecretError::Form)?;
+        let (digits, rest) = rest.split_once(':').ok_or(SecretError::Form)?;
+        let body = rest.strip_suffix(':').filter(|body| !body.contains(':')).ok_or(SecretError::Form)?;
+        let mut key = Zeroizing::new(STANDARD.decode(body).map_err(|_| SecretError::Base64)?);
+        let Some((bytes, &checksum)) = key.split_last_chunk::<4>() else {
+            return Err(SecretError::Length(0));
+        };
+        let (len, is_whole) = (bytes.len(), checksum_of(bytes).to_le_bytes() == checksum);
+        key.truncate(len);
+        Ok(Self { digits, key, is_whole })
+    }
+
+    pub(super) fn to_text(prefix: &str, transform: Option<Hash>, key: &[u8]) -> Zeroizing<String> {
+        let mut bytes = Zeroizing::new(key.to_vec());
+        bytes.extend_from_slice(&checksum_of(key).to_le_bytes());
+        let transform = transform.map_or(0, Hash::id);
+        let mut body = STANDARD.encode(&*bytes);
+        let text = format!("{prefix}{transform:02}:{body}:");
+        body.zeroize();
+        Zeroizing::new(text)
     }
 }
 
