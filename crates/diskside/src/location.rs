@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 const EXPORT_SCHEME: &str = "diskside://";
+/// The same over TLS.
+const EXPORT_TLS_SCHEME: &str = "diskside+tls://";
 const VOLUME_SCHEME: &str = "nvme-tcp://";
+const VOLUME_TLS_SCHEME: &str = "nvme-tcp+tls://";
 
 /// Where bytes are.
 ///
@@ -26,15 +29,17 @@ const VOLUME_SCHEME: &str = "nvme-tcp://";
 pub enum Location {
     /// A file, or a block device, of this machine.
     Local(PathBuf),
-    /// A file of an export: `diskside://HOST[:PORT]/EXPORT/PATH`.
+    /// A file of an export: `diskside://HOST[:PORT]/EXPORT/PATH`; over TLS alone, `diskside+tls://…`.
     Export(ExportUrl),
-    /// A volume: `nvme-tcp://HOST[:PORT]/NQN/NSID`.
+    /// A volume: `nvme-tcp://HOST[:PORT]/NQN/NSID`; over TLS alone, `nvme-tcp+tls://…`.
     Volume(Url),
 }
 
 /// A target, an export of it, or a file or directory in that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportUrl {
+    /// Over TLS alone. Without it TLS is used where the host's key is one of TLS.
+    pub tls: bool,
     /// Name or address, without brackets.
     pub host: String,
     /// TCP port, if it is written.
@@ -89,10 +94,10 @@ impl FromStr for Location {
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
         let starts = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-        if starts(EXPORT_SCHEME) {
+        if starts(EXPORT_SCHEME) || starts(EXPORT_TLS_SCHEME) {
             return text.parse().map(Self::Export);
         }
-        if starts(VOLUME_SCHEME) {
+        if starts(VOLUME_SCHEME) || starts(VOLUME_TLS_SCHEME) {
             return Ok(Self::Volume(text.parse()?));
         }
         match text.split_once("://") {
@@ -124,8 +129,15 @@ impl FromStr for ExportUrl {
     type Err = LocationError;
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
-        let rest = text.get(..EXPORT_SCHEME.len()).filter(|start| start.eq_ignore_ascii_case(EXPORT_SCHEME));
-        let rest = rest.map(|_| &text[EXPORT_SCHEME.len()..]).ok_or_else(|| LocationError::NoExport(shown(text)))?;
+        let behind = |scheme: &str| {
+            let start = text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
+            start.map(|_| &text[scheme.len()..])
+        };
+        let (tls, rest) = match (behind(EXPORT_TLS_SCHEME), behind(EXPORT_SCHEME)) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err(LocationError::NoExport(shown(text))),
+        };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         // The same rules as for volumes.
         let at: Url = format!("{VOLUME_SCHEME}{authority}").parse().map_err(|source| match source {
@@ -137,7 +149,7 @@ impl FromStr for ExportUrl {
         if path.contains(&0) {
             return Err(LocationError::Nul(shown(text)));
         }
-        Ok(Self { host: at.host, port: at.port, path })
+        Ok(Self { tls, host: at.host, port: at.port, path })
     }
 }
 
@@ -190,7 +202,7 @@ impl ExportUrl {
     /// The same target's URL for volumes, without a subsystem.
     #[must_use]
     pub fn target(&self) -> Url {
-        Url { host: self.host.clone(), port: self.port, subsystem: None, nsid: None }
+        Url { tls: self.tls, host: self.host.clone(), port: self.port, subsystem: None, nsid: None }
     }
 
     /// The last name of the path.
@@ -219,8 +231,9 @@ impl fmt::Display for Location {
 
 impl fmt::Display for ExportUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = self.target().to_string();
-        write!(f, "{EXPORT_SCHEME}{}", &target[VOLUME_SCHEME.len()..])?;
+        let target = Url { tls: false, ..self.target() }.to_string();
+        let scheme = if self.tls { EXPORT_TLS_SCHEME } else { EXPORT_SCHEME };
+        write!(f, "{scheme}{}", &target[VOLUME_SCHEME.len()..])?;
         if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", PathText(&self.path)) }
     }
 }

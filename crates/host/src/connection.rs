@@ -16,7 +16,7 @@ use diskside_nvme::host::{ControllerInfo, Login};
 use crate::control::{Control, Order};
 use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged, refuse};
-use crate::login::login;
+use crate::login::{Party, login};
 use crate::options::ConnectOptions;
 use crate::queue::{Queue, QueueOrder, Report, ToControl};
 use crate::route::{Peer, Route, Transport, Wired};
@@ -85,7 +85,7 @@ impl Connection {
     pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
         options.check()?;
         let subsystem = subsystem_of(url)?;
-        first_success(url, |route| Self::connect_by(route, subsystem.clone(), options))
+        first_success(url, |route| Self::connect_by(route, url.tls, subsystem.clone(), options))
     }
 
     /// Connects to a subsystem of a target in this process: the same commands and the same checks, without a socket.
@@ -95,11 +95,11 @@ impl Connection {
         options: &ConnectOptions,
     ) -> Result<Self, HostError> {
         options.check()?;
-        Self::connect_by(Route::Embedded(transport), subsystem, options)
+        Self::connect_by(Route::Embedded(transport), false, subsystem, options)
     }
 
-    fn connect_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
-        let (connection, announced) = Self::begin(Shared::new(route, options)?, subsystem)?;
+    fn connect_by(route: Route, tls: bool, subsystem: Nqn, options: &ConnectOptions) -> Result<Self, HostError> {
+        let (connection, announced) = Self::begin(Shared::new(route, tls, &subsystem, options)?, subsystem)?;
         announced.recv().map_err(|_| ended())??;
         Ok(connection)
     }
@@ -109,11 +109,16 @@ impl Connection {
         let options = ConnectOptions { io_queues: 1, ..options.clone() };
         options.check()?;
         let subsystem = subsystem_of(url)?;
-        first_success(url, |route| Self::connect_inline_by(route, subsystem.clone(), &options))
+        first_success(url, |route| Self::connect_inline_by(route, url.tls, subsystem.clone(), &options))
     }
 
-    fn connect_inline_by(route: Route, subsystem: Nqn, options: &ConnectOptions) -> Result<(Self, Queue), HostError> {
-        let shared = Shared::new(route, options)?;
+    fn connect_inline_by(
+        route: Route,
+        tls: bool,
+        subsystem: Nqn,
+        options: &ConnectOptions,
+    ) -> Result<(Self, Queue), HostError> {
+        let shared = Shared::new(route, tls, &subsystem, options)?;
         let (orders, received) = channel();
         let (staging, staged) = sync_channel(options.staging_max);
         let mut queue = Queue::new(1, Arc::clone(&shared), received, staged).map_err(environment)?;
@@ -340,7 +345,7 @@ pub(crate) fn first_success<T>(
 ) -> Result<T, HostError> {
     let mut failure = None;
     for address in url.addresses(PORT_DEFAULT)? {
-        match attempt(Route::Tcp(address)) {
+        match attempt(Route::Tcp(address, None)) {
             Ok(success) => return Ok(success),
             Err(error) => failure = Some(error),
         }
@@ -357,8 +362,9 @@ fn ended() -> HostError {
 }
 
 impl Shared {
-    fn new(route: Route, options: &ConnectOptions) -> Result<Arc<Self>, HostError> {
-        let (identity, login) = login(options, route.peer())?;
+    fn new(route: Route, tls: bool, subsystem: &Nqn, options: &ConnectOptions) -> Result<Arc<Self>, HostError> {
+        let Party { identity, login, channel } = login(options, route.peer(), tls, subsystem)?;
+        let route = route.secured(channel);
         Ok(Arc::new(Self {
             options: ConnectOptions { identity, ..options.clone() },
             login,

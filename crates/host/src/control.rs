@@ -172,8 +172,8 @@ impl Control {
                 self.shared.each_volume(|volume| volume.note_loss());
             }
         }
-        let ended = || HostError::Ended { address, source: ConnectionError::PeerClosed };
-        (was_up, session.error.unwrap_or_else(ended))
+        let ended = session.link.ended(address, ConnectionError::PeerClosed);
+        (was_up, session.error.unwrap_or(ended))
     }
 
     fn admin_config(&self) -> AdminConfig {
@@ -232,7 +232,7 @@ impl Control {
                 AdminEvent::Completed(completed) => session.complete(completed),
                 AdminEvent::Aborted { aborted: true, .. } => add(&self.shared.counters.aborts, 1),
                 AdminEvent::Closed(source) => {
-                    let error = HostError::Ended { address: self.shared.peer(), source };
+                    let error = session.link.ended(self.shared.peer(), source);
                     session.error.get_or_insert(error);
                 }
                 _ => {}

@@ -9,7 +9,7 @@ use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, ConnectionError, Disco
 use crate::connection::first_success;
 use crate::error::HostError;
 use crate::link::{Link, NoMemory};
-use crate::login::login;
+use crate::login::{Party, login};
 use crate::options::ConnectOptions;
 use crate::route::Route;
 use crate::url::Url;
@@ -20,19 +20,19 @@ use crate::url::Url;
 /// [`DISCOVERY_PORT_DEFAULT`](crate::DISCOVERY_PORT_DEFAULT): write it into the URL.
 pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     options.check()?;
-    first_success(url, |route| discover_by(&route, options))
+    first_success(url, |route| discover_by(route, url.tls, options))
 }
 
-fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
+fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     let environment = |source| HostError::Environment { what: "making an io_uring", source };
     let config = RingConfig { entries: 8, spin: Duration::ZERO, ..RingConfig::default() };
     let mut ring = Ring::new(&config).map_err(environment)?;
     let group = ring.provide(4, 16 << 10).map_err(environment)?;
     let address = route.peer();
-    let wired = route.connect(options, ring.waker())?;
+    let Party { identity, login, channel } = login(options, address, tls, &Nqn::discovery())?;
+    let wired = route.secured(channel).connect(options, ring.waker())?;
     let started = Instant::now();
     let after = options.connect_timeout * 3;
-    let (identity, login) = login(options, address)?;
     let admin = Admin::new(admin_config(options, identity, login), started);
     let mut link = Link::new(admin, wired, group, 1);
     let mut answer = None;
@@ -52,7 +52,7 @@ fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<Discovered
                     link.machine.shutdown(now);
                 }
                 AdminEvent::Closed(source) => {
-                    answer.get_or_insert(Err(HostError::Ended { address, source }));
+                    answer.get_or_insert(Err(link.ended(address, source)));
                 }
                 _ => {}
             }
@@ -63,7 +63,7 @@ fn discover_by(route: &Route, options: &ConnectOptions) -> Result<Vec<Discovered
         }
         link.pump(&mut ring, now, &mut NoMemory);
         if link.is_finished() {
-            let ended = || Err(HostError::Ended { address, source: ConnectionError::PeerClosed });
+            let ended = || Err(link.ended(address, ConnectionError::PeerClosed));
             return answer.unwrap_or_else(ended);
         }
         let deadline = link.deadline().into_iter().chain([started + after]).min();

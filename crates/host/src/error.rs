@@ -9,7 +9,9 @@ use diskside_nvme::auth::{AuthError, Explanation};
 use diskside_nvme::host::{CommandError, ConnectionError};
 use diskside_nvme::wire::ConnectError;
 use diskside_nvme::{Nqn, Status};
+use diskside_tls::RecordError;
 
+use crate::channel::ChannelError;
 use crate::route::Peer;
 use crate::url::UrlError;
 
@@ -60,6 +62,28 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
+    /// No secure channel.
+    #[error("{address}: {source}")]
+    Channel {
+        /// The peer.
+        address: Peer,
+        /// Why.
+        source: ChannelError,
+    },
+    /// The secure channel could not go on.
+    #[error("{address}: {source}")]
+    ChannelBroken {
+        /// The peer.
+        address: Peer,
+        /// Why.
+        source: RecordError,
+    },
+    /// TLS is wanted, and there is no key for it.
+    #[error(
+        "this host has no key of TLS, and the URL wants TLS (+tls): make one (diskside key new --tls), and give the line that \
+         it prints to the server's operator (diskside key allow)"
+    )]
+    NoTlsKey,
     /// The connection ended while it came up, or later.
     #[error("{address}: {source}{}", remedy_of_end(source))]
     Ended {
@@ -165,7 +189,8 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
              this host's file"
         }
         ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
-            "; if that is so each time, what listens there is no NVMe/TCP server: check the port"
+            "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
+             (diskside key new --tls, and URLs with +tls)"
         }
         _ => "",
     }
@@ -177,13 +202,15 @@ impl From<HostError> for io::Error {
             HostError::Connect { source, .. }
             | HostError::Resolve { source, .. }
             | HostError::Environment { source, .. } => source.kind(),
-            HostError::Key(_) => io::ErrorKind::PermissionDenied,
+            HostError::Key(_) | HostError::NoTlsKey | HostError::Channel { .. } => io::ErrorKind::PermissionDenied,
             HostError::TooSlow { .. } => io::ErrorKind::TimedOut,
             HostError::NoNamespace { .. } => io::ErrorKind::NotFound,
             HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } | HostError::Options(_) => {
                 io::ErrorKind::InvalidInput
             }
-            HostError::Ended { .. } | HostError::Closed(_) => io::ErrorKind::ConnectionAborted,
+            HostError::Ended { .. } | HostError::ChannelBroken { .. } | HostError::Closed(_) => {
+                io::ErrorKind::ConnectionAborted
+            }
             HostError::Command { .. } | HostError::NotBlocks { .. } | HostError::Queues { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, error)

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channel;
 mod connection;
 mod control;
 mod discovery;
@@ -51,6 +52,7 @@ mod volume_state;
 pub use diskside_keys::KeySource;
 pub use diskside_nvme::{Nqn, NqnError};
 
+pub use channel::ChannelError;
 pub use connection::{Connection, ConnectionState};
 pub use discovery::discover;
 pub use error::HostError;

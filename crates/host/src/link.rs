@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use diskside_io::Errno;
 use diskside_io::ring::{Completion, GroupId, Op, Payload, Ring, SEGMENTS_MAX, SendBatch};
-use diskside_nvme::host::{Admin, Connection};
+use diskside_nvme::host::{Admin, Connection, ConnectionError};
 use diskside_nvme::{BufferId, BufferSlice, Buffers, Segment, Transmit};
+use diskside_tls::{RecordError, RecordWriter};
 
-use crate::route::{Stream, StreamRead, StreamWrite, Wired};
+use crate::channel::Channel;
+use crate::error::HostError;
+use crate::route::{Peer, Stream, StreamRead, StreamWrite, Wired};
 
 /// What both machines of a host can do.
 pub(crate) trait Machine {
@@ -27,6 +30,9 @@ pub(crate) trait Machine {
 pub(crate) trait Memory: Buffers {
     /// Adds a range to a batch, without a copy.
     fn append(&self, slice: BufferSlice, batch: &mut SendBatch);
+
+    /// Adds a range to what is sealed.
+    fn seal(&self, slice: BufferSlice, writer: &mut RecordWriter<'_>);
 }
 
 /// For commands that carry their data themselves.
@@ -39,6 +45,8 @@ pub(crate) struct Link<M> {
     transmit: Transmit,
     /// The wire is shut down; what is still under way comes to an end.
     closing: bool,
+    /// Why its secure channel could not go on.
+    broken: Option<RecordError>,
 }
 
 enum Wire {
@@ -58,6 +66,19 @@ struct Socket {
     /// Away while it is being sent.
     batch: Option<Box<SendBatch>>,
     receiving: bool,
+    /// If there is a secure channel: it, and what of it is being sent.
+    channel: Option<Box<Channel>>,
+    sealed: Option<Sealed>,
+}
+
+/// What a send carries of a channel.
+struct Sealed {
+    /// Away while it is being sent.
+    bytes: Vec<u8>,
+    sent: usize,
+    len: usize,
+    /// Bytes of the machine's that are in it.
+    plain_len: usize,
 }
 
 /// When a send has so many bytes no more are added: of many writes that come together, the target begins the first while
@@ -71,12 +92,12 @@ impl<M: Machine> Link<M> {
     pub(crate) fn new(machine: M, wired: Wired, group: GroupId, epoch: u64) -> Self {
         let wire = match wired {
             Wired::Stream(stream) => Wire::Stream { stream, unsent: None },
-            Wired::Socket(socket) => {
+            Wired::Socket(socket, channel) => {
                 let (socket, batch) = (Arc::new(socket), Some(Box::default()));
-                Wire::Socket(Socket { socket, group, epoch, batch, receiving: false })
+                Wire::Socket(Socket { socket, group, epoch, batch, receiving: false, channel, sealed: None })
             }
         };
-        Self { machine, wire, transmit: Transmit::new(), closing: false }
+        Self { machine, wire, transmit: Transmit::new(), closing: false, broken: None }
     }
 
     /// Registers the link's socket with the ring that will drive it; [`unregister`](Self::unregister) at the end.
@@ -104,7 +125,17 @@ impl<M: Machine> Link<M> {
         socket.receiving = done.more;
         match (done.result, done.payload) {
             (Ok(0), _) => self.close(),
-            (Ok(_), Payload::Received(bytes)) if !self.closing => self.machine.handle_bytes(now, &bytes, memory),
+            (Ok(_), Payload::Received(bytes)) if !self.closing => match &mut socket.channel {
+                None => self.machine.handle_bytes(now, &bytes, memory),
+                Some(channel) => match channel.open(&bytes, |bytes| self.machine.handle_bytes(now, bytes, memory)) {
+                    Ok(true) => {}
+                    Ok(false) => self.close(),
+                    Err(error) => {
+                        self.broken = Some(error);
+                        self.close();
+                    }
+                },
+            },
             (Ok(_) | Err(Errno::NOBUFS | Errno::INTR), _) => {}
             (Err(_), _) => self.close(),
         }
@@ -156,6 +187,14 @@ impl<M: Machine> Link<M> {
         }
     }
 
+    /// Why it ended: what its machine says, unless its secure channel could not go on.
+    pub(crate) fn ended(&self, address: Peer, source: ConnectionError) -> HostError {
+        match self.broken {
+            Some(source) => HostError::ChannelBroken { address, source },
+            None => HostError::Ended { address, source },
+        }
+    }
+
     /// Whether the link is at its end: the kernel has let go of everything, and the machine was told.
     pub(crate) fn is_finished(&mut self) -> bool {
         let quiet = match &self.wire {
@@ -197,15 +236,30 @@ impl<M: Machine> Link<M> {
     }
 
     fn handle_sent(&mut self, done: Completion) {
+        let mut channel_len = None;
         if let (Payload::Batch(mut batch), Wire::Socket(socket)) = (done.payload, &mut self.wire) {
+            if let Some(sealed) = &mut socket.sealed {
+                sealed.bytes = batch.take_vec().unwrap_or_default();
+                sealed.sent += done.result.map_or(0, |sent| sent as usize);
+                // What is sealed goes as it is; the machine's bytes have left when all of it has.
+                let all = sealed.sent >= sealed.len;
+                channel_len = Some(if all { sealed.plain_len } else { 0 });
+                if let (Some(sealed), Some(channel)) = (socket.sealed.take_if(|_| all), &mut socket.channel) {
+                    channel.recycle(sealed.bytes);
+                }
+            }
             // Lets go of the buffers before the machine reports what they were for.
             batch.clear();
             socket.batch = Some(batch);
         }
         match done.result {
             Ok(sent) if !self.closing => {
+                let sent = channel_len.unwrap_or(sent as usize);
+                if sent == 0 {
+                    return;
+                }
                 // A host's buffers stay its callers': nothing to release.
-                self.transmit.advance(sent as usize, |_| {});
+                self.transmit.advance(sent, |_| {});
                 if self.transmit.is_empty() {
                     self.machine.handle_transmitted(&mut self.transmit);
                 }
@@ -233,11 +287,22 @@ impl Socket {
             self.receiving = true;
         }
         let Some(mut batch) = self.batch.take() else { return };
-        if transmit.is_empty() && !machine.poll_transmit(transmit) {
+        let has_left = self.sealed.is_some() || self.channel.as_ref().is_some_and(|channel| channel.has_unsent());
+        if transmit.is_empty() && !machine.poll_transmit(transmit) && !has_left {
             self.batch = Some(batch);
             return;
         }
-        gather(transmit, (SEGMENTS_MAX, SEND_BYTES_ENOUGH), memory, &mut batch);
+        match &mut self.channel {
+            None => gather(transmit, (SEGMENTS_MAX, SEND_BYTES_ENOUGH), memory, &mut batch),
+            Some(channel) => {
+                let sealed = self.sealed.get_or_insert_with(|| {
+                    let mut plain_len = 0;
+                    let bytes = channel.seal(|writer| plain_len = seal(transmit, memory, writer));
+                    Sealed { len: bytes.len(), bytes, sent: 0, plain_len }
+                });
+                batch.put_vec(std::mem::take(&mut sealed.bytes), sealed.sent);
+            }
+        }
         ring.push(self.epoch << 1 | SEND, Op::Send { socket: Arc::clone(&self.socket), batch });
     }
 }
@@ -258,6 +323,27 @@ fn gather(
             Segment::Buffer(slice) => memory.append(slice, batch),
         }
     }
+}
+
+/// Seals what is left to send; none more when there are so many bytes. How many they are.
+fn seal(transmit: &Transmit, memory: &impl Memory, writer: &mut RecordWriter<'_>) -> usize {
+    let mut len = 0;
+    for segment in transmit.segments() {
+        if len >= SEND_BYTES_ENOUGH {
+            break;
+        }
+        len += match segment {
+            Segment::Bytes(bytes) => {
+                writer.put(bytes);
+                bytes.len()
+            }
+            Segment::Buffer(slice) => {
+                memory.seal(slice, writer);
+                slice.len as usize
+            }
+        };
+    }
+    len
 }
 
 impl Machine for Connection {
@@ -337,4 +423,6 @@ impl Buffers for NoMemory {
 
 impl Memory for NoMemory {
     fn append(&self, _: BufferSlice, _: &mut SendBatch) {}
+
+    fn seal(&self, _: BufferSlice, _: &mut RecordWriter<'_>) {}
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use diskside_io::ring::{GroupId, Ring, RingConfig, SendBatch, Waker};
 use diskside_nvme::host::{Completed, Connection, ConnectionConfig, ConnectionError, Event, SubmitError};
 use diskside_nvme::{BufferId, BufferSlice, Buffers, crc32c};
+use diskside_tls::RecordWriter;
 
 use crate::connection::Shared;
 use crate::control::Order;
@@ -237,12 +238,12 @@ impl Queue {
     fn drop_finished_link(&mut self) {
         if self.link.as_mut().is_some_and(Link::is_finished) {
             self.take_events();
-            if let Some(link) = self.link.take() {
-                link.unregister(&mut self.ring);
-            }
-            self.note_loss();
             let source = self.ended.take().unwrap_or(ConnectionError::PeerClosed);
-            self.report(Report::Down(HostError::Ended { address: self.shared.peer(), source }));
+            let Some(link) = self.link.take() else { return };
+            let down = link.ended(self.shared.peer(), source);
+            link.unregister(&mut self.ring);
+            self.note_loss();
+            self.report(Report::Down(down));
         }
     }
 
@@ -502,6 +503,14 @@ impl Memory for Jobs {
         let range = slice.offset as usize..slice.offset as usize + slice.len as usize;
         match self.memory(slice.buffer) {
             Some(JobMemory::Out(buffer)) => batch.put_arc(Arc::clone(buffer), range),
+            _ => debug_assert!(false, "data is sent only for writes in flight"),
+        }
+    }
+
+    fn seal(&self, slice: BufferSlice, writer: &mut RecordWriter<'_>) {
+        let range = slice.offset as usize..slice.offset as usize + slice.len as usize;
+        match self.memory(slice.buffer) {
+            Some(JobMemory::Out(buffer)) => writer.put(&buffer[range]),
             _ => debug_assert!(false, "data is sent only for writes in flight"),
         }
     }

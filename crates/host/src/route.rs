@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use diskside_io::socket::tune;
 
+use crate::channel::{Channel, ChannelKey, ConnectError};
 use crate::error::HostError;
 use crate::options::ConnectOptions;
 
@@ -65,21 +66,30 @@ pub enum StreamWrite {
 /// How a connection's links are made.
 #[derive(Clone)]
 pub(crate) enum Route {
-    Tcp(SocketAddr),
+    /// To an address, over TLS if there is a key for it.
+    Tcp(SocketAddr, Option<Arc<ChannelKey>>),
     Embedded(Arc<dyn Transport>),
 }
 
 /// A fresh connection.
 pub(crate) enum Wired {
-    Socket(OwnedFd),
+    Socket(OwnedFd, Option<Box<Channel>>),
     Stream(Box<dyn Stream>),
 }
 
 impl Route {
     pub(crate) fn peer(&self) -> Peer {
         match self {
-            Self::Tcp(address) => Peer::Tcp(*address),
+            Self::Tcp(address, _) => Peer::Tcp(*address),
             Self::Embedded(_) => Peer::Embedded,
+        }
+    }
+
+    /// The same over TLS, if there is a key.
+    pub(crate) fn secured(self, key: Option<ChannelKey>) -> Self {
+        match (self, key) {
+            (Self::Tcp(address, _), Some(key)) => Self::Tcp(address, Some(Arc::new(key))),
+            (route, _) => route,
         }
     }
 
@@ -91,11 +101,20 @@ impl Route {
     ) -> Result<Wired, HostError> {
         let failed = |source: io::Error| HostError::Connect { address: self.peer(), source };
         match self {
-            Self::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, options.connect_timeout).map_err(failed)?;
+            Self::Tcp(address, key) => {
+                let (stream, channel) = match key {
+                    None => (TcpStream::connect_timeout(address, options.connect_timeout).map_err(failed)?, None),
+                    Some(key) => match key.connect(address, options.connect_timeout) {
+                        Ok((stream, channel)) => (stream, channel.map(Box::new)),
+                        Err(ConnectError::Socket(error)) => return Err(failed(error)),
+                        Err(ConnectError::Channel(source)) => {
+                            return Err(HostError::Channel { address: self.peer(), source });
+                        }
+                    },
+                };
                 let socket = OwnedFd::from(stream);
                 tune(&socket, &options.socket).map_err(failed)?;
-                Ok(Wired::Socket(socket))
+                Ok(Wired::Socket(socket, channel))
             }
             Self::Embedded(transport) => {
                 let mut stream = transport.connect().map_err(failed)?;

@@ -14,10 +14,13 @@ pub const PORT_DEFAULT: u16 = 4420;
 pub const DISCOVERY_PORT_DEFAULT: u16 = 8009;
 
 const SCHEME: &str = "nvme-tcp://";
+/// The same over TLS.
+const TLS_SCHEME: &str = "nvme-tcp+tls://";
 
 /// A target, a subsystem of it, or a namespace of that: `nvme-tcp://host[:port][/NQN[/NSID]]`.
 ///
-/// The host is a name, an IPv4 address, or an IPv6 address in brackets.
+/// The host is a name, an IPv4 address, or an IPv6 address in brackets. With `nvme-tcp+tls://` it is talked to over TLS, or not
+/// at all.
 ///
 /// ```
 /// use diskside_host::Url;
@@ -28,6 +31,8 @@ const SCHEME: &str = "nvme-tcp://";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// Over TLS alone. Without it TLS is used where the host's key is one of TLS.
+    pub tls: bool,
     /// Name or address, without brackets.
     pub host: String,
     /// TCP port, if it is written.
@@ -74,16 +79,20 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let has_scheme = text.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME));
-        if !has_scheme {
-            return Err(UrlError::Scheme(shown(text)));
-        }
-        let rest = &text[SCHEME.len()..];
+        let behind = |scheme: &str| {
+            let start = text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
+            start.map(|_| &text[scheme.len()..])
+        };
+        let (tls, rest) = match (behind(TLS_SCHEME), behind(SCHEME)) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err(UrlError::Scheme(shown(text))),
+        };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = split_authority(authority, text)?;
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.is_empty() {
-            return Ok(Self { host, port, subsystem: None, nsid: None });
+            return Ok(Self { tls, host, port, subsystem: None, nsid: None });
         }
         let (name, nsid) = match path.split_once('/') {
             None => (path, None),
@@ -100,7 +109,7 @@ impl FromStr for Url {
                 _ => return Err(UrlError::Nsid(shown(digits))),
             },
         };
-        Ok(Self { host, port, subsystem: Some(subsystem), nsid })
+        Ok(Self { tls, host, port, subsystem: Some(subsystem), nsid })
     }
 }
 
@@ -119,7 +128,7 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
+        f.write_str(if self.tls { TLS_SCHEME } else { SCHEME })?;
         if self.host.contains(':') {
             write!(f, "[{}]", self.host)?;
         } else {
@@ -205,6 +214,10 @@ mod tests {
             assert_eq!((url.host.as_str(), url.port, url.nsid), (host, port, nsid), "{text}");
             assert_eq!(url.subsystem.as_ref().map(Nqn::as_str), nqn, "{text}");
             assert_eq!(url.to_string().parse::<Url>().unwrap(), url);
+            assert!(!url.tls);
+            let secure = format!("NVME-TCP+tls://{}", &text[SCHEME.len()..]).parse::<Url>().unwrap();
+            assert_eq!(secure, Url { tls: true, ..url });
+            assert_eq!(secure.to_string().parse::<Url>().unwrap(), secure);
         }
     }
 

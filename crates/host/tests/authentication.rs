@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::{NQN, address, builder, options, read_now, start, url, write_now};
 use diskside_host::{ConnectOptions, InlineVolume, KeySource, Url, Volume, discover};
-use diskside_keys::{HostKey, write_secret};
+use diskside_keys::{HostKey, Kind, write_secret};
 use diskside_server::Running;
 use diskside_server::config::{HostSpec, KeyFile, Requirement, VolumeSpec};
 
@@ -19,9 +19,9 @@ struct Known {
 impl Known {
     fn new(mutual: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let key = HostKey::new(None, mutual);
+        let key = HostKey::new(None, if mutual { Kind::Mutual } else { Kind::Host });
         key.write(&directory.path().join("host")).unwrap();
-        write_secret(&directory.path().join("key"), &key.key).unwrap();
+        write_secret(&directory.path().join("key"), key.key.as_ref().unwrap()).unwrap();
         if let Some(server) = &key.server_key {
             write_secret(&directory.path().join("server"), server).unwrap();
         }
@@ -39,6 +39,7 @@ impl Known {
             nqn: self.key.nqn.to_string(),
             dhchap_keys: vec![KeyFile(self.file("key"))],
             dhchap_controller_key: self.key.server_key.is_some().then(|| KeyFile(self.file("server"))),
+            ..HostSpec::default()
         }
     }
 
@@ -106,7 +107,7 @@ fn who_does_not_get_in_is_told_what_to_do() {
     assert!(refused(&running, &other.options()).contains("does not let this host in"));
 
     // The right name, with another key.
-    let mut false_host = HostKey::new(Some(known.key.nqn.clone()), false);
+    let mut false_host = HostKey::new(Some(known.key.nqn.clone()), Kind::Host);
     false_host.write(&other.file("false")).unwrap();
     let error = refused(&running, &with_key(&other.file("false")));
     assert!(error.contains("the keys do not fit") && error.contains("diskside key show"), "{error}");
@@ -150,9 +151,9 @@ fn a_key_that_others_can_read_is_not_used() {
 #[test]
 fn a_host_may_have_several_keys() {
     let (first, second) = (Known::new(false), tempfile::tempdir().unwrap());
-    let renewed = HostKey::new(Some(first.key.nqn.clone()), false);
+    let renewed = HostKey::new(Some(first.key.nqn.clone()), Kind::Host);
     renewed.write(&second.path().join("host")).unwrap();
-    write_secret(&second.path().join("key"), &renewed.key).unwrap();
+    write_secret(&second.path().join("key"), renewed.key.as_ref().unwrap()).unwrap();
     let mut spec = first.spec("ann");
     spec.dhchap_keys.push(KeyFile(second.path().join("key")));
     let running = target(&[spec.clone()]);
@@ -194,7 +195,7 @@ fn discovery_tells_hosts_that_are_known() {
 #[test]
 fn many_hosts_authenticate_side_by_side() {
     let (known, other) = (Known::new(true), Known::new(false));
-    HostKey::new(Some(known.key.nqn.clone()), false).write(&other.file("false")).unwrap();
+    HostKey::new(Some(known.key.nqn.clone()), Kind::Host).write(&other.file("false")).unwrap();
     let running = target(&[known.spec("ann")]);
     std::thread::scope(|scope| {
         for index in 0..12 {

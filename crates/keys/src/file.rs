@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::NqnError;
-use diskside_nvme::auth::{Secret, SecretError};
+use diskside_nvme::auth::{Secret, SecretError, TlsSecret};
 use zeroize::Zeroizing;
 
 /// No file of keys is as long.
@@ -58,7 +58,10 @@ pub enum Trouble {
     #[error("it exists, and whoever uses the key in it would be locked out; remove it first if nobody does")]
     Exists,
     /// It holds more than one key, or none.
-    #[error("it holds {0} keys, and not one; a key is a line DHHC-1:hh:BASE64:, and lines with # say nothing")]
+    #[error(
+        "it holds {0} keys, and not one; a key is a line DHHC-1:hh:BASE64:, or NVMeTLSkey-1:hh:BASE64: of TLS, and lines \
+         with # say nothing"
+    )]
     Count(usize),
     /// What is in it is no key.
     #[error("line {line}: {error}")]
@@ -77,7 +80,7 @@ pub enum Trouble {
         error: NqnError,
     },
     /// A line that nobody understands.
-    #[error("line {line}: a line is `nqn NAME`, `key KEY` or `server-key KEY`, each once")]
+    #[error("line {line}: a line is `nqn NAME`, `key KEY`, `server-key KEY` or `tls-key KEY`, each once")]
     Line {
         /// Where.
         line: usize,
@@ -89,10 +92,19 @@ pub enum Trouble {
 
 /// The one key of a file.
 pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
+    read_one(path, Secret::parse)
+}
+
+/// The one key of TLS of a file.
+pub fn read_tls_secret(path: &Path) -> Result<TlsSecret, KeyFileError> {
+    read_one(path, TlsSecret::parse)
+}
+
+fn read_one<T>(path: &Path, parse: impl Fn(&str) -> Result<T, SecretError>) -> Result<T, KeyFileError> {
     let text = read(path)?;
     let mut found = Vec::new();
     for (line, text) in lines(&text) {
-        let secret = Secret::parse(text).map_err(|error| at(path, Trouble::Secret { line, error }))?;
+        let secret = parse(text).map_err(|error| at(path, Trouble::Secret { line, error }))?;
         found.push(secret);
     }
     match found.pop() {
@@ -104,6 +116,11 @@ pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
 
 /// Makes a file for a key, which only its owner can read. There must be none.
 pub fn write_secret(path: &Path, secret: &Secret) -> Result<(), KeyFileError> {
+    write(path, &Zeroizing::new(format!("{}\n", *secret.to_text())))
+}
+
+/// The same of a key of TLS.
+pub fn write_tls_secret(path: &Path, secret: &TlsSecret) -> Result<(), KeyFileError> {
     write(path, &Zeroizing::new(format!("{}\n", *secret.to_text())))
 }
 

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::Nqn;
-use diskside_nvme::auth::Secret;
+use diskside_nvme::auth::{Secret, TlsSecret};
 use zeroize::Zeroizing;
 
 use crate::file::{KeyFileError, Trouble, at, lines, read, write};
-use crate::{new_nqn, new_secret};
+use crate::{new_nqn, new_secret, new_tls_secret};
 
 /// The environment variable that names a file with the host's key, or says `none`.
 pub const KEY_VARIABLE: &str = "DISKSIDE_KEY";
@@ -19,15 +19,32 @@ pub const KEY_VARIABLE: &str = "DISKSIDE_KEY";
 /// nqn nqn.2014-08.org.nvmexpress:uuid:…
 /// key DHHC-1:01:…:
 /// server-key DHHC-1:01:…:
+/// tls-key NVMeTLSkey-1:01:…:
 /// ```
+///
+/// It has a `key`, a `tls-key` or both.
 #[derive(Clone, Debug)]
 pub struct HostKey {
     /// Its name, which servers know the key by.
     pub nqn: Nqn,
     /// Its key.
-    pub key: Secret,
+    pub key: Option<Secret>,
     /// A key with which servers prove who they are, if they must.
     pub server_key: Option<Secret>,
+    /// Its key of TLS: it talks to servers over TLS alone.
+    pub tls_key: Option<TlsSecret>,
+}
+
+/// Which keys a new host has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// One with which it proves who it is.
+    #[default]
+    Host,
+    /// Servers must prove who they are, too.
+    Mutual,
+    /// One of TLS, with which both do, and nobody else hears what they say.
+    Tls,
 }
 
 /// Where a host's key comes from.
@@ -48,9 +65,11 @@ pub struct Introduction {
     /// The host's name.
     pub nqn: Nqn,
     /// Its key.
-    pub key: Secret,
+    pub key: Option<Secret>,
     /// The key with which the server proves who it is, if it must.
     pub server_key: Option<Secret>,
+    /// Its key of TLS.
+    pub tls_key: Option<TlsSecret>,
 }
 
 /// The file of the user's key: `$XDG_CONFIG_HOME/diskside/key`, which usually is `~/.config/diskside/key`.
@@ -94,15 +113,20 @@ impl KeySource {
 }
 
 impl HostKey {
-    /// A new one, of this name or of a new one. `mutual`: servers must prove who they are, too.
-    pub fn new(nqn: Option<Nqn>, mutual: bool) -> Self {
-        Self { nqn: nqn.unwrap_or_else(new_nqn), key: new_secret(), server_key: mutual.then(new_secret) }
+    /// A new one, of this name or of a new one.
+    pub fn new(nqn: Option<Nqn>, kind: Kind) -> Self {
+        Self {
+            nqn: nqn.unwrap_or_else(new_nqn),
+            key: (kind != Kind::Tls).then(new_secret),
+            server_key: (kind == Kind::Mutual).then(new_secret),
+            tls_key: (kind == Kind::Tls).then(new_tls_secret),
+        }
     }
 
     /// Reads a host's file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let text = read(path)?;
-        let (mut nqn, mut key, mut server_key) = (None, None, None);
+        let (mut nqn, mut key, mut server_key, mut tls_key) = (None, None, None, None);
         for (line, text) in lines(&text) {
             let unknown = || at(path, Trouble::Line { line });
             let (word, rest) = text.split_once(char::is_whitespace).ok_or_else(unknown)?;
@@ -114,6 +138,11 @@ impl HostKey {
                 }
                 "key" => key.replace(secret()?).is_none(),
                 "server-key" => server_key.replace(secret()?).is_none(),
+                "tls-key" => {
+                    let secret = TlsSecret::parse(rest);
+                    let secret = secret.map_err(|error| at(path, Trouble::Secret { line, error }))?;
+                    tls_key.replace(secret).is_none()
+                }
                 _ => false,
             };
             if !is_first {
@@ -121,53 +150,74 @@ impl HostKey {
             }
         }
         let missing = |what| move || at(path, Trouble::Missing(what));
-        Ok(Self { nqn: nqn.ok_or_else(missing("nqn"))?, key: key.ok_or_else(missing("key"))?, server_key })
+        let nqn = nqn.ok_or_else(missing("nqn"))?;
+        if key.is_none() && (tls_key.is_none() || server_key.is_some()) {
+            return Err(missing("key")());
+        }
+        Ok(Self { nqn, key, server_key, tls_key })
     }
 
     /// Makes its file, which only its owner can read. There must be none.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let mut text = Zeroizing::new(format!(
             "# Who has this file is this host. It goes nowhere; `diskside key show` gives what a server needs.\n\
-             nqn {}\nkey {}\n",
+             nqn {}\n",
             self.nqn,
-            *self.key.to_text()
         ));
-        if let Some(key) = &self.server_key {
-            text.push_str(&Zeroizing::new(format!("server-key {}\n", *key.to_text())));
+        for (word, key) in self.introduction().keys() {
+            text.push_str(&Zeroizing::new(format!("{word} {}\n", *key)));
         }
         write(path, &text)
     }
 
     /// What a server's operator is given.
     pub fn introduction(&self) -> Introduction {
-        let Self { nqn, key, server_key } = self.clone();
-        Introduction { nqn, key, server_key }
+        let Self { nqn, key, server_key, tls_key } = self.clone();
+        Introduction { nqn, key, server_key, tls_key }
     }
 }
 
 impl Introduction {
-    /// Reads the line: a name, its key and, if servers must prove who they are, the key for that.
+    /// Reads the line: a name, its key and, if servers must prove who they are, the key for that; and its key of TLS.
     pub fn parse(text: &str) -> Result<Self, String> {
-        const FORM: &str = "this is not the line that `diskside key new` prints: NQN KEY, or NQN KEY SERVER-KEY";
-        let words: Vec<_> = text.split_whitespace().collect();
-        let (nqn, key, server_key) = match words[..] {
-            [nqn, key] => (nqn, key, None),
-            [nqn, key, server_key] => (nqn, key, Some(server_key)),
-            _ => return Err(FORM.into()),
-        };
-        let nqn = Nqn::new(nqn).map_err(|error| format!("{FORM}: {error}"))?;
-        let secret = |text| Secret::parse(text).map_err(|error| format!("the key in this line: {error}"));
-        Ok(Self { nqn, key: secret(key)?, server_key: server_key.map(secret).transpose()? })
+        const FORM: &str =
+            "this is not the line that `diskside key new` prints: NQN KEY, NQN KEY SERVER-KEY, or NQN TLS-KEY";
+        let mut words = text.split_whitespace();
+        let nqn = Nqn::new(words.next().ok_or(FORM)?).map_err(|error| format!("{FORM}: {error}"))?;
+        let mut line = Self { nqn, key: None, server_key: None, tls_key: None };
+        for word in words {
+            let wrong = |error| format!("the key in this line: {error}");
+            if word.starts_with("NVMeTLSkey-") {
+                if line.tls_key.replace(TlsSecret::parse(word).map_err(wrong)?).is_some() {
+                    return Err(FORM.into());
+                }
+                continue;
+            }
+            let secret = Secret::parse(word).map_err(wrong)?;
+            let place = if line.key.is_none() { &mut line.key } else { &mut line.server_key };
+            if place.replace(secret).is_some() {
+                return Err(FORM.into());
+            }
+        }
+        if line.key.is_none() && line.tls_key.is_none() { Err(FORM.into()) } else { Ok(line) }
     }
 
     /// The line.
     pub fn to_line(&self) -> Zeroizing<String> {
-        let mut line = Zeroizing::new(format!("{} {}", self.nqn, *self.key.to_text()));
-        if let Some(key) = &self.server_key {
+        let mut line = Zeroizing::new(self.nqn.to_string());
+        for (_, key) in self.keys() {
             line.push(' ');
-            line.push_str(&key.to_text());
+            line.push_str(&key);
         }
         line
+    }
+
+    /// The keys as text, with what they are called in a host's file.
+    fn keys(&self) -> impl Iterator<Item = (&'static str, Zeroizing<String>)> {
+        let key = self.key.as_ref().map(|key| ("key", key.to_text()));
+        let server_key = self.server_key.as_ref().map(|key| ("server-key", key.to_text()));
+        let tls_key = self.tls_key.as_ref().map(|key| ("tls-key", key.to_text()));
+        key.into_iter().chain(server_key).chain(tls_key)
     }
 }
 
@@ -178,18 +228,18 @@ mod tests {
     #[test]
     fn a_host_comes_back_from_its_file_and_from_its_line() {
         let directory = tempfile::tempdir().unwrap();
-        for mutual in [false, true] {
-            let host = HostKey::new(None, mutual);
-            let path = directory.path().join(mutual.to_string());
+        for kind in [Kind::Host, Kind::Mutual, Kind::Tls] {
+            let host = HostKey::new(None, kind);
+            let path = directory.path().join(format!("{kind:?}"));
             host.write(&path).unwrap();
-            let back = HostKey::read(&path).unwrap();
+            let back = HostKey::read(&path).unwrap().introduction();
             let line = Introduction::parse(&host.introduction().to_line()).unwrap();
-            for (nqn, key, server_key) in [(back.nqn, back.key, back.server_key), (line.nqn, line.key, line.server_key)]
-            {
-                assert_eq!(nqn, host.nqn);
-                assert!(key.is(&host.key));
-                assert_eq!(server_key.is_some(), mutual);
-                assert!(server_key.iter().zip(&host.server_key).all(|(a, b)| a.is(b)));
+            for found in [back, line] {
+                assert_eq!(found.nqn, host.nqn);
+                assert_eq!(found.key.is_some(), kind != Kind::Tls);
+                assert_eq!(found.server_key.is_some(), kind == Kind::Mutual);
+                assert_eq!(found.tls_key.is_some(), kind == Kind::Tls);
+                assert_eq!(found.to_line(), host.introduction().to_line());
             }
         }
     }
@@ -223,7 +273,7 @@ mod tests {
             found.map(|(key, named)| (key.nqn.as_str().to_owned(), named))
         };
         assert_eq!(read(&KeySource::Usual, None), None);
-        let named = |name: &str| HostKey::new(Some(Nqn::new(name).unwrap()), false);
+        let named = |name: &str| HostKey::new(Some(Nqn::new(name).unwrap()), Kind::Host);
         named("nqn.usual").write(&usual).unwrap();
         named("nqn.other").write(&other).unwrap();
         let (is_usual, is_other) = (Some(("nqn.usual".into(), false)), Some(("nqn.other".into(), true)));

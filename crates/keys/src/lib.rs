@@ -9,11 +9,11 @@
 mod file;
 mod host;
 
-pub use file::{KeyFileError, Trouble, read_secret, write_secret};
-pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, default_path};
+pub use file::{KeyFileError, Trouble, read_secret, read_tls_secret, write_secret, write_tls_secret};
+pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, Kind, default_path};
 
 use diskside_nvme::Nqn;
-use diskside_nvme::auth::{Done, Hash, Secret, Work};
+use diskside_nvme::auth::{Done, Hash, Secret, TlsSecret, Work};
 use zeroize::Zeroizing;
 
 /// Fills `bytes` with what nobody can guess.
@@ -32,6 +32,13 @@ pub fn new_secret() -> Secret {
     let mut bytes = Zeroizing::new([0; 32]);
     random(&mut *bytes);
     Secret::new(&*bytes, Some(Hash::Sha256)).expect("32 bytes are a key")
+}
+
+/// A new key of TLS of 32 bytes, which every version of Linux's tools takes; those of Debian 13 fail with longer ones.
+pub fn new_tls_secret() -> TlsSecret {
+    let mut bytes = Zeroizing::new([0; 32]);
+    random(&mut *bytes);
+    TlsSecret::new(&*bytes, Some(Hash::Sha256)).expect("32 bytes are a key")
 }
 
 /// A new name of a host: that of a random UUID (RFC 9562, version 4).

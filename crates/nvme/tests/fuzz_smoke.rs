@@ -80,7 +80,7 @@ fn authentication_survives_what_either_side_sends() {
     let names = || auth::Names { host: identity().nqn, subsystem: Nqn::new(SUBSYSTEM).unwrap() };
     let key = || auth::Secret::new(&[9; 32], None).unwrap();
     let accepted = || auth::Accepted { groups: vec![auth::Group::Null], ..auth::Accepted::usual() };
-    let keys = auth::HostKeys { keys: vec![key()], controller_key: Some(key()) };
+    let keys = auth::HostKeys { keys: vec![key()], controller_key: Some(key()), ..Default::default() };
     let mut controller = auth::Controller::new(names(), keys, accepted());
     let credentials = auth::Credentials { key: key(), controller_key: Some(key()), accepted: accepted() };
     let mut host = auth::Host::new(names(), credentials, 1);

@@ -334,7 +334,7 @@ impl ServeConfig {
 
     /// Whether a host has to prove who it is. A list of names is no proof: anybody can claim one.
     pub fn authenticates_hosts(&self) -> bool {
-        self.security.require == Requirement::Auth
+        self.security.require != Requirement::None
     }
 
     /// Who is reached by others must know who they are, or say that it need not.

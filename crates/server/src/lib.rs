@@ -61,6 +61,7 @@
 
 mod audit;
 mod authenticate;
+mod channel;
 pub mod config;
 pub mod link;
 mod notices;

@@ -9,6 +9,7 @@
 //! of a command never locks, and the volumes.
 
 mod audit;
+mod channel;
 mod connection;
 mod function;
 mod local;
@@ -76,6 +77,10 @@ pub(crate) struct Core {
     dirty: Vec<usize>,
     /// Connections whose machine waits for memory.
     starved: Vec<usize>,
+    /// Where records of secure channels are opened.
+    opened: Vec<u8>,
+    /// Where they are sealed.
+    spare_sealed: Vec<Vec<u8>>,
     spare_transmits: Vec<Transmit>,
     #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
     spare_batches: Vec<Box<SendBatch>>,
@@ -143,6 +148,8 @@ impl Reactor {
             delayed: 0,
             dirty: Vec::new(),
             starved: Vec::new(),
+            opened: Vec::new(),
+            spare_sealed: Vec::new(),
             spare_transmits: Vec::new(),
             spare_batches: Vec::new(),
             sends_in_flight: 0,
@@ -360,6 +367,7 @@ impl Reactor {
         let core = &mut self.core;
         if !busy && core.memory.in_flight_bytes() == 0 {
             core.memory.shrink();
+            core.spare_sealed.clear();
             core.spare_transmits.clear();
             core.spare_batches.clear();
         }
@@ -403,6 +411,12 @@ impl Reactor {
                 Message::Computed { connection, tag, done } => {
                     if let Some(connection) = self.connections.get_mut(connection) {
                         connection.computed(&mut self.core, tag, done);
+                    }
+                }
+                Message::Shaken { connection, alive, shaken } => {
+                    // What belongs to one connection opens no other.
+                    if let Some(connection) = self.connections.get_mut(connection).filter(|found| found.is(&alive)) {
+                        connection.shaken(&mut self.core, *shaken);
                     }
                 }
                 Message::VolumesChanged => self.core.refresh_volumes(),

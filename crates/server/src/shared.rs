@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use diskside_nvme::controller::{Subsystem, Subsystems, Tag};
 
 use crate::audit::{Audit, KnownNames};
 use crate::authenticate::{Authenticators, Entrant, HalfOpen};
+use crate::channel::Shaken;
 use crate::config::ServeConfig;
 use crate::link::LoopEnd;
 use crate::notices::Notices;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     /// Whether every host must prove who it is.
     pub(crate) authenticates: AtomicBool,
+    /// Whether every host must come over a secure channel.
+    pub(crate) channels: AtomicBool,
     /// What computes for hosts that authenticate.
     pub(crate) authenticators: Authenticators,
     /// Connections whose hosts have not proved who they are.
@@ -82,6 +85,11 @@ impl Shared {
         self.half_open.enter(address, self.config.limits.connections).map(Some).ok_or_else(|| {
             self.connections_refused.fetch_add(1, Ordering::Relaxed);
         })
+    }
+
+    /// Whether a connection without a secure channel is refused.
+    pub(crate) fn requires_channel(&self) -> bool {
+        self.channels.load(Ordering::Relaxed)
     }
 
     /// Whether more threads may want to run than there are processors: a reactor that polls then keeps an engine from
@@ -124,6 +132,15 @@ pub(crate) enum Message {
         tag: Tag,
         /// The result.
         done: Done,
+    },
+    /// A host's handshake was carried on.
+    Shaken {
+        /// Of this connection, or of one that had its place before.
+        connection: usize,
+        /// Of which of them.
+        alive: Weak<()>,
+        /// What came of it.
+        shaken: Box<Shaken>,
     },
     /// Volumes were added or removed.
     VolumesChanged,

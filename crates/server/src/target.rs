@@ -97,6 +97,9 @@ pub enum TargetError {
         /// Which file, and why.
         source: KeyFileError,
     },
+    /// Hosts have keys of TLS, and there is none here.
+    #[error("hosts have keys of TLS (tls_keys): {0}")]
+    Tls(diskside_tls::Unavailable),
     /// There is a volume of this name already.
     #[error("there is a volume `{0}` already")]
     VolumeExists(String),
@@ -143,6 +146,7 @@ impl From<PolicyError> for TargetError {
         match error {
             PolicyError::Config(error) => error.into(),
             PolicyError::Key { host, source } => Self::Key { host, source },
+            PolicyError::Tls(source) => Self::Tls(source),
         }
     }
 }
@@ -274,7 +278,7 @@ impl TargetBuilder {
     /// Lets a host in. If it has keys, every host must authenticate.
     #[must_use]
     pub fn host(mut self, spec: HostSpec) -> Self {
-        if !spec.dhchap_keys.is_empty() {
+        if spec.has_keys() && self.config.security.require == Requirement::None {
             self.config.security.require = Requirement::Auth;
         }
         self.config.known_hosts.push(spec);
@@ -316,12 +320,13 @@ impl TargetBuilder {
         let nqn = |text: &str| {
             Nqn::new(text).map_err(|error| ConfigError::Value { field: "nqn".into(), what: error.to_string() })
         };
+        let (policy, tls) = policy(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {
             command_sets: if computes { Compute::command_sets(&config.compute) } else { Vec::new() },
             allowed_hosts: allowed_hosts(&config.hosts, &config.known_hosts)?,
-            authentication: policy(&config.security, &config.known_hosts)?,
+            authentication: policy,
             io_queues_max: config.limits.queues,
             queue_entries_max: config.limits.queue_entries,
             transfer_len_max: config.limits.transfer.bytes() as u32,
@@ -369,7 +374,8 @@ impl TargetBuilder {
             connections_refused: AtomicUsize::new(0),
             notices: Default::default(),
             authenticates: AtomicBool::new(config.authenticates_hosts()),
-            authenticators: Authenticators::new(Arc::clone(&mailboxes)),
+            channels: AtomicBool::new(config.security.require.needs_tls()),
+            authenticators: Authenticators::new(Arc::clone(&mailboxes), tls),
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,

@@ -202,7 +202,7 @@ fn first_words_that_are_no_hello_are_refused_with_the_reason() {
 fn another_key_makes_no_channel() {
     let right = psk(Hash::Sha256);
     let wrong = TlsPsk { key: vec![3; 32].into(), ..right.clone() };
-    let error = shake(right.clone(), wrong, usize::MAX).err().expect("the proof does not fit");
+    let error = shake(right.clone(), wrong, usize::MAX).expect_err("the proof does not fit");
     assert!(error.output.starts_with(&[21, 3]), "the host is told: {error}");
     let other = TlsPsk { identity: "NVMe1R01 others".into(), ..right.clone() };
     assert!(shake(right.clone(), other, usize::MAX).is_err());

@@ -1,5 +1,6 @@
 //! What fuzzers do for hours, for a moment.
 
+#[allow(unreachable_pub, reason = "fuzzers use it as well")]
 mod support;
 
 use diskside_nvme::auth::{Hash, TlsPsk};

@@ -7,7 +7,7 @@ use super::volume::parse_nqn;
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::{Args, Subcommand};
-use diskside_keys::{HostKey, KeyFileError, KeySource, default_path};
+use diskside_keys::{HostKey, KeyFileError, KeySource, Kind, default_path};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(after_help = "\
 A host proves with its key who it is. On the host:
-  diskside key new
-prints one line, which is as secret as the key. Give it to the server's operator, who runs
+  diskside key new --tls
+(or, for servers that do not speak TLS, without --tls) prints one line, which is as secret as the key. Give it to the server's operator, who runs
   diskside key allow --name ann --config diskside.toml
 pastes it, and serves with that file:
   diskside serve --config diskside.toml ...")]
@@ -40,8 +40,11 @@ enum Command {
 #[derive(Args)]
 struct New {
     /// Servers must prove who they are, too
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tls")]
     mutual: bool,
+    /// A key of TLS: both prove who they are, and nobody else can read or change what they say
+    #[arg(long)]
+    tls: bool,
     /// The host's name [default: a new one]
     #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
     nqn: Option<diskside::host::Nqn>,
@@ -77,7 +80,12 @@ impl Key {
 impl New {
     fn execute(self) -> Result<(), Failure> {
         let path = self.file.path()?;
-        let key = HostKey::new(self.nqn, self.mutual);
+        let kind = match (self.tls, self.mutual) {
+            (true, _) => Kind::Tls,
+            (false, true) => Kind::Mutual,
+            (false, false) => Kind::Host,
+        };
+        let key = HostKey::new(self.nqn, kind);
         key.write(&path).map_err(failure)?;
         say(format_args!("made {}, with which this host is {}", path.display(), key.nqn));
         introduce(&key)

@@ -44,10 +44,11 @@ pub(crate) struct Serve {
     #[arg(long, value_delimiter = ',', value_name = "NQN")]
     hosts: Vec<String>,
     /// A host that may connect, by its key; others are refused. `diskside key allow` writes the same to a file
-    #[arg(long = "host", value_name = "NAME=NQN[,key=FILE][,controller-key=FILE]")]
+    #[arg(long = "host", value_name = "NAME=NQN[,tls-key=FILE][,key=FILE][,controller-key=FILE]")]
     known_hosts: Vec<HostSpec>,
-    /// What hosts must do: say their name (none), or prove it by a key (auth) [default: auth if a host has a key]
-    #[arg(long, value_name = "none|auth", value_parser = parse_requirement)]
+    /// What hosts must do: say their name (none), prove it by a key (auth), come over TLS (tls), or both (tls+auth) [default: tls
+    /// if hosts have keys of TLS alone, auth if they have others, else none]
+    #[arg(long, value_name = "none|auth|tls|tls+auth", value_parser = parse_requirement)]
     require: Option<Requirement>,
     /// Reactors, one thread each
     #[arg(long)]
@@ -137,7 +138,9 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
     match text {
         "none" => Ok(Requirement::None),
         "auth" => Ok(Requirement::Auth),
-        _ => Err("write none or auth".into()),
+        "tls" => Ok(Requirement::Tls),
+        "tls+auth" => Ok(Requirement::TlsAuth),
+        _ => Err("write none, auth, tls or tls+auth".into()),
     }
 }
 

@@ -56,7 +56,7 @@ fn url_of_path(namespace: &Namespace, path: &str) -> Option<Url> {
     };
     let (host, port) = (field("traddr")?.to_owned(), field("trsvcid")?.parse().ok()?);
     let subsystem = namespace.subsystem.parse().ok()?;
-    let url = Url { host, port: Some(port), subsystem: Some(subsystem), nsid: Some(namespace.nsid) };
+    let url = Url { tls: false, host, port: Some(port), subsystem: Some(subsystem), nsid: Some(namespace.nsid) };
     (transport == "tcp").then_some(url)
 }
 

@@ -28,7 +28,7 @@ enum Segment {
     Arena(Range<usize>),
     Buffer(Buffer, Range<usize>),
     ArcBuffer(Arc<Buffer>, Range<usize>),
-    Vec(Vec<u8>),
+    Vec(Vec<u8>, usize),
     Shared(SharedSlice),
 }
 
@@ -77,10 +77,24 @@ impl SendBatch {
         self.segments.push(Segment::ArcBuffer(buffer, range));
     }
 
-    /// Appends a vector's bytes.
-    pub fn put_vec(&mut self, bytes: Vec<u8>) {
-        self.len_bytes += bytes.len();
-        self.segments.push(Segment::Vec(bytes));
+    /// Appends a vector's bytes from `start` on. The vector comes back with [`take_vec`](Self::take_vec) or is dropped.
+    ///
+    /// # Panics
+    /// If it has fewer bytes.
+    pub fn put_vec(&mut self, bytes: Vec<u8>, start: usize) {
+        self.len_bytes += bytes[start..].len();
+        self.segments.push(Segment::Vec(bytes, start));
+    }
+
+    /// Takes back the vector that was appended last, if it is the end of the batch.
+    pub fn take_vec(&mut self) -> Option<Vec<u8>> {
+        match self.segments.pop_if(|segment| matches!(segment, Segment::Vec(..))) {
+            Some(Segment::Vec(bytes, start)) => {
+                self.len_bytes -= bytes.len() - start;
+                Some(bytes)
+            }
+            _ => None,
+        }
     }
 
     /// Appends shared memory: what is sent is what it holds when the network stack copies it.
@@ -131,7 +145,7 @@ impl SendBatch {
                 Segment::ArcBuffer(buffer, range) => {
                     bytes.extend_from_slice(&buffer[range.clone()]);
                 }
-                Segment::Vec(vec) => bytes.extend_from_slice(vec),
+                Segment::Vec(vec, start) => bytes.extend_from_slice(&vec[*start..]),
                 Segment::Shared(slice) => {
                     let start = bytes.len();
                     bytes.resize(start + slice.len(), 0);
@@ -154,7 +168,7 @@ impl SendBatch {
                 Segment::Arena(range) => (arena[range.clone()].as_ptr(), range.len()),
                 Segment::Buffer(buffer, range) => (buffer[range.clone()].as_ptr(), range.len()),
                 Segment::ArcBuffer(buffer, range) => (buffer[range.clone()].as_ptr(), range.len()),
-                Segment::Vec(vec) => (vec.as_ptr(), vec.len()),
+                Segment::Vec(vec, start) => (vec[*start..].as_ptr(), vec.len() - start),
                 Segment::Shared(slice) => (slice.address().as_ptr().cast_const(), slice.len()),
             };
             libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
@@ -194,13 +208,18 @@ mod tests {
         batch.put(b"er|");
         batch.put_buffer(Buffer::copy_of(b"__buffer|__"), 2..9);
         batch.put_arc(Arc::new(Buffer::copy_of(b"arc|arc")), 0..4);
-        batch.put_vec(b"vec|".to_vec());
+        batch.put_vec(b"__vec|".to_vec(), 2);
         batch.put_shared(shared.slice(0..6));
         batch.put(b"|end");
         assert_eq!(batch.to_vec(), b"header|buffer|arc|vec|shared|end");
         assert_eq!(batch.len_bytes(), batch.to_vec().len());
         assert_eq!(batch.segments_left(), SEGMENTS_MAX - 6);
+        assert_eq!(batch.take_vec(), None);
         assert_eq!(batch.drain_buffers().count(), 1);
         assert!(batch.is_empty());
+        batch.put(b"head");
+        batch.put_vec(b"__vec".to_vec(), 2);
+        assert_eq!(batch.take_vec().as_deref(), Some(&b"__vec"[..]));
+        assert_eq!(batch.to_vec(), b"head");
     }
 }

@@ -64,6 +64,11 @@ pub struct Policy {
     /// Whether a host without keys here is refused. If not, it is let in as before, and a host with keys must prove
     /// that it has one.
     pub required: bool,
+    /// Whether every host must come over a secure channel.
+    pub channel_required: bool,
+    /// Whether a host that comes over a secure channel, and so has proved that it has the channel's key, authenticates
+    /// with its other key as well.
+    pub both_required: bool,
     /// The hosts with keys.
     pub hosts: BTreeMap<Nqn, HostKeys>,
     /// What is accepted of them.
@@ -73,7 +78,13 @@ pub struct Policy {
 impl Policy {
     /// Nobody has a key, nobody needs one.
     pub fn open() -> Self {
-        Self { required: false, hosts: BTreeMap::new(), accepted: Accepted::usual() }
+        Self {
+            required: false,
+            channel_required: false,
+            both_required: false,
+            hosts: BTreeMap::new(),
+            accepted: Accepted::usual(),
+        }
     }
 }
 
@@ -90,14 +101,17 @@ pub struct HostKeys {
     pub keys: Vec<Secret>,
     /// With which the controller authenticates to this host, if it asks.
     pub controller_key: Option<Secret>,
+    /// It has a key for a secure channel, and is let in over that alone.
+    pub has_channel_key: bool,
 }
 
 impl fmt::Debug for HostKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keys, controller_key } = self;
+        let Self { keys, controller_key, has_channel_key } = self;
         f.debug_struct("HostKeys")
             .field("keys", &keys.len())
             .field("controller_key", &controller_key.is_some())
+            .field("has_channel_key", has_channel_key)
             .finish()
     }
 }
@@ -114,7 +128,7 @@ pub struct Credentials {
 }
 
 /// The two names that answers are bound to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The host's.
     pub host: Nqn,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, AuthError};
+use crate::auth::{self, AuthError, Names};
 use crate::buffer::{BufferPool, BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::pdu::{Decoder, Encoder, Role, Step};
@@ -121,6 +121,8 @@ pub struct Connection {
     pub(super) subsystems: Arc<Subsystems>,
     pub(super) config: ConnectionConfig,
     pub(super) waker: Waker,
+    /// Whose key the secure channel has over which the bytes come, if they do.
+    pub(super) channel: Option<Names>,
     pub(super) state: State,
     pub(super) error: Option<ConnectionError>,
     pub(super) decoder: Decoder,
@@ -198,6 +200,7 @@ impl Connection {
             subsystems,
             config,
             waker,
+            channel: None,
             state: State::Negotiating,
             error: None,
             decoder,
@@ -300,6 +303,12 @@ impl Connection {
     /// Entries of the submission queue; 0 before Connect.
     pub fn queue_entries(&self) -> u16 {
         self.link.as_ref().map_or(0, |link| link.entries)
+    }
+
+    /// The bytes come over a secure channel whose key is that of these two: before the first of them is handed over. The
+    /// host must connect by the name of the key, and to its subsystem.
+    pub fn set_channel(&mut self, names: Names) {
+        self.channel = Some(names);
     }
 
     /// The host's name; `None` before Connect.

@@ -21,7 +21,7 @@ use super::io::{self, Context};
 use super::request::{MediumId, Operation, OtherCommand, Request};
 use super::shared::{AbortOrder, Controller, Standing};
 use super::slots::{Sink, Stage};
-use super::subsystem::{ADMIN_ENTRIES_MAX, Admission};
+use super::subsystem::{ADMIN_ENTRIES_MAX, Admission, Arrival};
 use super::{features, logs};
 
 /// The longest wait for ready, in units of 500 ms: it takes no time at all, and 10 s are what hosts are used to.
@@ -372,7 +372,12 @@ impl Connection {
             _ => Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?,
         };
         let subsystem = self.subsystems.get(&subsystem_nqn).ok_or(in_data(at::SUBSYSTEM_NQN))?;
-        let keys = match subsystem.admission(&host, self.config.trusted) {
+        let arrival = match &self.channel {
+            _ if self.config.trusted => Arrival::Embedded,
+            Some(names) => Arrival::Channel(names),
+            None => Arrival::Plain,
+        };
+        let keys = match subsystem.admission(&host, arrival) {
             Admission::Refused => return Err((Status::CONNECT_INVALID_HOST, None)),
             Admission::Open => None,
             Admission::WithKey(keys, accepted) => Some((keys, accepted)),

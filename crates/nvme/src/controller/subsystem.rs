@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::auth::{Accepted, HostKeys, Policy};
+use crate::auth::{Accepted, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
@@ -190,6 +190,13 @@ pub(super) struct Namespaces {
 }
 
 impl SubsystemState {
+    /// Whether a host of this name may try. One without a name is let in only where names decide nothing.
+    fn knows(&self, host: &Nqn) -> bool {
+        let policy = &self.authentication;
+        let names_decide = policy.required || policy.channel_required || !policy.hosts.is_empty();
+        self.allowed_hosts.contains(host) && !(host.is_anonymous() && names_decide)
+    }
+
     fn check_nsid(&self, nsid: u32, uuid: &[u8; 16]) -> Result<(), ConfigError> {
         if self.namespaces.get(nsid).is_some() {
             return Err(ConfigError::NsidTaken(nsid));
@@ -210,6 +217,17 @@ impl Namespaces {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Namespace> {
         self.by_nsid.iter().flatten()
     }
+}
+
+/// How a connection came.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrival<'a> {
+    /// From this process.
+    Embedded,
+    /// As anybody can.
+    Plain,
+    /// Over a secure channel, whose key is that of these two.
+    Channel(&'a Names),
 }
 
 /// How a host gets in.
@@ -403,18 +421,28 @@ impl Subsystem {
         self.config.nqn.is_discovery()
     }
 
-    /// How `host` gets in. One that is part of this process need not be known.
-    pub(super) fn admission(&self, host: &Nqn, trusted: bool) -> Admission {
+    /// How `host` gets in. One that is part of this process need not be known; one that comes over a channel is who the
+    /// channel's key says, and nobody else.
+    pub(super) fn admission(&self, host: &Nqn, arrival: Arrival<'_>) -> Admission {
         let state = lock(&self.state);
         let policy = &state.authentication;
-        match policy.hosts.get(host) {
-            _ if trusted => Admission::Open,
-            // A host without a name is let in only where names decide nothing.
-            _ if host.is_anonymous() && (policy.required || !policy.hosts.is_empty()) => Admission::Refused,
-            _ if !state.allowed_hosts.contains(host) => Admission::Refused,
-            Some(keys) => Admission::WithKey(keys.clone(), policy.accepted.clone()),
-            None if policy.required => Admission::Refused,
-            None => Admission::Open,
+        let with_key = |keys: &HostKeys| Admission::WithKey(keys.clone(), policy.accepted.clone());
+        let known = policy.hosts.get(host);
+        match (arrival, known) {
+            (Arrival::Embedded, _) => Admission::Open,
+            _ if !state.knows(host) => Admission::Refused,
+            (Arrival::Channel(names), _) if names.host != *host || names.subsystem != self.config.nqn => {
+                Admission::Refused
+            }
+            // Whoever discovers learns nothing that the others do not.
+            _ if self.is_discovery() => Admission::Open,
+            (Arrival::Channel(_), Some(keys)) if policy.both_required => with_key(keys),
+            (Arrival::Channel(_), Some(keys)) if keys.has_channel_key => Admission::Open,
+            (Arrival::Channel(_), _) => Admission::Refused,
+            (Arrival::Plain, Some(keys)) if policy.channel_required || keys.has_channel_key => Admission::Refused,
+            (Arrival::Plain, Some(keys)) => with_key(keys),
+            (Arrival::Plain, None) if policy.required || policy.channel_required => Admission::Refused,
+            (Arrival::Plain, None) => Admission::Open,
         }
     }
 
@@ -423,8 +451,12 @@ impl Subsystem {
         !self.refuses(host)
     }
 
+    /// Whether `host` cannot get in at all.
     fn refuses(&self, host: &Nqn) -> bool {
-        matches!(self.admission(host, false), Admission::Refused)
+        let state = lock(&self.state);
+        let policy = &state.authentication;
+        let must_be_known = policy.required || policy.channel_required;
+        !state.knows(host) || must_be_known && !policy.hosts.contains_key(host)
     }
 
     /// Makes a controller with an identifier that is free. `None` if all 65,519 are in use.

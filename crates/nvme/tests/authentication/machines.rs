@@ -41,7 +41,8 @@ fn keys_of_every_length_and_transform_work_whatever_the_hash() {
 /// While a key is changed for another the controller has both.
 #[test]
 fn any_of_several_keys_will_do() {
-    let both = HostKeys { keys: vec![key(8, None), key(1, Some(Hash::Sha256))], controller_key: None };
+    let both =
+        HostKeys { keys: vec![key(8, None), key(1, Some(Hash::Sha256))], controller_key: None, ..Default::default() };
     for (seed, transform) in [(8, None), (1, Some(Hash::Sha256))] {
         let mut ours = credentials(false);
         ours.key = key(seed, transform);
@@ -70,7 +71,7 @@ fn a_wrong_key_gets_nobody_in() {
 fn answers_are_bound_to_the_names() {
     let mut other = names();
     other.host = diskside_nvme::Nqn::new("nqn.2026-01.test:other").unwrap();
-    let keys = HostKeys { keys: vec![key(1, None)], controller_key: None };
+    let keys = HostKeys { keys: vec![key(1, None)], controller_key: None, ..Default::default() };
     let mut ours = credentials(false);
     ours.key = key(1, None);
     let ended = converse(Host::new(other, ours, 0), Controller::new(names(), keys, Accepted::usual()));

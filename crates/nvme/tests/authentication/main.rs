@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "the modules of a test share what they have")]
 
+mod channel;
 mod gate;
 mod life;
 mod machines;
@@ -31,13 +32,13 @@ pub(crate) fn credentials(two_way: bool) -> Credentials {
 }
 
 pub(crate) fn host_keys() -> HostKeys {
-    HostKeys { keys: vec![key(1, Some(Hash::Sha256))], controller_key: Some(key(2, None)) }
+    HostKeys { keys: vec![key(1, Some(Hash::Sha256))], controller_key: Some(key(2, None)), ..Default::default() }
 }
 
 /// Of the host of the tests, who must authenticate. There is no group, which would take time.
 pub(crate) fn policy() -> Policy {
     let accepted = Accepted { hashes: Hash::ALL.to_vec(), groups: vec![auth::Group::Null] };
-    Policy { required: true, hosts: BTreeMap::from([(identity().nqn, host_keys())]), accepted }
+    Policy { required: true, hosts: BTreeMap::from([(identity().nqn, host_keys())]), accepted, ..Policy::open() }
 }
 
 pub(crate) fn only(hash: Hash, group: auth::Group) -> Accepted {

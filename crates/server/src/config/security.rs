@@ -16,15 +16,28 @@ use super::check_nqn;
 pub enum Requirement {
     /// Say its name. Hosts with keys must prove it.
     None,
-    /// Prove its name with a key (DH-HMAC-CHAP).
+    /// Prove its name with a key: of DH-HMAC-CHAP or of TLS.
     Auth,
+    /// Come over TLS, with its key.
+    Tls,
+    /// Both: come over TLS, and authenticate in it.
+    #[serde(rename = "tls+auth")]
+    TlsAuth,
+}
+
+impl Requirement {
+    /// Whether a host must come over TLS.
+    pub fn needs_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::TlsAuth)
+    }
 }
 
 /// [`Security`] as a user wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecuritySettings {
-    /// See [`Security::require`]. Absent: `auth` if there is a host with a key, else `none`.
+    /// See [`Security::require`]. Absent: `tls` if hosts with keys have some of TLS and no others, `auth` if there is a host
+    /// with a key, else `none`.
     pub require: Option<Requirement>,
     /// See [`Security::audit`].
     pub audit: Option<PathBuf>,
@@ -65,6 +78,9 @@ pub struct HostSpec {
     /// Groups that it is in, which grants can name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
+    /// Files with its keys of TLS, any of which will do. A host with one comes over TLS alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tls_keys: Vec<KeyFile>,
 }
 
 /// Where a key is: `file:PATH`. Keys themselves never stand in a configuration.
@@ -90,8 +106,12 @@ impl SecuritySettings {
 impl Security {
     pub(super) fn resolve(settings: SecuritySettings, hosts: &[HostSpec]) -> Self {
         let usual = Accepted::usual();
-        let has_keys = hosts.iter().any(|host| !host.dhchap_keys.is_empty());
-        let usually = if has_keys { Requirement::Auth } else { Requirement::None };
+        let has = |keys: fn(&HostSpec) -> &Vec<KeyFile>| hosts.iter().any(|host| !keys(host).is_empty());
+        let usually = match (has(|host| &host.dhchap_keys), has(|host| &host.tls_keys)) {
+            (true, _) => Requirement::Auth,
+            (false, true) => Requirement::Tls,
+            (false, false) => Requirement::None,
+        };
         let names = |list: Vec<&'static str>| list.into_iter().map(String::from).collect();
         Self {
             require: settings.require.unwrap_or(usually),
@@ -138,10 +158,16 @@ impl Security {
             if !nqns.insert(&host.nqn) {
                 return wrong(host, format!("another host has the NQN {}; write both keys into one", host.nqn));
             }
-            if self.require == Requirement::Auth && host.dhchap_keys.is_empty() {
-                let what = "security.require is \"auth\", and it has no dhchap_keys; `diskside key allow` adds one";
-                return wrong(host, what.into());
-            }
+            let missing = match self.require {
+                Requirement::Auth if !host.has_keys() => "dhchap_keys and no tls_keys",
+                Requirement::Tls | Requirement::TlsAuth if host.tls_keys.is_empty() => "tls_keys",
+                Requirement::TlsAuth if host.dhchap_keys.is_empty() => "dhchap_keys",
+                _ => continue,
+            };
+            let require = self.require;
+            let what =
+                format!("security.require is \"{require}\", and it has no {missing}; `diskside key allow` adds one");
+            return wrong(host, what);
         }
         if hosts.len() > HOSTS_MAX {
             return Err(("host".into(), format!("{} hosts; at most {HOSTS_MAX}", hosts.len())));
@@ -150,25 +176,36 @@ impl Security {
             return Ok(());
         }
         if let Some(nqn) = by_name.iter().find(|nqn| !nqns.contains(nqn)) {
-            let what = format!("security.require is \"auth\", and {nqn} has no key; `diskside key allow` adds one");
+            let require = self.require;
+            let what =
+                format!("security.require is \"{require}\", and {nqn} has no key; `diskside key allow` adds one");
             return Err(("hosts".into(), what));
         }
         if hosts.is_empty() {
-            let what = "\"auth\" lets nobody in while no host has a key: `diskside key new` makes one on the host, and \
-                        `diskside key allow` adds it here";
-            return Err(("security.require".into(), what.into()));
+            let what = format!(
+                "\"{}\" lets nobody in while no host has a key: `diskside key new` makes one on the host, and `diskside key \
+                 allow` adds it here",
+                self.require
+            );
+            return Err(("security.require".into(), what));
         }
         Ok(())
     }
 }
 
 impl HostSpec {
+    /// Whether it can prove who it is.
+    pub fn has_keys(&self) -> bool {
+        !self.dhchap_keys.is_empty() || !self.tls_keys.is_empty()
+    }
+
     fn check(&self) -> Result<(), String> {
         check_host_name(&self.name)?;
         check_nqn(&self.nqn)?;
         self.groups.iter().try_for_each(|group| check_host_name(group))?;
-        if self.dhchap_keys.len() > KEYS_MAX {
-            return Err(format!("{} keys; at most {KEYS_MAX}", self.dhchap_keys.len()));
+        let count = self.dhchap_keys.len().max(self.tls_keys.len());
+        if count > KEYS_MAX {
+            return Err(format!("{count} keys; at most {KEYS_MAX}"));
         }
         if self.dhchap_keys.is_empty() && self.dhchap_controller_key.is_some() {
             return Err("dhchap_controller_key is of no use without dhchap_keys".into());
@@ -178,7 +215,8 @@ impl HostSpec {
 
     /// Relative paths are those beside the file that the host is written in.
     pub(super) fn beside(&mut self, directory: &Path) {
-        for KeyFile(path) in self.dhchap_keys.iter_mut().chain(&mut self.dhchap_controller_key) {
+        let files = self.dhchap_keys.iter_mut().chain(&mut self.dhchap_controller_key).chain(&mut self.tls_keys);
+        for KeyFile(path) in files {
             *path = directory.join(&*path);
         }
     }
@@ -197,15 +235,16 @@ pub fn check_host_name(name: &str) -> Result<(), String> {
 impl FromStr for HostSpec {
     type Err = String;
 
-    /// `NAME=NQN[,key=FILE]...[,controller-key=FILE]`.
+    /// `NAME=NQN[,key=FILE]...[,controller-key=FILE][,tls-key=FILE]...`.
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "a host is written NAME=NQN[,key=FILE][,controller-key=FILE]";
+        const FORM: &str = "a host is written NAME=NQN[,key=FILE][,controller-key=FILE][,tls-key=FILE]";
         let (name, rest) = text.split_once('=').ok_or(FORM)?;
         let mut parts = rest.split(',');
         let nqn = parts.next().unwrap_or_default().to_owned();
         let mut host = Self { name: name.to_owned(), nqn, ..Self::default() };
         for part in parts {
             match part.split_once('=') {
+                Some(("tls-key", path)) if !path.is_empty() => host.tls_keys.push(KeyFile(path.into())),
                 Some(("key", path)) if !path.is_empty() => host.dhchap_keys.push(KeyFile(path.into())),
                 Some(("controller-key", path)) if !path.is_empty() && host.dhchap_controller_key.is_none() => {
                     host.dhchap_controller_key = Some(KeyFile(path.into()));
@@ -215,6 +254,17 @@ impl FromStr for HostSpec {
         }
         host.check()?;
         Ok(host)
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Auth => "auth",
+            Self::Tls => "tls",
+            Self::TlsAuth => "tls+auth",
+        })
     }
 }
 

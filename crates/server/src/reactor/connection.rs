@@ -1,7 +1,7 @@
 //! One connection: its machine, its link, and what it has in flight.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
@@ -11,6 +11,7 @@ use diskside_nvme::controller::{self, ConnectionConfig, State, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
+use super::channel::{Channel, Sealed};
 use super::function::FunctionState;
 use super::memory::{Account, AccountMemory, Memory, Piece};
 use super::receive::Receive;
@@ -35,6 +36,8 @@ pub(super) struct Connection {
     /// Bytes of volumes that were fetched into the cache for the batch that is being put together.
     pub(super) prefetched_bytes: u32,
     pub(super) link: Link,
+    /// Between the socket and the machine.
+    pub(super) channel: Channel,
     /// The host has not proved who it is, and must.
     entrant: Option<Entrant>,
     /// Gone with the connection: then nobody waits for what is computed for it.
@@ -82,6 +85,8 @@ pub(super) enum Phase {
 /// A batch on its way.
 struct Sending {
     transmit: Transmit,
+    /// Of it, or beside it: what a secure channel makes of it.
+    sealed: Option<Sealed>,
     /// The most bytes of one send.
     send_len_max: usize,
     /// The send under way; a loop that is full has none.
@@ -116,6 +121,10 @@ impl Connection {
             tasks: 0,
             copy_reads: false,
             prefetched_bytes: 0,
+            channel: match &link {
+                Link::Socket { .. } => Channel::Undecided,
+                Link::Loop(_) => Channel::None,
+            },
             link,
             entrant,
             alive: Arc::new(()),
@@ -137,12 +146,15 @@ impl Connection {
 
     /// A send ended.
     pub(super) fn sent(&mut self, core: &mut Core, completion: Completion) {
+        let Some(mut sending) = self.sending.take() else { unreachable!("a send ended that was never begun") };
         if let Payload::Batch(mut batch) = completion.payload {
+            if let Some(sealed) = &mut sending.sealed {
+                sealed.come_back(&mut batch);
+            }
             batch.clear();
             core.spare_batches.push(batch);
         }
         self.mark_dirty(core);
-        let Some(mut sending) = self.sending.take() else { unreachable!("a send ended that was never begun") };
         sending.op = None;
         if self.phase == Phase::Closed {
             self.abandon(core, sending.transmit);
@@ -348,18 +360,28 @@ impl Connection {
 
     /// Sends what the machine has to say, unless a send is under way.
     fn transmit(&mut self, core: &mut Core) {
+        if self.channel.has_failed()
+            && let Some(sending) = self.sending.take_if(|sending| sending.op.is_none() && sending.sealed.is_none())
+        {
+            self.abandon(core, sending.transmit);
+        }
         if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
             self.send(core, sending);
         }
         while self.sending.is_none() && self.phase == Phase::Open {
             let mut transmit = core.spare_transmits.pop().unwrap_or_default();
-            if !self.machine.poll_transmit(&mut transmit) {
+            let has_said = self.channel.is_open() && self.machine.poll_transmit(&mut transmit);
+            if !has_said && !self.channel.has_unsent() {
                 core.spare_transmits.push(transmit);
                 return;
             }
             let (send_len_max, now) =
                 (if core.media_at_work() { SEND_BYTES_BESIDE_MEDIA } else { usize::MAX }, core.now);
-            self.send(core, Sending { transmit, send_len_max, op: None, begun: now, progressed: now, asked: false });
+            let sealed = None;
+            self.send(
+                core,
+                Sending { transmit, sealed, send_len_max, op: None, begun: now, progressed: now, asked: false },
+            );
         }
     }
 
@@ -369,7 +391,14 @@ impl Connection {
         match &self.link {
             Link::Socket { socket, .. } => {
                 core.start_media();
-                fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, sending.send_len_max));
+                if sending.sealed.is_none() {
+                    let (memory, spare) = (&core.memory, &mut core.spare_sealed);
+                    sending.sealed = self.channel.seal(&sending.transmit, memory, sending.send_len_max, spare);
+                }
+                match &mut sending.sealed {
+                    Some(sealed) => sealed.put(&mut batch),
+                    None => fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, sending.send_len_max)),
+                }
                 let op = Op::Send { socket: Arc::clone(socket), batch };
                 sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
                 core.sends_in_flight += 1;
@@ -397,7 +426,25 @@ impl Connection {
     }
 
     /// Notes that `len` bytes of a batch have left; what remains is sent next.
-    fn advance(&mut self, core: &mut Core, mut sending: Sending, len: usize) {
+    fn advance(&mut self, core: &mut Core, mut sending: Sending, mut len: usize) {
+        let has_progressed = len > 0;
+        if let Some(sealed) = &mut sending.sealed {
+            // What is sealed goes as it is; the machine's bytes have left when all of it has.
+            if !sealed.advance(len) {
+                return self.go_on_sending(core, sending, has_progressed);
+            }
+            len = sealed.plain_len;
+            let mut bytes = std::mem::take(&mut sealed.bytes);
+            bytes.clear();
+            if core.spare_sealed.len() < SPARE_SEALED_MAX {
+                core.spare_sealed.push(bytes);
+            }
+            sending.sealed = None;
+            if sending.transmit.is_empty() {
+                core.spare_transmits.push(sending.transmit);
+                return;
+            }
+        }
         let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
         sending.transmit.advance(len, |buffer| pool.release(buffer));
         if sending.transmit.is_empty() {
@@ -406,7 +453,11 @@ impl Connection {
             self.copy_reads = false;
             return;
         }
-        if len > 0 {
+        self.go_on_sending(core, sending, has_progressed);
+    }
+
+    fn go_on_sending(&mut self, core: &mut Core, mut sending: Sending, has_progressed: bool) {
+        if has_progressed {
             sending.progressed = core.now;
         }
         if std::mem::take(&mut sending.asked) {
@@ -433,19 +484,35 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
+        if self.channel.has_failed() && self.sending.is_none() {
+            return self.linger(core);
+        }
         match self.machine.state() {
             // Whatever is still being sent: nobody waits for it, and a host that fell silent would never take it.
             State::Closed => self.close(core, "the controller closed the connection"),
+            State::Draining if !self.channel.is_open() => self.close(core, "its secure channel was not made"),
             _ if self.sending.is_some() => {}
-            State::Draining if self.tasks == 0 => match &self.link {
-                Link::Socket { socket, .. } => {
-                    // If it fails, the peer is gone, and the receive tells.
-                    let _ = shutdown(socket, Shutdown::Write);
-                    self.phase = Phase::Lingering(core.now + LINGER);
+            State::Draining if self.tasks == 0 => {
+                if self.say_goodbye() {
+                    // The end of this send brings us back here.
+                    self.transmit(core);
+                } else {
+                    self.linger(core);
                 }
-                Link::Loop(_) => self.close(core, "the controller closed the connection"),
-            },
+            }
             _ => {}
+        }
+    }
+
+    /// Everything was said.
+    fn linger(&mut self, core: &mut Core) {
+        match &self.link {
+            Link::Socket { socket, .. } => {
+                // If it fails, the peer is gone, and the receive tells.
+                let _ = shutdown(socket, Shutdown::Write);
+                self.phase = Phase::Lingering(core.now + LINGER);
+            }
+            Link::Loop(_) => self.close(core, "the controller closed the connection"),
         }
     }
 
@@ -470,6 +537,15 @@ impl Connection {
             core.ring.unregister_file(socket);
         }
         core.memory.forget(&self.account);
+    }
+
+    /// Whether it is the connection that this was taken from, and not one that has its place now.
+    pub(super) fn is(&self, alive: &Weak<()>) -> bool {
+        std::ptr::eq(alive.as_ptr(), Arc::as_ptr(&self.alive))
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -504,6 +580,8 @@ fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory, (segments_m
 /// host would begin to ask for more when the last of it was copied, and the disks had nothing to do until then. So it
 /// gets a few blocks at a time, and disks the next commands between them.
 const SEND_BYTES_BESIDE_MEDIA: usize = 16 << 10;
+/// Buffers for what is sealed that a reactor keeps, for connections that send at the same time.
+const SPARE_SEALED_MAX: usize = 16;
 /// How often a slow peer is looked after.
 const LOOK: Duration = Duration::from_secs(10);
 /// Data that a host owes and of which less came within the following counts as not sent.

@@ -13,10 +13,13 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::{Completion, Op, OpId, Payload, Received};
 use diskside_nvme::BufferId;
+use diskside_tls::{Alert, Content, Hello, Look, Next, RECORD_LEN_MAX, RecordError, Records};
 
+use super::channel::{Channel, Made, Pending};
 use super::connection::{Connection, Link, Phase};
 use super::memory::{AccountMemory, Charge};
 use super::{Core, Token};
+use crate::channel::{Shaken, Shaking};
 use crate::link::LoopRead;
 
 /// A receive under way.
@@ -105,6 +108,7 @@ impl Connection {
                 self.carry = Vec::new();
             }
         }
+        took |= self.feed_from_channel(core);
         while let Link::Loop(end) = &self.link
             && self.carry.is_empty()
             && self.machine.wants_input()
@@ -123,11 +127,19 @@ impl Connection {
     }
 
     /// Offers the machine what came. `memory` is where the bytes are, if they may stay there for the turn.
-    fn take_bytes(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
+    pub(super) fn take_bytes(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
         if self.phase != Phase::Open || core.is_stopping() {
             return;
         }
+        if !self.channel.is_none() {
+            return self.take_from_channel(core, bytes);
+        }
         self.heard(bytes.len());
+        self.hand_over(core, bytes, memory);
+    }
+
+    /// Gives the machine what came, and keeps what it does not take.
+    pub(super) fn hand_over(&mut self, core: &mut Core, bytes: &[u8], memory: Option<&Rc<Received>>) {
         let taken = if self.carry.is_empty() { self.offer(core, bytes, memory) } else { 0 };
         if taken < bytes.len() {
             self.carry.extend_from_slice(&bytes[taken..]);
@@ -200,7 +212,8 @@ impl Connection {
     fn expects_much(&self) -> bool {
         let here = self.machine.receive_target().map_or(0, |target| u64::from(target.len));
         let expected = self.machine.awaited_bytes() + here;
-        if self.places_data { expected > 0 } else { expected >= PLACED_BYTES_MIN }
+        // What is sealed has no place yet.
+        self.channel.is_none() && if self.places_data { expected > 0 } else { expected >= PLACED_BYTES_MIN }
     }
 
     /// The buffer for the next receive, if not one of those that all share.
@@ -217,6 +230,187 @@ impl Connection {
     }
 }
 
+/// A connection's secure channel.
+impl Connection {
+    /// What came while the channel is not made, or sealed.
+    pub(super) fn take_from_channel(&mut self, core: &mut Core, bytes: &[u8]) {
+        match &mut self.channel {
+            Channel::Undecided => match bytes.first() {
+                None => {}
+                Some(first) if diskside_tls::is_tls(*first) => {
+                    self.channel = Channel::Handshake(Box::default());
+                    self.shake(core, bytes);
+                }
+                Some(_) if core.shared.requires_channel() => {
+                    self.refuse(core, "the host does not speak TLS, and must (security.require)".into());
+                    self.close(core, "no TLS");
+                }
+                Some(_) => {
+                    self.channel = Channel::None;
+                    self.take_bytes(core, bytes, None);
+                }
+            },
+            Channel::None => self.take_bytes(core, bytes, None),
+            Channel::Handshake(_) => self.shake(core, bytes),
+            Channel::Made(_) => self.take_sealed(core, bytes),
+            Channel::Failed { .. } => {}
+        }
+    }
+
+    /// Goes on with what was opened, or is still sealed, once the machine takes something. True if it took anything.
+    pub(super) fn feed_from_channel(&mut self, core: &mut Core) -> bool {
+        let Channel::Made(made) = &self.channel else { return false };
+        let before = made.incoming.len();
+        if before == 0 || !self.carry.is_empty() || !self.machine.wants_input() {
+            return false;
+        }
+        self.take_sealed(core, &[]);
+        !matches!(&self.channel, Channel::Made(made) if made.incoming.len() == before)
+    }
+
+    /// Another thread carried the handshake on.
+    pub(super) fn shaken(&mut self, core: &mut Core, shaken: Shaken) {
+        self.mark_dirty(core);
+        let Channel::Handshake(pending) = &mut self.channel else { return };
+        if self.phase != Phase::Open {
+            return;
+        }
+        pending.at_work = false;
+        match shaken {
+            Shaken::NeedsMore { shaking, output } => {
+                pending.shaking = Some(shaking);
+                pending.unsent.extend(output);
+                self.shake(core, &[]);
+            }
+            Shaken::Made { names, secrets, rest, output } => {
+                let Pending { mut unsent, received, .. } = std::mem::take(&mut **pending);
+                unsent.extend(output);
+                tracing::debug!(peer = self.peer(), host = %names.host, "secure channel made");
+                self.machine.set_channel(names);
+                let records = Records::new(secrets);
+                let made = Made { records, incoming: Vec::new(), unsent, said_goodbye: false };
+                self.channel = Channel::Made(Box::new(made));
+                self.take_sealed(core, &rest);
+                self.take_from_channel(core, &received);
+            }
+            Shaken::Failed { why, output } => {
+                let mut unsent = std::mem::take(&mut pending.unsent);
+                unsent.extend(output);
+                self.channel = Channel::Failed { unsent };
+                self.refuse(core, why);
+            }
+        }
+    }
+
+    /// Says that nothing more comes, if there is a channel where that is said. True: there is something to send first.
+    pub(super) fn say_goodbye(&mut self) -> bool {
+        let Channel::Made(made) = &mut self.channel else { return false };
+        if std::mem::replace(&mut made.said_goodbye, true) {
+            return false;
+        }
+        made.records.close(Alert::CLOSE_NOTIFY, &mut made.unsent);
+        true
+    }
+
+    /// Hands what came to those who carry handshakes on.
+    fn shake(&mut self, core: &mut Core, bytes: &[u8]) {
+        let Channel::Handshake(pending) = &mut self.channel else { return };
+        pending.received.extend_from_slice(bytes);
+        if pending.received.len() > HANDSHAKE_LEN_MAX {
+            let unsent = Alert::RECORD_OVERFLOW.to_plain_record().to_vec();
+            self.channel = Channel::Failed { unsent };
+            return self.refuse(core, "the host says too much before its secure channel is made".into());
+        }
+        if pending.at_work || pending.received.is_empty() {
+            return;
+        }
+        let shaking = match pending.shaking.take() {
+            Some(shaking) => shaking,
+            // Others do not wait for a host that says its first words one by one.
+            None => match Hello::look(&pending.received) {
+                Ok(Look::Incomplete) => return,
+                Ok(Look::Hello(hello)) => Shaking::Begins(hello),
+                Err(error) => {
+                    self.channel = Channel::Failed { unsent: error.alert().to_plain_record().to_vec() };
+                    return self.refuse(core, format!("the host's secure channel: {error}"));
+                }
+            },
+        };
+        let received = std::mem::take(&mut pending.received);
+        pending.at_work = true;
+        if !core.shared.authenticators.shake((core.index, self.id), shaking, received, &self.alive) {
+            self.refuse(core, "too many hosts make secure channels at once".into());
+            self.close(core, "too many handshakes");
+        }
+    }
+
+    /// Opens what came and gives it to the machine, as far as that takes it.
+    fn take_sealed(&mut self, core: &mut Core, mut bytes: &[u8]) {
+        self.heard(bytes.len());
+        let mut output = std::mem::take(&mut core.opened);
+        output.resize(RECORD_LEN_MAX + Records::OUTPUT_SPARE, 0);
+        while !self.is_closed() {
+            let takes = self.carry.is_empty() && self.machine.wants_input() && !core.is_stopping();
+            let Channel::Made(made) = &mut self.channel else { break };
+            if !takes {
+                made.incoming.extend_from_slice(bytes);
+                self.cancel_receive(core);
+                break;
+            }
+            let is_held = !made.incoming.is_empty();
+            let input = if is_held { &made.incoming } else { bytes };
+            match made.records.open(input, &mut output) {
+                Ok(Next::Incomplete(missing)) => {
+                    let (now, later) = bytes.split_at(if is_held { missing.min(bytes.len()) } else { bytes.len() });
+                    made.incoming.extend_from_slice(now);
+                    bytes = later;
+                    if now.len() < missing || !is_held {
+                        break;
+                    }
+                }
+                Ok(Next::Record { taken, content }) => {
+                    if is_held {
+                        made.incoming.drain(..taken);
+                        if made.incoming.is_empty() {
+                            made.incoming = Vec::new();
+                        }
+                    } else {
+                        bytes = &bytes[taken..];
+                    }
+                    match content {
+                        Content::Data(len) => self.hand_over(core, &output[..len], None),
+                        Content::Control => made.records.answer(&mut made.unsent),
+                        Content::Closed => self.close(core, "the host closed the secure channel"),
+                    }
+                }
+                Err(error) => self.fail(core, error),
+            }
+        }
+        core.opened = output;
+    }
+
+    fn fail(&mut self, core: &mut Core, error: RecordError) {
+        let Channel::Made(made) = &mut self.channel else { return };
+        let mut unsent = std::mem::take(&mut made.unsent);
+        if let Some(alert) = error.alert() {
+            made.records.close(alert, &mut unsent);
+        }
+        self.channel = Channel::Failed { unsent };
+        self.refuse(core, error.to_string());
+    }
+
+    /// Says in the log why the connection ends for its channel's sake.
+    fn refuse(&mut self, core: &mut Core, why: String) {
+        let peer = self.peer();
+        match core.shared.notices.admit(peer, core.now) {
+            Some(left_out) => tracing::warn!(peer, why, left_out, "connection refused"),
+            None => tracing::debug!(peer, why, "connection refused"),
+        }
+    }
+}
+
+/// What a handshake says before its channel is made is less.
+const HANDSHAKE_LEN_MAX: usize = 64 << 10;
 /// How much data must be on its way for the change from shared buffers to places to cost less than the copy.
 const PLACED_BYTES_MIN: u64 = 32 << 10;
 /// What is received for a header. Most of it is the first of the data, which is copied.

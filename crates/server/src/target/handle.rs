@@ -173,12 +173,14 @@ impl Handle {
     /// Takes of `config` who may connect, how hosts prove who they are and what they may use, reads the keys anew, and leaves the rest as it is.
     /// Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
-        let policy = policy(&config.security, &config.known_hosts)?;
+        let shared = self.shared();
+        let (policy, tls) = policy(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let rights = config.rights()?;
-        let shared = self.shared();
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
+        shared.channels.store(config.security.require.needs_tls(), Ordering::Relaxed);
+        shared.authenticators.set_tls(tls);
         // In this order nobody gets in meanwhile whom neither lets in.
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);

@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
 use diskside::target::config::{ServeConfig, Settings, check_host_name};
-use diskside_keys::{Introduction, write_secret};
+use diskside_keys::{Introduction, KeyFileError, write_secret, write_tls_secret};
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
@@ -23,6 +23,9 @@ pub(super) struct Allow {
     #[arg(long, value_name = "DIRECTORY")]
     keys: Option<PathBuf>,
 }
+
+/// What is written, where, and how.
+type Written = (&'static str, PathBuf, Box<dyn Fn(&Path) -> Result<(), KeyFileError>>);
 
 /// No line of a host is as long.
 const LINE_LEN_MAX: u64 = 4096;
@@ -58,25 +61,28 @@ impl Allow {
             let what = format!("`{}` is {nqn} already; choose another name for {}", self.name, host.nqn);
             return Err(Failure::Usage(what));
         }
-        let keys = table.entry("dhchap_keys").or_insert_with(|| value(Array::new()));
-        let keys = keys.as_array_mut().ok_or_else(|| wrong("`dhchap_keys` is no list".into()))?;
-        // The second key of a host gets the next name, and works beside the first until that is taken away.
-        let stem = if keys.is_empty() { self.name.clone() } else { format!("{}.{}", self.name, keys.len() + 1) };
         let directory = self.directory();
-        keys.push(format!("file:{}", self.shown(&stem)));
-        let mut written = vec![(directory.join(&stem), &host.key)];
-        if let Some(key) = &host.server_key {
-            let stem = format!("{stem}.server");
-            table.insert("dhchap_controller_key", value(format!("file:{}", self.shown(&stem))));
-            written.push((directory.join(stem), key));
+        let mut written: Vec<Written> = Vec::new();
+        if let Some(key) = host.key {
+            let stem = self.name_key(table, "dhchap_keys", self.name.clone()).map_err(wrong)?;
+            written.push(("key", directory.join(&stem), Box::new(move |path| write_secret(path, &key))));
+            if let Some(key) = host.server_key {
+                let stem = format!("{stem}.server");
+                table.insert("dhchap_controller_key", value(format!("file:{}", self.shown(&stem))));
+                written.push(("server's key", directory.join(stem), Box::new(move |path| write_secret(path, &key))));
+            }
+        }
+        if let Some(key) = host.tls_key {
+            let stem = self.name_key(table, "tls_keys", format!("{}.tls", self.name)).map_err(wrong)?;
+            written.push(("key of TLS", directory.join(&stem), Box::new(move |path| write_tls_secret(path, &key))));
         }
         let text = document.to_string();
         let settings = Settings::from_toml(&text, &origin).map_err(|e| Failure::Usage(e.to_string()))?;
         ServeConfig::resolve(settings).map_err(|e| wrong(e.to_string()))?;
 
         let mut made: Vec<&Path> = Vec::new();
-        let done = written.iter().try_for_each(|(path, secret)| {
-            write_secret(path, secret).map_err(failure)?;
+        let done = written.iter().try_for_each(|(_, path, write)| {
+            write(path).map_err(failure)?;
             made.push(path);
             Ok(())
         });
@@ -87,14 +93,22 @@ impl Allow {
         }
         let mut out = output::stdout();
         writeln!(out, "{} may connect as {}", self.name, host.nqn)?;
-        writeln!(out, "  key            {}", written[0].0.display())?;
-        if let Some((path, _)) = written.get(1) {
-            writeln!(out, "  server's key   {}", path.display())?;
+        for (what, path, _) in &written {
+            writeln!(out, "  {what:<15}{}", path.display())?;
         }
         writeln!(out, "  configuration  {}", self.config.display())?;
         writeln!(out, "start the server with it: diskside serve --config {} ...", self.config.display())?;
         writeln!(out, "one that runs with it lets {} in after `kill -HUP` of its process", self.name)?;
         Ok(())
+    }
+
+    /// Adds a key to a list of a host's. The second gets the next name, and works beside the first until that is taken away.
+    fn name_key(&self, table: &mut Table, list: &str, stem: String) -> Result<String, String> {
+        let keys = table.entry(list).or_insert_with(|| value(Array::new()));
+        let keys = keys.as_array_mut().ok_or_else(|| format!("`{list}` is no list"))?;
+        let stem = if keys.is_empty() { stem } else { format!("{stem}.{}", keys.len() + 1) };
+        keys.push(format!("file:{}", self.shown(&stem)));
+        Ok(stem)
     }
 
     fn directory(&self) -> PathBuf {

@@ -29,17 +29,31 @@ impl Explain {
         };
         let subsystem = self.url.subsystem.as_ref().ok_or_else(missing)?;
         let quoted = format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let tls = key.tls_key.is_some();
         let mut out = output::stdout();
-        writeln!(
-            out,
-            "# As root, with nvme-cli 2.0 or later, and a kernel with CONFIG_NVME_HOST_AUTH (6.0 or later)."
-        )?;
+        let needs = if tls {
+            "with nvme-cli 2.11 or later and tlshd (ktls-utils), and a kernel with CONFIG_NVME_TCP_TLS (6.7 or later)"
+        } else {
+            "with nvme-cli 2.0 or later, and a kernel with CONFIG_NVME_HOST_AUTH (6.0 or later)"
+        };
+        writeln!(out, "# As root, {needs}.")?;
         writeln!(
             out,
             "# The key stays in its file; nvme-cli takes it as an argument, which others on this machine can see"
         )?;
         writeln!(out, "# while it runs.")?;
         writeln!(out, "modprobe nvme-tcp")?;
+        if tls {
+            writeln!(out, "# tlshd makes the secure channel. It has to look into the keyring `.nvme`: a line")?;
+            writeln!(out, "# keyrings=.nvme under [authenticate] in /etc/tlshd.conf (/etc/tlshd/config from 1.4 on).")?;
+            writeln!(out, "systemctl start tlshd")?;
+            writeln!(
+                out,
+                "nvme check-tls-key --insert --identity 1 \\\n  --hostnqn {} \\\n  --subsysnqn {subsystem} \\",
+                key.nqn
+            )?;
+            writeln!(out, "  --keydata \"$(sed -n 's/^tls-key //p' {quoted})\"")?;
+        }
         writeln!(
             out,
             "nvme connect --transport tcp --traddr {} --trsvcid {} \\",
@@ -51,7 +65,12 @@ impl Explain {
         if let Some(id) = key.nqn.as_str().strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
             write!(out, " --hostid {id}")?;
         }
-        write!(out, " \\\n  --dhchap-secret \"$(sed -n 's/^key //p' {quoted})\"")?;
+        if tls {
+            write!(out, " \\\n  --tls")?;
+        }
+        if key.key.is_some() {
+            write!(out, " \\\n  --dhchap-secret \"$(sed -n 's/^key //p' {quoted})\"")?;
+        }
         if key.server_key.is_some() {
             write!(out, " \\\n  --dhchap-ctrl-secret \"$(sed -n 's/^server-key //p' {quoted})\"")?;
         }

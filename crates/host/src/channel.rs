@@ -1,0 +1,260 @@
+//! A secure channel to a server: made on a socket that nobody else uses yet, and between it and the machine from then on.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use diskside_nvme::auth::{Names, TlsPsk, TlsSecret};
+use diskside_tls::{Alert, Content, Done, Handshake, Next, RECORD_LEN_MAX, RecordError, Records, Unavailable};
+
+/// With what channels to a subsystem are made.
+#[derive(Debug)]
+pub(crate) struct ChannelKey {
+    names: Names,
+    secret: TlsSecret,
+    /// Which of what the key is for TLS the server took.
+    worked: AtomicUsize,
+    /// A server that does not take the key is talked to without TLS: one on this machine, where nobody is in between.
+    optional: bool,
+    /// It did not.
+    unwanted: AtomicBool,
+}
+
+/// Why there is no secure channel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// There is no TLS here.
+    #[error("{0}")]
+    Unavailable(#[from] Unavailable),
+    /// The server speaks something else.
+    #[error(
+        "the server does not speak TLS, and this host has a key of TLS for it: have its operator give it the key (`diskside \
+         key show` prints the line for `diskside key allow`); where it is meant to have none, go without (--key none)"
+    )]
+    NotTls,
+    /// The server does not know the key's identity.
+    #[error(
+        "the server does not know this host's key of TLS: `diskside key show` prints the line that its operator must have \
+         given to `diskside key allow`"
+    )]
+    UnknownKey,
+    /// The server closed the connection, as Linux does instead of saying why.
+    #[error("the server closed the connection while the secure channel was made; the keys may not fit")]
+    Closed,
+    /// The keys differ, or something else was not as it should be.
+    #[error(
+        "the server refused the secure channel ({0}): it keeps another key for this host, or is not the one that is meant"
+    )]
+    Refused(Alert),
+    /// What the server said was refused here.
+    #[error("the secure channel cannot be made: {0}")]
+    Failed(String),
+    /// The network.
+    #[error("while the secure channel was made: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl ChannelKey {
+    pub(crate) fn new(names: Names, secret: TlsSecret, optional: bool) -> Self {
+        Self { names, secret, worked: AtomicUsize::new(0), optional, unwanted: AtomicBool::new(false) }
+    }
+
+    /// Connects, and makes a channel. A server may know the key by one identity alone, and as the tools that it got it by
+    /// derived it: all are tried, and the one that did it first the next time.
+    pub(crate) fn connect(
+        &self,
+        address: &SocketAddr,
+        timeout: Duration,
+    ) -> Result<(TcpStream, Option<Channel>), ConnectError> {
+        let psks = self.secret.psks(&self.names);
+        if self.optional {
+            return self.connect_if_wanted(address, timeout, &psks[0]);
+        }
+        let first = self.worked.load(Ordering::Relaxed);
+        let mut failure: Option<ChannelError> = None;
+        for index in (first..psks.len()).chain(0..first) {
+            match connect(address, &psks[index], timeout) {
+                Ok(connected) => {
+                    self.worked.store(index, Ordering::Relaxed);
+                    let (stream, channel) = connected;
+                    return Ok((stream, Some(channel)));
+                }
+                Err(ConnectError::Channel(error)) if error.may_be_the_keys() => {
+                    // What says most is told.
+                    if failure.as_ref().is_none_or(|known| error.says() > known.says()) {
+                        failure = Some(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ConnectError::Channel(failure.expect("there are identities for any names")))
+    }
+
+    fn connect_if_wanted(
+        &self,
+        address: &SocketAddr,
+        timeout: Duration,
+        psk: &TlsPsk,
+    ) -> Result<(TcpStream, Option<Channel>), ConnectError> {
+        if !self.unwanted.load(Ordering::Relaxed) {
+            match connect(address, psk, timeout) {
+                Ok((stream, channel)) => return Ok((stream, Some(channel))),
+                Err(error @ ConnectError::Socket(_)) => return Err(error),
+                Err(ConnectError::Channel(_)) => self.unwanted.store(true, Ordering::Relaxed),
+            }
+        }
+        let stream = TcpStream::connect_timeout(address, timeout).map_err(ConnectError::Socket)?;
+        Ok((stream, None))
+    }
+}
+
+impl ChannelError {
+    /// Whether the server may have taken another identity, or another derivation of the key.
+    fn may_be_the_keys(&self) -> bool {
+        self.says() > 0
+    }
+
+    /// How much it says of the keys.
+    fn says(&self) -> u8 {
+        match self {
+            Self::Refused(_) => 3,
+            Self::UnknownKey => 2,
+            Self::Closed => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Where connecting failed.
+pub(crate) enum ConnectError {
+    Socket(io::Error),
+    Channel(ChannelError),
+}
+
+fn connect(address: &SocketAddr, psk: &TlsPsk, timeout: Duration) -> Result<(TcpStream, Channel), ConnectError> {
+    let mut stream = TcpStream::connect_timeout(address, timeout).map_err(ConnectError::Socket)?;
+    let channel = shake(&mut stream, psk, Instant::now() + timeout).map_err(ConnectError::Channel)?;
+    Ok((stream, channel))
+}
+
+fn shake(stream: &mut TcpStream, psk: &TlsPsk, deadline: Instant) -> Result<Channel, ChannelError> {
+    // The peer waits for each of these: nothing is gained by holding them back.
+    stream.set_nodelay(true)?;
+    let mut handshake = Handshake::host(psk.clone())?;
+    let mut step = handshake.step(&[]).map_err(|error| ChannelError::Failed(error.why))?;
+    let mut bytes = [0; 4096];
+    let mut is_first = true;
+    let done = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        stream.write_all(&step.output)?;
+        if let Some(done) = step.done {
+            break done;
+        }
+        stream.set_read_timeout(Some(left))?;
+        let len = match stream.read(&mut bytes) {
+            Ok(0) => return Err(ChannelError::Closed),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ChannelError::Closed),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if std::mem::take(&mut is_first) && !matches!(bytes[0], 21 | 22) {
+            return Err(ChannelError::NotTls);
+        }
+        step = handshake.step(&bytes[..len]).map_err(|error| {
+            // It does not matter whether the server hears why.
+            let _ = stream.write_all(&error.output);
+            match error.theirs {
+                Some(Alert::UNKNOWN_PSK_IDENTITY) => ChannelError::UnknownKey,
+                Some(alert) => ChannelError::Refused(alert),
+                None => ChannelError::Failed(error.why),
+            }
+        })?;
+    };
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(Channel::new(done))
+}
+
+/// A channel that was made.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    records: Records,
+    /// The start of a record.
+    incoming: Vec<u8>,
+    /// Where records are opened.
+    output: Vec<u8>,
+    /// What the channel itself has to say, sealed.
+    unsent: Vec<u8>,
+    /// Where records are sealed; away while they are sent.
+    spare: Vec<u8>,
+}
+
+impl Channel {
+    fn new(done: Done) -> Self {
+        let Done { secrets, rest } = done;
+        let output = vec![0; RECORD_LEN_MAX + Records::OUTPUT_SPARE];
+        Self { records: Records::new(secrets), incoming: rest, output, unsent: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Opens what came, and gives `take` the bytes that were in it. False: the server sends nothing more.
+    pub(crate) fn open(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<bool, RecordError> {
+        let Self { records, incoming, output, unsent, .. } = self;
+        loop {
+            let is_held = !incoming.is_empty();
+            match records.open(if is_held { incoming } else { bytes }, output)? {
+                Next::Incomplete(missing) => {
+                    let (now, later) = bytes.split_at(if is_held { missing.min(bytes.len()) } else { bytes.len() });
+                    incoming.extend_from_slice(now);
+                    bytes = later;
+                    if now.len() < missing || !is_held {
+                        return Ok(true);
+                    }
+                }
+                Next::Record { taken, content } => {
+                    if is_held {
+                        incoming.drain(..taken);
+                    } else {
+                        bytes = &bytes[taken..];
+                    }
+                    match content {
+                        Content::Data(len) => take(&output[..len]),
+                        Content::Control => records.answer(unsent),
+                        Content::Closed => return Ok(false),
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was sealed has left; its memory is for the next.
+    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.spare = bytes;
+    }
+
+    /// Whether it has something to say itself.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Bytes for the socket: what it has to say, and then what `fill` puts, sealed.
+    pub(crate) fn seal(&mut self, fill: impl FnOnce(&mut diskside_tls::RecordWriter<'_>)) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.append(&mut self.unsent);
+        let mut writer = self.records.seal(&mut bytes);
+        fill(&mut writer);
+        writer.finish();
+        bytes
+    }
+}
