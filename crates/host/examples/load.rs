@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p diskside-host --example load -- [--inline] [--sequential] [--write] [--digests]
 //! [--block=BYTES] [--queues=N] [--seconds=N] [--depths=1,32,128] [--poll-us=N]
-//! [--congestion=NAME] [URL]`
+//! [--congestion=NAME] [--connects=N] [URL]`
+//!
+//! With `--connects` it connects so often instead, each time with an admin and an I/O queue.
 //!
 //! Without a URL it uses a memory volume of 512 MiB of a target of its own, in the same process.
 
@@ -42,6 +44,13 @@ fn main() -> Result<(), Failure> {
         spin: Duration::from_micros(number("--poll-us", 100)?),
         ..ConnectOptions::default()
     };
+    let connects = number("--connects", 0)?;
+    if connects > 0 {
+        for _ in 0..connects {
+            Volume::connect(&url, &options)?;
+        }
+        return Ok(());
+    }
     let mut load = Load {
         path: match has("--inline") {
             true => Path::Inline(InlineVolume::connect(&url, &options)?),
