@@ -211,3 +211,9 @@ on_a_mounted_volume() {
     grep -q "1 plain: writer" /tmp/explained || fail "$(cat /tmp/explained)"
     exec 3>&-
 }
+
+# insert_key VERSION HOSTNQN KEY: gives the kernel a key of TLS, under an identity of this version.
+insert_key() {
+    expect "the kernel takes a key" nvme check-tls-key --insert --identity "$1" --hostnqn "$2" --subsysnqn "$NQN" \
+        --keydata "$3"
+}
