@@ -195,7 +195,10 @@ fn a_server_that_does_not_answer_as_wanted_says_what_to_do() {
     let (code, said) = failed(&["ls", &format!("diskside://{address}")]);
     assert_eq!(code, 4, "{said}");
     assert!(
-        said.ends_with("; if that is so each time, what listens there is no NVMe/TCP server: check the port\n"),
+        said.ends_with(
+            "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
+             (diskside key new --tls, and URLs with +tls)\n"
+        ),
         "{said}"
     );
     answers.join().expect("it answered");
