@@ -175,14 +175,6 @@ impl Place {
         }
     }
 
-    /// The version of a file of an export, as its target said last.
-    pub(super) fn version_seen(&self) -> Option<u64> {
-        match self {
-            Self::Export(remote) => remote.seen.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.version,
-            _ => None,
-        }
-    }
-
     /// As a source or sink of a function at the target.
     pub(super) fn endpoint(&self, offset: u64, len: u64) -> Option<Endpoint> {
         match self {

@@ -23,7 +23,7 @@ pub use local::LocalBytes;
 use measuring::Measuring;
 pub use prepared::Prepared;
 pub use ran::{Decompress, Header, Ran, RanPart, RunOptions, Where};
-use retry::{has_anew, is_change, with_another_try};
+use retry::{Try, has_anew, is_change, with_another_try};
 pub(super) use write::write;
 
 use super::cache::BLOCK_LEN;
@@ -146,8 +146,8 @@ pub(super) fn read(
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
-    let ran = with_another_try(std::slice::from_ref(&input.file), function, options, out, |options, out| {
-        read_once(input, function, args, options, out)
+    let ran = with_another_try(&input.file, function, options, out, |options, out, this| {
+        read_once(input, function, args, options, out, this)
     });
     match ran {
         Ok(ran) => Ok(Ran { total: started.elapsed(), ..ran }),
@@ -205,6 +205,7 @@ fn read_once(
     args: &[u8],
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
+    this: &Try,
 ) -> Result<Ran, SessionError> {
     let file = &input.file;
     let (mounted, refused) = mounted(file, function, options)?;
@@ -221,6 +222,7 @@ fn read_once(
         Some(now) => now,
         None => file.inner.place.now(&file.inner.session, &file.inner.name)?,
     };
+    this.is_over(file, now.version)?;
     let name = &file.inner.name;
     let (range, zero, compressed) = match Content::of(file, &now, options)? {
         Content::Plain => {

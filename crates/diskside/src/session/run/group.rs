@@ -72,7 +72,7 @@ pub(super) fn run(
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
-    with_another_try(files, function, options, out, |options, out| run_once(files, function, args, options, out))
+    with_another_try(&files[0], function, options, out, |options, out, _| run_once(files, function, args, options, out))
 }
 
 fn run_once(

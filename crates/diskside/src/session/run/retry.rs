@@ -11,60 +11,84 @@ use diskside_io::readahead::ReadError;
 use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_wire::function::Outcome as DeviceOutcome;
+use std::cell::Cell;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to wait before a file that changed is read again. One that is cut changes twice, first its length and then its times,
 /// and in between lie the blocks that are given back.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
 
+/// One of the tries of a request over one file.
+#[derive(Default)]
+pub(super) struct Try {
+    /// The version that output was written of.
+    wanted: Option<u64>,
+    used: Cell<Option<u64>>,
+}
+
+impl Try {
+    /// Has the try be over this version of the file.
+    ///
+    /// # Errors
+    /// What was written already is of another.
+    pub(super) fn is_over(&self, file: &File, version: Option<u64>) -> Result<(), SessionError> {
+        self.used.set(version);
+        if self.wanted.is_some() && self.wanted != version {
+            return Err(SessionError::Changed(file.inner.name.clone()));
+        }
+        Ok(())
+    }
+}
+
 /// Sends a request, and again if it may succeed then; `file` is what it is over, or the first of several.
 ///
 /// The same function over the same version of a file has the same output. So what was written already is left out of the output
-/// of another try, where it can be known that the file is the same.
+/// of another try, where it is known which version that was.
 pub(super) fn with_another_try(
-    files: &[File],
+    file: &File,
     function: &SessionFunction,
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
-    mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>) -> Result<Ran, SessionError>,
+    mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>, &Try) -> Result<Ran, SessionError>,
 ) -> Result<Ran, SessionError> {
-    let file = &files[0];
     options.check_cancelled(file)?;
+    let started = Instant::now();
+    let deadline = options.limits.deadline;
     let mut out = out.map(Resumed::new);
     let mut options = options.clone();
-    let mut begun_with = None;
-    let changed = || SessionError::Changed(file.inner.name.clone());
+    let mut this = Try::default();
     for pause in PAUSES.into_iter().map(Some).chain([None]) {
-        let ran = once(&options, out.as_mut().map(|out| out as _));
+        let ran = once(&options, out.as_mut().map(|out| out as _), &this);
         let (error, pause) = match (ran, pause) {
-            (Ok(ran), _) => {
-                let is_other = begun_with.is_some_and(|version| file.inner.place.version_seen() != Some(version));
-                let is_shorter = out.as_ref().is_some_and(|out| out.left_out > 0);
-                return if is_other || is_shorter { Err(changed()) } else { Ok(ran) };
+            (Ok(_), _) if out.as_ref().is_some_and(|out| out.left_out > 0) => {
+                return Err(SessionError::Changed(file.inner.name.clone()));
             }
+            (Ok(ran), _) => return Ok(ran),
             (Err(error), Some(pause)) => (error, pause),
             (Err(error), None) => return Err(error),
         };
-        let has_begun = out.as_ref().is_some_and(|out| out.len_bytes > 0);
-        let version = file.inner.place.version_seen().filter(|_| files.len() == 1 && function.is_pure());
-        if has_begun && (version.is_none() || is_change(&error)) {
-            return Err(error);
+        if out.as_ref().is_some_and(|out| out.len_bytes > 0) {
+            let can_resume = function.is_pure() && this.used.get().is_some() && !is_change(&error);
+            if !can_resume {
+                return Err(error);
+            }
+            this.wanted = this.used.get();
         }
         let Some(again) = another_try(file, function, &options, &error)? else { return Err(error) };
+        options = again;
         if is_change(&error) {
             std::thread::sleep(pause);
         }
         options.check_cancelled(file)?;
-        if has_begun {
-            let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
-            if now.version != version {
-                return Err(changed());
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Err(SessionError::Late(file.inner.name.clone()));
             }
-            begun_with = version;
+            options.limits.deadline = Some(left);
         }
         out = out.map(Resumed::again);
-        options = again;
     }
     unreachable!("the last try returns")
 }
@@ -123,10 +147,15 @@ fn is_refused(error: &SessionError) -> bool {
     trailer.is_some_and(|trailer| trailer.outcome == DeviceOutcome::Refused)
 }
 
-/// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
+/// Whether a request that failed so may succeed now. Has anew what the target has forgotten. What ran already in part runs again
+/// only if it has no effects.
 fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
-    if is_change(error) || has_anew(file, error)? {
-        return Ok(true);
+    if is_change(error) {
+        return Ok(function.is_pure());
+    }
+    if has_anew(file, error)? {
+        let may_have_run = matches!(error, SessionError::Call(_));
+        return Ok(function.is_pure() || !may_have_run);
     }
     // A target that was started anew knows the tag of no call.
     let is_lost = |failure: &FunctionError| failure.is_loss() || failure.is_status(Status::UNKNOWN_TAG);
