@@ -19,6 +19,7 @@ pub(crate) struct ChannelKey {
     optional: bool,
     /// It did not.
     unwanted: AtomicBool,
+    was_wanted: AtomicBool,
 }
 
 /// Why there is no secure channel.
@@ -58,7 +59,14 @@ pub enum ChannelError {
 
 impl ChannelKey {
     pub(crate) fn new(names: Names, secret: TlsSecret, optional: bool) -> Self {
-        Self { names, secret, worked: AtomicUsize::new(0), optional, unwanted: AtomicBool::new(false) }
+        Self {
+            names,
+            secret,
+            worked: AtomicUsize::new(0),
+            optional,
+            unwanted: AtomicBool::new(false),
+            was_wanted: AtomicBool::new(false),
+        }
     }
 
     /// Connects, and makes a channel. A server may know the key by one identity alone, and as the tools that it got it by
@@ -101,7 +109,12 @@ impl ChannelKey {
     ) -> Result<(TcpStream, Option<Channel>), ConnectError> {
         if !self.unwanted.load(Ordering::Relaxed) {
             match connect(address, psk, timeout) {
-                Ok((stream, channel)) => return Ok((stream, Some(channel))),
+                Ok((stream, channel)) => {
+                    self.was_wanted.store(true, Ordering::Relaxed);
+                    return Ok((stream, Some(channel)));
+                }
+                // A server that took it once takes it: what goes wrong then is not that.
+                Err(error) if self.was_wanted.load(Ordering::Relaxed) => return Err(error),
                 Err(error @ ConnectError::Socket(_)) => return Err(error),
                 Err(ConnectError::Channel(_)) => self.unwanted.store(true, Ordering::Relaxed),
             }
@@ -209,7 +222,7 @@ impl Channel {
 
     /// Opens what came, and gives `take` the bytes that were in it. False: the server sends nothing more.
     pub(crate) fn open(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<bool, RecordError> {
-        let Self { records, incoming, output, unsent, .. } = self;
+        let Self { records, incoming, output, .. } = self;
         loop {
             let is_held = !incoming.is_empty();
             match records.open(if is_held { incoming } else { bytes }, output)? {
@@ -229,7 +242,7 @@ impl Channel {
                     }
                     match content {
                         Content::Data(len) => take(&output[..len]),
-                        Content::Control => records.answer(unsent),
+                        Content::Control => {}
                         Content::Closed => return Ok(false),
                     }
                 }

@@ -180,6 +180,7 @@ impl HalfOpen {
     /// One more from this address; `None` where there are too many already, there or of all the `connections_max`
     /// connections that the target may have: half of them are for hosts that are known.
     pub(crate) fn enter(&self, address: IpAddr, connections_max: usize) -> Option<Entrant> {
+        let address = of_one_machine(address);
         let mut by_address = lock(&self.by_address);
         let here = by_address.get(&address).copied().unwrap_or(0);
         if here >= HALF_OPEN_PER_ADDRESS_MAX || by_address.values().sum::<usize>() >= connections_max.div_ceil(2) {
@@ -202,6 +203,14 @@ impl Drop for Entrant {
     }
 }
 
+/// What a machine has at least: of IPv6 a network of 64 bits.
+fn of_one_machine(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
+        address => address,
+    }
+}
+
 fn lock(by_address: &Mutex<HashMap<IpAddr, usize>>) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
     by_address.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -221,6 +230,12 @@ mod tests {
         entrants.pop();
         entrants.push(half_open.enter(here, 4096).expect("one has gone"));
         assert!(half_open.enter(there, 512).is_none(), "half of all connections");
+        drop(entrants);
+        // One machine has 2^64 addresses of IPv6.
+        let six = |last| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
+        let entrants: Vec<_> =
+            (0..HALF_OPEN_PER_ADDRESS_MAX).map(|i| half_open.enter(six(i as u16), 4096).unwrap()).collect();
+        assert!(half_open.enter(six(9999), 4096).is_none());
         drop(entrants);
         assert!(lock(&half_open.by_address).is_empty());
     }

@@ -12,8 +12,10 @@ use crate::schedule::{Direction, Secrets};
 
 /// The bytes that one record carries at most (5.1).
 pub const RECORD_LEN_MAX: usize = 1 << 14;
-/// Records in a row that carry no data. Who sends more has something else in mind than data.
+/// Records that carry no data. Who sends more has something else in mind than data.
 pub const CONTROL_RECORDS_MAX: u32 = 32;
+/// Data that earns one more of them: each may ask for new keys, which cost more than data does.
+const DATA_FOR_CONTROL_LEN: usize = 1 << 16;
 
 const HEADER_LEN: usize = 5;
 const TAG_LEN: usize = 16;
@@ -37,6 +39,8 @@ pub struct Records {
     /// The start of a message after the handshake.
     pending: Vec<u8>,
     control_records: u32,
+    /// Data since the last such record was earned.
+    data_len: usize,
     /// The other side asked for new keys, and has not got them.
     must_update: bool,
     /// The end was announced.
@@ -91,7 +95,7 @@ pub enum RecordError {
     #[error("a message of TLS cannot be read")]
     Malformed,
     /// Nothing but messages of TLS.
-    #[error("{CONTROL_RECORDS_MAX} records of TLS in a row have no data")]
+    #[error("more than {CONTROL_RECORDS_MAX} records of TLS have no data, and little data is between them")]
     NoData,
     /// Something behind the announced end.
     #[error("a record of TLS follows the end of the channel")]
@@ -123,13 +127,19 @@ impl Records {
             receiving: Direction::new(hash, theirs),
             pending: Vec::new(),
             control_records: 0,
+            data_len: 0,
             must_update: false,
             closed: false,
         }
     }
 
-    /// Appends records to `out`, for the bytes that the writer is given.
+    /// Appends records to `out`, for the bytes that the writer is given; before them new keys, if the other side asked for them.
     pub fn seal<'a>(&'a mut self, out: &'a mut Vec<u8>) -> RecordWriter<'a> {
+        self.answer(out);
+        self.writer(out)
+    }
+
+    fn writer<'a>(&'a mut self, out: &'a mut Vec<u8>) -> RecordWriter<'a> {
         RecordWriter { start: out.len(), direction: &mut self.sending, out, kind: APPLICATION_DATA, is_open: false }
     }
 
@@ -171,8 +181,11 @@ impl Records {
             APPLICATION_DATA => Content::Data(end),
             kind => self.take_control(kind, &output[..end])?,
         };
-        if matches!(content, Content::Data(1..)) {
-            self.control_records = 0;
+        if let Content::Data(len @ 1..) = content {
+            self.data_len += len;
+            let earned = self.data_len / DATA_FOR_CONTROL_LEN;
+            self.control_records = self.control_records.saturating_sub(u32::try_from(earned).unwrap_or(u32::MAX));
+            self.data_len %= DATA_FOR_CONTROL_LEN;
         } else {
             self.control_records += 1;
             if self.control_records > CONTROL_RECORDS_MAX {
@@ -185,8 +198,9 @@ impl Records {
     /// What [`open`](Self::open) needs room for beyond the data of a record.
     pub const OUTPUT_SPARE: usize = EXPANSION_MAX;
 
-    /// Appends what the channel itself has to say to what was opened: new keys that the other side asked for.
-    pub fn answer(&mut self, out: &mut Vec<u8>) {
+    /// Appends new keys, if the other side asked for them. However often it asked, one answer goes with the next data: else who
+    /// asks and reads nothing would have answers pile up.
+    fn answer(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.must_update) {
             self.update_keys(false, out);
         }
@@ -211,7 +225,7 @@ impl Records {
     }
 
     fn seal_control(&mut self, kind: u8, message: &[u8], out: &mut Vec<u8>) {
-        let mut writer = self.seal(out);
+        let mut writer = self.writer(out);
         writer.kind = kind;
         writer.put(message);
         writer.finish();
@@ -236,7 +250,8 @@ impl Records {
     /// Messages after the handshake, which may be cut at any byte.
     fn take_messages(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
         self.pending.extend_from_slice(bytes);
-        while let Some((&[kind, high, middle, low], rest)) = self.pending.split_first_chunk::<4>() {
+        let mut taken = 0;
+        while let Some((&[kind, high, middle, low], rest)) = self.pending[taken..].split_first_chunk::<4>() {
             if !matches!(kind, NEW_SESSION_TICKET | KEY_UPDATE) {
                 return Err(RecordError::Message(kind));
             }
@@ -257,8 +272,9 @@ impl Records {
                 }
                 self.receiving.update();
             }
-            self.pending.drain(..4 + len);
+            taken += 4 + len;
         }
+        self.pending.drain(..taken);
         if self.pending.is_empty() {
             self.pending = Vec::new();
         }

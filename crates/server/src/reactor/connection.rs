@@ -299,7 +299,10 @@ impl Connection {
             }
         }
         self.tell_of_arrival(core);
-        if self.entrant.is_some() && self.machine.is_authenticated() {
+        // Discovery asks nobody who it is, and so tells nothing of who this is.
+        let is_known =
+            self.machine.is_authenticated() && self.machine.subsystem_nqn().is_some_and(|nqn| !nqn.is_discovery());
+        if self.entrant.is_some() && is_known {
             self.entrant = None;
         }
         self.follow_state(core);

@@ -379,7 +379,7 @@ impl Connection {
                     }
                     match content {
                         Content::Data(len) => self.hand_over(core, &output[..len], None),
-                        Content::Control => made.records.answer(&mut made.unsent),
+                        Content::Control => {}
                         Content::Closed => self.close(core, "the host closed the secure channel"),
                     }
                 }

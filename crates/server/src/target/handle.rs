@@ -181,10 +181,10 @@ impl Handle {
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
         shared.channels.store(config.security.require.needs_tls(), Ordering::Relaxed);
         shared.authenticators.set_tls(tls);
-        // In this order nobody gets in meanwhile whom neither lets in.
+        // In this order nobody gets in meanwhile whom neither lets in, or has more than is granted.
+        self.set_rights(rights);
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
-        self.set_rights(rights);
         shared.names.set(&config.known_hosts);
         shared.audit.reopen();
         shared.audit.tell(Record { event: "reload", ..Record::default() });

@@ -55,7 +55,7 @@ pub fn records(bytes: &[u8]) {
                     held.drain(..taken);
                     match content {
                         Content::Data(len) => assert!(len <= RECORD_LEN_MAX),
-                        Content::Control => channel.answer(&mut answers),
+                        Content::Control => {}
                         Content::Closed => {}
                     }
                 }
