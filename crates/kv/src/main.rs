@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
+    // Without /dev it stays as the standard library has it.
+    let _ = diskside_sys::standard::fail_where_closed();
     // A file that becomes longer than `ulimit -f` allows is an error that names it.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse() {

@@ -36,11 +36,10 @@ pub fn output_was_closed() -> bool {
 /// `/dev/null` or `/dev/full` cannot be opened.
 pub fn fail_where_closed() -> io::Result<()> {
     if INPUT_WAS_CLOSED.load(Ordering::Relaxed) {
-        // It cannot be read.
-        replace(libc::STDIN_FILENO, &std::fs::File::options().write(true).open("/dev/null")?)?;
+        // The standard library takes EBADF for success, and a directory cannot be read for another reason.
+        replace(libc::STDIN_FILENO, &std::fs::File::open("/")?)?;
     }
     if output_was_closed() {
-        // The standard library takes EBADF of standard output for success, so it has to be another error.
         replace(libc::STDOUT_FILENO, &std::fs::File::options().write(true).open("/dev/full")?)?;
     }
     Ok(())
