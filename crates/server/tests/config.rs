@@ -195,7 +195,8 @@ fn what_is_wrong_about_hosts_and_keys_is_said() {
     let two = format!("{ANN}dhchap_keys = ['file:/a']\n[[host]]\nname = 'bob'\nnqn = 'nqn.2014-08.org.example:ann'");
     for (text, want) in [
         ("[security]\nrequire = 'auth'", "security.require: \"auth\" lets nobody in"),
-        ("[security]\nrequire = 'tls'", "unknown variant"),
+        ("[security]\nrequire = 'tls'", "security.require: \"tls\" lets nobody in"),
+        ("[security]\nrequire = 'ssl'", "unknown variant"),
         ("[security]\ndhchap_groups = ['ffdhe1024']", "security.dhchap_groups: \"ffdhe1024\" is no group"),
         ("[security]\ndhchap_hashes = []", "security.dhchap_hashes: nobody could authenticate"),
         (&format!("[security]\nrequire = 'auth'\n{ANN}"), "host `ann`: security.require is \"auth\", and it has no"),
