@@ -66,7 +66,7 @@ pub enum Next {
 pub enum Content {
     /// So many bytes of data, at the start of the output.
     Data(usize),
-    /// Something for the channel itself. [`Records::answer`] may have something to say.
+    /// Something for the channel itself, which may have something to answer.
     Control,
     /// The other side sends nothing more.
     Closed,
