@@ -77,7 +77,7 @@ fn run_here(
     for next in chunks.by_ref() {
         let (input, info) = next?;
         let began = Instant::now();
-        let bytes = input.decoded(&mut decoder, call, &info)?;
+        let bytes = input.decoded(&mut decoder, call, until, &info)?;
         worker.tally.run += began.elapsed();
         let output = worker.run(bytes, &info)?;
         results.add(output, &info)?;
@@ -138,7 +138,7 @@ fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, d
             return;
         };
         let began = Instant::now();
-        let bytes = input.decoded(&mut decoder, call, &info);
+        let bytes = input.decoded(&mut decoder, call, worker.until(), &info);
         worker.tally.run += began.elapsed();
         let result = bytes.and_then(|bytes| worker.run_apart(bytes, &info));
         let result = result.map(|output| (output, info));

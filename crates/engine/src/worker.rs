@@ -128,6 +128,11 @@ impl<'c> Worker<'c> {
         self.activation.tier()
     }
 
+    /// When its call has to have ended.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// Runs the function over one chunk; its output is valid until the next run.
     pub(crate) fn run(&mut self, input: &[u8], info: &ChunkInfo) -> Result<&[u8], CallError> {
         let function = self.call.function;
@@ -177,7 +182,7 @@ impl<'c> Worker<'c> {
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
             // It may have waited long for its turn, and short programs do not look themselves.
-            let result = match over(&limits, started) {
+            let result = match over(self.call, self.until, started) {
                 Some(kind) => Err(trap_before(function.main(), kind)),
                 None => activation.call(&mappings, args, &limits).map_err(|stopped| stopped.trap),
             };
@@ -367,11 +372,21 @@ pub(crate) fn no_memory(program: &Program, len: u64, source: io::Error) -> CallE
 }
 
 /// Why a run is not to begin any more.
-fn over(limits: &Limits, now: Instant) -> Option<TrapKind> {
-    if limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+fn over(call: &Call<'_>, until: Option<Instant>, now: Instant) -> Option<TrapKind> {
+    if call.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
         return Some(TrapKind::Cancelled);
     }
-    limits.deadline.is_some_and(|deadline| now >= deadline).then_some(TrapKind::Deadline)
+    until.is_some_and(|until| now >= until).then_some(TrapKind::Deadline)
+}
+
+/// The error of a call that is stopped before the function has its chunk.
+pub(crate) fn stopped_before(
+    call: &Call<'_>,
+    until: Option<Instant>,
+    place: impl FnOnce() -> Place,
+) -> Option<CallError> {
+    let kind = over(call, until, Instant::now())?;
+    Some(trapped(call.function.main(), place(), trap_before(call.function.main(), kind)))
 }
 
 /// The trap of a run that was stopped before its first instruction.

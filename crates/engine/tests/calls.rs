@@ -3,7 +3,8 @@
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{
-    Call, CallError, Engine, Function, ReadAt, ReadAtError, ReadStream, Sink, Source, State, TierChoice,
+    Call, CallError, ChunkCodec, ChunkCodecs, Engine, Function, ReadAt, ReadAtError, ReadStream, Sink, Source, State,
+    TierChoice,
 };
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
@@ -510,5 +511,70 @@ fn what_is_too_long_to_compile_runs_in_a_plainer_form_and_says_so() {
                 "cranelift cannot compile `read/read`: function `read` is too large for the Cranelift tier"
             );
         }
+    }
+}
+
+/// A chunk of an array in blocks that are stored as they are (RFC 1950, 1951): so many zeroes.
+fn stored_zlib(len: usize) -> Vec<u8> {
+    let mut encoded = vec![0x78, 0x01];
+    let mut left = len;
+    while left > 0 {
+        let part = left.min(u16::MAX.into());
+        left -= part;
+        encoded.push((left == 0).into());
+        encoded.extend((part as u16).to_le_bytes());
+        encoded.extend((!(part as u16)).to_le_bytes());
+        encoded.extend(vec![0; part]);
+    }
+    encoded.extend((((len % 65_521) as u32) << 16 | 1).to_be_bytes());
+    encoded
+}
+
+/// Chunks were decoded to their end whatever the time, by calls that had waited past their deadline for a turn.
+#[test]
+fn a_chunk_is_not_decoded_when_its_calls_time_is_over() {
+    /// Gives turns, of which the second comes late.
+    #[derive(Debug, Default)]
+    struct SecondIsLate {
+        taken: std::sync::atomic::AtomicUsize,
+        until: std::sync::Mutex<Option<Instant>>,
+    }
+    impl diskside_engine::Turns for SecondIsLate {
+        fn take(&self, work: &mut dyn FnMut()) {
+            if self.taken.fetch_add(1, Ordering::SeqCst) == 1 {
+                let until = self.until.lock().expect("nobody panicked").expect("it was set");
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            }
+            work();
+        }
+    }
+    const LEN: usize = 4 << 20;
+    let engine = engine();
+    let length = function(&engine, "stxdw [%r1], %r3\nmov %r0, 8\nexit");
+    let chunk = || Source::Chunk {
+        name: "c/0/0".into(),
+        bytes: stored_zlib(LEN).into(),
+        codecs: Arc::new(ChunkCodecs::new(vec![ChunkCodec::Zlib], LEN)),
+    };
+    for threads in [1, 2] {
+        let mut call = Call::new(&length, vec![chunk(), chunk()], Vec::new());
+        (call.threads, call.split) = (threads, Some(Split::Whole));
+        let whole = engine.run(&call, &mut Sink::Memory).expect("it runs").result;
+        assert_eq!(whole, [LEN as u64, LEN as u64].map(u64::to_le_bytes).concat());
+        let (turns, deadline) = (Arc::new(SecondIsLate::default()), Duration::from_millis(200));
+        *turns.until.lock().expect("nobody panicked") = Some(Instant::now() + deadline);
+        call.turns = Some(turns.clone());
+        call.limits.deadline = Some(deadline);
+        let error = engine.run(&call, &mut Sink::Memory).expect_err("it has no more time");
+        let told = error.to_string();
+        assert!(told.contains("c/0/0, bytes 0..4194304") && told.contains("the deadline passed"), "{told}");
+        let taken = turns.taken.load(Ordering::SeqCst);
+        // Each thread's chunk has sixteen turns of decoding. Others may go on while one waits.
+        assert!(threads > 1 || taken == 2, "{taken} turns were taken");
+        call.turns = None;
+        call.limits.cancel = Some(CancelToken::new());
+        call.limits.cancel.as_ref().expect("just set").cancel();
+        let error = engine.run(&call, &mut Sink::Memory).expect_err("it was cancelled").to_string();
+        assert!(error.contains("c/0/0") && error.contains("cancelled"), "{error}");
     }
 }

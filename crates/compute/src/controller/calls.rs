@@ -51,27 +51,29 @@ impl Association {
         let work = move |me: &Arc<Self>, control: &Arc<Control>, queued| {
             job::run_prepared(&me.context, Arc::clone(me) as _, &prepared.plan, &command, control, queued, in_use)
         };
-        self.call_on_thread(name, &command, (class, memory, writes), work, here);
+        self.call_on_thread(name, &command, now, (class, memory, writes), work, here);
     }
 
-    /// A Function Call that a thread of the pool runs: of a class, with so much memory, and perhaps writing.
+    /// A Function Call that a thread of the pool runs: of a class, with so much memory, and perhaps writing. What time it had before
+    /// it came to a thread, it had.
     pub(crate) fn call_on_thread(
         self: &Arc<Self>,
         name: Name,
         command: &CallCommand,
+        arrived: Instant,
         (class, memory, writes): (Class, u64, bool),
         work: impl FnOnce(&Arc<Self>, &Arc<Control>, Instant) -> (Vec<u8>, Trailer) + Send + 'static,
         here: &mut Answers,
     ) {
-        let (me, queued, command, control) = (Arc::clone(self), Instant::now(), *command, Arc::<Control>::default());
-        let until = queued + command.timeout;
+        let (me, command, control) = (Arc::clone(self), *command, Arc::<Control>::default());
+        let until = arrived + command.timeout;
         let pending = Pending { name, until: Some(until), begun: false, writes, len: command.len, control };
         let control = Arc::clone(&pending.control);
         let run = Box::new(move || {
             if !me.begin_pending(name, until) {
                 return;
             }
-            let ran = catch_unwind(AssertUnwindSafe(|| work(&me, &control, queued)));
+            let ran = catch_unwind(AssertUnwindSafe(|| work(&me, &control, arrived)));
             let (result, trailer) = ran.unwrap_or_else(|_| (Vec::new(), trailer::bug()));
             me.context.environment.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
             let mut answer = prepared::answer(&result, trailer, command.len);

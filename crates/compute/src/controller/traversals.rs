@@ -122,21 +122,21 @@ impl Association {
             Ok(in_use) => in_use,
             Err(status) => return self.answer(name, status.into(), here),
         };
-        let deadline = now + command.timeout.min(plan.deadline());
-        here.waiting.push_back(WaitingCall { name, command, plan, deadline, in_use });
+        here.waiting.push_back(WaitingCall { name, command, plan, arrived: now, in_use });
     }
 
     /// Begins a Call. One in memory goes on beside others.
     fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
-        let WaitingCall { name, command, plan, deadline, in_use } = call;
+        let WaitingCall { name, command, plan, arrived, in_use } = call;
         if here.share.lanes_left <= here.lanes.ready() {
-            return self.call_traversal_on_thread(name, command, plan, in_use, here);
+            return self.call_traversal_on_thread(name, command, plan, (arrived, in_use), here);
         }
+        let deadline = arrived + command.timeout.min(plan.deadline());
         let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
         match Running::begin(Arc::clone(&plan), &self.context, fill, deadline, &mut here.share) {
-            None => self.call_traversal_on_thread(name, command, plan, in_use, here),
-            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running, in_use }),
-            Some((running, ended)) => self.end_call(Lane { name, command, running, in_use }, &ended, here),
+            None => self.call_traversal_on_thread(name, command, plan, (arrived, in_use), here),
+            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running, arrived, in_use }),
+            Some((running, ended)) => self.end_call(Lane { name, command, running, arrived, in_use }, &ended, here),
         }
     }
 
@@ -160,7 +160,7 @@ impl Association {
 
     /// A call on this reactor has come to its end, here or as a whole.
     fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
-        let Lane { name, command, running, in_use } = lane;
+        let Lane { name, command, running, arrived, in_use } = lane;
         let answer = match ended {
             // Most often: the result fills the buffer, and no trailer is told.
             Progress::Done if running.result().len() == command.len as usize => {
@@ -169,7 +169,7 @@ impl Association {
             Progress::Done => prepared::answer(running.result(), running.trailer(), command.len),
             Progress::Failed(error) => prepared::answer(&[], of_traverse(error), command.len),
             Progress::Goes | Progress::Busy | Progress::Waits | Progress::Elsewhere => {
-                return self.call_traversal_on_thread(name, command, running.give_back(), in_use, here);
+                return self.call_traversal_on_thread(name, command, running.give_back(), (arrived, in_use), here);
             }
         };
         running.give_back();
@@ -206,17 +206,17 @@ impl Association {
         name: Name,
         command: CallCommand,
         plan: Arc<TraversePlan>,
-        in_use: InUse,
+        (arrived, in_use): (Instant, InUse),
         here: &mut Answers,
     ) {
         let (class, memory) = (plan.request.class, plan.memory());
-        let work = move |me: &Arc<Self>, control: &Arc<Control>, queued: Instant| {
-            let deadline = queued + command.timeout.min(plan.deadline());
+        let work = move |me: &Arc<Self>, control: &Arc<Control>, arrived: Instant| {
+            let deadline = arrived + command.timeout.min(plan.deadline());
             let ran = plan.run_waiting(&me.context, &command.args(&plan.request.args), control, deadline);
             drop(in_use);
             ran
         };
-        self.call_on_thread(name, &command, (class, memory, false), work, here);
+        self.call_on_thread(name, &command, arrived, (class, memory, false), work, here);
     }
 }
 

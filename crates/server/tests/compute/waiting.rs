@@ -289,6 +289,22 @@ fn a_disk_that_stalls_holds_a_lookup_until_its_deadline() {
     assert_eq!(client.call(walk, &input(5, 8), 8).ok(), end_of(5, 8));
 }
 
+/// A lookup that moved to a thread, which begins it again, had all of its time again, too.
+#[test]
+fn a_lookup_that_moves_to_a_thread_has_the_time_that_is_left() {
+    let target = Fixture::new();
+    let mut client = target.client();
+    client.load(FREE, &compiled("astray")).ok();
+    client.activate(FREE, true).ok();
+    // Three reads, and then more steps of its own than a reactor takes.
+    let args = [3_u64, 2].map(u64::to_le_bytes).concat();
+    let handle = client.prepare(&FunctionRequest { args: args.clone(), ..request("astray", volume()) });
+    target.disk.is(Mood::Stalls(Duration::from_millis(200)));
+    let call = post(&mut client, handle, &args, 900);
+    let trailer = wait(&mut client, call).unwrap_err();
+    assert_eq!(trailer.outcome, Outcome::Deadline, "a thread has not the time for three more reads: {trailer:?}");
+}
+
 #[test]
 fn a_lookup_that_waits_can_be_aborted() {
     let target = Fixture::new();

@@ -108,7 +108,7 @@ pub(crate) struct WaitingCall {
     pub(crate) name: Name,
     pub(crate) command: CallCommand,
     pub(crate) plan: Arc<TraversePlan>,
-    pub(crate) deadline: Instant,
+    pub(crate) arrived: Instant,
     pub(crate) in_use: InUse,
 }
 
@@ -118,6 +118,7 @@ pub(crate) struct Lane {
     pub(crate) name: Name,
     pub(crate) command: CallCommand,
     pub(crate) running: Running,
+    pub(crate) arrived: Instant,
     pub(crate) in_use: InUse,
 }
 

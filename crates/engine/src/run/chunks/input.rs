@@ -1,12 +1,12 @@
 //! The bytes of a piece: the read buffer that holds it, or memory where it does not fit one.
 
 use crate::call::{Call, CallError};
-use crate::worker::ChunkInfo;
+use crate::worker::{ChunkInfo, stopped_before};
 use diskside_decompress::{ChunkCodecs, ChunkDamage, ChunkDecoder};
 use diskside_io::readahead::{Chunk, ReadError};
-use diskside_sbpf::machine::CancelToken;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes for the function.
 pub(in super::super) enum Input {
@@ -22,16 +22,25 @@ impl Input {
         &'a self,
         decoder: &'a mut ChunkDecoder,
         call: &Call<'_>,
+        until: Option<Instant>,
         info: &ChunkInfo,
     ) -> Result<&'a [u8], CallError> {
         let Self::Encoded { bytes, codecs } = self else { return Ok(self.bytes()) };
-        let is_cancelled = || call.limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        let place = || info.place(codecs.decoded_len());
+        let mut stopped = None;
         let mut turn = |work: &mut dyn FnMut()| {
-            call.in_turn(work);
-            !is_cancelled()
+            call.in_turn(|| {
+                // It may have waited long for its turn; who is not wanted any more had none.
+                stopped = stopped_before(call, until, place);
+                if stopped.is_none() {
+                    work();
+                }
+            });
+            stopped.is_none()
         };
-        decoder.decode(codecs, bytes, &mut turn).map_err(|damage| match damage {
-            ChunkDamage::Stopped => CallError::Cancelled { place: info.place(codecs.decoded_len()) },
+        let decoded = decoder.decode(codecs, bytes, &mut turn);
+        decoded.map_err(|damage| match damage {
+            ChunkDamage::Stopped => stopped.unwrap_or_else(|| CallError::Cancelled { place: place() }),
             damage => {
                 let error = ReadError::Damaged { path: (&*info.source).into(), how: damage.to_string() };
                 CallError::Read { source_index: info.source_index, error }
