@@ -185,8 +185,28 @@ def test_sparse_matrices_are_written_without_making_them_dense(session):
     matrix = daphne.Matrix("huge.dbdf", session=session)
     assert [of.tolist() for of in matrix.nonzeros()] == [[0, 5, 999_999_999], [3, 7, 999_999_999], [2, 1, 3]]
     assert matrix[5, 5:9].tolist() == [0, 0, 1, 0]
+    # All between them became dense, and so did the numbers of all rows.
+    assert matrix[[999_999_999, 5, 5], [7, -1]].tolist() == [[0, 3], [1, 0], [1, 0]]
     found = matrix.statistics()
     assert (found["count"], found["sum"], found["max"]) == (10**18, 6, 3)
+
+
+def test_rows_that_are_far_apart_are_read_apart(session, monkeypatch):
+    """All rows between them were read, too."""
+    values = numpy.arange(300 * 4000).reshape(300, 4000).astype("f8")
+    daphne.write("d.dbdf", values, session=session)
+    matrix = daphne.Matrix("d.dbdf", session=session)
+    lens = []
+    read = matrix._file.submit_read
+    monkeypatch.setattr(matrix._file, "submit_read", lambda offset, length: lens.append(length) or read(offset, length))
+    for wanted in [[299, 0, 1, 0, -300], [[4, 299], [2]], numpy.s_[::60, ::9], numpy.array([False] * 299 + [True])]:
+        wanted = numpy.ix_(*wanted) if isinstance(wanted, list) and isinstance(wanted[0], list) else wanted
+        index = tuple(one.ravel() for one in wanted) if isinstance(wanted, tuple) and not isinstance(wanted[0], slice) else wanted
+        assert (matrix[index] == values[wanted]).all(), wanted
+    assert sum(lens[:2]) == 3 * 32000 and max(lens) < 5 * 32000, lens
+    for wanted in [300, -301, [0, 300], [0.5], "row", [True, False], [[1, 2]]]:
+        with pytest.raises(IndexError):
+            matrix[wanted]
 
 
 def test_sparse_blocks_that_cannot_be_are_said(directory):
