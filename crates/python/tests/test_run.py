@@ -141,3 +141,22 @@ def test_a_volume_is_served_from_memory():
         with diskside.open(url, "r+") as volume:
             volume.write(0, numpy.arange(1024, dtype="<u8"))
         assert diskside.run("stats64", url, range=(0, 8192)).sum == 523_776
+
+
+def test_rows_come_by_iteration_by_number_and_in_slices(session):
+    """A result was neither iterable nor had it a length."""
+    top = session.run("topk", "n.u64", k=5, type="i64", row_len=8, offset=0)
+    values = [99_999 - at for at in range(5)]
+    assert len(top) == 5 and [row["value"] for row in top] == values and list(top) == top.rows()
+    assert top[0] == {"index": 99_999, "value": 99_999} and top[-1]["value"] == values[-1]
+    assert [row["value"] for row in top[1:3]] == values[1:3] and top["value"] == values
+    with pytest.raises(IndexError):
+        top[5]
+    one = session.run("stats64", "n.u64")
+    assert len(one) == 1 and one[0]["count"] == 100_000 and one and bytes(one) == one.bytes
+    lines = session.run("grep", "a.log", pattern="ERROR")
+    for use in [len, list, lambda result: result[0]]:
+        with pytest.raises(diskside.UsageError, match="not made of rows; use result.bytes or result.text"):
+            use(lines)
+    assert lines and not session.run("grep", "a.log", pattern="nowhere")
+    assert memoryview(lines).nbytes == len(lines.text)

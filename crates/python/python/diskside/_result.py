@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _diskside
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import pandas as pd
     import pyarrow as pa
@@ -22,8 +24,9 @@ class Result(_diskside.Ran):
     """The result of a run: bytes, and rows if the function says what they are.
 
     A result of one row has its members as attributes: ``result.count``. ``result["bytes"]`` is a member, too, whatever it is
-    called; of several rows, a list of its values. ``memoryview(result)`` and ``numpy.frombuffer(result)`` look at the bytes
-    where they are.
+    called; of several rows, a list of its values. Rows come by iteration, by number and in slices, as dictionaries:
+    ``for row in result``, ``result[-1]``, ``len(result)``. ``memoryview(result)`` and ``numpy.frombuffer(result)`` look at the
+    bytes where they are.
     """
 
     function: Function
@@ -40,6 +43,23 @@ class Result(_diskside.Ran):
     def text(self) -> str:
         """Its bytes as UTF-8; what is none shows as U+FFFD."""
         return self.bytes.decode(errors="replace")
+
+    def __len__(self) -> int:
+        """How many rows it has.
+
+        :raises UsageError: it is not made of rows; ``nbytes`` says how long it is.
+        """
+        fields = self.function._native.fields
+        if fields is None or self.nbytes % fields[1]:
+            raise self._no_rows()
+        return self.nbytes // fields[1]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything in it."""
+        return self.nbytes > 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
 
     def rows(self) -> list[dict[str, Any]]:
         """Its rows: of each the members by name.
@@ -94,7 +114,15 @@ class Result(_diskside.Ran):
             lines[f"{part['name']}: {part['why']}"] = None
         return "\n".join(lines)
 
-    def __getitem__(self, name: str) -> Any:
+    @overload
+    def __getitem__(self, name: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, name: slice) -> list[dict[str, Any]]: ...
+    @overload
+    def __getitem__(self, name: str) -> Any: ...
+    def __getitem__(self, name: str | int | slice) -> Any:
+        if not isinstance(name, str):
+            return self.rows()[name]
         names = self.function.columns
         if name not in names:
             has = ", ".join(names) or "none: it is bytes"
@@ -154,7 +182,7 @@ class Result(_diskside.Ran):
         return rows
 
     def _no_rows(self) -> UsageError:
-        return UsageError(f"{self.function.name}: its result of {self.nbytes} bytes is not made of rows; use result.bytes")
+        return UsageError(f"{self.function.name}: its result of {self.nbytes} bytes is not made of rows; use result.bytes or result.text")
 
 
 def _of_bytes(result: bytes, function: Function) -> Result:
