@@ -55,7 +55,7 @@ def test_importing_loads_nothing_of_others():
 def test_without_a_compiler_it_says_what_to_install():
     ran = python("import sys; sys.modules['ziglang'] = None\nimport diskside\ndiskside.function(source='int x;')", PATH="/nowhere")
     assert ran.returncode == 1
-    assert "NoCompilerError: no clang was found to compile function.bpf.c" in ran.stderr and "diskside[cc]" in ran.stderr
+    assert "NoCompilerError: no clang was found to compile function.bpf.c" in ran.stderr and "pip install ziglang" in ran.stderr
 
 
 @pytest.mark.parametrize("of", ["clang", "/nowhere/clang"])

@@ -150,9 +150,9 @@ def function(
     :param what: the name of a shipped function (``shipped()`` lists them); a path to C source (``.c``) or to an eBPF object;
         the bytes of an object; or a Function, which is given back.
     :param source: instead of ``what``, C source as text. It is compiled with clang: the one that ``DISKSIDE_CLANG`` names,
-        one that is installed, or that of the package ``ziglang`` (``pip install diskside[cc]``).
+        one that is installed, or that of the package ``ziglang`` (``pip install ziglang``).
     :param name: which function, if there are several.
-    :param result: of a function of Python's (``pip install diskside[numba]``): what a row of its result is, names and types
+    :param result: of a function of Python's (with numba 0.68): what a row of its result is, names and types
         such as ``{"count": "u8", "sum": "f8"}``, or what ``numpy.dtype`` takes.
     :param records: what its input is made of: a type as above; a number of bytes; ``"lines"`` or ``"bytes"``, which are given
         as an array of bytes that is cut between them; None: bytes, and it is called once, over all of them.
@@ -227,7 +227,7 @@ def _compiled(compile_by: Any) -> bytes:
     except NoCompilerError as error:
         zig = _zig()
         if zig is None:
-            remedy = ", or the Python package ziglang (pip install diskside[cc])"
+            remedy = ", or the Python package ziglang (pip install ziglang)"
             raise NoCompilerError(f"{error}{remedy}") from None
         return bytes(compile_by(zig))
 

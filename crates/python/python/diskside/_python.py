@@ -364,7 +364,7 @@ def _llvm() -> Any:
         import numba  # noqa: F401
         from llvmlite import binding
     except ImportError as error:
-        raise NoCompilerError(f"functions written in Python need numba ({error}): pip install diskside[numba]") from None
+        raise NoCompilerError(f"functions written in Python need numba ({error}): pip install 'numba>=0.68,<0.69'") from None
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     return binding

@@ -1,6 +1,6 @@
 """Functions over many files at many servers, scheduled by Dask.
 
-It needs the package ``dask`` (``pip install diskside[dask]``).
+It needs the package ``dask``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions over many files at many servers, scheduled by Ray.
 
-It needs the package ``ray`` (``pip install diskside[ray]``).
+It needs the package ``ray``.
 """
 
 from __future__ import annotations
