@@ -42,7 +42,7 @@ pub use error::{FailureKind, SessionError};
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
-pub use run::{Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
+pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
 pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
 

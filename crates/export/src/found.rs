@@ -23,6 +23,8 @@ pub enum Found {
     Short {
         /// What it holds.
         bytes: Vec<u8>,
+        /// Its version.
+        version: u64,
     },
     /// A longer file, to be [opened](FileSession::open_source) when it is read.
     Long,
@@ -67,7 +69,7 @@ impl FileSession {
             }
             if bytes.len() as u64 == known.stx_size && version(&status(fd.as_fd()).map_err(failed)?) == before {
                 start.export.functions.read(Some(bytes.len() as u64));
-                return Ok(Found::Short { bytes });
+                return Ok(Found::Short { bytes, version: before });
             }
         }
         Err(FileError::changed(&start.name()))

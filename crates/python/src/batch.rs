@@ -7,7 +7,6 @@ use diskside::ExportUrl;
 use diskside::host::drive;
 use diskside::host::function::{FileInfo, FunctionError, RemoteFile};
 use diskside::io::buffer::Buffer;
-use diskside::io::request::{AsyncIo as _, Request};
 use diskside::session::{Session, SessionError};
 use diskside::wire::file::FileFlags;
 use std::collections::HashMap;
@@ -63,13 +62,16 @@ impl Handles {
     }
 }
 
-type Read = Result<(Buffer, u64), Failure>;
+/// Bytes, the length of their file, and the version of it that they are of; 0: of more than one.
+pub(crate) type Read = Result<(Buffer, u64, u64), Failure>;
 
-/// Begins to read. What comes has the order of what is wanted: of each the bytes that are there, and the file's length.
+/// Begins to read. What comes has the order of what is wanted: of each the bytes that are there. With `anew`, files that are open for
+/// a batch before are looked for again.
 pub(crate) fn fetch(
     session: &Session,
     handles: &Arc<Handles>,
     wanted: Vec<Wanted>,
+    anew: bool,
 ) -> Result<impl Future<Output = Vec<Read>> + Send + use<>, Failure> {
     let count = wanted.len();
     let mut groups: Vec<Group> = Vec::new();
@@ -87,7 +89,7 @@ pub(crate) fn fetch(
         let (files, handles) = (session.files(&group.url)?, Arc::clone(handles));
         begun.push(drive(async move {
             let ranges = group.ranges;
-            if let Some(file) = handles.get(&name) {
+            if let Some(file) = handles.get(&name).filter(|_| !anew) {
                 return Ok(read_all(&file, &name, &ranges).await);
             }
             match files.lookup(&group.url.path, FileFlags::READ).await {
@@ -118,14 +120,27 @@ async fn read_all(file: &RemoteFile, name: &str, ranges: &[(usize, i64, Option<u
         .map(|(place, start, end)| {
             let (start, end) = clamped(&info, *start, *end);
             let buffer = Buffer::zeroed(usize::try_from(end - start).unwrap_or(0));
-            (*place, file.submit(Request::Read { offset: start, buffer }))
+            let file = file.clone();
+            (*place, drive(async move { Ok::<_, SessionError>(file.read_of_version(start, buffer).await) }))
         })
         .collect();
     let mut read = Vec::with_capacity(begun.len());
     for (place, outcome) in begun {
-        let bytes = outcome.await.into_read();
+        let (outcome, version) = match outcome.await {
+            Ok(read) => read,
+            Err(error) => {
+                read.push((place, Err(error.into())));
+                continue;
+            }
+        };
         let failed = |source| Failure::from(SessionError::File { name: name.to_owned(), source });
-        read.push((place, bytes.map(|bytes| (bytes, info.len_bytes)).map_err(failed)));
+        // Of no bytes the target was not asked.
+        let version_of = |bytes: &Buffer| if bytes.is_empty() { info.version } else { version.unwrap_or_default() };
+        let bytes = outcome.into_read().map(|bytes| {
+            let version = version_of(&bytes);
+            (bytes, info.len_bytes, version)
+        });
+        read.push((place, bytes.map_err(failed)));
     }
     read
 }

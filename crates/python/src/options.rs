@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use diskside::sandbox::activation::Tier;
 use diskside::sandbox::machine::CancelToken;
-use diskside::session::{Chunks, Decompress, Header, RunOptions, Where};
+use diskside::session::{ChunkRange, Chunks, Decompress, Header, RunOptions, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
 use diskside::{ChunkCodec, Codec, TierChoice};
@@ -81,11 +81,15 @@ const CODECS: [(&str, ChunkCodec); 6] = [
     ("crc32c", ChunkCodec::Crc32c),
 ];
 
+/// First byte, end, and version of the file.
+type Ranged = (u64, u64, Option<u64>);
+
 /// Names of codecs, the bytes of a decoded chunk, and ranges.
 fn chunks(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Chunks> {
-    let (codecs, len_bytes, ranges): (Vec<Bound<'_, PyAny>>, u64, Vec<(u64, u64)>) = value.extract()?;
+    let (codecs, len_bytes, ranges): (Vec<Bound<'_, PyAny>>, u64, Vec<Ranged>) = value.extract()?;
     let codecs = codecs.iter().map(|codec| chosen(name, codec, &CODECS)).collect::<PyResult<_>>()?;
-    Ok(Chunks { codecs, len_bytes, ranges: ranges.into_iter().map(|(start, end)| start..end).collect() })
+    let range = |(start, end, version): Ranged| ChunkRange { bytes: start..end, version };
+    Ok(Chunks { codecs, len_bytes, ranges: ranges.into_iter().map(range).collect() })
 }
 
 fn chosen<T: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, T)]) -> PyResult<T> {

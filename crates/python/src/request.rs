@@ -1,5 +1,6 @@
 //! Requests under way: waited for in slices, in which Python looks for signals, or told to Python when they end.
 
+use crate::batch::Read;
 use crate::buffer::Data;
 use crate::error::{Failure, defect};
 use crate::ran::Ran;
@@ -28,8 +29,8 @@ pub(crate) enum Output {
     Bytes(Buffer),
     /// Bytes that were written.
     Count(u64),
-    /// Of each of several reads: bytes and the length of the file, or why not.
-    Many(Vec<Result<(Buffer, u64), Failure>>),
+    /// What came of each of several reads.
+    Many(Vec<Read>),
 }
 
 /// A request under way.
@@ -111,7 +112,7 @@ impl Request {
             Output::Count(count) => count.into_bound_py_any(py),
             Output::Many(many) => {
                 let told = many.into_iter().map(|one| match one {
-                    Ok((bytes, len)) => (Data(bytes), len).into_bound_py_any(py),
+                    Ok((bytes, len, version)) => (Data(bytes), len, version).into_bound_py_any(py),
                     Err(failure) => PyErr::from(failure).into_bound_py_any(py),
                 });
                 told.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)

@@ -124,13 +124,14 @@ impl Session {
     }
 
     /// Reads ranges of files of exports, all at once; see [`batch`]. A range is a URL, a start and an end, which may be `None`;
-    /// a start below 0 counts from the file's end.
-    fn fetch(&self, py: Python<'_>, wanted: Vec<(String, i64, Option<u64>)>) -> PyResult<Request> {
+    /// a start below 0 counts from the file's end. With `anew`, files are looked for that were open just now.
+    #[pyo3(signature = (wanted, anew = false))]
+    fn fetch(&self, py: Python<'_>, wanted: Vec<(String, i64, Option<u64>)>, anew: bool) -> PyResult<Request> {
         let wanted = wanted.into_iter().map(|(url, start, end)| Ok(Wanted { url: export(&url)?, start, end }));
         let wanted = wanted.collect::<Result<Vec<_>, Failure>>()?;
         let (session, handles) = (self.0.get()?, self.1.get()?);
         py.detach(|| {
-            let fetched = batch::fetch(session, handles, wanted)?;
+            let fetched = batch::fetch(session, handles, wanted, anew)?;
             Ok(Request::begin(async move { Ok(Output::Many(fetched.await)) }))
         })
         .map_err(|error: Failure| error.into())

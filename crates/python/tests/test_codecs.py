@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import warnings
 
 import diskside
@@ -228,3 +230,83 @@ def test_codecs_that_servers_have_not_are_named(server):
     ]:
         with pytest.raises(diskside.UsageError, match=why):
             statistics(made(f"{server.url}/a", "f8", **how))
+
+
+def replaced(shard, other, in_place):
+    """The file becomes another one, or is written over."""
+    data = other.read_bytes()
+    if in_place:
+        shard.write_bytes(data)
+    else:
+        fresh = shard.with_name("fresh")
+        fresh.write_bytes(data)
+        fresh.replace(shard)
+
+
+@pytest.fixture
+def two_shards(server, directory):
+    """An array of one shard, the shard's file, and that of others whose chunks lie elsewhere in it; what both hold."""
+    made_of = []
+    for name, seed, codec in [("a", 1, ZstdCodec()), ("b", 2, ZstdCodec(level=19)), ("c", 3, ZstdCodec(level=1))]:
+        url = f"{server.url}/{name}"
+        array = zarr.create_array(ZarrStore(url), shape=(90, 90), chunks=(6, 9), shards=(90, 90), dtype="i4", compressors=codec, overwrite=True)
+        values = numpy.random.default_rng(seed).integers(0, 10**seed, (90, 90)).astype("i4")
+        array[:] = values
+        made_of.append((directory / name / "c" / "0" / "0", values))
+    return f"{server.url}/a", made_of
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_chunks_of_a_shard_are_of_the_version_of_its_index(two_shards, monkeypatch, place, in_place):
+    """Where the shard became another one between its index and its chunks, some of these were taken for others."""
+    url, [(shard, _), (second, after), (third, _)] = two_shards
+    read, left = diskside._chunks.in_shards, [second]
+
+    def in_shards(*given):
+        indexes = list(read(*given))
+        if left:
+            replaced(shard, left.pop(), in_place)
+        return indexes
+
+    monkeypatch.setattr(diskside._chunks, "in_shards", in_shards)
+    same(statistics(url, place=place), after)
+    left += [second, third] * 3
+    with pytest.raises(diskside.ChangedError, match="a/c/0/0.*another version"):
+        statistics(url, place=place)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rows_through_a_shard_that_changes_are_of_one_version(two_shards, monkeypatch, in_place):
+    url, [(shard, _), (second, after), (third, _)] = two_shards
+    read, left = ZarrStore._get, [second]
+
+    async def get(self, key, prototype, byte_range, *, anew=False):
+        found = await read(self, key, prototype, byte_range, anew=anew)
+        if key == "c/0/0" and len(found[0]) == 15 * 10 * 16 + 4 and left:
+            replaced(shard, left.pop(), in_place)
+            # Until the file is looked for again.
+            await asyncio.sleep(0.15)
+        return found
+
+    monkeypatch.setattr(ZarrStore, "_get", get)
+    array = zarr.open_array(ZarrStore(url, read_only=True), mode="r")
+    assert (array[40] == after[40]).all()
+    left += [second, third] * 3
+    with pytest.raises(diskside.ChangedError, match="a/c/0/0: the shard changed while it was read"):
+        array[40]
+
+
+def test_bombs_take_no_memory(server, directory):
+    """256 MiB that are some kilobytes, in each of the chunks."""
+    array = made(f"{server.url}/a", "f8", compressors=ZstdCodec())
+    bomb = numcodecs.Zstd().encode(bytes(256 << 20))
+    assert len(bomb) < 64 << 10
+    for chunk in (directory / "a" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(bomb)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for place in ["device", "host"]:
+        with pytest.raises(OSError, match="a/c/.*more than the 4480 bytes|too many for"):
+            statistics(array, place=place, by_chunk=True)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10, "server and host are this process"

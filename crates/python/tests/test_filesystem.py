@@ -12,6 +12,7 @@ import pytest
 from fsspec.tests import abstract
 
 import diskside
+import diskside.zarr
 from diskside.filesystem import DisksideFileSystem
 
 
@@ -170,3 +171,24 @@ def test_names_change_and_go(fs, server, directory):
         fs.rm(f"{root}/d")
     fs.rm(f"{root}/d", recursive=True)
     assert not fs.exists(f"{root}/d") and not (directory / "d").exists()
+
+
+def test_urls_that_want_tls_go_everywhere(server):
+    """Only sessions knew them: everything else took them for paths of this machine."""
+    url = server.url.replace("diskside://", "diskside+tls://")
+    fs, path = fsspec.core.url_to_fs(f"{url}/a.log")
+    assert type(fs).__name__ == "DisksideTlsFileSystem" and fs.unstrip_protocol(path) == f"{url}/a.log"
+    assert fs._url(path) == f"{url}/a.log"
+    # This server has no keys, and hosts without one do not speak TLS: they never fall back to a plain connection.
+    with diskside.connect(url) as session:
+        for use in [
+            lambda: fs.cat(path),
+            lambda: pandas.read_csv(f"{url}/a.log"),
+            lambda: session.ls(),
+            lambda: session.ls(url.rpartition("/")[0]),
+            lambda: session.run("wc", f"{url}/*.log"),
+            lambda: diskside.partitions(f"{url}/n.u64", record=8),
+            lambda: diskside.zarr.statistics(f"{url}/grid.zarr"),
+        ]:
+            with pytest.raises(OSError, match="TLS"):
+                use()

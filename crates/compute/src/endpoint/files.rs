@@ -52,8 +52,17 @@ pub(crate) enum Kept {
     Chunks { codecs: Arc<ChunkCodecs>, ranged: bool },
 }
 
-/// What the stream names: a path, and if that is only a part of the file, its first byte and its length.
-type Named = (Vec<u8>, Option<(u64, u64)>);
+/// What the stream names: a path, and if that is only a part of the file, which.
+type Named = (Vec<u8>, Option<NamedRange>);
+
+/// A part of a file.
+#[derive(Clone, Copy)]
+struct NamedRange {
+    start: u64,
+    len: u64,
+    /// That the file must have; 0: any, but one for all its chunks that follow one another.
+    version: u64,
+}
 
 /// What is at a path; `None`: the file of the chunk before.
 type Seen = Result<Option<Found>, FileError>;
@@ -72,6 +81,8 @@ struct State {
     open: Option<FileSource>,
     /// All bytes of the one that chunks are of, if it is short.
     short: Vec<u8>,
+    /// The one that the last chunk was a range of, and its version.
+    last: Option<(Vec<u8>, u64)>,
 }
 
 /// What was found, and the paths that were not looked at.
@@ -192,14 +203,15 @@ impl FilesByPath {
         if !matches!(self.kept, Kept::Chunks { ranged: true, .. }) {
             return Ok(Some((path, None)));
         }
-        if !self.fill(state, 16)? {
+        if !self.fill(state, 24)? {
             return Err(malformed("the list of paths ends before the range of one".into()));
         }
         let mut number = || {
             let bytes: [u8; 8] = std::array::from_fn(|_| state.stream.pop_front().unwrap_or(0));
             u64::from_le_bytes(bytes)
         };
-        Ok(Some((path, Some((number(), number())))))
+        let (start, len, version) = (number(), number(), number());
+        Ok(Some((path, Some(NamedRange { start, len, version }))))
     }
 
     /// Has so many bytes of the stream at hand; false at its end.
@@ -227,7 +239,9 @@ impl Sources for FilesByPath {
         let state = &mut *self.state();
         let open = state.open.take();
         if let Some(file) = &open {
-            file.unchanged_or_grown().map_err(|error| read_error(file.name(), &error))?;
+            // The index of a shard, which chunks are found by, may be behind them.
+            let unchanged = if self.are_chunks() { file.unchanged() } else { file.unchanged_or_grown() };
+            unchanged.map_err(|error| read_error(file.name(), &error))?;
         }
         if state.found.is_empty() {
             if state.coming.is_none() {
@@ -252,7 +266,7 @@ impl Sources for FilesByPath {
             return Ok(Some(Source::Chunk { name, bytes, codecs: Arc::clone(codecs) }));
         }
         match found.map_err(|error| read_error(&name, &error))?.unwrap_or(Found::Long) {
-            Found::Short { bytes } => {
+            Found::Short { bytes, .. } => {
                 self.reads.media_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let codec = self.codec_of(&bytes);
                 self.check_header(&name, &bytes)?;
@@ -288,20 +302,27 @@ impl FilesByPath {
         &self,
         state: &mut State,
         path: &[u8],
-        range: Option<(u64, u64)>,
+        range: Option<NamedRange>,
         found: Option<Found>,
         open: Option<FileSource>,
         codecs: &ChunkCodecs,
     ) -> Result<Arc<[u8]>, ReadError> {
         let name = String::from_utf8_lossy(path).into_owned();
-        let file = match found {
-            Some(Found::Short { bytes }) => {
+        let (file, version) = match found {
+            Some(Found::Short { bytes, version }) => {
                 state.short = bytes;
-                None
+                (None, Some(version))
             }
-            Some(Found::Long) => Some(self.files.open_source(path).map_err(|error| read_error(&name, &error))?),
-            None => open,
+            Some(Found::Long) => {
+                let file = self.files.open_source(path).map_err(|error| read_error(&name, &error))?;
+                let version = file.version();
+                (Some(file), Some(version))
+            }
+            None => (open, None),
         };
+        if let Some(range) = range {
+            state.check_version(path, range.version, version)?;
+        }
         let Some(file) = file else {
             let range = range_in(&name, range, state.short.len() as u64, codecs)?;
             self.reads.media_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
@@ -317,10 +338,25 @@ impl FilesByPath {
     }
 }
 
+impl State {
+    /// Sees to it that a chunk is of the version that is wanted, and that those of one file that follow one another are of one,
+    /// also where the file was opened again in between. `found` is what it was when it was opened; `None`: just before.
+    fn check_version(&mut self, path: &[u8], wanted: u64, found: Option<u64>) -> Result<(), ReadError> {
+        let before = self.last.as_ref().filter(|(last, _)| last == path).map(|(_, version)| *version);
+        let version = found.or(before).unwrap_or_default();
+        if before.is_some_and(|before| before != version) || wanted != 0 && wanted != version {
+            let how = "it is another version than its other chunks are of".to_owned();
+            return Err(ReadError::Changed { path: PathBuf::from(String::from_utf8_lossy(path).into_owned()), how });
+        }
+        self.last = Some((path.to_vec(), version));
+        Ok(())
+    }
+}
+
 /// Which bytes of a file a chunk is; no more than what decodes to one can have.
-fn range_in(name: &str, range: Option<(u64, u64)>, len: u64, codecs: &ChunkCodecs) -> Result<Range<u64>, ReadError> {
+fn range_in(name: &str, range: Option<NamedRange>, len: u64, codecs: &ChunkCodecs) -> Result<Range<u64>, ReadError> {
     let path = PathBuf::from(name);
-    let (start, wanted) = range.unwrap_or((0, len));
+    let (start, wanted) = range.map_or((0, len), |range| (range.start, range.len));
     let Some(end) = start.checked_add(wanted).filter(|end| *end <= len) else {
         return Err(ReadError::OutOfRange { path, start, end: start.saturating_add(wanted), len });
     };

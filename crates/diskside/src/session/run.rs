@@ -16,7 +16,7 @@ mod retry;
 mod transform;
 mod write;
 
-pub use chunks::Chunks;
+pub use chunks::{ChunkRange, Chunks};
 use compressed::Compressed;
 use content::Content;
 pub use local::LocalBytes;
@@ -145,6 +145,7 @@ pub(super) fn read(
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
+    group::check_no_chunks(&input.file, options)?;
     let started = Instant::now();
     let ran = with_another_try(&input.file, function, options, out, |options, out, this| {
         read_once(input, function, args, options, out, this)

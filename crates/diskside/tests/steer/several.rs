@@ -2,7 +2,10 @@
 
 use crate::world::{World, at, endless, numbers, until};
 use diskside::host::ConnectOptions;
-use diskside::session::{FailureKind, File, RunOptions, Session, SessionFunction, SessionOptions, Where};
+use diskside::session::{
+    ChunkRange, Chunks, FailureKind, File, RunOptions, Session, SessionFunction, SessionOptions, Where,
+};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Gives a target up soon.
@@ -132,4 +135,78 @@ fn a_file_that_is_not_there_is_named_with_its_target() {
     let error = session.open(&url).expect_err("it is not there");
     assert_eq!(error.to_string(), format!("{url}: lookup data/missing: No such file or directory (os error 2)"));
     assert_eq!(error.kind(), FailureKind::Environment);
+}
+
+/// Only runs over files took chunks for what they are: everything else gave the function the encoded bytes, and said nothing.
+#[test]
+fn what_is_no_run_over_files_refuses_chunks() {
+    let world = World::new(100);
+    let session = session();
+    let file = world.open(&session);
+    let function = session.function("stats64").expect("it is shipped");
+    let chunks = Chunks { codecs: Vec::new(), len_bytes: 800, ranges: Vec::new() };
+    for place in [Where::Auto, Where::Host, Where::Device] {
+        let options = RunOptions { chunks: Some(Arc::new(chunks.clone())), ..at(place) };
+        let ran = session.run(std::slice::from_ref(&file), &function, &[], &options, None).expect("it is a chunk");
+        assert_eq!(ran.result[..8], 100_u64.to_le_bytes());
+        let local = session.open(world.dir.path().join("n").to_str().expect("a path")).expect("there");
+        let out = world.url("out").parse().expect("a URL");
+        for (what, refused) in [
+            ("pread_fn", file.pread_fn(0..80, &function, &[], &options).wait().map(drop)),
+            ("fold_fn", file.fold_fn(&function, &[], &options).wait().map(drop)),
+            ("pwrite_fn", file.pwrite_fn(0, vec![1; 80], &function, &[], &options).wait().map(drop)),
+            ("prepare", file.prepare(0..80, &function, &[], &options).map(drop)),
+            ("run_into", session.run_into(std::slice::from_ref(&local), &function, &[], &options, &out).map(drop)),
+            (
+                "run_into_path",
+                session.run_into_path(&[local], &function, &[], &options, &world.dir.path().join("o")).map(drop),
+            ),
+        ] {
+            let error = refused.expect_err(what);
+            assert!(
+                error.kind() == FailureKind::Usage && error.to_string().contains("chunks of an array"),
+                "{what}: {error}"
+            );
+        }
+        assert!(!world.dir.path().join("o").exists() && !world.dir.path().join("out").exists());
+        let into = session
+            .run_into(std::slice::from_ref(&file), &function, &[], &options, &out)
+            .expect("it is a run over files");
+        assert_eq!(into.written_bytes, 32);
+        std::fs::remove_file(world.dir.path().join("out")).expect("it was made");
+    }
+}
+
+/// Chunks of a shard belong together: of a file that was replaced, none is taken by the index of the one before.
+#[test]
+fn chunks_of_another_version_are_not_taken() {
+    let world = World::new(100);
+    let session = session();
+    let path = world.dir.path().join("n");
+    let function = session.function("stats64").expect("it is shipped");
+    let stat =
+        || session.files(&world.url("n").parse().expect("a URL")).expect("connected").stat(b"data/n").expect("there");
+    let before = stat().version;
+    let range = |at: u64, version| ChunkRange { bytes: at * 80..(at + 1) * 80, version };
+    // More than are looked up at a time.
+    let run = |version, place| {
+        let files: Vec<_> = (0..200).map(|_| world.open(&session)).collect();
+        let ranges = (0..200).map(|at| range(at % 10, version)).collect();
+        let chunks = Chunks { codecs: Vec::new(), len_bytes: 80, ranges };
+        let options = RunOptions { chunks: Some(Arc::new(chunks)), ..at(place) };
+        session.run(&files, &function, &[], &options, None)
+    };
+    for place in [Where::Host, Where::Device] {
+        for version in [None, Some(before)] {
+            assert_eq!(run(version, place).expect("one version").result[..8], 2000_u64.to_le_bytes());
+        }
+    }
+    std::fs::write(world.dir.path().join("other"), vec![7; 800]).expect("written");
+    std::fs::rename(world.dir.path().join("other"), &path).expect("replaced");
+    for place in [Where::Host, Where::Device, Where::Auto] {
+        let error = run(Some(before), place).expect_err("the file is another one");
+        assert_eq!(error.kind(), FailureKind::Changed, "{error}");
+        assert!(error.to_string().contains("another version than its other chunks are of"), "{error}");
+        assert_eq!(run(Some(stat().version), place).expect("one version").result[..8], 2000_u64.to_le_bytes());
+    }
 }

@@ -343,6 +343,14 @@ impl RemoteFile {
         self.inner.files.request(&request, len.into())
     }
 
+    /// Fills a buffer, as a request of [`AsyncIo`] does, and tells the version that all of its bytes are of; `None`: the file changed
+    /// meanwhile.
+    pub async fn read_of_version(&self, offset: u64, buffer: Buffer) -> (Outcome, Option<u64>) {
+        let mut versions = Versions::default();
+        let outcome = self.read_noting(offset, buffer, &mut versions).await;
+        (outcome, versions.only)
+    }
+
     /// Writes at `offset`, or at the end with [`FileFlags::APPEND`]; at most 192 KiB at once.
     pub fn write_once(&self, offset: u64, data: &[u8], flags: FileFlags) -> RequestFuture<Answer> {
         let request = FileRequest::Write { file: self.inner.handle, offset, data, flags };
@@ -364,7 +372,11 @@ impl RemoteFile {
         self.inner.files.run(&FileRequest::Publish { file: self.inner.handle })
     }
 
-    async fn read(self, offset: u64, mut buffer: Buffer) -> Outcome {
+    async fn read(self, offset: u64, buffer: Buffer) -> Outcome {
+        self.read_noting(offset, buffer, &mut Versions::default()).await
+    }
+
+    async fn read_noting(&self, offset: u64, mut buffer: Buffer, versions: &mut Versions) -> Outcome {
         let len = buffer.len();
         let mut parts = VecDeque::new();
         let mut asked = 0;
@@ -377,7 +389,8 @@ impl RemoteFile {
             }
             let Some((part, answer)) = parts.pop_front() else { break };
             match answer.await {
-                Ok(CallOutcome { result, .. }) if result.len() <= part => {
+                Ok(CallOutcome { result, trailer, .. }) if result.len() <= part => {
+                    versions.note(trailer.generation);
                     buffer[done..done + result.len()].copy_from_slice(&result);
                     done += result.len();
                     if result.is_empty() {
@@ -477,6 +490,25 @@ impl AsyncIo for RemoteFile {
 impl Drop for Opened {
     fn drop(&mut self) {
         drop(self.files.request(&FileRequest::Close { file: self.handle }, 0));
+    }
+}
+
+/// The versions of a file that parts of a read were of.
+#[derive(Default)]
+struct Versions {
+    is_begun: bool,
+    /// The one that all of them were of.
+    only: Option<u64>,
+}
+
+impl Versions {
+    fn note(&mut self, version: u64) {
+        self.only = match self.only {
+            Some(only) if only == version => Some(only),
+            None if !self.is_begun => Some(version),
+            _ => None,
+        };
+        self.is_begun = true;
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,8 @@ from zarr import Array
 
 from ._encoded import Shards, encoding_of, in_shards, is_missing
 from ._function import function
-from .errors import IoError, NotFoundError, UsageError
+from ._names import parts_of
+from .errors import ChangedError, IoError, NotFoundError, UsageError
 from .partition import combine
 
 if TYPE_CHECKING:
@@ -25,14 +27,18 @@ _TYPES |= {"f4": "f32", "f8": "f64"}
 _DIMENSIONS_MAX = 8
 
 
+#: First byte and end, and the version of the file whose index says so.
+Ranged = tuple[int, int, int]
+
+
 class Place(NamedTuple):
     """Where a chunk is."""
 
     at: tuple[int, ...]
     """In the grid of chunks."""
     url: str
-    range: tuple[int, int] | None = None
-    """First byte and end, in a shard."""
+    range: Ranged | None = None
+    """In a shard."""
 
 
 class Chunks(NamedTuple):
@@ -99,14 +105,14 @@ class Chunks(NamedTuple):
             within = (range(min(count, chunks - i * count)) for i, count, chunks in zip(shard, counts, self.grid, strict=True))
             for inner in product(*within):
                 at = tuple(i * count + j for i, count, j in zip(shard, counts, inner, strict=True))
-                index = of_there.get(shard)
+                index, version = of_there.get(shard, (None, 0))
                 if index is None or is_missing(index[inner]):
                     yield at, None
                 else:
                     offset, length = (int(number) for number in index[inner])
                     if offset + length >= 2**63:
                         raise IoError(f"{url}: the index of the shard puts chunk {inner} at byte {offset}, which is beyond any file's end")
-                    yield at, Place(at, url, (offset, offset + length))
+                    yield at, Place(at, url, (offset, offset + length, version))
 
     def key(self, at: tuple[int, ...]) -> str:
         return str(self.array.metadata.encode_chunk_key(at))
@@ -115,7 +121,7 @@ class Chunks(NamedTuple):
         """All that is below the array's directory, by one listing."""
         from urllib.parse import unquote
 
-        root = unquote(self.url.removeprefix("diskside://").partition("/")[2]) + "/"
+        root = unquote(parts_of(self.url)[1]) + "/"
         try:
             found = self.session._native.find(self.url, True)
         except (FileNotFoundError, NotADirectoryError):
@@ -140,7 +146,23 @@ def chunks_of(array: Array[Any], store: Any) -> Chunks:
     return Chunks(store._session, url, array.shape, array.chunks, dtype, fill, order, codecs, shards, array)
 
 
+#: Before an array of which a shard changed is read again, in seconds.
+_PAUSES = (0.01, 0.05, 0.25)
+
+
 def reduced(
+    chunks: Chunks, run_by: Function, arguments: dict[str, Any], options: dict[str, Any], *, is_folded: bool
+) -> tuple[list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]], list[tuple[int, ...]], str]:
+    """As :func:`_reduced`; once more where a shard is another one than its index was read of."""
+    for pause in _PAUSES:
+        try:
+            return _reduced(chunks, run_by, arguments, options, is_folded=is_folded)
+        except ChangedError:
+            time.sleep(pause)
+    return _reduced(chunks, run_by, arguments, options, is_folded=is_folded)
+
+
+def _reduced(
     chunks: Chunks, run_by: Function, arguments: dict[str, Any], options: dict[str, Any], *, is_folded: bool
 ) -> tuple[list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]], list[tuple[int, ...]], str]:
     """Runs a function over all chunks that are there: of each class of chunks its rows; the chunks that are not there; and

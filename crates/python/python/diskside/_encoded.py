@@ -8,7 +8,7 @@ import numpy
 from zarr import Array
 
 from ._job import Job
-from .errors import IoError, UsageError
+from .errors import ChangedError, IoError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,16 +124,20 @@ def _shards(url: str, array: Array[Any], told: dict[str, Any]) -> Shards:
     return Shards(counts, _name(told["index_location"]) == "end", big, len(names) == 2)
 
 
-def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[numpy.ndarray[Any, Any]]:
-    """The index of each: offset and length of each of its chunks, of those that are not there 2**64 - 1."""
+def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[tuple[numpy.ndarray[Any, Any], int]]:
+    """The index of each: offset and length of each of its chunks, of those that are not there 2**64 - 1; and the version of the shard
+    that says so."""
     length = shards.index_len
     wanted = [(url, -length, None) if shards.at_end else (url, 0, length) for url in urls]
     for first in range(0, len(wanted), _AT_ONCE):
         part = wanted[first : first + _AT_ONCE]
-        for (url, *_), found in zip(part, Job(session._native.fetch(part), list).result(), strict=True):
+        for (url, *_), found in zip(part, Job(session._native.fetch(part, True), list).result(), strict=True):
             if isinstance(found, Exception):
                 raise found
-            yield _index(url, bytes(memoryview(found[0])), shards)
+            data, _, version = found
+            if version == 0:
+                raise ChangedError(f"{url}: the shard changed while its index was read")
+            yield _index(url, bytes(memoryview(data)), shards), version
 
 
 #: Indexes that are read at a time.

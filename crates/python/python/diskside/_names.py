@@ -31,14 +31,30 @@ def size(name: str, value: Any) -> int:
     return int(number)
 
 
+_OF_EXPORTS = ("diskside", "diskside+tls")
+_OF_VOLUMES = ("nvme-tcp", "nvme-tcp+tls")
+
+
 def is_url(name: str) -> bool:
     """Whether it names something at a server."""
-    return name.lower().startswith(("diskside://", "nvme-tcp://"))
+    return _has_scheme(name, _OF_EXPORTS + _OF_VOLUMES)
 
 
 def is_export_url(name: str) -> bool:
     """Whether it names something in an export."""
-    return name.lower().startswith("diskside://")
+    return _has_scheme(name, _OF_EXPORTS)
+
+
+def _has_scheme(name: str, schemes: tuple[str, ...]) -> bool:
+    scheme, separator, _ = name.partition("://")
+    return bool(separator) and scheme.lower() in schemes
+
+
+def parts_of(url: str) -> tuple[str, str]:
+    """Scheme and server of a URL (``diskside://HOST:PORT``), and what is behind the next slash."""
+    scheme, _, rest = url.partition("://")
+    server, _, path = rest.partition("/")
+    return f"{scheme}://{server}", path
 
 
 def joined(base: str | None, name: str | os.PathLike[str]) -> str:
@@ -48,7 +64,7 @@ def joined(base: str | None, name: str | os.PathLike[str]) -> str:
         text = os.fsdecode(text)
     if not isinstance(text, str):
         raise UsageError(f"{name!r} is no path and no URL")
-    for scheme in ("diskside:/", "nvme-tcp:/"):
+    for scheme in (f"{name}:/" for name in _OF_EXPORTS + _OF_VOLUMES):
         # pathlib makes one slash of two.
         if text.startswith(scheme) and not text.startswith(scheme + "/"):
             text = scheme + "/" + text.removeprefix(scheme)
@@ -60,10 +76,10 @@ def joined(base: str | None, name: str | os.PathLike[str]) -> str:
 def expanded(session: _diskside.Session, name: str, recursive: bool) -> list[str]:
     """The files that a name means: those of a pattern, or below a directory, in the order of their names."""
     if is_export_url(name):
-        head, _, path = name[len("diskside://") :].partition("/")
+        server, path = parts_of(name)
         if not recursive and not _has_wildcards(path):
             return [name]
-        found = [f"diskside://{head}/{path}" for path, _ in session.find(name, recursive)]
+        found = [f"{server}/{path}" for path, _ in session.find(name, recursive)]
     elif recursive and os.path.isdir(name):
         found = [os.path.join(at, file) for at, _, files in os.walk(name) for file in files]
     elif _has_wildcards(name) and "://" not in name and not os.path.exists(name):

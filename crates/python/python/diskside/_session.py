@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _diskside
 from ._function import Function, function
 from ._job import Job
-from ._names import expanded, is_export_url, is_url, joined, size
+from ._names import expanded, is_export_url, is_url, joined, parts_of, size
 from ._result import Result
 from .errors import DeadlineError, UsageError
 
@@ -81,7 +81,7 @@ class Session:
 
         :param function: a Function, or what :func:`function` takes: a shipped name, a path to C source or an object.
         :param files: one or several of: paths, ``diskside://HOST[:PORT]/EXPORT/PATH`` (with ``*``, ``?``, ``[...]`` and ``**``),
-            ``nvme-tcp://HOST[:PORT]/NQN/NSID``, open :class:`File`. Relative paths are those of the session's URL, if it has one.
+            ``nvme-tcp://HOST[:PORT]/NQN/NSID`` (both with ``+tls`` behind their scheme, too), open :class:`File`. Relative paths are those of the session's URL, if it has one.
         :param args: the function's arguments by name. Those whose names are no options can be given as keywords, too.
         :param out: a path or URL: the result becomes this file, which appears whole or not at all.
         :param recursive: run over all files below directories.
@@ -149,12 +149,12 @@ class Session:
     def _submit_chunks(
         self,
         run_by: Function,
-        files: list[tuple[str, tuple[int, int] | None]],
+        files: list[tuple[str, tuple[int, int, int] | None]],
         encoding: tuple[tuple[str, ...], int],
         args: Mapping[str, Any],
         options: dict[str, Any],
     ) -> Job[Result]:
-        """Begins a run over chunks of an array, each a file of an export or a range of one: see ``_chunks``.
+        """Begins a run over chunks of an array, each a file of an export or a range of a version of one: see ``_chunks``.
 
         :param encoding: what decodes each, in this order, and its bytes when it is decoded.
         """
@@ -204,7 +204,7 @@ class Session:
     def ls(self, url: str = "") -> dict[str, FileInfo | None]:
         """The entries of a directory of an export, by name; of a server's URL, its exports."""
         of = joined(self.url, url)
-        if "/" not in of.removeprefix("diskside://").strip("/"):
+        if is_export_url(of) and not parts_of(of)[1].strip("/"):
             return {name: None for name, _ in self._native.exports(of)}
         return {name: None if known is None else FileInfo(*known) for name, known in sorted(self._native.entries(of))}
 
@@ -496,7 +496,7 @@ def connect(
 ) -> Session:
     """Makes a session. Servers are connected to when they are first used.
 
-    :param url: ``diskside://HOST[:PORT]/EXPORT/...``, of which relative paths are taken.
+    :param url: ``diskside://HOST[:PORT]/EXPORT/...``, of which relative paths are taken; ``diskside+tls://`` wants TLS.
     :param cache: bytes of files at servers that are kept here; 0: none. Sizes may be text such as ``"1GiB"``.
     :param policy: how ``place="auto"`` chooses: ``adaptive``, ``lambda-io[:n=N,k=K]``, ``host`` or ``device``; otherwise what
         the variable ``DISKSIDE_POLICY`` says.

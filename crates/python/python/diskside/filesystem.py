@@ -3,7 +3,7 @@
 >>> import pandas
 >>> pandas.read_parquet("diskside://server/data/measured.parquet", columns=["value"])
 
-It needs the package ``fsspec`` (``pip install diskside[fsspec]``), which finds it by itself.
+It needs the package ``fsspec``, which finds it by itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @property
     def fsid(self) -> str:
-        return "diskside"
+        return self.protocol
 
     @classmethod
     def _parent(cls, path: str) -> str:
@@ -65,7 +65,7 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return path.rpartition("/")[0]
 
     def _url(self, path: str) -> str:
-        return f"diskside://{self._strip_protocol(path)}"
+        return f"{self.protocol}://{self._strip_protocol(path)}"
 
     async def _info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -91,8 +91,8 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
         first = start or 0
         if end is not None and end < 0:
             end = max((await self._info(path))["size"] + end, 0)
-        data, _ = await self._turns.read(self._url(path), first, end)
-        return bytes(data)
+        read = await self._turns.read(self._url(path), first, end)
+        return bytes(read.data)
 
     async def _cat_ranges(
         self,
@@ -283,6 +283,12 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
             cache_options=cache_options,
             **options,
         )
+
+
+class DisksideTlsFileSystem(DisksideFileSystem):
+    """The same over TLS alone: URLs are ``diskside+tls://HOST[:PORT]/EXPORT/PATH``."""
+
+    protocol = "diskside+tls"
 
 
 class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _diskside
 from ._function import Function, function
-from ._names import expanded, is_url, joined, size
+from ._names import expanded, is_export_url, is_url, joined, size
 from ._result import Result
 from ._session import Session, default_session, parted
 from .errors import ChangedError, UsageError
@@ -101,7 +101,7 @@ def partitions(
     names = [name for one in files for name in expanded(used._native, joined(used.url, one), recursive)]
     parts = []
     for name in names:
-        known = used.stat(name) if name.lower().startswith("diskside://") else None
+        known = used.stat(name) if is_export_url(name) else None
         length = used.open(name).size if known is None else known.size
         if length % record:
             raise UsageError(f"{name}: its {length} bytes are no whole records of {record}")

@@ -4,7 +4,7 @@
 >>> from diskside.zarr import ZarrStore
 >>> array = zarr.open_array(ZarrStore("diskside://server/data/measured.zarr"), mode="r")
 
-It needs the package ``zarr`` (``pip install diskside[zarr]``).
+It needs the package ``zarr``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr.core.buffer import Buffer
 
 from ._chunks import Statistics, chunks_of, histogram_of, statistics_of
-from ._names import is_export_url
+from ._names import is_export_url, parts_of
 from ._session import Session, default_session
 from ._shards import use as use_codec_of_shards
 from ._turn import Turns
@@ -42,7 +42,7 @@ class ZarrStore(Store):
     What the tasks of one turn of the event loop get travels as one batch, however many files and ranges that are. A value
     that is set is there whole or not at all.
 
-    :param url: ``diskside://HOST[:PORT]/EXPORT/PATH``; the directory is made when something is set.
+    :param url: ``diskside://HOST[:PORT]/EXPORT/PATH``, or ``diskside+tls://``; the directory is made when something is set.
     :param session: the session that it works in; by default the one of :func:`diskside.run`. It is not pickled.
     """
 
@@ -88,13 +88,19 @@ class ZarrStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
+        return (await self._get(key, prototype, byte_range))[0]
+
+    async def _get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None, *, anew: bool = False
+    ) -> tuple[Buffer | None, int]:
+        """A value, and the version of the file that it is of; 0: of more than one, or there is none."""
         await self._ensure_open()
         start, end = _ends(byte_range)
         try:
-            data, _ = await self._turns.read(self._of(key), start, end)
+            read = await self._turns.read(self._of(key), start, end, anew=anew)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
-        return prototype.buffer.from_bytes(data)
+            return None, 0
+        return prototype.buffer.from_bytes(read.data), read.version
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -131,7 +137,7 @@ class ZarrStore(Store):
     def _make_directory(self, url: str) -> None:
         native = self._session._native
         # Of an export itself nobody can make one.
-        while url.removeprefix("diskside://").count("/") > 1:
+        while parts_of(url)[1].count("/"):
             try:
                 return native.make_directory(url)
             except FileExistsError:
@@ -181,7 +187,7 @@ class ZarrStore(Store):
             found = await asyncio.to_thread(self._session._native.find, self._of(directory), True)
         except (FileNotFoundError, NotADirectoryError):
             return
-        root = self.url.removeprefix("diskside://").partition("/")[2] + "/"
+        root = parts_of(self.url)[1] + "/"
         for path, _ in found:
             key = unquote(path.removeprefix(root))
             if key.startswith(prefix):

@@ -7,7 +7,7 @@ use super::field::FieldError;
 pub struct ChunkInput {
     /// Bytes of a decoded chunk.
     pub len: u64,
-    /// Whether a first byte and a length follow each path: the chunk is that range of the file.
+    /// Whether a first byte, a length and the file's version follow each path: the chunk is that range of that version.
     pub ranged: bool,
     /// In the order of decoding; none: chunks are as they are.
     pub codecs: Vec<ChunkCodec>,

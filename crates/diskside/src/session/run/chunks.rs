@@ -13,7 +13,17 @@ pub struct Chunks {
     /// Bytes of each when it is decoded, at most 128 MiB; of any other length it is an error.
     pub len_bytes: u64,
     /// Which range of its file each is, as in a shard, where a file is named once for each of its chunks; none: whole files.
-    pub ranges: Vec<Range<u64>>,
+    pub ranges: Vec<ChunkRange>,
+}
+
+/// A range of a file that is a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkRange {
+    /// Which bytes.
+    pub bytes: Range<u64>,
+    /// The version of the file in which they are the chunk, as of that whose index says so; of any other it is an error. `None`:
+    /// any, but one for ranges of a file that follow one another.
+    pub version: Option<u64>,
 }
 
 impl Chunks {
@@ -37,13 +47,18 @@ impl Chunks {
     }
 
     /// Which range of its file a chunk is.
-    pub(super) fn range(&self, index: usize) -> Option<&Range<u64>> {
+    pub(super) fn range(&self, index: usize) -> Option<&ChunkRange> {
         self.ranges.get(index)
+    }
+
+    /// Whether it names versions, which come no more once they are gone.
+    pub(super) fn names_versions(&self) -> bool {
+        self.ranges.iter().any(|range| range.version.is_some())
     }
 
     /// Bytes of a chunk in the mean; `None`: as many as its file has.
     pub(super) fn mean_len(&self) -> Option<u64> {
-        let len = |range: &Range<u64>| range.end.saturating_sub(range.start);
+        let len = |range: &ChunkRange| range.bytes.end.saturating_sub(range.bytes.start);
         let bytes: u64 = self.ranges.iter().map(len).fold(0, u64::saturating_add);
         (!self.ranges.is_empty()).then(|| bytes / self.ranges.len() as u64)
     }

@@ -1,6 +1,6 @@
 //! Many files of one target: one call over all of them, at the target or here.
 
-use super::chunks::Chunks;
+use super::chunks::{ChunkRange, Chunks};
 use super::many::AT_ONCE;
 use super::{Decompress, Header, Job, Ran, RunOptions, device, host, with_another_try};
 use crate::location::{ExportUrl, Location};
@@ -47,21 +47,34 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
     knows && first.is_some() && are_enough && files.iter().all(|file| link(file) == first)
 }
 
-/// Sees to it that files can be chunks as the options say.
+/// Sees to it that files can be chunks, if the options say that they are.
 pub(super) fn check_chunks(files: &[File], options: &RunOptions) -> Result<(), SessionError> {
     let (Some(chunks), Some(first)) = (&options.chunks, files.first()) else { return Ok(()) };
     let why = if chunks.len_bytes == 0 || chunks.len_bytes > WHOLE_LEN_MAX as u64 {
         "a decoded chunk has 1 byte to 128 MiB"
     } else if !chunks.ranges.is_empty() && chunks.ranges.len() != files.len() {
         "there is not one range for each chunk"
-    } else if chunks.ranges.iter().any(|range| range.start > range.end) {
+    } else if chunks.ranges.iter().any(|range| range.bytes.start > range.bytes.end) {
         "a range of a chunk ends before it begins"
     } else if !options.part().is_whole() {
         "a part of each chunk cannot be asked for: name the range of its file that it is"
+    } else if !takes_paths(files, options) {
+        let (name, why) = (first.inner.name.clone(), "chunks of an array are files of exports of one target");
+        return Err(SessionError::Unsupported { name, why });
     } else {
         return Ok(());
     };
     Err(SessionError::Input { name: first.inner.name.clone(), why: why.to_owned() })
+}
+
+/// Sees to it that nobody takes for chunks what is not run over as such.
+pub(super) fn check_no_chunks(file: &File, options: &RunOptions) -> Result<(), SessionError> {
+    if options.chunks.is_none() {
+        return Ok(());
+    }
+    let why = "only a run over files takes them as chunks of an array: use Session::run or run_into, or leave out \
+        RunOptions::chunks";
+    Err(SessionError::Unsupported { name: file.inner.name.clone(), why })
 }
 
 /// Runs a function over them. The function sees them as its sources 0, 1, …, on either side.
@@ -160,8 +173,10 @@ pub(super) fn paths_of(files: &[File], options: &RunOptions) -> Vec<u8> {
             bytes.extend_from_slice(remote.path());
         }
         if let Some(range) = options.chunks.as_ref().and_then(|chunks| chunks.range(index)) {
-            bytes.extend_from_slice(&range.start.to_le_bytes());
-            bytes.extend_from_slice(&(range.end - range.start).to_le_bytes());
+            let ChunkRange { bytes: Range { start, end }, version } = range;
+            for number in [*start, end - start, version.unwrap_or_default()] {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
         }
     }
     bytes
@@ -212,17 +227,21 @@ struct State {
     wire_bytes: u64,
     /// Of chunks, wherever they came from.
     taken: u64,
+    /// The file that the last chunk was a range of, and its version.
+    last: Option<(String, Option<u64>)>,
 }
 
 /// What was fetched of a file.
 #[derive(Debug)]
 enum Fetched {
     /// All of it, what was asked for and what moved.
-    Short(Vec<u8>, u64, u64),
+    Short { bytes: Vec<u8>, version: Option<u64>, fetched: u64, moved: u64 },
     /// Nothing yet: it is long.
     Long(Now),
     /// It is no chunk.
     NoChunk(String),
+    /// The file is not, or no longer, of the version that chunks are wanted of.
+    AnotherVersion,
 }
 
 /// Files that are fetched before it is their turn, and how long each may be for that.
@@ -306,12 +325,16 @@ impl Sources for RemoteFiles {
         let name = file.inner.name.clone();
         let failed = |error: SessionError| ReadError::Open { path: PathBuf::from(&name), source: io_error(error) };
         match run_here(coming).map_err(failed)? {
-            Fetched::Short(bytes, fetched, moved) => {
+            Fetched::Short { bytes, version, fetched, moved } => {
                 state.bytes += fetched;
                 state.wire_bytes += moved;
                 file.close_late();
                 if let Some((_, codecs)) = &self.chunks {
                     state.taken += bytes.len() as u64;
+                    let last = state.last.replace((name.clone(), version));
+                    if last.is_some_and(|(last, before)| last == name && before != version) {
+                        return Err(another_version(&name));
+                    }
                     return Ok(Some(Source::Chunk { name, bytes: bytes.into(), codecs: Arc::clone(codecs) }));
                 }
                 let codec = self.codec_of(&bytes);
@@ -319,6 +342,7 @@ impl Sources for RemoteFiles {
                 Ok(Some(decompressed(Source::Bytes { name, bytes: bytes.into() }, codec)))
             }
             Fetched::NoChunk(how) => Err(ReadError::Damaged { path: PathBuf::from(name), how }),
+            Fetched::AnotherVersion => Err(another_version(&name)),
             Fetched::Long(now) if self.chunks.is_some() => {
                 let how = format!("its {} bytes are too many for a chunk", now.len_bytes);
                 Err(ReadError::Damaged { path: PathBuf::from(name), how })
@@ -342,13 +366,16 @@ impl Sources for RemoteFiles {
 }
 
 /// What is no longer than `most`, or is a range.
-async fn fetch(file: File, range: Option<Range<u64>>, most: u64) -> Result<Fetched, SessionError> {
+async fn fetch(file: File, range: Option<ChunkRange>, most: u64) -> Result<Fetched, SessionError> {
     let inner = &file.inner;
     let failed = |error| SessionError::device(&inner.name, error);
     let Place::Export(remote) = &inner.place else { unreachable!("these are files of exports") };
     let now = remote.refresh().await.map_err(failed)?;
     let is_range = range.is_some();
-    let range = range.unwrap_or(0..now.len_bytes);
+    if range.as_ref().and_then(|range| range.version).is_some_and(|wanted| now.version != Some(wanted)) {
+        return Ok(Fetched::AnotherVersion);
+    }
+    let range = range.map_or(0..now.len_bytes, |range| range.bytes);
     if is_range && (range.end > now.len_bytes || range.end - range.start > most) {
         let Range { start, end } = range;
         return Ok(Fetched::NoChunk(format!("bytes {start}..{end} of its {} are no chunk", now.len_bytes)));
@@ -358,10 +385,20 @@ async fn fetch(file: File, range: Option<Range<u64>>, most: u64) -> Result<Fetch
     }
     let cached = remote.cached(&inner.session, inner.id, &now).map_err(failed)?;
     let mut bytes = diskside_io::buffer::Buffer::zeroed((range.end - range.start) as usize);
-    let read = cached.read(range.start, &mut bytes).await;
-    read.map_err(|error| SessionError::file(&inner.name, io_error_of(error)))?;
+    match cached.read(range.start, &mut bytes).await {
+        Err(ReadAtError::Changed(_)) if is_range => return Ok(Fetched::AnotherVersion),
+        read => read.map_err(|error| SessionError::file(&inner.name, io_error_of(error)))?,
+    }
+    if is_range && cached.grew.load(Ordering::Relaxed) {
+        return Ok(Fetched::AnotherVersion);
+    }
     let (fetched, moved) = (cached.fetched.bytes(), cached.fetched.wire_bytes());
-    Ok(Fetched::Short(bytes.to_vec(), fetched, moved))
+    Ok(Fetched::Short { bytes: bytes.to_vec(), version: now.version, fetched, moved })
+}
+
+fn another_version(name: &str) -> ReadError {
+    let how = "it is another version than its other chunks are of".to_owned();
+    ReadError::Changed { path: PathBuf::from(name), how }
 }
 
 fn decompressed(source: Source, codec: Option<Codec>) -> Source {

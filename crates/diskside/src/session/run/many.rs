@@ -73,13 +73,7 @@ impl Session {
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
         let folds = options.fold && function.combine().is_some();
-        if let (Some(_), Some(first)) = (&options.chunks, files.first()) {
-            group::check_chunks(files, options)?;
-            if !group::takes_paths(files, options) {
-                let (name, why) = (first.inner.name.clone(), "chunks of an array are files of exports of one target");
-                return Err(SessionError::Unsupported { name, why });
-            }
-        }
+        group::check_chunks(files, options)?;
         let is_here = |file: &File| {
             matches!(file.inner.place, Place::Local { .. })
                 && mounted(file, function, options).is_ok_and(|(mounted, _)| mounted.is_none())

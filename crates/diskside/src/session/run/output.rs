@@ -2,6 +2,7 @@
 
 use super::content::are_whole;
 use super::device::{output_len_max, transform_mounted};
+use super::group::check_chunks;
 use super::{Job, Ran, RunOptions, Where};
 use crate::location::Location;
 use crate::session::Session;
@@ -87,6 +88,7 @@ impl Session {
         destination: Destination,
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
+        check_chunks(files, options)?;
         let pooled = match destination.replaceable() {
             Some(path) => self.run_into_pool(files, function, args, options, &path),
             None => Ok(None),

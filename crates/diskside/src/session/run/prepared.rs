@@ -1,6 +1,7 @@
 //! Functions that run often over one short range: prepared once, then one command for each call.
 
 use super::device::{output_len_max, over_file, read_request};
+use super::group::check_no_chunks;
 use super::{Input, InputPart, Job, RunOptions, Where, mounted, read};
 use crate::session::error::SessionError;
 use crate::session::file::{File, range_of};
@@ -65,6 +66,7 @@ impl File {
         args: &[u8],
         options: &RunOptions,
     ) -> Result<Prepared, SessionError> {
+        check_no_chunks(self, options)?;
         let (start, end) = range_of(range);
         let inner = &self.inner;
         let now = inner.place.now(&inner.session, &inner.name)?;

@@ -57,8 +57,9 @@ pub struct RunOptions {
     /// Whether a header that says what is behind it is left out. The function is then given what is behind it, of which
     /// ranges and offsets count the bytes, and is refused if it takes other elements.
     pub header: Header,
-    /// A run over files is one over chunks of an array, each decoded. [`decompress`](Self::decompress) and
-    /// [`header`](Self::header) say nothing of them.
+    /// A [run](crate::session::Session::run) over files is one over chunks of an array, each decoded.
+    /// [`decompress`](Self::decompress) and [`header`](Self::header) say nothing of them. Everything else, such as
+    /// [`pread_fn`](crate::session::File::pread_fn), refuses them.
     pub chunks: Option<Arc<Chunks>>,
     /// What records are; `None` for what the function declares.
     pub split: Option<Split>,

@@ -138,6 +138,10 @@ fn another_try(
     if options.place == Where::Auto && function.is_pure() && is_refused(error) {
         return Ok(Some(RunOptions { place: Where::Host, ..options.clone() }));
     }
+    // What names a version finds no other one.
+    if is_change(error) && options.chunks.as_ref().is_some_and(|chunks| chunks.names_versions()) {
+        return Ok(None);
+    }
     Ok(can_repeat(file, function, error)?.then(|| options.clone()))
 }
 

@@ -2,7 +2,7 @@
 
 use super::compressed::Compressed;
 use super::content::Content;
-use super::group::takes_paths;
+use super::group::{check_chunks, takes_paths};
 use super::{Job, Ran, RunOptions, Where, device};
 use crate::location::ExportUrl;
 use crate::session::Session;
@@ -37,6 +37,7 @@ impl Session {
         url: &ExportUrl,
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
+        check_chunks(files, options)?;
         let mut writer = FileWriter::create(self, url)?;
         let options = &RunOptions { durable: true, ..options.clone() };
         let link = self.link(&url.target())?;

@@ -5,6 +5,7 @@ use super::super::file::File;
 use super::super::function::SessionFunction;
 use super::super::place::{Now, Place};
 use super::super::segments::probe_range;
+use super::group::check_no_chunks;
 use super::{Done, Job, Ran, RunOptions, device, has_anew, host, mounted};
 use diskside_dispatch::{Direction, Request, Side};
 use diskside_engine::split::Split;
@@ -24,6 +25,7 @@ pub(in super::super) fn write(
     options: &RunOptions,
 ) -> Result<Ran, SessionError> {
     let started = Instant::now();
+    check_no_chunks(file, options)?;
     options.check_cancelled(file)?;
     let ran = match write_once(file, offset, input, function, args, options) {
         Err(error) if has_anew(file, &error)? => {
