@@ -133,7 +133,7 @@ fn line(bytes: &mut Vec<u8>, rng: &mut Rng, longest: usize) {
     bytes.push(b'\n');
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes all")
 }

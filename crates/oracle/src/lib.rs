@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+mod chunk;
 pub mod compile;
 pub mod draw;
 pub mod ending;

@@ -1,13 +1,15 @@
 //! All the ways in which a case is run.
 
 use crate::case::{Case, Origin, Said};
+use crate::chunk::codec_of;
 use crate::ending::Ending;
 use crate::world::{HOSTS, World};
 use diskside::TierChoice;
 use diskside::sandbox::activation::Tier;
-use diskside::session::{Decompress, File, Header, RunOptions, Session, SessionFunction, Where};
+use diskside::session::{Chunks, Decompress, File, Header, RunOptions, Session, SessionFunction, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
+use std::sync::Arc;
 
 /// Where and how a case is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub enum Way {
     Apart,
     /// Over files of this machine that hold what the others hold in another form.
     Unpacked,
+    /// Over files of targets that are chunks of an array: the input, encoded.
+    Chunk(Where, usize),
 }
 
 const BEST: TierChoice = TierChoice::Best;
@@ -85,6 +89,9 @@ impl Way {
         if case.is_packed() && matches!(case.origin, Origin::Shipped(_)) {
             ways.push(Self::Unpacked);
         }
+        if codec_of(case).is_some() {
+            ways.extend([Self::Chunk(Where::Host, 3), Self::Chunk(Where::Device, 2), Self::Chunk(Where::Auto, 1)]);
+        }
         if has_llvm {
             let llvm = TierChoice::Only(Tier::Llvm);
             ways.extend([Self::Local(llvm, 1), Self::Device(llvm, 1)]);
@@ -101,6 +108,7 @@ impl Way {
         let (session, place) = match self {
             Self::Local(..) | Self::LocalWritten | Self::Unpacked | Self::Host => (&world.told, Where::Host),
             Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
+            Self::Chunk(place, _) => (&world.told, place),
             Self::Auto | Self::AutoHalfHeld | Self::AutoWritten | Self::Apart => (&world.adaptive, Where::Auto),
             Self::Alternating => (&world.alternating, Where::Auto),
         };
@@ -117,12 +125,18 @@ impl Way {
         }
         let (tier, threads) = match self {
             Self::Local(tier, threads) | Self::Device(tier, threads) => (tier, threads),
+            Self::Chunk(_, threads) => (BEST, threads),
             _ => (BEST, 1),
         };
-        let options = RunOptions { place, tier, threads, ..options(case) };
+        let mut options = RunOptions { place, tier, threads, ..options(case) };
+        if let Self::Chunk(..) = self {
+            options.chunks = codec_of(case)
+                .map(|codec| Arc::new(Chunks { codecs: vec![codec], len_bytes: len(case) as u64, ranges: Vec::new() }));
+        }
         let is_written = matches!(self, Self::LocalWritten | Self::DeviceWritten | Self::AutoWritten);
         let mut written = Vec::new();
         let ran = match (&files[..], &case.range) {
+            (files, _) if options.chunks.is_some() => session.run(files, function, args, &options, None),
             ([only], None) if !is_written => only.fold_fn(function, args, &options).wait(),
             ([only], Some(range)) if !is_written => only.pread_fn(range.clone(), function, args, &options).wait(),
             (files, _) if is_written => session.run(files, function, args, &options, Some(&mut written)),
@@ -140,7 +154,10 @@ impl Way {
             };
             let location = match is_here {
                 true => world.path(input).display().to_string(),
-                false => world.url(HOSTS[at % HOSTS.len()], input),
+                false => {
+                    let codec = codec_of(case).filter(|_| matches!(self, Self::Chunk(..)));
+                    world.url_as(HOSTS[at % HOSTS.len()], input, codec)
+                }
             };
             session.open(&location).unwrap_or_else(|error| panic!("{location}: {error}"))
         };
@@ -191,6 +208,11 @@ fn names(world: &World, case: &Case) -> Vec<String> {
         let path = world.path(input);
         let name = path.file_name().expect("it has a name").to_string_lossy();
         names.extend(HOSTS.map(|host| world.url(host, input)));
+        if let Some(codec) = codec_of(case).filter(|_| world.has_exports()) {
+            let url = world.url_as(HOSTS[0], input, Some(codec));
+            names.push(format!("data/{}", url.rsplit('/').next().unwrap_or_default()));
+            names.push(url);
+        }
         names.push(path.display().to_string());
         names.push(format!("data/{name}"));
         // What is on a mounted volume has no name at its target.

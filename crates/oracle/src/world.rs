@@ -2,7 +2,9 @@
 //!
 //! They also listen, for other processes.
 
+use crate::chunk;
 use crate::input::Input;
+use diskside::ChunkCodec;
 use diskside::embedded;
 use diskside::host::{ConnectOptions, Url};
 use diskside::session::{Policy, Session, SessionOptions};
@@ -33,7 +35,8 @@ pub struct World {
     /// Where sessions find what is at a target.
     remote: Remote,
     targets: Vec<Running>,
-    files: Mutex<HashMap<Input, PathBuf>>,
+    /// Of inputs, and of inputs as chunks.
+    files: Mutex<HashMap<(Input, Option<ChunkCodec>), PathBuf>>,
     /// Told where to run; what it read it keeps.
     pub told: Session,
     /// Chooses, by what it measures.
@@ -107,11 +110,15 @@ impl World {
     /// When it cannot be written.
     #[must_use]
     pub fn path(&self, input: &Input) -> PathBuf {
+        self.path_as(input, None)
+    }
+
+    fn path_as(&self, input: &Input, codec: Option<ChunkCodec>) -> PathBuf {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let number = files.len();
         let make = || {
             let path = self.dir.path().join(format!("n{number}"));
-            let bytes = input.stored();
+            let bytes = codec.map_or_else(|| input.stored(), |codec| chunk::encoded(codec, &input.bytes()));
             std::fs::write(&path, &bytes).expect("written");
             if let Remote::Mounted(mount) = &self.remote {
                 let on_volume = std::fs::File::create(mount.join(format!("n{number}")));
@@ -122,18 +129,30 @@ impl World {
             std::fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(before)).expect("set");
             path
         };
-        files.entry(*input).or_insert_with(make).clone()
+        files.entry((*input, codec)).or_insert_with(make).clone()
     }
 
     /// What a session calls the file with an input at a target.
     #[must_use]
     pub fn url(&self, host: &str, input: &Input) -> String {
-        let path = self.path(input);
+        self.url_as(host, input, None)
+    }
+
+    /// The same of an input that is a chunk.
+    #[must_use]
+    pub fn url_as(&self, host: &str, input: &Input, codec: Option<ChunkCodec>) -> String {
+        let path = self.path_as(input, codec);
         let name = path.file_name().expect("it has a name").to_string_lossy();
         match &self.remote {
             Remote::Exports => format!("diskside://{host}/data/{name}"),
             Remote::Mounted(mount) => mount.join(&*name).display().to_string(),
         }
+    }
+
+    /// Whether files are in exports.
+    #[must_use]
+    pub fn has_exports(&self) -> bool {
+        matches!(self.remote, Remote::Exports)
     }
 
     /// The directory of the files.

@@ -95,6 +95,8 @@ fn run_once(
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Ran, SessionError> {
+    // What cannot be cut is no fault of the target's.
+    options.pieces(function, args)?;
     let now = Now { len_bytes: 0, version: None, keep: false };
     let mut job = Job::new(&files[0], now, function, args, options);
     let decision = decide(&mut job, files)?;
