@@ -112,6 +112,21 @@ fn a_session_has_a_kind_for_a_file_that_changes() {
     }
 }
 
+/// Where each piece ends, and how long the file is said to be.
+const ENDS: &str = r#"
+#include "diskside.h"
+DS_SPLIT_RECORDS(8);
+DS_CONCATENATE;
+struct end { __u64 source_len; __u64 at; };
+SEC("read/ends")
+__s64 ends(struct end *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    out->source_len = call->source_len;
+    out->at = call->in_offset + in_len;
+    return sizeof(*out);
+}
+"#;
+
 /// A log that is written while it is read was an error at a server, and read to its end here. It is read to the length that it had
 /// when that began, on both sides.
 #[test]
@@ -119,6 +134,9 @@ fn a_file_that_only_grows_is_read_as_far_as_it_was() {
     let server = Server::start();
     let url = format!("{}/file", server.url);
     let local = server.dir.path().join("file").display().to_string();
+    let ends = server.dir.path().join("ends.bpf.c");
+    std::fs::write(&ends, ENDS).expect("written");
+    let ends = ends.display().to_string();
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut file = OpenOptions::new().append(true).open(&local).expect("it is there");
@@ -136,7 +154,23 @@ fn a_file_that_only_grows_is_read_as_far_as_it_was() {
             let after = std::fs::metadata(&local).expect("it is there").len();
             read.push((path, place, output, before..=after));
         }
+        // A server said the length that the file had by the time when it was opened there.
+        let mut told = Vec::new();
+        for (path, place) in [(&url, "device"), (&url, "host"), (&url, "auto"), (&local, "auto")].repeat(2) {
+            let command = ["run", &ends, path, "--where", place, "--chunk", "4MB", "--json"];
+            let mut run = Command::new(env!("CARGO_BIN_EXE_diskside"));
+            let output = run.args(command).env("XDG_STATE_HOME", "/dev/null/none").output().expect("diskside runs");
+            told.push((path, place, output));
+        }
         stop.store(true, Ordering::SeqCst);
+        for (path, place, output) in told {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{path} {place}: {said}");
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let rows = told["rows"].as_array().expect("rows");
+            let len = &rows.last().expect("some")["at"];
+            assert!(rows.len() > 4 && rows.iter().all(|row| &row["source_len"] == len), "{path} {place}: {told}");
+        }
         for (path, place, output, lengths) in read {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{path} {place}: {said}");

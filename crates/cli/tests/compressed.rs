@@ -200,17 +200,31 @@ fn damaged_input_says_where_and_gives_nothing() {
     }
 }
 
-/// gzip(1) warns of it.
+/// gzip(1) warns of it. Of a function at a server only the server's log did.
 #[test]
-fn what_follows_gzip_data_is_ignored_with_a_warning() {
+fn what_follows_gzip_data_is_ignored_with_a_warning_wherever_the_function_runs() {
     let server = Server::start("");
-    let path = server.file("log.gz", &[&gzip(b"one\ntwo\n")[..], b"garbage"].concat());
-    let path = path.to_str().expect("text");
-    let output = command(&["run", "wc", path]).output().expect("diskside runs");
-    assert_eq!(output_of(&output), b"lines  2\nwords  2\nbytes  8\n");
-    let told = format!("{path}: what follows its gzip data is no gzip data, and is ignored");
-    assert!(said(&output).contains(&told), "{}", said(&output));
-    assert_eq!(good(&["run", "wc", &server.at("log.gz"), "--where", "device"]), "lines  2\nwords  2\nbytes  8\n");
+    let garbage = [&gzip(b"one\ntwo\n")[..], b"garbage"].concat();
+    let path = server.file("log.gz", &garbage).display().to_string();
+    let url = server.at("log.gz");
+    let told =
+        |name: &str| format!("wc: warning: {name}: what follows its gzip data is not gzip data, and is ignored\n");
+    for (input, place) in [(&path, "auto"), (&url, "host"), (&url, "device"), (&url, "auto")] {
+        let output = command(&["run", "wc", input, "--where", place]).output().expect("diskside runs");
+        assert_eq!(output_of(&output), b"lines  2\nwords  2\nbytes  8\n");
+        assert_eq!(said(&output), told(input), "{input} {place}");
+    }
+    // So many files are one request, by their paths.
+    let names: Vec<String> = (0..12).map(|n| format!("{n:02}.gz")).collect();
+    for (n, name) in names.iter().enumerate() {
+        server.file(name, if n == 7 { &garbage } else { &garbage[..garbage.len() - 7] });
+    }
+    let urls: Vec<String> = names.iter().map(|name| server.at(name)).collect();
+    let args: Vec<&str> = ["run", "wc"].into_iter().chain(urls.iter().map(String::as_str)).collect();
+    let output = command(&args).output().expect("diskside runs");
+    assert_eq!((output_of(&output), said(&output)), (&b"lines  24\nwords  24\nbytes  96\n"[..], told(&urls[7])));
+    let output = command(&["run", "wc", &url, "--length", "4"]).output().expect("diskside runs");
+    assert_eq!((output_of(&output), said(&output).as_str()), (&b"lines  1\nwords  1\nbytes  4\n"[..], ""));
 }
 
 /// A few KiB that decompress to a GiB: what the call is given of it bounds what it costs.

@@ -96,7 +96,7 @@ fn an_endless_loop_runs_out_of_budget_or_meets_its_deadline() {
     let input = case.file("in", b"x");
     let (code, said) = case.run_over(&f, &input, &["--budget", "1000"]);
     assert_eq!(code, 1);
-    assert!(said.ends_with("the budget of loop iterations is used up"), "{said}");
+    assert!(said.ends_with("the budget of 1000 loop iterations is used up; --budget gives each run more"), "{said}");
     let (code, said) = case.run_over(&f, &input, &["--budget", "100000000000", "--deadline-ms", "50"]);
     assert_eq!(code, 1);
     assert!(said.ends_with("the deadline passed"), "{said}");
@@ -135,6 +135,19 @@ fn refused_and_broken_functions_exit_with_3() {
     let (code, said) = case.run_over(&case.function("extern __u64 ds_finf(void); return ds_finf();"), &input, &[]);
     assert_eq!(code, 3);
     assert!(said.contains("ds_finf") && said.contains("ds_find"), "names what is missing and what is near: {said}");
+}
+
+/// A `combine` with a name of its own was never called, and nobody said so: a sum was as many sums as there were pieces, or one run.
+#[test]
+fn a_combine_that_nobody_calls_is_refused_with_the_names_that_there_are() {
+    let case = Case::new();
+    let input = case.file("in", b"x");
+    let body = "return 0;\n}\nSEC(\"combine/sum\")\n\
+                __s64 fold(void *acc, __u64 acc_len, __u64 acc_cap, const void *part, __u64 part_len) {\nreturn 0;";
+    let told = "diskside: f.bpf.c: `combine/sum` folds the results of no function: the object has none of that name that runs over \
+                bytes, but read/f; name it combine/FUNCTION";
+    assert_eq!(case.run_over(&case.function(body), &input, &[]), (3, told.to_owned()));
+    assert_eq!(case.run_over(&case.function(&body.replace("combine/sum", "combine/f")), &input, &[]).0, 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{ReadAt, ReadError, ReadStream};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelToken;
-use diskside_sbpf::trap::Trap;
+use diskside_sbpf::trap::{Trap, TrapKind};
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -36,6 +36,8 @@ pub struct Call<'a> {
     pub part: Option<Part>,
     /// Which source of the request its first source is.
     pub source_index: u32,
+    /// Bytes that its one source has for the request, however many it has by now; `None`: as many as it has.
+    pub source_len: Option<u64>,
     /// Windows of the input that are read ahead, besides one for each thread; `None`: [`DEPTH`](crate::DEPTH).
     pub depth: Option<usize>,
     /// Threads that run the function. Programs with effects run on one.
@@ -87,6 +89,7 @@ impl<'a> Call<'a> {
             split: None,
             part: None,
             source_index: 0,
+            source_len: None,
             depth: None,
             threads: 1,
             tier: TierChoice::Best,
@@ -335,20 +338,58 @@ pub struct CallStats {
     pub total: Duration,
 }
 
-/// A place in a source.
+/// A place in a source, or in what the function made of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Name of the source.
     pub source: String,
     /// Which of the call's sources, from 0.
     pub source_index: u32,
-    /// Which bytes the function was given.
+    /// Which bytes the function was given; of a result that is folded: where the piece begins, and so many bytes as the result has.
     pub range: Range<u64>,
+    /// What a `combine` was given, if it was one.
+    pub folded: Option<Box<Folded>>,
+}
+
+/// A result that a `combine` folds into that of what is before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Folded {
+    /// Whether it is that of a piece; else that of a whole source, or of a part of it.
+    pub of_piece: bool,
+    /// Bytes of the result that it is folded into.
+    pub into_bytes: u64,
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, bytes {}..{}", self.source, self.range.start, self.range.end)
+        let Self { source, range, .. } = self;
+        let len = range.end - range.start;
+        match self.folded.as_deref().copied() {
+            None => write!(f, "{source}, bytes {}..{}", range.start, range.end),
+            Some(Folded { of_piece: true, into_bytes }) => {
+                let at = range.start;
+                write!(f, "{source}, result of the piece at byte {at} ({len} bytes, folded into {into_bytes})")
+            }
+            Some(Folded { of_piece: false, into_bytes }) => {
+                write!(f, "{source}, its result ({len} bytes, folded into {into_bytes})")
+            }
+        }
+    }
+}
+
+/// What a user can do about a trap that is no mistake of the function's.
+fn remedy_of(trap: &Trap) -> &'static str {
+    match trap.kind {
+        TrapKind::Budget => "; --budget gives each run more",
+        _ => "",
+    }
+}
+
+/// Why so much output was too much.
+fn room_of(place: &Place, cap: u64) -> String {
+    match place.folded {
+        None => format!("its output holds {cap} bytes; ask for more with DS_OUTPUT in its source"),
+        Some(_) => format!("a folded result has {cap} bytes at most"),
     }
 }
 
@@ -364,7 +405,9 @@ pub enum CallError {
         error: ReadError,
     },
     /// The function was stopped.
-    #[error("{place}: {function} was stopped at instruction {insn}{source_line}: {trap}", insn = .trap.insn)]
+    #[error(
+        "{place}: {function} was stopped at instruction {insn}{source_line}: {trap}{}", remedy_of(trap), insn = .trap.insn
+    )]
     Trapped {
         /// Which program.
         function: String,
@@ -394,9 +437,7 @@ pub enum CallError {
         why: Option<String>,
     },
     /// The function returned more bytes than its output holds.
-    #[error(
-        "{place}: {function} returned {returned}, but its output holds {cap} bytes; ask for more with DS_OUTPUT in its source"
-    )]
+    #[error("{place}: {function} returned {returned}, but {}", room_of(place, *cap))]
     OutputFull {
         /// Which program.
         function: String,

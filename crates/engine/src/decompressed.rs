@@ -20,8 +20,8 @@ impl Source {
     #[must_use]
     pub fn decompressed(self, codec: Option<Codec>, turns: Option<Arc<dyn Turns>>) -> Self {
         let name = self.name();
-        let (state, closed) = (Mutex::default(), AtomicBool::new(false));
-        Self::Stream { name, stream: Arc::new(Decompressed { source: self, codec, turns, state, closed }) }
+        let (state, closed, has_garbage) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self::Stream { name, stream: Arc::new(Decompressed { source: self, codec, turns, state, closed, has_garbage }) }
     }
 }
 
@@ -41,6 +41,8 @@ struct Decompressed {
     /// Opened by the first read: only one source of a call is read at a time.
     state: Mutex<Option<Open>>,
     closed: AtomicBool,
+    /// Behind the last gzip member was something else.
+    has_garbage: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,8 @@ impl ReadStream for Decompressed {
                 return Ok(made);
             }
             if open.input.left().is_empty() && !open.read_more()? {
-                open.finish(&self.source)?;
+                let has_garbage = open.finish()?;
+                self.has_garbage.store(has_garbage, Ordering::Relaxed);
                 return Ok(0);
             }
         }
@@ -91,6 +94,11 @@ impl ReadStream for Decompressed {
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.source.close();
+    }
+
+    fn warning(&self) -> Option<String> {
+        let garbage = "what follows its gzip data is not gzip data, and is ignored";
+        self.has_garbage.load(Ordering::Relaxed).then(|| garbage.to_owned())
     }
 }
 
@@ -184,13 +192,11 @@ impl Open {
         Ok(!self.input.left().is_empty())
     }
 
-    fn finish(&self, source: &Source) -> Result<(), ReadAtError> {
-        let Some(decoder) = &self.decoder else { return Ok(()) };
+    /// Whether something else follows what was decompressed.
+    fn finish(&self) -> Result<bool, ReadAtError> {
+        let Some(decoder) = &self.decoder else { return Ok(false) };
         decoder.finish().map_err(damaged)?;
-        if decoder.has_garbage() {
-            tracing::warn!("{}: what follows its gzip data is no gzip data, and is ignored", source.name());
-        }
-        Ok(())
+        Ok(decoder.has_garbage())
     }
 }
 

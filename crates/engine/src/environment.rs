@@ -8,6 +8,8 @@ use crate::call::Turns;
 
 /// Log lines kept of one call; more are counted.
 pub const LOG_LINES_MAX: usize = 16;
+/// What a line begins with that is not the program's, but says something of its input.
+pub const WARNING: &str = "warning: ";
 /// Bytes kept of one line.
 const LOG_LINE_LEN_MAX: usize = 256;
 
@@ -17,6 +19,8 @@ pub(crate) struct Log(Arc<Mutex<Lines>>);
 
 #[derive(Debug, Default)]
 struct Lines {
+    /// What is said of the input, which no program's lines displace.
+    warnings: Vec<String>,
     kept: Vec<String>,
     dropped: u64,
 }
@@ -25,7 +29,21 @@ impl Log {
     /// The lines so far, and how many were dropped.
     pub(crate) fn take(&self) -> (Vec<String>, u64) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (std::mem::take(&mut lines.kept), std::mem::take(&mut lines.dropped))
+        let Lines { warnings, kept, dropped } = std::mem::take(&mut *lines);
+        let mut all = [warnings, kept].concat();
+        let beyond = all.len().saturating_sub(LOG_LINES_MAX);
+        all.truncate(LOG_LINES_MAX);
+        (all, dropped + beyond as u64)
+    }
+
+    /// Keeps what is said of the input.
+    pub(crate) fn warn(&self, warning: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.warnings.len() == LOG_LINES_MAX {
+            lines.dropped += 1;
+            return;
+        }
+        lines.warnings.push(format!("{WARNING}{warning}"));
     }
 
     fn push(&self, message: &[u8]) {

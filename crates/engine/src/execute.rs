@@ -83,12 +83,12 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     machine_limits.deadline = limits.until(started);
     machine_limits.cancel.clone_from(&limits.cancel);
     let turns = turns.as_deref();
-    let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes };
+    let place = Place { source: "its memory ranges".into(), source_index: 0, range: 0..bytes, folded: None };
     let returned = if in_place {
         let state = state.as_ref().map(|state| state.lock(machine_limits.deadline, machine_limits.cancel.as_ref()));
         let mut state = state
             .transpose()
-            .map_err(|kind| trapped(function.main(), place.clone(), trap_before(function.main(), kind)))?;
+            .map_err(|kind| trapped(function.main(), place.clone(), trap_before(function.main(), kind), 0))?;
         let state_len = state.as_ref().map_or(0, |state| size_of_val(&**state));
         let mut mappings = Mappings::new();
         for (_, range) in ranges {
@@ -134,7 +134,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
             Err(CallError::OutputFull { function: name(), place, returned: returned.value, cap: output_cap })
         }
         Ok(returned) => Ok(returned.value),
-        Err(stopped) => Err(trapped(function.main(), place, stopped.trap)),
+        Err(stopped) => Err(trapped(function.main(), place, stopped.trap, machine_limits.budget)),
     }
 }
 

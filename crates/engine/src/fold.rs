@@ -17,7 +17,7 @@ pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -
     };
     for (index, (name, part)) in parts.iter().enumerate() {
         let info = ChunkInfo {
-            source: format!("the result of {name}").into(),
+            source: (*name).into(),
             source_index: index as u32,
             source_len: part.len() as u64,
             chunk_index: 0,
@@ -25,6 +25,7 @@ pub(crate) fn fold(code: &CodeCache, call: &Call<'_>, parts: &[(&str, &[u8])]) -
             record_index: 0,
             first: true,
             last: true,
+            of_piece: false,
         };
         folder.fold(part, &info)?;
     }

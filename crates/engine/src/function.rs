@@ -3,6 +3,7 @@
 use crate::pieces::PIECE_LEN;
 use diskside_sbpf::activation::Program;
 use diskside_sbpf::helpers::HelperSet;
+use diskside_sbpf::image::Program as Entry;
 use diskside_sbpf::image::{ArgSchema, Image, ImageError, Kind, Note};
 use diskside_sbpf::verify::Diagnostic;
 use diskside_sbpf::work::Work;
@@ -49,6 +50,18 @@ pub enum LoadError {
         findings: Vec<Diagnostic>,
         /// The findings, rendered with source lines.
         report: String,
+    },
+    /// A `combine` belongs to no function.
+    #[error(
+        "`{combine}` folds the results of no function: the object has none of that name that runs over bytes, but {}; name it \
+         combine/FUNCTION",
+        list(.has)
+    )]
+    OrphanCombine {
+        /// Its section name.
+        combine: String,
+        /// The functions that there are.
+        has: Vec<String>,
     },
     /// Its kind does not run over files.
     #[error("`{program}` is of kind `{}`, which does not run over the bytes of a file: {}", .kind.name(), instead(*.kind))]
@@ -130,6 +143,7 @@ impl Function {
         work: &Work,
     ) -> Result<Self, LoadError> {
         let main = mains(image, name)?;
+        refuse_orphans(image)?;
         let entry = &image.programs[main];
         let combine = image.programs.iter().position(|p| p.kind == Kind::Combine && p.name == entry.name);
         Ok(Self {
@@ -153,7 +167,7 @@ impl Function {
     /// Whether a [`crate::Call`] can run it.
     #[must_use]
     pub fn runs_over_bytes(&self) -> bool {
-        matches!(self.kind(), Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo | Kind::Delilah)
+        runs_over_bytes(self.kind())
     }
 
     /// Whether it changes what it is given: its output is its input as it left it, and what it returns is for whoever called
@@ -251,6 +265,23 @@ pub(crate) fn mains(image: &Image, name: Option<&str>) -> Result<usize, LoadErro
         (None, []) => Err(LoadError::NoSuchFunction { name: "main".into(), has: names() }),
         (None, _) => Err(LoadError::Ambiguous { has: names() }),
     }
+}
+
+/// A `combine` that is never called is one whose function gives unfolded results.
+fn refuse_orphans(image: &Image) -> Result<(), LoadError> {
+    let mains = || image.programs.iter().filter(|program| runs_over_bytes(program.kind));
+    let is_orphan = |program: &&Entry| program.kind == Kind::Combine && !mains().any(|main| main.name == program.name);
+    match image.programs.iter().find(is_orphan) {
+        None => Ok(()),
+        Some(orphan) => Err(LoadError::OrphanCombine {
+            combine: orphan.section.clone(),
+            has: mains().map(|main| main.section.clone()).collect(),
+        }),
+    }
+}
+
+fn runs_over_bytes(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo | Kind::Delilah)
 }
 
 pub(crate) fn prepare(

@@ -39,12 +39,12 @@ pub mod state;
 pub mod traverse;
 mod worker;
 
-pub use call::{Call, CallError, CallLimits, CallStats, Growth, Outcome, Place, Sink, Source, Sources, Turns};
+pub use call::{Call, CallError, CallLimits, CallStats, Folded, Growth, Outcome, Place, Sink, Source, Sources, Turns};
 pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
 pub use decompressed::decompression_memory;
 pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
-pub use environment::LOG_LINES_MAX;
+pub use environment::{LOG_LINES_MAX, WARNING};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
 pub use pieces::{Asked, Part, Pieces, Undivided};

@@ -3,7 +3,7 @@
 //! It gives what [`Engine::run`] gives over a source of one chunk.
 
 use crate::Engine;
-use crate::call::{CallError, Place};
+use crate::call::{CallError, Folded, Place};
 use crate::code::TierChoice;
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log, Why};
@@ -107,6 +107,7 @@ impl SmallCall {
             source: input.source.to_string(),
             source_index: 0,
             range: input.offset..input.offset + input_len as u64,
+            folded: None,
         };
         let info = ChunkInfo {
             source: Arc::clone(input.source),
@@ -117,6 +118,7 @@ impl SmallCall {
             record_index: record_index(pieces.split, input.offset),
             first: true,
             last: true,
+            of_piece: true,
         };
         let cap = function.output_cap(input_len as u64);
         let output = self.output.zeroed(cap, Hugepages::No);
@@ -133,10 +135,16 @@ impl SmallCall {
         let returned = self
             .activation
             .call(&mappings, registers, &limits)
-            .map_err(|stopped| trapped(function.main(), place(), stopped.trap))?;
+            .map_err(|stopped| trapped(function.main(), place(), stopped.trap, budget))?;
         let len = output_len(function.main(), value_of(function.kind(), returned.value), cap, &self.why, place)?;
         let output = &self.output.bytes()[..len];
         let Some(fold) = &mut self.fold else { return Ok(output) };
+        let range = input.offset..input.offset + len as u64;
+        let place = || Place {
+            range: range.clone(),
+            folded: Some(Box::new(Folded { of_piece: true, into_bytes: 0 })),
+            ..place()
+        };
         fold.accumulator.fill(0);
         let cap = fold.accumulator.len() * 8;
         let mappings = Mappings::new()
@@ -147,7 +155,7 @@ impl SmallCall {
         let returned = fold
             .activation
             .call(&mappings, registers, &limits)
-            .map_err(|stopped| trapped(&fold.program, place(), stopped.trap))?;
+            .map_err(|stopped| trapped(&fold.program, place(), stopped.trap, budget))?;
         let folded = output_len(&fold.program, returned.value as i64, cap as u64, &fold.why, place)?;
         Ok(&fold.accumulator.as_bytes()[..folded])
     }

@@ -1,6 +1,6 @@
 //! One thread's copy of a function: its activation, its output, its clock.
 
-use crate::call::{Call, CallError, Place};
+use crate::call::{Call, CallError, Folded, Place};
 use crate::code::{CodeCache, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log, Why};
@@ -28,6 +28,8 @@ pub(crate) struct ChunkInfo {
     pub(crate) record_index: u64,
     pub(crate) first: bool,
     pub(crate) last: bool,
+    /// Whether it is a piece of a source, and not all that the function made of one.
+    pub(crate) of_piece: bool,
 }
 
 impl ChunkInfo {
@@ -42,12 +44,19 @@ impl ChunkInfo {
             record_index: 0,
             first: false,
             last: false,
+            of_piece: true,
         }
     }
 
     pub(crate) fn place(&self, len: usize) -> Place {
         let range = self.offset..self.offset + len as u64;
-        Place { source: self.source.to_string(), source_index: self.source_index, range }
+        Place { source: self.source.to_string(), source_index: self.source_index, range, folded: None }
+    }
+
+    /// The place of a result that is folded.
+    fn place_of_result(&self, len: usize, into_bytes: usize) -> Place {
+        let folded = Some(Box::new(Folded { of_piece: self.of_piece, into_bytes: into_bytes as u64 }));
+        Place { folded, ..self.place(len) }
     }
 
     /// The place of the chunk, as programs are told it.
@@ -154,7 +163,7 @@ impl<'c> Worker<'c> {
         let args_len = self.call.args.len() as u64;
         let context = Context::new(function.kind(), input.len() as u64, args_len, cap, info.about());
         let state = self.call.state.as_ref().map(|state| state.lock(limits.deadline, limits.cancel.as_ref()));
-        let too_late = |kind| trapped(function.main(), info.place(input.len()), trap_before(function.main(), kind));
+        let too_late = |kind| trapped(function.main(), info.place(input.len()), trap_before(function.main(), kind), 0);
         let mut state = state.transpose().map_err(too_late)?;
         let state_len = state.as_ref().map_or(0, |state| size_of_val(&**state));
         let mut mappings = if function.is_in_place() {
@@ -190,7 +199,7 @@ impl<'c> Worker<'c> {
         });
         self.tally.run += ran;
         let place = || info.place(input.len());
-        let returned = result.map_err(|trap| trapped(function.main(), place(), trap))?;
+        let returned = result.map_err(|trap| trapped(function.main(), place(), trap, limits.budget))?;
         let len = if function.is_in_place() {
             input.len()
         } else {
@@ -275,8 +284,8 @@ impl<'c> Folder<'c> {
             (activation.call(&mappings, args, &limits), started.elapsed())
         });
         self.run += ran;
-        let place = || info.place(part.len());
-        let returned = result.map_err(|stopped| trapped(&self.program, place(), stopped.trap))?;
+        let place = || info.place_of_result(part.len(), self.len);
+        let returned = result.map_err(|stopped| trapped(&self.program, place(), stopped.trap, limits.budget))?;
         self.len = output_len(&self.program, returned.value as i64, cap as u64, &self.why, place)?;
         Ok(())
     }
@@ -362,7 +371,11 @@ fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
     limits
 }
 
-pub(crate) fn trapped(program: &Program, place: Place, trap: Trap) -> CallError {
+/// `budget` is the one that the run had.
+pub(crate) fn trapped(program: &Program, place: Place, mut trap: Trap, budget: u64) -> CallError {
+    if trap.kind == TrapKind::Budget {
+        trap.bound = budget;
+    }
     let source_line = source_line(program, &trap);
     CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
 }
@@ -386,7 +399,7 @@ pub(crate) fn stopped_before(
     place: impl FnOnce() -> Place,
 ) -> Option<CallError> {
     let kind = over(call, until, Instant::now())?;
-    Some(trapped(call.function.main(), place(), trap_before(call.function.main(), kind)))
+    Some(trapped(call.function.main(), place(), trap_before(call.function.main(), kind), 0))
 }
 
 /// The trap of a run that was stopped before its first instruction.

@@ -578,3 +578,22 @@ fn a_chunk_is_not_decoded_when_its_calls_time_is_over() {
         assert!(error.contains("c/0/0") && error.contains("cancelled"), "{error}");
     }
 }
+
+/// A log that had become longer since the request was made was read to the end of what was its last, unfinished line then, and its
+/// length was the new one; on the host's side nothing of that was seen.
+#[test]
+fn a_source_that_has_grown_is_as_long_as_the_request_says() {
+    let engine = engine();
+    let copy = function(&engine, COPY);
+    let reader = Arc::new(Remote::new(b"one\ntwo\nthree\nfour\n"));
+    let source = Source::Reader { name: "log".into(), reader, range: Some(0..11) };
+    let run = |source_len: Option<u64>| {
+        let split = Some(Split::Delimiter(b'\n'));
+        let call = Call { split, source_len, ..Call::new(&copy, vec![source.clone()], Vec::new()) };
+        engine.run(&call, &mut Sink::Memory).expect("it runs").result
+    };
+    assert_eq!(run(Some(11)), b"one\ntwo\nthr");
+    assert_eq!(run(Some(12)), b"one\ntwo\nthre", "a line is finished as far as it went then");
+    assert_eq!(run(Some(1000)), b"one\ntwo\nthree\n");
+    assert_eq!(run(None), b"one\ntwo\nthree\n");
+}

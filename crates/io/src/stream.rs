@@ -172,6 +172,10 @@ impl ReadStream for StreamPart {
         self.stream.close();
     }
 
+    fn warning(&self) -> Option<String> {
+        self.stream.warning()
+    }
+
     fn start(&self) -> u64 {
         self.start
     }

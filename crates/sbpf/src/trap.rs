@@ -101,6 +101,9 @@ impl fmt::Display for Trap {
                 region(f)?;
                 f.write_str(", which is not aligned to its size")
             }
+            TrapKind::Budget if self.bound > 0 => {
+                write!(f, "the budget of {} loop iterations is used up", self.bound)
+            }
             TrapKind::Budget => f.write_str("the budget of loop iterations is used up"),
             TrapKind::Deadline => f.write_str("the deadline passed"),
             TrapKind::Cancelled => f.write_str("the call was cancelled"),

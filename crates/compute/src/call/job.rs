@@ -564,6 +564,7 @@ impl Job {
         call.split = split_of(request.split);
         call.part = request.part.map(part_of);
         call.source_index = request.part.map_or(0, |part| part.source_index);
+        call.source_len = request.source_len;
         call.tier = tier_of(request.tier);
         call.fold = request.fold;
         call.state.clone_from(&self.plan.state);

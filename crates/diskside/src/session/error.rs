@@ -190,8 +190,10 @@ impl SessionError {
     pub(super) fn device_over(name: &str, known: &str, mut source: FunctionError) -> Self {
         if let FunctionError::Failed(trailer) = &mut source {
             let place = trailer.place.map(|place| format!(", bytes {}..{}: ", place.offset, place.offset + place.len));
+            let result = trailer.place.map(|place| format!(", result of the piece at byte {} (", place.offset));
             // A volume has a name of its own there, which stands before the place.
-            let at = place.and_then(|place| trailer.message.find(&place));
+            let find = |place: Option<String>| place.and_then(|place| trailer.message.find(&place));
+            let at = find(place).or_else(|| find(result));
             if !known.is_empty() && trailer.message.contains(known) {
                 trailer.message = trailer.message.replacen(known, name, 1);
             } else if let Some(at) = at {

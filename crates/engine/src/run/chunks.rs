@@ -9,11 +9,12 @@ mod origin;
 pub(super) use input::Input;
 
 use crate::call::{Call, CallError, Growth, Place, Source, Sources};
+use crate::environment::Log;
 use crate::pieces::Pieces;
 use crate::split::{RECORD_LEN_MAX, Split, record_index};
 use crate::worker::ChunkInfo;
 use diskside_decompress::ChunkCodecs;
-use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError};
+use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError, ReadStream};
 use origin::Origin;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,6 +27,7 @@ pub(super) struct Chunks<'a> {
     pieces: Pieces,
     sources: Opening<'a>,
     depth: usize,
+    log: Log,
     current: Option<Current<'a>>,
     waited: Duration,
 }
@@ -82,6 +84,7 @@ struct Current<'a> {
     /// Where what a stream gives begins in what it is a stream of.
     base: u64,
     windows: Windows,
+    stream: Option<Arc<dyn ReadStream>>,
     /// The next window's number on the grid.
     next_window: u64,
     open: Option<Open>,
@@ -137,8 +140,8 @@ pub const DEPTH_MAX: usize = 64;
 
 impl<'a> Chunks<'a> {
     /// With so many windows that are read ahead: one for each thread, or nobody would get the next, and more.
-    pub(super) fn new(call: &'a Call<'_>, pieces: Pieces, depth: usize) -> Self {
-        Self { call, pieces, sources: Opening::of(&call.sources), depth, current: None, waited: Duration::ZERO }
+    pub(super) fn new(call: &'a Call<'_>, pieces: Pieces, depth: usize, log: Log) -> Self {
+        Self { call, pieces, sources: Opening::of(&call.sources), depth, log, current: None, waited: Duration::ZERO }
     }
 
     /// Time spent waiting for input.
@@ -184,6 +187,10 @@ impl<'a> Chunks<'a> {
             _ => 0,
         };
         let step = self.pieces.len_bytes as u64;
+        let stream = match source {
+            Source::Stream { stream, .. } => Some(Arc::clone(stream)),
+            _ => None,
+        };
         Ok(Current {
             call: self.call,
             pieces: self.pieces,
@@ -196,6 +203,7 @@ impl<'a> Chunks<'a> {
             zero: part.map_or(0, |part| part.zero),
             base,
             windows,
+            stream,
             open: None,
             // A window, and the end of a record that goes on in the next: the usual.
             room: Room { len: 2 * self.window_len(), growth: self.call.growth.clone() },
@@ -216,6 +224,8 @@ impl<'a> Chunks<'a> {
         let how = ReadAhead { lead_bytes: has_lead.into(), ..self.how() };
         let reader = origin.open(range.start - u64::from(has_lead)..range.end, &how)?;
         let len = origin.len()?;
+        // It may have become longer since the request was made, of which this is a part.
+        let len = self.call.source_len.map_or(len, |known| known.clamp(range.end, len.max(range.end)));
         let goes_on = (is_delimited && range.end < len).then_some(range.end);
         Ok((Windows::Ahead { reader: reader.into(), origin, left: None, has_lead, goes_on }, range, len))
     }
@@ -246,7 +256,12 @@ impl Iterator for Chunks<'_> {
             if let Some(current) = &mut self.current {
                 match current.next() {
                     Ok(Some(next)) => break Some(Ok(next)),
-                    Ok(None) => self.current = None,
+                    Ok(None) => {
+                        if let Some(warning) = current.warning() {
+                            self.log.warn(&warning);
+                        }
+                        self.current = None;
+                    }
                     Err(error) => break Some(Err(error)),
                 }
             }
@@ -262,6 +277,12 @@ impl Iterator for Chunks<'_> {
 }
 
 impl Current<'_> {
+    /// What whoever runs the function has to know of a source that was read to its end.
+    fn warning(&self) -> Option<String> {
+        let warning = self.stream.as_ref()?.warning()?;
+        Some(format!("{}: {warning}", self.name))
+    }
+
     /// The next piece.
     fn next(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
         if self.is_done {
@@ -423,7 +444,7 @@ impl Current<'_> {
         };
         let Split::Delimiter(delimiter) = self.pieces.split else { unreachable!("only records go on behind a range") };
         let origin = origin.clone();
-        origin.read_on(from, self.index, |bytes| {
+        origin.read_on(from..self.len, self.index, |bytes| {
             let end = memchr::memchr(delimiter, bytes).map(|at| at + 1);
             self.extend(&mut open, &bytes[..end.unwrap_or(bytes.len())])?;
             Ok(end.is_some())
@@ -461,6 +482,7 @@ impl Current<'_> {
                 source: self.name.to_string(),
                 source_index: self.request_index,
                 range: offset - self.zero..offset - self.zero + len as u64,
+                folded: None,
             };
             CallError::NoRoomForRecord { place, why }
         })?;
@@ -470,7 +492,7 @@ impl Current<'_> {
 
     fn record_too_long(&self, start: u64) -> CallError {
         let range = start - self.zero..start - self.zero + RECORD_LEN_MAX as u64;
-        let place = Place { source: self.name.to_string(), source_index: self.request_index, range };
+        let place = Place { source: self.name.to_string(), source_index: self.request_index, range, folded: None };
         CallError::RecordTooLong { place, max: RECORD_LEN_MAX }
     }
 
@@ -492,6 +514,7 @@ impl Current<'_> {
             record_index: record_index(self.pieces.split, offset),
             first: window == 0,
             last: is_last,
+            of_piece: true,
         }
     }
 }

@@ -56,6 +56,11 @@ pub trait ReadStream: fmt::Debug + Send + Sync {
         0
     }
 
+    /// What a user has to know of it, now that it has ended.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// Bytes that it gives before its own: that of a part of a stream before which a record may end.
     fn lead_bytes(&self) -> usize {
         0

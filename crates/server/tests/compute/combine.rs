@@ -27,7 +27,7 @@ const WAYS: [Way; 5] = [
         &["folds.bpf.c:17", "return part[part_len];", "out-of-bounds read of 1 bytes of input at offset 1"],
     ),
     (2, Outcome::Trap, 0, 1, &["folds.bpf.c:19", "acc[acc_cap] = 1;", "out-of-bounds write of 1 bytes of accumulator"]),
-    (3, Outcome::Budget, 0, 5, &["folds.bpf.c:2", "the budget of loop iterations is used up"]),
+    (3, Outcome::Budget, 0, 5, &["folds.bpf.c:2", "the budget of 1048576 loop iterations is used up"]),
     (4, Outcome::OutputFull, 4097, 0, &["4097"]),
     (5, Outcome::Errno, -74, 0, &["-74"]),
 ];

@@ -42,7 +42,7 @@ fn an_execution_that_goes_wrong_says_where_and_its_memory_is_free_again() {
             "(wrong.bpf.c:13: return *((__u8 *)x->data + x->data_len);): ",
             "out-of-bounds read of 1 bytes of range 0 at offset 8, which is 8 bytes long",
         ),
-        (4, "(wrong.bpf.c:1", "the budget of loop iterations is used up"),
+        (4, "(wrong.bpf.c:1", " loop iterations is used up; --budget gives each run more"),
     ];
     for (how, line, told) in ways {
         client.goes_wrong(how).fails_with(FAILED);

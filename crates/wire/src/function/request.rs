@@ -255,6 +255,8 @@ pub struct FunctionRequest {
     pub split: RecordSplit,
     /// Which part of a larger request this is; `None`: all of it.
     pub part: Option<RequestPart>,
+    /// Bytes that its one source has for the request, however many it has by now; `None`: as many as it has.
+    pub source_len: Option<u64>,
     /// The most bytes that the program may have allocated at one time; 0: the default.
     pub heap_len: u64,
     /// Windows of the input that are read ahead, besides one for each thread; `None`: the target's default.
@@ -285,6 +287,7 @@ const TLV_DECOMPRESSION: u16 = 8;
 const TLV_CHUNKS: u16 = 9;
 const TLV_PART: u16 = 4;
 const TLV_HEAP: u16 = 5;
+const TLV_SOURCE_LEN: u16 = 10;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
 
 /// The longest name of a function or a state.
@@ -307,6 +310,7 @@ impl FunctionRequest {
             deadline_ms: 0,
             split: RecordSplit::Program,
             part: None,
+            source_len: None,
             heap_len: 0,
             depth: None,
             sources: Vec::new(),
@@ -382,6 +386,9 @@ impl FunctionRequest {
             value.extend_from_slice(&part.zero.to_le_bytes());
             value.extend_from_slice(&part.source_index.to_le_bytes());
             tlv::push(&mut tlvs, TLV_PART, &value);
+        }
+        if let Some(len) = self.source_len {
+            tlv::push(&mut tlvs, TLV_SOURCE_LEN, &len.to_le_bytes());
         }
         if self.heap_len != 0 {
             tlv::push(&mut tlvs, TLV_HEAP, &self.heap_len.to_le_bytes());
@@ -479,6 +486,13 @@ impl FunctionRequest {
                     let part = part(value).ok_or(FieldError::new(offset, "a part of a request has 28 bytes"))?;
                     self.check_part(&part, offset)?;
                     self.part = Some(part);
+                }
+                TLV_SOURCE_LEN => {
+                    let len = value.try_into().map_err(|_| FieldError::new(offset, "a source's length has 8 bytes"))?;
+                    if self.sources.len() != 1 {
+                        return Err(FieldError::new(offset, "a length is that of one source"));
+                    }
+                    self.source_len = Some(u64::from_le_bytes(len));
                 }
                 TLV_HEAP => {
                     let len = value.try_into().map_err(|_| FieldError::new(offset, "a heap's length has 8 bytes"))?;

@@ -187,6 +187,7 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
     let request = FunctionRequest {
         part: Some(part),
         frames: true,
+        source_len: Some(0x600),
         heap_len: 0x0807_0605_0403_0201,
         sources: vec![source],
         ..FunctionRequest::new(FunctionKind::Read, 1)
@@ -196,6 +197,7 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
     #[rustfmt::skip]
     let elements = [
         4, 0, 28, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0,
+        10, 0, 8, 0, 0, 6, 0, 0, 0, 0, 0, 0,
         5, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8,
     ];
     assert_eq!(bytes[96..], elements);
@@ -217,6 +219,9 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
     let two = FunctionRequest { sources: vec![source; 2], ..request };
     let error = FunctionRequest::decode(&two.encode());
     assert_eq!(error, Err(FieldError::new(132, "a part of a request has one source")));
+    let two = FunctionRequest { part: None, ..two };
+    let error = FunctionRequest::decode(&two.encode());
+    assert_eq!(error, Err(FieldError::new(132, "a length is that of one source")));
 }
 
 #[test]
@@ -325,7 +330,7 @@ fn each_field_that_cannot_be_is_named_by_its_byte() {
         (128, 5, 128),    // a host stream is no sink
         (129, 8, 129),    // flag of a sink
         (129, 6, 129),    // append and replace
-        (163, 10, 163),   // element
+        (163, 11, 163),   // element
         (165, 200, 165),  // length of an element
         (167, 0xff, 167), // a name that is no UTF-8
         (173, 2, 175),    // a state without its size

@@ -12,7 +12,7 @@ use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
-use diskside_engine::{CallError, Part, TierChoice};
+use diskside_engine::{CallError, Part, TierChoice, WARNING};
 use diskside_host::function::{CallOutcome, FunctionError, RemoteCall, ResultStream};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
@@ -89,6 +89,7 @@ pub(super) fn over_paths(
         let _watch = call.handle().and_then(|call| job.options.watch(call));
         let CallOutcome { result, trailer, total, wire_bytes } = call.wait().map_err(failed)?;
         let (output_bytes, range) = (result.len() as u64, 0..trailer.media_read);
+        let trailer = named_here(files, trailer);
         return Ok(done(job, &range, result, output_bytes, trailer, total, wire_bytes));
     };
     request.result_len_max = u64::MAX;
@@ -96,6 +97,7 @@ pub(super) fn over_paths(
     let _watch = job.options.watch(stream.handle());
     let output_bytes = write_out(job, &mut stream, out, failed)?;
     let (trailer, wire_bytes) = (stream.trailer().cloned().unwrap_or_default(), stream.wire_bytes());
+    let trailer = named_here(files, trailer);
     let range = 0..trailer.media_read;
     Ok(done(job, &range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
 }
@@ -164,6 +166,21 @@ fn over_one_of(files: &[File], error: FunctionError) -> SessionError {
         Some(file) => over_file(file, error),
         None => SessionError::device(&target_name(&files[0]), error),
     }
+}
+
+/// With the names in warnings that the files have here.
+fn named_here(files: &[File], mut trailer: Trailer) -> Trailer {
+    for line in &mut trailer.log {
+        let Some(told) = line.strip_prefix(WARNING) else { continue };
+        let behind_name = |file: &&File| {
+            let name = name_there(file);
+            !name.is_empty() && told.strip_prefix(&name).is_some_and(|behind| behind.starts_with(": "))
+        };
+        if let Some(file) = files.iter().find(behind_name) {
+            *line = format!("{WARNING}{}{}", file.inner.name, &told[name_there(file).len()..]);
+        }
+    }
+    trailer
 }
 
 /// What the target's messages call a file of an export.
@@ -361,7 +378,8 @@ fn part_request(job: &Job<'_>, range: &Range<u64>) -> FunctionRequest {
         zero,
         source_index,
     });
-    FunctionRequest { part, frames: job.frames, ..request(job, FunctionKind::Read) }
+    let source_len = job.grid.is_some().then_some(job.now.len_bytes);
+    FunctionRequest { part, source_len, frames: job.frames, ..request(job, FunctionKind::Read) }
 }
 
 fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
@@ -410,6 +428,7 @@ fn done(
     total: Duration,
     wire_bytes: (u64, u64),
 ) -> Done {
+    let trailer = named_here(std::slice::from_ref(job.file), trailer);
     let times = trailer.times;
     let us = |us: u32| Duration::from_micros(us.into());
     let seconds = |part: u32| us(part).as_secs_f64();

@@ -62,18 +62,17 @@ impl Origin {
         }
     }
 
-    /// Reads on from `from` until `take` has enough, which it says with true. The first read is short, because most
+    /// Reads a range until `take` has enough, which it says with true. The first read is short, because most
     /// records end soon and what is behind them is nobody's.
     pub(super) fn read_on(
         &self,
-        from: u64,
+        range: Range<u64>,
         source_index: u32,
         mut take: impl FnMut(&[u8]) -> Result<bool, CallError>,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Read { source_index, error };
-        let len = self.len().map_err(failed)?;
-        let soon = from.saturating_add(SOON_LEN).min(len);
-        for (range, chunk_bytes) in [(from..soon, SOON_LEN as usize), (soon..len, 256 << 10)] {
+        let soon = range.start.saturating_add(SOON_LEN).min(range.end);
+        for (range, chunk_bytes) in [(range.start..soon, SOON_LEN as usize), (soon..range.end, 256 << 10)] {
             let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
             for chunk in self.open(range, &how).map_err(failed)? {
                 if take(&chunk.map_err(failed)?)? {

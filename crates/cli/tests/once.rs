@@ -1,0 +1,71 @@
+//! Functions that say nothing of their records or their outputs: they are called once, over the whole input.
+
+mod common;
+
+use common::{Server, diskside, good};
+
+/// How much it was given, and which flags; it says neither what its records are nor how outputs become one.
+const GIVEN: &str = r#"
+#include "diskside.h"
+struct given { __u64 len, offset, source_len, flags; };
+SEC("read/given")
+__s64 given(struct given *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    *out = (struct given){ in_len, call->in_offset, call->source_len, call->flags };
+    return sizeof(*out);
+}
+"#;
+
+/// With a `combine` and no records; with records and no word on its outputs.
+const HALF: [(&str, &str, &str); 2] = [
+    (
+        "given",
+        "SEC(\"combine/given\") __s64 fold(void *acc, __u64 acc_len, __u64 cap, const void *part, __u64 len) { return acc_len; }\n",
+        "what its records are (DS_SPLIT_LINES, DS_SPLIT_RECORDS(bytes), DS_SPLIT_BYTES, or a type of `in`)",
+    ),
+    ("given", "DS_SPLIT_BYTES;\n", "what becomes of its outputs (a `combine`, or DS_CONCATENATE)"),
+];
+
+/// Over more than 8 MiB a function was called on pieces wherever it ran, whatever it said; then at a server alone.
+#[test]
+fn a_function_that_declares_nothing_is_called_once_wherever_it_runs() {
+    let server = Server::start("");
+    let len = (20 << 20) + 12_345;
+    let here = server.file("in", &vec![7; len]).display().to_string();
+    let there = server.at("in");
+    let function = server.file("given.bpf.c", GIVEN.as_bytes()).display().to_string();
+    for (input, place) in [(&here, "auto"), (&there, "device"), (&there, "host"), (&there, "auto")] {
+        for more in [&[][..], &["--threads", "3"], &["--chunk", "1MiB"]] {
+            let args = [&["run", &function, input, "--where", place, "--json"], more].concat();
+            let told: serde_json::Value = serde_json::from_str(&good(&args)).expect("JSON");
+            let once = serde_json::json!([{ "len": len, "offset": 0, "source_len": len, "flags": 3 }]);
+            assert_eq!(told["rows"], once, "{args:?}");
+        }
+    }
+}
+
+/// Nothing of it is read before that is known: the file is a hole.
+#[test]
+fn more_than_128_mib_in_one_call_is_refused_with_what_to_declare() {
+    let server = Server::start("");
+    let here = server.file("in", b"");
+    let len = (128 << 20) + 1;
+    std::fs::File::options().write(true).open(&here).and_then(|file| file.set_len(len)).expect("there");
+    let (here, there) = (here.display().to_string(), server.at("in"));
+    let records = "what its records are (DS_SPLIT_LINES, DS_SPLIT_RECORDS(bytes), DS_SPLIT_BYTES, or a type of `in`)";
+    let outputs = "what becomes of its outputs (a `combine`, or DS_CONCATENATE)";
+    let both = ("neither", "", format!("{records} and {outputs}"));
+    let half = HALF.map(|(name, more, remedy)| (name, more, remedy.to_owned()));
+    for (at, (name, more, remedy)) in [both].into_iter().chain(half).enumerate() {
+        let source = server.file(&format!("{name}{at}.bpf.c"), (GIVEN.to_owned() + more).as_bytes());
+        let source = source.display().to_string();
+        for (input, place) in [(&here, "auto"), (&there, "device"), (&there, "host"), (&there, "auto")] {
+            let (code, out, said) = diskside(&["run", &source, input, "--where", place]);
+            let told = format!(
+                "diskside: {input}: read/given runs once over its whole input, of up to 134217728 bytes, and this has {len}; \
+                 declare {remedy} in its source, or ask for longer chunks\n"
+            );
+            assert_eq!((code, &out[..], said), (1, &b""[..], told), "{place} {more}");
+        }
+    }
+}
