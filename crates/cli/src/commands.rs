@@ -14,6 +14,7 @@ pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod metrics;
+pub(crate) mod names;
 pub(crate) mod near;
 pub(crate) mod ping;
 pub(crate) mod run;

@@ -75,8 +75,12 @@ enum Command {
     Cat(commands::exports::Cat),
     /// Show what is known of a file of an export.
     Stat(commands::exports::Stat),
+    /// Make directories in exports.
+    Mkdir(commands::names::Mkdir),
+    /// Give a file or a directory of an export another name there.
+    Mv(commands::names::Mv),
     /// Remove files of exports.
-    Rm(commands::exports::Rm),
+    Rm(commands::names::Rm),
     /// Zero a named state of functions at a target, or drop what it keeps in memory.
     Clear(commands::clear::Clear),
     /// Show what a target does, live.
@@ -108,8 +112,12 @@ fn main() -> ExitCode {
             run(cli.command)
         }
         Err(error) if error.use_stderr() => {
-            // When standard error cannot be written, the exit code still says it.
-            let _ = error.print();
+            let plain = error.render().to_string();
+            match plain.chars().any(|c| c.is_control() && c != '\n') {
+                true => say(plain.trim_end()),
+                // When standard error cannot be written, the exit code still says it.
+                false => drop(error.print()),
+            }
             return ExitCode::from(Failure::Usage(String::new()).exit_code());
         }
         // Help and the version.
@@ -144,6 +152,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ls(c) => c.execute(),
         Command::Cat(c) => c.execute(),
         Command::Stat(c) => c.execute(),
+        Command::Mkdir(c) => c.execute(),
+        Command::Mv(c) => c.execute(),
         Command::Rm(c) => c.execute(),
         Command::Clear(c) => c.execute(),
         Command::Top(c) => c.execute(),
@@ -166,7 +176,7 @@ fn log_to_stderr() {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| progress::AboveBar)
         .with_ansi(output::stderr_has_colours())
         // It would tell of them on standard error, which failed, and panic.
         .log_internal_errors(false)

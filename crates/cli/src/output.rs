@@ -1,8 +1,9 @@
 //! Tables, numbers and JSON on standard output.
 
+use crate::progress::above_bar;
 use diskside::sandbox::activation::Tier;
 use serde_json::{Value, json};
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{IsTerminal, StdoutLock, Write};
 use std::time::Duration;
 
@@ -17,7 +18,33 @@ pub(crate) fn stdout() -> StdoutLock<'static> {
 
 /// A line to standard error. When that is full or closed, nobody is left to hear of it.
 pub(crate) fn say(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = above_bar(|| writeln!(std::io::stderr().lock(), "{}", Harmless(text)));
+}
+
+/// A message that cannot steer a terminal, whatever names and texts of others are in it: control characters are escaped, but for
+/// ends of lines and tabs.
+pub(crate) struct Harmless<T>(pub(crate) T);
+
+impl<T: Display> Display for Harmless<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        struct Escaping<'a, 'f>(&'a mut std::fmt::Formatter<'f>);
+        impl std::fmt::Write for Escaping<'_, '_> {
+            fn write_str(&mut self, text: &str) -> std::fmt::Result {
+                for part in text.split_inclusive(|c: char| c.is_control()) {
+                    let (plain, control) = match part.char_indices().next_back() {
+                        Some((at, c)) if c.is_control() && !matches!(c, '\n' | '\t') => (&part[..at], Some(c)),
+                        _ => (part, None),
+                    };
+                    self.0.write_str(plain)?;
+                    if let Some(c) = control {
+                        write!(self.0, "\\x{:02x}", u32::from(c))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+        write!(Escaping(f), "{}", self.0)
+    }
 }
 
 /// Whether escape sequences may go to standard error: to a terminal whose user has not set `NO_COLOR` (no-color.org).

@@ -1,10 +1,35 @@
 //! Progress of long work, on standard error.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
-use std::sync::Arc;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// The bar that is shown now.
+static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Writes to standard error, above the bar if one is shown.
+pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
+    let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match shown {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Standard error, for what is said while a bar may be shown.
+pub(crate) struct AboveBar;
+
+impl Write for AboveBar {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        above_bar(|| std::io::stderr().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().lock().flush()
+    }
+}
 
 /// A bar on standard error for work that takes long; nothing when that is no terminal.
 pub(crate) struct Progress {
@@ -44,6 +69,7 @@ impl Progress {
         while stop.load(Ordering::Relaxed) == 0 {
             std::thread::park_timeout(Self::PERIOD);
             if started.elapsed() >= Self::DELAY {
+                SHOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| bar.clone());
                 bar.set_draw_target(ProgressDrawTarget::stderr());
                 bar.set_position(done.load(Ordering::Relaxed));
             }
@@ -57,6 +83,7 @@ impl Progress {
             // The bar is decoration; a panic in it has printed itself.
             let _ = ticker.join();
         }
+        *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.bar.finish_and_clear();
     }
 }

@@ -29,6 +29,7 @@ mod learnt;
 mod link;
 mod memo;
 mod mounted;
+mod one_version;
 mod pending;
 mod place;
 mod run;

@@ -9,7 +9,8 @@ use diskside::host::{ConnectOptions, Connection};
 use diskside::session::{RunOptions, Session, SessionError, SessionFunction, Where};
 use diskside::wire::function::StateName;
 use diskside_nvme::Status;
-use world::{NQN, World, at, session};
+use std::time::Duration;
+use world::{NQN, World, at, serve, session};
 
 /// Counts its runs, and the bytes that it was given.
 const COUNT: &str = "__u64 *counts = DS_STATE(__u64);\ncounts[0]++;\ncounts[1] += in_len;\nout[0] = counts[0];\n\
@@ -72,4 +73,34 @@ fn a_function_without_the_state_that_it_uses_says_where() {
         let told = error.to_string();
         assert!(told.contains("count.bpf.c:6") && told.contains("state"), "{place:?}: {told}");
     }
+}
+
+/// As [`COUNT`], and over more than 8 bytes it does not end.
+const COUNT_OR_SPIN: &str = "__u64 *counts = DS_STATE(__u64);\ncounts[0]++;\ncounts[1] += in_len;\nout[0] = counts[0];\n\
+                             for (volatile __u64 i = 0; in_len > 8 && i < 1ull << 62; i++)\n;\n\
+                             out[1] = counts[1];\nreturn 16;";
+
+/// Nobody knows how far a call had come whose server is started again: a function that keeps something is not run a second time.
+#[test]
+fn a_function_with_a_state_is_not_run_again_when_its_server_is_started_again_meanwhile() {
+    let world = World::new(8);
+    let session = session();
+    let count = world.function(&session, "count", COUNT_OR_SPIN);
+    let mut options = with_state(Where::Device, "counters", 64);
+    options.limits.budget = Some(u64::MAX);
+    // Should it run again, that ends, too.
+    options.limits.deadline = Some(Duration::from_secs(30));
+    let file = world.open(&session);
+    let spinning = file.fold_fn(&count, &[], &options);
+    world.until_busy(&session, 1);
+    let address = world.address();
+    let World { running, dir } = world;
+    running.handle().stop_now();
+    running.wait().expect("stopped");
+    let world = World { running: serve(dir.path(), &address), dir };
+    let error = spinning.wait().expect_err("its call is gone");
+    assert_eq!(error.kind(), diskside::session::FailureKind::Environment, "{error}");
+    let ran = file.pread_fn(0..8, &count, &[], &options).wait().expect("the server is back");
+    assert_eq!(ran.result[..8], 1u64.to_le_bytes(), "it counted once, in the state of the new server");
+    drop(world);
 }

@@ -1,8 +1,8 @@
 //! The thread of one connection's admin queue: brings the controller up, keeps it, and brings it up again.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diskside_io::buffer::Buffer;
@@ -73,6 +73,30 @@ struct Session {
     error: Option<HostError>,
 }
 
+/// A loss is told after this, and again whenever so much more has passed.
+const TELL_LOSS_AFTER: Duration = Duration::from_secs(1);
+const TELL_LOSS_EVERY: Duration = Duration::from_secs(10);
+
+fn given_up(address: Peer, waited: Duration, why: &HostError) -> String {
+    if waited.is_zero() {
+        return format!("the connection to the server {address} was lost: {why}");
+    }
+    let waited = waited.as_secs_f64();
+    format!("the server {address} was lost, and was not back within {waited} s (--loss-timeout-ms): {why}")
+}
+
+/// A text that all requests of a connection may end with. Each is kept once, however often a server is lost.
+fn shared_text(text: String) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = texts.get(text.as_str()) {
+        return known;
+    }
+    let text: &str = Box::leak(text.into_boxed_str());
+    texts.insert(text);
+    text
+}
+
 impl Control {
     /// A control thread's state, for the calling thread.
     pub(crate) fn new(
@@ -107,6 +131,7 @@ impl Control {
     pub(crate) fn run(mut self) {
         let options = self.shared.options.clone();
         let mut lost_at: Option<Instant> = None;
+        let mut told_at = None;
         let mut delay = options.reconnect_delay_min;
         let why = loop {
             let (was_up, error) = self.associate();
@@ -114,20 +139,32 @@ impl Control {
             if let Some(announce) = self.announce.take() {
                 // The caller of `connect` sees the first failure and may try again.
                 let _ = announce.send(Err(error));
-                break "the controller never came up";
+                break "the server never answered";
             }
             if self.closing {
                 break "the connection was closed";
             }
             let now = Instant::now();
             if was_up {
-                lost_at = None;
+                (lost_at, told_at) = (None, None);
                 delay = options.reconnect_delay_min;
             }
             let since = *lost_at.get_or_insert(now);
             self.shared.note_problem(&error);
-            if now.duration_since(since) >= options.loss_timeout {
-                break "the controller could not be reached again in time";
+            let (away, address) = (now.duration_since(since), self.shared.peer());
+            if away >= options.loss_timeout {
+                break shared_text(given_up(address, options.loss_timeout, &error));
+            }
+            // A short loss concerns nobody.
+            if away >= TELL_LOSS_AFTER
+                && told_at.is_none_or(|told: Instant| now.duration_since(told) >= TELL_LOSS_EVERY)
+            {
+                told_at = Some(now);
+                let left = options.loss_timeout.saturating_sub(away).as_secs_f64();
+                tracing::warn!(
+                    "the server {address} has been away for {:.0} s; trying again for {left:.0} s: {error}",
+                    away.as_secs_f64()
+                );
             }
             self.pause(delay);
             if self.closing {

@@ -93,7 +93,7 @@ pub enum HostError {
         source: ConnectionError,
     },
     /// The controller was not up in time.
-    #[error("{address}: the controller was not up after {} ms", after.as_millis())]
+    #[error("{address}: the server was reached, but did not answer within {} ms", after.as_millis())]
     TooSlow {
         /// The peer.
         address: Peer,
@@ -125,7 +125,7 @@ pub enum HostError {
         csi: u8,
     },
     /// The controller grants fewer queues than there were before.
-    #[error("{address}: the controller granted {granted} I/O queues, {needed} are needed")]
+    #[error("{address}: the server granted {granted} I/O queues, {needed} are needed")]
     Queues {
         /// The peer.
         address: Peer,

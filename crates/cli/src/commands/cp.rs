@@ -158,7 +158,7 @@ impl Cp {
                 let file = session
                     .open_as(&location, OpenMode::Read)
                     .map_err(|error| explain_session(&session, &location, error))?;
-                let (io, len) = (file.io().map_err(session_failure)?, file.len_bytes().map_err(session_failure)?);
+                let (io, len) = file.version_io().map_err(session_failure)?;
                 Ok(Source::At { io, len, fixed: false })
             }
             Location::Volume(url) => {

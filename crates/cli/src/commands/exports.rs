@@ -1,10 +1,11 @@
-//! `diskside ls`, `cat`, `stat` and `rm`: files of exports.
+//! `diskside ls`, `cat` and `stat`: files of exports.
 
 use super::near::{NOT_FOUND, explain_export, explain_session};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
+use diskside::copy::{CopyError, End, copy_in_order};
 use diskside::host::function::{FileInfo, Files, Found, FunctionError, Listed};
 use diskside::session::{OpenMode, Session, SessionOptions};
 use diskside::wire::file::FileKind;
@@ -12,6 +13,7 @@ use diskside::{ExportUrl, Location, PathText};
 use diskside_paths::Pattern;
 use serde_json::json;
 use std::io::Write;
+use std::sync::atomic::AtomicU64;
 
 const URL: &str = "diskside://HOST[:PORT]/EXPORT/PATH";
 
@@ -58,22 +60,6 @@ pub(crate) struct Stat {
     #[arg(long)]
     json: bool,
 }
-
-/// Arguments of `rm`.
-#[derive(Args)]
-pub(crate) struct Rm {
-    /// Files, or with --dir empty directories
-    #[arg(required = true, value_name = URL, value_parser = parse_export)]
-    urls: Vec<ExportUrl>,
-    /// Remove empty directories
-    #[arg(long)]
-    dir: bool,
-    #[command(flatten)]
-    connect: Connect,
-}
-
-/// Bytes that are read ahead of what is written out.
-const CAT_LEN: usize = 4 << 20;
 
 impl Ls {
     pub(crate) fn execute(self) -> Result<(), Failure> {
@@ -142,24 +128,18 @@ impl Ls {
 impl Cat {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
-        let mut out = std::io::stdout().lock();
+        let (mut out, done) = (output::stdout(), AtomicU64::new(0));
         for url in &self.urls {
             let location = Location::Export(url.clone());
             let file = session.open_as(&location, OpenMode::Read);
             let file = file.map_err(|error| explain_session(&session, &location, error))?;
-            let mut offset = 0;
-            let mut next = file.pread(offset, CAT_LEN);
-            loop {
-                let piece = next.wait().map_err(session_failure)?;
-                offset += piece.len() as u64;
-                next = file.pread(offset, CAT_LEN);
-                if piece.is_empty() {
-                    break;
-                }
-                out.write_all(&piece)?;
-            }
+            let (io, len) = file.version_io().map_err(session_failure)?;
+            copy_in_order(&End { io: &io, len, fixed: false }, &mut out, &done).map_err(|error| match error {
+                CopyError::Write { error, .. } => Failure::Output(error),
+                error => Failure::Environment(format!("{url}: {error}")),
+            })?;
         }
-        Ok(out.flush()?)
+        Ok(())
     }
 }
 
@@ -180,19 +160,6 @@ impl Stat {
         writeln!(out, "access    {:04o}, {}:{}{}", i.permissions, i.owner.0, i.owner.1, read_only(&i))?;
         writeln!(out, "modified  {}", time_text(i.modified.0))?;
         writeln!(out, "version   {:016x}", i.version)?;
-        Ok(())
-    }
-}
-
-impl Rm {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
-        let session = session(&self.connect)?;
-        for url in &self.urls {
-            let files = session.files(url).map_err(session_failure)?;
-            let path = &url.path;
-            let removed = if self.dir { files.remove_directory(path) } else { files.unlink(path) };
-            removed.map_err(|e| not_there(&session, url, &e))?;
-        }
         Ok(())
     }
 }

@@ -27,6 +27,9 @@ pub(super) struct Connect {
     /// Give up connecting after this many milliseconds
     #[arg(long, default_value_t = 5000, value_name = "MS")]
     timeout_ms: u64,
+    /// Wait this many milliseconds for a server that was lost to come back
+    #[arg(long, default_value_t = 30_000, value_name = "MS")]
+    loss_timeout_ms: u64,
 }
 
 impl Connect {
@@ -36,7 +39,7 @@ impl Connect {
             data_digest: self.digests,
             io_queues: self.queues,
             connect_timeout: Duration::from_millis(self.timeout_ms),
-            loss_timeout: Duration::from_secs(30),
+            loss_timeout: Duration::from_millis(self.loss_timeout_ms),
             key: match &self.key {
                 None => KeySource::Usual,
                 Some(path) if path.as_os_str() == "none" => KeySource::None,

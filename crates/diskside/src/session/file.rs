@@ -4,14 +4,16 @@ use super::Session;
 use super::descriptor::Descriptor;
 use super::error::SessionError;
 use super::function::SessionFunction;
+use super::one_version::{OneVersion, Reopened};
 use super::pending::Pending;
 use super::place::{Place, Remote};
 use super::run::{self, Input, InputPart, Ran, RunOptions};
 use crate::location::{ExportUrl, Location};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
+use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{AsyncIo, Request};
+use diskside_io::request::{AsyncIo, Request, RequestFuture};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -128,6 +130,17 @@ impl File {
         self.inner.io()
     }
 
+    /// How the version that it has now is read by position, and its length. If the target of an export is started anew
+    /// meanwhile, reads go on; if the file is another one then, they fail.
+    pub fn version_io(&self) -> Result<(Arc<dyn AsyncIo>, u64), SessionError> {
+        let now = self.inner.place.now(&self.inner.session, &self.inner.name)?;
+        let io: Arc<dyn AsyncIo> = match now.version {
+            Some(version) => Arc::new(OneVersion::new(Arc::clone(&self.inner) as _, version, now.len_bytes)),
+            None => self.io()?,
+        };
+        Ok((io, now.len_bytes))
+    }
+
     /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.
     pub fn pread(&self, offset: u64, len: usize) -> Pending<Buffer> {
         let this = Arc::clone(&self.inner);
@@ -236,7 +249,24 @@ pub(super) fn range_of(range: impl RangeBounds<u64>) -> (u64, Option<u64>) {
     (start, end)
 }
 
+impl Reopened for FileInner {
+    fn handle(self: Arc<Self>) -> RequestFuture<Result<RemoteFile, FunctionError>> {
+        drive(async move { self.remote().file_soon().await })
+    }
+
+    fn version(self: Arc<Self>) -> RequestFuture<Result<Option<u64>, FunctionError>> {
+        drive(async move { Ok(self.remote().refresh().await?.version) })
+    }
+}
+
 impl FileInner {
+    fn remote(&self) -> &Remote {
+        match &self.place {
+            Place::Export(remote) => remote,
+            Place::Local { .. } | Place::Volume { .. } => unreachable!("only files of exports have versions"),
+        }
+    }
+
     pub(super) fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
         self.place.io(&self.session).map_err(|source| SessionError::Open { name: self.name.clone(), source })
     }

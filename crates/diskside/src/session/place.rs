@@ -234,6 +234,14 @@ impl Remote {
         }
     }
 
+    /// As [`file`](Self::file), without waiting.
+    pub(super) async fn file_soon(&self) -> Result<RemoteFile, FunctionError> {
+        match self.opened() {
+            Some(file) => Ok(file),
+            None => self.reopen().await,
+        }
+    }
+
     fn opened(&self) -> Option<RemoteFile> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use diskside_io::request::Lost;
+use diskside_io::Errno;
+use diskside_io::request::{Lost, Status as IoStatus};
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_wire::function::{FieldError, Outcome, Trailer};
@@ -107,6 +108,19 @@ impl FunctionError {
         let trailer = self.trailer().filter(|trailer| matches!(trailer.outcome, Outcome::Errno | Outcome::Media))?;
         let errno = trailer.returned.checked_neg().and_then(|errno| i32::try_from(errno).ok());
         errno.filter(|errno| *errno > 0)
+    }
+
+    /// As the outcome of a read, a write or a flush has it.
+    #[must_use]
+    pub fn status(&self) -> IoStatus {
+        if let Some(errno) = self.errno() {
+            return IoStatus::from_errno(Errno::from_raw_os_error(errno));
+        }
+        match self {
+            Self::Command { failure: CommandFailure::NotSent(why), .. } => IoStatus::lost(why),
+            _ if self.is_loss() => IoStatus::lost("the connection was lost before the request completed"),
+            _ => IoStatus::lost("the target failed the request"),
+        }
     }
 
     /// Whether a command was refused with this status.

@@ -513,12 +513,7 @@ impl Versions {
 }
 
 fn failed(error: &FunctionError, done: usize, buffer: Option<Buffer>) -> Outcome {
-    let status = match error.errno() {
-        Some(errno) => Status::from_errno(Errno::from_raw_os_error(errno)),
-        None if error.is_loss() => Status::lost("the connection was lost before the request completed"),
-        None => Status::lost("the target failed the request"),
-    };
-    Outcome { status, transferred_bytes: done as u64, buffer }
+    Outcome { status: error.status(), transferred_bytes: done as u64, buffer }
 }
 
 fn short(what: &'static str) -> FunctionError {
