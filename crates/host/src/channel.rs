@@ -207,8 +207,6 @@ pub(crate) struct Channel {
     incoming: Vec<u8>,
     /// Where records are opened.
     output: Vec<u8>,
-    /// What the channel itself has to say, sealed.
-    unsent: Vec<u8>,
     /// Where records are sealed; away while they are sent.
     spare: Vec<u8>,
 }
@@ -217,7 +215,7 @@ impl Channel {
     fn new(done: Done) -> Self {
         let Done { secrets, rest } = done;
         let output = vec![0; RECORD_LEN_MAX + Records::OUTPUT_SPARE];
-        Self { records: Records::new(secrets), incoming: rest, output, unsent: Vec::new(), spare: Vec::new() }
+        Self { records: Records::new(secrets), incoming: rest, output, spare: Vec::new() }
     }
 
     /// Opens what came, and gives `take` the bytes that were in it. False: the server sends nothing more.
@@ -256,15 +254,9 @@ impl Channel {
         self.spare = bytes;
     }
 
-    /// Whether it has something to say itself.
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
-    }
-
-    /// Bytes for the socket: what it has to say, and then what `fill` puts, sealed.
+    /// Bytes for the socket: what `fill` puts, sealed.
     pub(crate) fn seal(&mut self, fill: impl FnOnce(&mut diskside_tls::RecordWriter<'_>)) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.spare);
-        bytes.append(&mut self.unsent);
         let mut writer = self.records.seal(&mut bytes);
         fill(&mut writer);
         writer.finish();

@@ -287,8 +287,7 @@ impl Socket {
             self.receiving = true;
         }
         let Some(mut batch) = self.batch.take() else { return };
-        let has_left = self.sealed.is_some() || self.channel.as_ref().is_some_and(|channel| channel.has_unsent());
-        if transmit.is_empty() && !machine.poll_transmit(transmit) && !has_left {
+        if transmit.is_empty() && !machine.poll_transmit(transmit) && self.sealed.is_none() {
             self.batch = Some(batch);
             return;
         }
