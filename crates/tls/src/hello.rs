@@ -16,8 +16,21 @@ pub const HELLO_LEN_MAX: usize = 16 << 10;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const PRE_SHARED_KEY: u16 = 41;
+/// Records that it may come in. One holds all that hosts say first; some cut it, lest anybody on the way knows its size.
+const RECORDS_MAX: usize = 32;
 /// Identities that are looked at. A host with more does not know who it is.
 const IDENTITIES_MAX: usize = 8;
+/// Keys that are tried: all that hosts have of one key, for as many as may be kept of one. Each takes a few microseconds.
+const PROOFS_MAX: usize = 32;
+
+/// Looks at what a host says first while it comes, in pieces of any size: each byte once.
+#[derive(Debug, Default)]
+pub struct Lookout {
+    /// Where the next record begins.
+    at: usize,
+    records: usize,
+    message: Vec<u8>,
+}
 
 /// What the first bytes are.
 #[derive(Debug)]
@@ -56,6 +69,9 @@ pub enum HelloError {
     /// It is longer than it may be.
     #[error("its first message is longer than {HELLO_LEN_MAX} bytes")]
     TooLong,
+    /// It comes in more pieces than it may.
+    #[error("its first message comes in more than {RECORDS_MAX} records")]
+    TooManyRecords,
     /// It offers no key.
     #[error("it offers no pre-shared key, and there is nothing else here: it needs the key that this server has of it")]
     NoKey,
@@ -72,7 +88,7 @@ impl HelloError {
     pub fn alert(&self) -> Alert {
         match self {
             Self::NotTls | Self::Malformed(_) => Alert::DECODE_ERROR,
-            Self::TooLong => Alert::RECORD_OVERFLOW,
+            Self::TooLong | Self::TooManyRecords => Alert::RECORD_OVERFLOW,
             // Linux forgets a key that it is told this of, and says so to whoever connects.
             Self::NoKey | Self::UnknownIdentity(_) => Alert::UNKNOWN_PSK_IDENTITY,
             Self::WrongKey(_) => Alert::DECRYPT_ERROR,
@@ -80,24 +96,23 @@ impl HelloError {
     }
 }
 
-impl Hello {
-    /// Looks at all that a host has sent so far.
-    pub fn look(bytes: &[u8]) -> Result<Look, HelloError> {
-        let mut message = Vec::new();
-        let mut rest = bytes;
+impl Lookout {
+    /// Looks at all that a host has sent so far: what it was shown before, and what came since.
+    pub fn look(&mut self, bytes: &[u8]) -> Result<Look, HelloError> {
         let whole_len = loop {
-            if message.len() >= 4 {
-                if message[0] != CLIENT_HELLO {
+            if let &[kind, a, b, c, ..] = &self.message[..] {
+                if kind != CLIENT_HELLO {
                     return Err(HelloError::Malformed("it is no ClientHello"));
                 }
-                let len = 4 + u32::from_be_bytes([0, message[1], message[2], message[3]]) as usize;
+                let len = 4 + u32::from_be_bytes([0, a, b, c]) as usize;
                 if len > HELLO_LEN_MAX {
                     return Err(HelloError::TooLong);
                 }
-                if message.len() >= len {
+                if self.message.len() >= len {
                     break len;
                 }
             }
+            let rest = bytes.get(self.at..).unwrap_or_default();
             let Some((&[kind, major, _, high, low], behind)) = rest.split_first_chunk::<5>() else {
                 return starts_well(rest).map(|()| Look::Incomplete);
             };
@@ -109,21 +124,26 @@ impl Hello {
             if len == 0 || len > crate::RECORD_LEN_MAX {
                 return Err(HelloError::Malformed("the length of a record"));
             }
-            let Some((text, behind)) = behind.split_at_checked(len) else {
-                if bytes.len() > HELLO_LEN_MAX {
-                    return Err(HelloError::TooLong);
-                }
-                return Ok(Look::Incomplete);
-            };
-            message.extend_from_slice(text);
-            rest = behind;
+            if self.records == RECORDS_MAX {
+                return Err(HelloError::TooManyRecords);
+            }
+            // What it will be with this record: a host is not waited for that says too much.
+            if self.at + 5 + len > HELLO_LEN_MAX + 5 * RECORDS_MAX {
+                return Err(HelloError::TooLong);
+            }
+            let Some(text) = behind.get(..len) else { return Ok(Look::Incomplete) };
+            self.message.extend_from_slice(text);
+            self.at += 5 + len;
+            self.records += 1;
         };
-        if message.len() > whole_len {
+        if self.message.len() > whole_len {
             return Err(HelloError::Malformed("something follows it at once"));
         }
-        Self::parse(message).map(Look::Hello)
+        Hello::parse(std::mem::take(&mut self.message)).map(Look::Hello)
     }
+}
 
+impl Hello {
     fn parse(mut message: Vec<u8>) -> Result<Self, HelloError> {
         let malformed = HelloError::Malformed;
         let extensions = (|| {
@@ -154,14 +174,18 @@ impl Hello {
             return Err(malformed("its keys"));
         };
         let (mut identities, mut proofs) = (Fields(identities), Fields(proofs));
-        let mut offers = Vec::new();
+        let mut offers: Vec<Offer> = Vec::new();
         while !identities.0.is_empty() {
             let offer = (|| {
                 let identity = identities.long()?.to_vec();
                 identities.take(4)?;
                 Some(Offer { identity, proof: proofs.short()?.to_vec() })
             })();
-            offers.push(offer.ok_or(malformed("a key"))?);
+            let offer = offer.ok_or(malformed("a key"))?;
+            if offers.iter().any(|other| other.identity == offer.identity) {
+                return Err(malformed("one identity twice"));
+            }
+            offers.push(offer);
             if offers.len() > IDENTITIES_MAX {
                 return Err(malformed("too many keys"));
             }
@@ -177,10 +201,16 @@ impl Hello {
     /// The first key that the host has and that is known: `known` gives all keys of an identity.
     pub fn choose<'a>(&self, known: impl Fn(&str) -> &'a [TlsPsk]) -> Result<&'a TlsPsk, HelloError> {
         let mut wrong = None;
+        let mut digests = [None, None];
+        let mut proofs_left = PROOFS_MAX;
         for offer in &self.offers {
             let Ok(identity) = str::from_utf8(&offer.identity) else { continue };
-            for psk in known(identity) {
-                if proof(psk, &self.proved).ct_eq(&offer.proof).into() {
+            for psk in known(identity).iter().take(proofs_left) {
+                proofs_left -= 1;
+                // The message may be long, and is the same for all of them.
+                let digest = digests[usize::from(psk.hash == Hash::Sha256)]
+                    .get_or_insert_with(|| digest(psk.hash, &self.proved));
+                if proof_of(psk, digest).ct_eq(&offer.proof).into() {
                     return Ok(psk);
                 }
                 wrong = Some(identity);
@@ -199,14 +229,14 @@ impl Hello {
     }
 }
 
-/// The proof of a key: a MAC of what was said before it (4.2.11.2).
-pub(crate) fn proof(psk: &TlsPsk, message: &[u8]) -> Vec<u8> {
+/// The proof of a key: a MAC of what was said before it (4.2.11.2), whose digest this is.
+fn proof_of(psk: &TlsPsk, message: &[u8]) -> Vec<u8> {
     let TlsPsk { hash, key, .. } = psk;
     let len = hash.len_bytes();
     let early = hash.extract(None, key);
     let binder = hash.expand_label(&early, "ext binder", &digest(*hash, &[]), len);
     let finished = hash.expand_label(&binder, "finished", &[], len);
-    hash.authenticate(&finished, &digest(*hash, message)).to_vec()
+    hash.authenticate(&finished, message).to_vec()
 }
 
 fn digest(hash: Hash, bytes: &[u8]) -> Vec<u8> {

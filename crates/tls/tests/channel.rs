@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsPsk, TlsSecret};
 use diskside_tls::{
-    Alert, CONTROL_RECORDS_MAX, Content, Handshake, HandshakeError, Hello, HelloError, Look, Next, RECORD_LEN_MAX,
-    RecordError, Records, Secrets,
+    Alert, CONTROL_RECORDS_MAX, Content, Handshake, HandshakeError, Hello, HelloError, Look, Lookout, Next,
+    RECORD_LEN_MAX, RecordError, Records, Secrets,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn psk(hash: Hash) -> TlsPsk {
 }
 
 fn look(bytes: &[u8]) -> Result<Hello, HelloError> {
-    match Hello::look(bytes)? {
+    match Lookout::default().look(bytes)? {
         Look::Hello(hello) => Ok(hello),
         Look::Incomplete => panic!("the hello is whole"),
     }
@@ -122,9 +122,11 @@ fn the_hosts_first_words_say_which_of_the_known_keys_it_has() {
                 let chosen = look(&first).unwrap();
                 let chosen = chosen.choose(|identity| &known[identity]).unwrap();
                 assert!(chosen.identity == psk.identity && chosen.key == psk.key);
+                let mut lookout = Lookout::default();
                 for len in 0..first.len() {
-                    assert!(matches!(Hello::look(&first[..len]), Ok(Look::Incomplete)), "{len}");
+                    assert!(matches!(lookout.look(&first[..len]), Ok(Look::Incomplete)), "{len}");
                 }
+                assert!(matches!(lookout.look(&first), Ok(Look::Hello(_))));
             }
         }
     }
@@ -159,6 +161,67 @@ fn a_hello_in_many_records_is_one() {
     let mut server = Handshake::server(psk).unwrap();
     let answer = server.step(&cut).unwrap();
     assert!(host.step(&answer.output).unwrap().done.is_some());
+}
+
+/// All that had come was read again with each piece: a host that said its first words byte by byte, in records of a byte,
+/// took the square of their length of the reactor.
+#[test]
+fn what_comes_in_pieces_is_looked_at_once_and_in_few_of_them() {
+    let psk = psk(Hash::Sha256);
+    let (_, first) = hello(&psk);
+    let record = |part: &[u8]| [&[22, 3, 1, 0, part.len() as u8], part].concat();
+    let mut cut: Vec<u8> = first[5..].chunks(50).flat_map(record).collect();
+    let mut lookout = Lookout::default();
+    for at in 0..cut.len() {
+        assert!(matches!(lookout.look(&cut[..at]), Ok(Look::Incomplete)));
+        // What was seen to be a whole record is not looked at again.
+        cut[..at / 55 * 55].fill(0);
+    }
+    let Ok(Look::Hello(hello)) = lookout.look(&cut) else { panic!("it is whole") };
+    hello.choose(|_| std::slice::from_ref(&psk)).unwrap();
+    let tiny: Vec<u8> = first[5..].chunks(1).flat_map(record).collect();
+    assert_eq!(look(&tiny).unwrap_err(), HelloError::TooManyRecords);
+    assert_eq!(look(&tiny).unwrap_err().alert(), Alert::RECORD_OVERFLOW);
+    // It is not waited for what will be too much.
+    let long = [&[22, 3, 1, 64, 0, 1, 0, 62, 0][..], &[0; 16_375], &[22, 3, 1, 0, 200, 0]].concat();
+    assert!(matches!(Lookout::default().look(&long), Err(HelloError::Malformed(_) | HelloError::TooLong)));
+}
+
+/// Each key of each identity took a MAC of the whole message, however many there were: some milliseconds for a message that
+/// costs nothing.
+#[test]
+fn so_many_keys_are_tried_and_each_identity_once() {
+    let right = psk(Hash::Sha256);
+    let wrong = |byte: u8| TlsPsk { key: vec![byte; 32].into(), ..right.clone() };
+    let (_, first) = hello(&right);
+    let hello = look(&first).unwrap();
+    let known = |before: u8| (0..before).map(wrong).chain([right.clone()]).collect::<Vec<_>>();
+    // Eight keys, each in two derivations.
+    let (few, many) = (known(15), known(200));
+    assert!(hello.choose(|_| &few).is_ok());
+    assert!(matches!(hello.choose(|_| &many), Err(HelloError::WrongKey(_))));
+    // The list of identities, twice the same: all lengths around it grow.
+    let identity = right.identity.as_bytes();
+    let at = first.windows(identity.len()).position(|window| window == identity).unwrap();
+    let (entry, proof) = (identity.len() + 6, 33);
+    let mut doubled = first.clone();
+    let offered = first[at - 2..at - 2 + entry].to_vec();
+    let proved = first[first.len() - proof..].to_vec();
+    doubled.splice(at - 2..at - 2, offered);
+    doubled.extend_from_slice(&proved);
+    let grow = |bytes: &mut Vec<u8>, at: usize, by: usize| {
+        let value = u16::from_be_bytes([bytes[at], bytes[at + 1]]) as usize + by;
+        bytes[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+    };
+    let proofs_at = doubled.len() - 2 * proof - 2;
+    let extensions = 5 + 4 + 34 + 1 + usize::from(first[43]) + 2;
+    let extensions = extensions + usize::from(first[extensions - 1]) + 2;
+    grow(&mut doubled, proofs_at, proof);
+    for at in [3, 7, extensions, at - 6] {
+        grow(&mut doubled, at, entry + proof);
+    }
+    grow(&mut doubled, at - 4, entry);
+    assert_eq!(look(&doubled).unwrap_err(), HelloError::Malformed("one identity twice"));
 }
 
 #[test]

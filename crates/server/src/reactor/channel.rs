@@ -8,7 +8,7 @@
 
 use diskside_io::ring::SendBatch;
 use diskside_nvme::{BufferSlice, Segment, Transmit};
-use diskside_tls::Records;
+use diskside_tls::{Lookout, Records};
 
 use super::memory::{Memory, Piece};
 use crate::channel::Shaking;
@@ -38,6 +38,8 @@ pub(super) struct Pending {
     pub(super) received: Vec<u8>,
     /// What is to be sent.
     pub(super) unsent: Vec<u8>,
+    /// What the host says first, as far as it came.
+    pub(super) lookout: Lookout,
     /// Where it stands; away while it is worked on, and none before all of the host's first message came.
     pub(super) shaking: Option<Shaking>,
     pub(super) at_work: bool,

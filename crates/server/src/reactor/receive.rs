@@ -13,7 +13,7 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::{Completion, Op, OpId, Payload, Received};
 use diskside_nvme::BufferId;
-use diskside_tls::{Alert, Content, Hello, Look, Next, RECORD_LEN_MAX, RecordError, Records};
+use diskside_tls::{Alert, Content, Look, Next, RECORD_LEN_MAX, RecordError, Records};
 
 use super::channel::{Channel, Made, Pending};
 use super::connection::{Connection, Link, Phase};
@@ -327,7 +327,7 @@ impl Connection {
         let shaking = match pending.shaking.take() {
             Some(shaking) => shaking,
             // Others do not wait for a host that says its first words one by one.
-            None => match Hello::look(&pending.received) {
+            None => match pending.lookout.look(&pending.received) {
                 Ok(Look::Incomplete) => return,
                 Ok(Look::Hello(hello)) => Shaking::Begins(hello),
                 Err(error) => {
