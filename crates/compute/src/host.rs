@@ -32,20 +32,22 @@ pub struct Host {
 /// The states that a host has used.
 #[derive(Debug, Default)]
 struct States {
-    own: BTreeMap<u64, Arc<NamedState>>,
+    own: Vec<Arc<NamedState>>,
     /// Those that it shares: they are there as long as one of the hosts is that has used them.
-    shared: BTreeMap<u64, Arc<NamedState>>,
+    shared: BTreeMap<Arc<str>, Arc<NamedState>>,
 }
 
-/// The states that hosts share, by the hash of their names.
+/// The states that hosts share, by their names.
 #[derive(Debug, Default)]
-pub(crate) struct SharedStates(Mutex<BTreeMap<u64, Weak<NamedState>>>);
+pub(crate) struct SharedStates(Mutex<BTreeMap<Arc<str>, Weak<NamedState>>>);
 
-/// A state, known by the hash of its name.
+/// A state. Two names may have one hash: the name tells states apart, and the hash finds them for who has room for no more.
 #[derive(Debug)]
 struct NamedState {
+    /// Of its name.
+    id: u64,
     /// Not set: only executions have used it, which name no more than the hash.
-    name: OnceLock<String>,
+    name: OnceLock<Arc<str>>,
     len_bytes: u64,
     state: State,
     #[expect(dead_code, reason = "kept as long as the state is")]
@@ -79,19 +81,27 @@ impl Host {
         let mut states = self.lock();
         if rights.shares_state(name) {
             let mut all = shared.lock();
-            let state = match all.get(&id).and_then(Weak::upgrade) {
-                Some(known) => known.with(id, Some(name), len_bytes)?,
+            let state = match all.get(name).and_then(Weak::upgrade) {
+                Some(known) => known.of_len(len_bytes)?,
                 None => {
                     let made = self.make(&states, id, Some(name), len_bytes)?;
                     all.retain(|_, state| state.strong_count() > 0);
-                    all.insert(id, Arc::downgrade(&made));
+                    all.insert(name.into(), Arc::downgrade(&made));
                     made
                 }
             };
-            states.shared.insert(id, Arc::clone(&state));
+            states.shared.insert(name.into(), Arc::clone(&state));
             return Ok(state.state.clone());
         }
-        self.own_state(&mut states, id, Some(name), len_bytes)
+        let named = states.own.iter().find(|state| state.name.get().is_some_and(|known| **known == *name));
+        // One that was known by its hash alone is the first that has a name with this hash.
+        let known = named.or_else(|| states.own.iter().find(|state| state.id == id && state.name.get().is_none()));
+        if let Some(known) = known {
+            let known = Arc::clone(known).of_len(len_bytes)?;
+            known.name.get_or_init(|| name.into());
+            return Ok(known.state.clone());
+        }
+        self.make_own(&mut states, id, Some(name), len_bytes)
     }
 
     /// The state whose name has this hash, or the number that a host has given it; likewise. One that is shared it finds
@@ -103,21 +113,21 @@ impl Host {
         (shared, rights): (&SharedStates, &HostRights),
     ) -> Result<State, Problem> {
         let mut states = self.lock();
-        if let Some(known) = shared.of(id, rights) {
-            let state = known.with(id, None, len_bytes)?;
-            states.shared.insert(id, Arc::clone(&state));
-            return Ok(state.state.clone());
+        if let Some((name, known)) = shared.of(id, rights) {
+            let known = known.of_len(len_bytes)?;
+            states.shared.insert(name, Arc::clone(&known));
+            return Ok(known.state.clone());
         }
-        self.own_state(&mut states, id, None, len_bytes)
+        match states.own.iter().find(|state| state.id == id) {
+            Some(known) => Ok(Arc::clone(known).of_len(len_bytes)?.state.clone()),
+            None => self.make_own(&mut states, id, None, len_bytes),
+        }
     }
 
-    fn own_state(&self, states: &mut States, id: u64, name: Option<&str>, len_bytes: u64) -> Result<State, Problem> {
-        if let Some(known) = states.own.get(&id) {
-            return Ok(Arc::clone(known).with(id, name, len_bytes)?.state.clone());
-        }
+    fn make_own(&self, states: &mut States, id: u64, name: Option<&str>, len_bytes: u64) -> Result<State, Problem> {
         let made = self.make(states, id, name, len_bytes)?;
         let state = made.state.clone();
-        states.own.insert(id, made);
+        states.own.push(made);
         Ok(state)
     }
 
@@ -126,7 +136,7 @@ impl Host {
         if len_bytes > STATE_LEN_MAX {
             return Err(too_long());
         }
-        let all = || states.own.values().chain(states.shared.values());
+        let all = || states.own.iter().chain(states.shared.values());
         let (count, used) = (all().count(), all().map(|state| state.len_bytes).sum::<u64>());
         if count >= STATES_MAX || used + len_bytes > STATE_BYTES_MAX {
             let told = format!("this host has {count} named states of {used} bytes, all that it may have");
@@ -135,8 +145,8 @@ impl Host {
         let held = self.account.hold(len_bytes as usize + name.map_or(0, str::len) + PART_BYTES);
         let holding =
             held.map_err(|no_room| Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), no_room.to_string()))?;
-        let made = NamedState { name: OnceLock::new(), len_bytes, state: State::new(len_bytes as usize), holding };
-        Arc::new(made).with(id, name, len_bytes)
+        let name = name.map_or_else(OnceLock::new, |name| OnceLock::from(Arc::from(name)));
+        Ok(Arc::new(NamedState { id, name, len_bytes, state: State::new(len_bytes as usize), holding }))
     }
 
     /// Zeroes a range of the state whose name has this hash. Never waits: a run that uses it now is before that.
@@ -146,7 +156,8 @@ impl Host {
         (offset, len): (u64, u64),
         (shared, rights): (&SharedStates, &HostRights),
     ) -> Result<(), Problem> {
-        let known = shared.of(id, rights).or_else(|| self.lock().own.get(&id).cloned());
+        let own = || self.lock().own.iter().find(|state| state.id == id).cloned();
+        let known = shared.of(id, rights).map(|(_, state)| state).or_else(own);
         let known = known.ok_or_else(|| Problem::in_command(8, "there is no state with this hash"))?;
         let bound = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         let cleared = known.state.clear(bound(offset), bound(len));
@@ -159,33 +170,29 @@ impl Host {
 }
 
 impl NamedState {
-    /// It, if this is its name and its length.
-    fn with(self: Arc<Self>, id: u64, name: Option<&str>, len_bytes: u64) -> Result<Arc<Self>, Problem> {
+    /// It, if this is its length.
+    fn of_len(self: Arc<Self>, len_bytes: u64) -> Result<Arc<Self>, Problem> {
         if len_bytes > STATE_LEN_MAX {
             return Err(too_long());
         }
-        let is_other = |name: &str| self.name.get().is_some_and(|known| known != name);
-        let other = name.is_some_and(is_other);
-        if other || self.len_bytes != len_bytes {
-            let called = called(self.name.get().map(String::as_str), id);
+        if self.len_bytes != len_bytes {
+            let called = called(self.name.get().map(|name| &**name), self.id);
             return Err(refused(format!("the state {called} has {} bytes", self.len_bytes)));
-        }
-        if let Some(name) = name {
-            self.name.get_or_init(|| name.to_owned());
         }
         Ok(self)
     }
 }
 
 impl SharedStates {
-    /// The state whose name has this hash, if the host shares it.
-    fn of(&self, id: u64, rights: &HostRights) -> Option<Arc<NamedState>> {
-        let known = self.lock().get(&id).and_then(Weak::upgrade)?;
-        let is_shared = known.name.get().is_some_and(|name| rights.shares_state(name));
-        is_shared.then_some(known)
+    /// The state whose name has this hash and that the host shares, with its name. Of several it is the first by name.
+    fn of(&self, id: u64, rights: &HostRights) -> Option<(Arc<str>, Arc<NamedState>)> {
+        let all = self.lock();
+        let known = all.iter().filter_map(|(name, state)| Some((Arc::clone(name), state.upgrade()?)));
+        let mut found = known.filter(|(_, state)| state.id == id);
+        found.find(|(name, _)| rights.shares_state(name))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<NamedState>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Weak<NamedState>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -285,5 +292,34 @@ mod tests {
         assert!(state(&b).is(&first));
         drop(b);
         assert!(!state(&host(1)).is(&first));
+    }
+
+    /// States were known by the hash of their names alone, which is easily made the same: a host that shared one state was
+    /// refused another, and was told the name and the length of a state that it had no right to.
+    #[test]
+    fn names_with_the_same_hash_are_of_two_states() {
+        let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
+        let host = |id: u64| Host::new(id, format!("nqn.{id}"), Account::new(&ledger, id));
+        let (a, b, shared) = (host(1), host(2), SharedStates::default());
+        let names = ["8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"];
+        let id = StateName::id_of(names[0]);
+        assert_eq!(id, StateName::id_of(names[1]));
+        let grant = |nqn: &str, name: &str| GrantSpec {
+            to: vec![nqn.into()],
+            state: vec![name.into()],
+            ..GrantSpec::default()
+        };
+        let grants = Grants::new(&[grant("nqn.1", names[0]), grant("nqn.2", names[1])], []).unwrap();
+        let table = RightsTable::new(grants);
+        let rights = |host: &Host| HostRights::of(&table, &host.nqn);
+        let first = a.state(names[0], 8, (&shared, &rights(&a))).unwrap();
+        let second = b.state(names[1], 64, (&shared, &rights(&b))).unwrap();
+        assert!(!first.is(&second));
+        let by_id = |host: &Host, len| host.state_by_id(id, len, (&shared, &rights(host))).unwrap();
+        assert!(by_id(&a, 8).is(&first) && by_id(&b, 64).is(&second));
+        // Of one host, too.
+        let own = a.state(names[1], 16, (&shared, &rights(&a))).unwrap();
+        assert!(!own.is(&first) && own.snapshot().len() == 16);
+        assert!(a.state(names[1], 16, (&shared, &rights(&a))).unwrap().is(&own));
     }
 }
