@@ -1,8 +1,6 @@
-//! What authenticating hosts takes of a target: keys from their files, exponentiations and handshakes off the reactors, and
-//! bounds for those who have not proved who they are.
+//! What authenticating hosts takes of a target: keys from their files, and exponentiations and handshakes off the reactors.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
@@ -20,8 +18,6 @@ use crate::shared::{Mailboxes, Message};
 const THREADS_MAX: usize = 2;
 /// Work that waits for a thread; what is beyond is refused, and its connection closed.
 const WAITING_MAX: usize = 1024;
-/// Connections from one address that have not authenticated: more than one host has queues.
-const HALF_OPEN_PER_ADDRESS_MAX: usize = 256;
 
 /// Reads the keys, and says who of the hosts of the subsystem `nqn` must have one.
 pub(crate) fn policy(
@@ -160,83 +156,5 @@ fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys
         if let Some(mailbox) = mailboxes.get().and_then(|mailboxes| mailboxes.get(reactor)) {
             mailbox.send(message);
         }
-    }
-}
-
-/// Connections whose hosts have not proved who they are, by address.
-#[derive(Debug, Default)]
-pub(crate) struct HalfOpen {
-    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-/// One such connection. Dropped when the host has proved it, or with the connection.
-#[derive(Debug)]
-pub(crate) struct Entrant {
-    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    address: IpAddr,
-}
-
-impl HalfOpen {
-    /// One more from this address; `None` where there are too many already, there or of all the `connections_max`
-    /// connections that the target may have: half of them are for hosts that are known.
-    pub(crate) fn enter(&self, address: IpAddr, connections_max: usize) -> Option<Entrant> {
-        let address = of_one_machine(address);
-        let mut by_address = lock(&self.by_address);
-        let here = by_address.get(&address).copied().unwrap_or(0);
-        if here >= HALF_OPEN_PER_ADDRESS_MAX || by_address.values().sum::<usize>() >= connections_max.div_ceil(2) {
-            return None;
-        }
-        by_address.insert(address, here + 1);
-        Some(Entrant { by_address: Arc::clone(&self.by_address), address })
-    }
-}
-
-impl Drop for Entrant {
-    fn drop(&mut self) {
-        let mut by_address = lock(&self.by_address);
-        if let Some(here) = by_address.get_mut(&self.address) {
-            *here -= 1;
-            if *here == 0 {
-                by_address.remove(&self.address);
-            }
-        }
-    }
-}
-
-/// What a machine has at least: of IPv6 a network of 64 bits.
-fn of_one_machine(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
-        address => address,
-    }
-}
-
-fn lock(by_address: &Mutex<HashMap<IpAddr, usize>>) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
-    by_address.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_not_known_leaves_room_for_others() {
-        let (here, there) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let half_open = HalfOpen::default();
-        let mut entrants: Vec<_> =
-            (0..HALF_OPEN_PER_ADDRESS_MAX).map(|_| half_open.enter(here, 4096).unwrap()).collect();
-        assert!(half_open.enter(here, 4096).is_none(), "an address has its share");
-        drop(half_open.enter(there, 4096).expect("another has its own"));
-        entrants.pop();
-        entrants.push(half_open.enter(here, 4096).expect("one has gone"));
-        assert!(half_open.enter(there, 512).is_none(), "half of all connections");
-        drop(entrants);
-        // One machine has 2^64 addresses of IPv6.
-        let six = |last| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
-        let entrants: Vec<_> =
-            (0..HALF_OPEN_PER_ADDRESS_MAX).map(|i| half_open.enter(six(i as u16), 4096).unwrap()).collect();
-        assert!(half_open.enter(six(9999), 4096).is_none());
-        drop(entrants);
-        assert!(lock(&half_open.by_address).is_empty());
     }
 }

@@ -36,7 +36,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
-use crate::authenticate::Entrant;
+use crate::half_open::{Entrant, Place};
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -419,6 +419,11 @@ impl Reactor {
                         connection.shaken(&mut self.core, *shaken);
                     }
                 }
+                Message::GiveWay { connection, alive } => {
+                    if let Some(connection) = self.connections.get_mut(connection).filter(|found| found.is(&alive)) {
+                        connection.give_way(&mut self.core);
+                    }
+                }
                 Message::VolumesChanged => self.core.refresh_volumes(),
                 Message::Stop => self.stop(),
                 Message::StopNow => {
@@ -485,28 +490,25 @@ impl Reactor {
         }
         let address = diskside_io::socket::peer_address(&socket).ok();
         let peer = address.map_or_else(|| "?".into(), |peer| peer.to_string());
-        let entrant = match self.core.shared.enter(address.map(|address| address.ip())) {
-            Ok(entrant) => entrant,
-            Err(()) => {
-                tracing::debug!(peer, "too many connections that have not authenticated: one more was closed");
-                return self.core.forget_connection();
-            }
-        };
+        let alive = Arc::new(());
+        let connection = self.connections.vacant_entry().key();
+        let place = Place { reactor: self.core.index, connection, alive: Arc::downgrade(&alive) };
+        let entrant = self.core.shared.enter(address.map(|address| address.ip()), place);
         let socket = Arc::new(socket);
         self.core.ring.register_file(&socket);
-        self.add_connection(Link::Socket { socket, receive: None }, peer, entrant);
+        self.add_connection(Link::Socket { socket, receive: None }, peer, alive, Some(entrant));
     }
 
     fn add_loop(&mut self, end: LoopEnd) {
         let entry = self.connections.vacant_entry();
         end.set_waker(self.core.mailbox.connection_waker(entry.key()));
-        self.add_connection(Link::Loop(end), "loop".into(), None);
+        self.add_connection(Link::Loop(end), "loop".into(), Arc::new(()), None);
     }
 
-    fn add_connection(&mut self, link: Link, peer: String, entrant: Option<Entrant>) {
+    fn add_connection(&mut self, link: Link, peer: String, alive: Arc<()>, entrant: Option<Entrant>) {
         let entry = self.connections.vacant_entry();
         let id = entry.key();
-        entry.insert(Connection::new(&mut self.core, id, link, peer, entrant));
+        entry.insert(Connection::new(&mut self.core, id, link, peer, alive, entrant));
         self.core.counters().connections_total.add(1);
     }
 

@@ -14,9 +14,10 @@ use diskside_nvme::auth::Done;
 use diskside_nvme::controller::{Subsystem, Subsystems, Tag};
 
 use crate::audit::{Audit, KnownNames};
-use crate::authenticate::{Authenticators, Entrant, HalfOpen};
+use crate::authenticate::Authenticators;
 use crate::channel::Shaken;
 use crate::config::ServeConfig;
+use crate::half_open::{Entrant, HalfOpen, Place};
 use crate::link::LoopEnd;
 use crate::notices::Notices;
 use crate::stats::ReactorCounters;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     /// Connections by reactor.
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
+    /// Those that were closed before their hosts were let in, because others came.
+    pub(crate) connections_given_up: AtomicUsize,
     pub(crate) notices: Notices,
     /// Whether every host must prove who it is.
     pub(crate) authenticates: AtomicBool,
@@ -54,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) channels: AtomicBool,
     /// What computes for hosts that authenticate.
     pub(crate) authenticators: Authenticators,
-    /// Connections whose hosts have not proved who they are.
+    /// Connections whose hosts were not let in yet.
     pub(crate) half_open: HalfOpen,
     /// Processors that the process may use.
     pub(crate) processors: usize,
@@ -63,10 +66,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Gives a new connection to the reactor with the fewest. `None` where there are too many already.
+    /// Gives a new connection to the reactor with the fewest. Where there are too many already one goes whose host was not let
+    /// in; `None` where there is none.
     pub(crate) fn place_connection(&self) -> Option<usize> {
         let counts = || self.connections.iter().map(|count| count.load(Ordering::Relaxed));
-        if counts().sum::<usize>() >= self.config.limits.connections {
+        if counts().sum::<usize>() >= self.config.limits.connections && !self.close(self.half_open.give_way()) {
             self.connections_refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -75,16 +79,22 @@ impl Shared {
         Some(reactor)
     }
 
-    /// Notes a connection from this address whose host must prove who it is; `None` where none must. An error: there are
-    /// too many of them.
-    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<Option<Entrant>, ()> {
-        if !self.authenticates.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
+    /// Notes a connection from this address whose host is not let in yet. Another one goes if there are too many; where no host
+    /// must prove who it is, only when there are too many connections of all.
+    pub(crate) fn enter(&self, address: Option<IpAddr>, place: Place) -> Entrant {
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        self.half_open.enter(address, self.config.limits.connections).map(Some).ok_or_else(|| {
-            self.connections_refused.fetch_add(1, Ordering::Relaxed);
-        })
+        let is_bounded = self.authenticates.load(Ordering::Relaxed);
+        let total_max = is_bounded.then(|| self.config.limits.connections.div_ceil(2));
+        let (entrant, gone) = self.half_open.enter(address, total_max, place);
+        self.close(gone);
+        entrant
+    }
+
+    /// Has a connection closed that gives way to others. False: there is none.
+    fn close(&self, place: Option<Place>) -> bool {
+        let Some(Place { reactor, connection, alive }) = place else { return false };
+        self.connections_given_up.fetch_add(1, Ordering::Relaxed);
+        self.send(reactor, Message::GiveWay { connection, alive })
     }
 
     /// Whether a connection without a secure channel is refused.
@@ -141,6 +151,13 @@ pub(crate) enum Message {
         alive: Weak<()>,
         /// What came of it.
         shaken: Box<Shaken>,
+    },
+    /// Close this connection: its host was not let in, and others come.
+    GiveWay {
+        /// It, or one that has its place now.
+        connection: usize,
+        /// Which of them is meant.
+        alive: Weak<()>,
     },
     /// Volumes were added or removed.
     VolumesChanged,

@@ -51,6 +51,10 @@ pub struct Stats {
     pub reactors: Vec<ReactorStats>,
     /// Connections that were closed because there were too many.
     pub connections_refused: u64,
+    /// Connections that were closed before their hosts were let in, because others came.
+    pub connections_given_up: u64,
+    /// Connections whose hosts are not let in yet.
+    pub connections_half_open: u64,
     /// Lines about peers that were left out of the log, because there had been enough.
     pub log_lines_left_out: u64,
     /// Lines that were left out of the audit file, because there had been enough or the disk was behind.

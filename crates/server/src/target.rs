@@ -21,10 +21,11 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 pub use handle::Handle;
 
 use crate::audit::{Audit, KnownNames};
-use crate::authenticate::{Authenticators, HalfOpen, PolicyError, policy};
+use crate::authenticate::{Authenticators, PolicyError, policy};
 use crate::config::{
     ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
 };
+use crate::half_open::HalfOpen;
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -372,6 +373,7 @@ impl TargetBuilder {
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
+            connections_given_up: AtomicUsize::new(0),
             notices: Default::default(),
             authenticates: AtomicBool::new(config.authenticates_hosts()),
             channels: AtomicBool::new(config.security.require.needs_tls()),

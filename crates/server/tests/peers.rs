@@ -253,12 +253,21 @@ fn a_connection_too_many_is_closed_and_room_comes_back() {
     let running =
         start(builder().volume(VolumeSpec::new("data", "mem:1MiB").writable()).limits(|limits| limits.connections = 2));
     let address = running.handle().local_addresses()[0];
-    let (first, second) = (tcp(address), tcp(address));
-    eventually("two are there", || connections(&running) == 2);
+    let first = Controller::connect(&running);
+    let second = Controller::connect(&running);
     let mut third = tcp(address);
     assert_eq!(last_words(&mut third), b"");
     assert_eq!(running.handle().stats().connections_refused, 1);
     drop((first, second));
+    eventually("they are gone", || connections(&running) == 0);
+    // Who says nothing kept others out until its time was over.
+    let (mut first, _second) = (tcp(address), tcp(address));
+    eventually("two are there", || connections(&running) == 2);
+    let third = Controller::connect(&running);
+    assert_eq!(last_words(&mut first), b"", "the oldest gives way");
+    let stats = running.handle().stats();
+    assert_eq!((stats.connections_refused, stats.connections_given_up, stats.connections_half_open), (1, 1, 1));
+    drop((_second, third));
     eventually("they are gone", || connections(&running) == 0);
     check_others(&running);
 }

@@ -1,6 +1,7 @@
 //! One connection: its machine, its link, and what it has in flight.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::memory::{Account, AccountMemory, Memory, Piece};
 use super::receive::Receive;
 use super::{Core, Token};
 use crate::audit::Told;
-use crate::authenticate::Entrant;
+use crate::half_open::Entrant;
 use crate::link::{LoopEnd, LoopWriteError};
 use diskside_volume::stats::IoCounters;
 
@@ -38,7 +39,7 @@ pub(super) struct Connection {
     pub(super) link: Link,
     /// Between the socket and the machine.
     pub(super) channel: Channel,
-    /// The host has not proved who it is, and must.
+    /// The host is not let in yet.
     entrant: Option<Entrant>,
     /// Gone with the connection: then nobody waits for what is computed for it.
     pub(super) alive: Arc<()>,
@@ -100,7 +101,14 @@ struct Sending {
 }
 
 impl Connection {
-    pub(super) fn new(core: &mut Core, id: usize, link: Link, peer: String, entrant: Option<Entrant>) -> Self {
+    pub(super) fn new(
+        core: &mut Core,
+        id: usize,
+        link: Link,
+        peer: String,
+        alive: Arc<()>,
+        entrant: Option<Entrant>,
+    ) -> Self {
         let limits = &core.shared.config.limits;
         let config = ConnectionConfig {
             connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
@@ -127,7 +135,7 @@ impl Connection {
             },
             link,
             entrant,
-            alive: Arc::new(()),
+            alive,
             peer,
             phase: Phase::Open,
             carry: Vec::new(),
@@ -300,8 +308,9 @@ impl Connection {
         }
         self.tell_of_arrival(core);
         // Discovery asks nobody who it is, and so tells nothing of who this is.
-        let is_known =
-            self.machine.is_authenticated() && self.machine.subsystem_nqn().is_some_and(|nqn| !nqn.is_discovery());
+        let is_open_to_all = !core.shared.authenticates.load(Ordering::Relaxed);
+        let is_known = self.machine.is_authenticated()
+            && self.machine.subsystem_nqn().is_some_and(|nqn| is_open_to_all || !nqn.is_discovery());
         if self.entrant.is_some() && is_known {
             self.entrant = None;
         }
@@ -540,6 +549,16 @@ impl Connection {
             core.ring.unregister_file(socket);
         }
         core.memory.forget(&self.account);
+    }
+
+    /// Others come, and the host was not let in.
+    pub(super) fn give_way(&mut self, core: &mut Core) {
+        if self.entrant.is_some() {
+            self.close(
+                core,
+                "too many connections have not authenticated, and this is the oldest of an address with many",
+            );
+        }
     }
 
     /// Whether it is the connection that this was taken from, and not one that has its place now.

@@ -80,6 +80,8 @@ impl Handle {
             hosts: shared.host_stats.stats(),
             reactors: shared.reactor_stats.iter().map(crate::stats::ReactorCounters::stats).collect(),
             connections_refused: shared.connections_refused.load(Ordering::Relaxed) as u64,
+            connections_given_up: shared.connections_given_up.load(Ordering::Relaxed) as u64,
+            connections_half_open: shared.half_open.count() as u64,
             log_lines_left_out: shared.notices.left_out(),
             audit_lines_left_out: shared.audit.left_out(),
         }
