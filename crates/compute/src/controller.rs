@@ -11,7 +11,6 @@ mod traversals;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -298,7 +297,8 @@ impl Association {
         if !answer.status.is_success() {
             self.record(name, &answer);
         }
-        self.context.environment.statistics.sent.fetch_add(answer.data_len() as u64, Ordering::Relaxed);
+        let len = answer.data_len() as u64;
+        self.context.add(|statistics| &statistics.sent, len);
         if here.serial == Some(name.serial) {
             here.list.push((name.tag, answer));
         } else {
@@ -372,7 +372,7 @@ impl Association {
         let (context, events, queued) =
             (Arc::clone(&self.context), Arc::clone(self) as Arc<dyn CallEvents>, Instant::now());
         let job = Job { tag, plan, context, events, control, input, queued, in_use, holding: Some(holding) };
-        self.context.environment.statistics.started.fetch_add(1, Ordering::Relaxed);
+        self.context.add(|statistics| &statistics.started, 1);
         let me = Arc::clone(self);
         let run = Box::new(move || {
             if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
@@ -411,11 +411,10 @@ impl Association {
         }
         let me = Arc::clone(self);
         let run = Box::new(move || {
-            let made =
-                guarded(|| match Prepared::new(&me.context.environment, &me.context.host.account, plan, holding) {
-                    Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
-                    Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
-                });
+            let made = guarded(|| match Prepared::new(&me.context, plan, holding) {
+                Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
+                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
+            });
             me.prepared(tag, waiter, made.flatten());
         });
         self.submit_or_refuse(tag, waiter, run)
@@ -518,7 +517,7 @@ impl Association {
 
     /// The answer to an admin command that reads.
     pub(crate) fn log_page(&self, sqe: &Sqe) -> Answer {
-        log_pages::answer(&self.context, sqe, || self.errors(), || self.owner.tags_open())
+        log_pages::answer(&self.context, sqe, || self.errors(), |host| self.owner.tags_open(host))
     }
 
     /// Load Program, or Program Activation Management. Gives what is to be verified before it is answered.
@@ -534,15 +533,19 @@ impl Association {
             return programs.load(host, self.id, sqe, data);
         }
         let rights = self.context.rights.now();
+        let refuse = |problem: Problem| {
+            self.context.tell_loaded(None, sqe.program_len() as usize, Some(problem.told()));
+            problem
+        };
         if !rights.may_load() {
-            return Err(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs"));
+            return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs")));
         }
-        let loaded = programs.load(host, self.id, sqe, data)?;
+        let loaded = programs.load(host, self.id, sqe, data).map_err(refuse)?;
         match loaded {
             // Before anything of it is read.
             Some(unverified) if !rights.may_run(None, &unverified.sha256()) => {
                 let told = "this host may not run this program";
-                self.context.tell_loaded(unverified.sha256(), unverified.len_bytes(), Some(told));
+                self.context.tell_loaded(Some(unverified.sha256()), unverified.len_bytes(), Some(told));
                 programs.give_up(unverified.place());
                 Err(Problem::new(Status::OPERATION_DENIED.dnr(), told))
             }
@@ -562,7 +565,7 @@ impl Association {
                 programs.give_up(place);
                 Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
             });
-            me.context.tell_loaded(sha256, len, verified.as_ref().err().map(Problem::told));
+            me.context.tell_loaded(Some(sha256), len, verified.as_ref().err().map(Problem::told));
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
         let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory, run };

@@ -13,6 +13,7 @@ use crate::call::answer::Problem;
 use crate::endpoint::layouts::Layouts;
 use crate::schedule::quota::{Account, Holding, PART_BYTES};
 use crate::standard::Standard;
+use crate::statistics::counters::Statistics;
 
 /// A host.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Host {
     pub nqn: String,
     /// What it makes the target hold.
     pub(crate) account: Account,
+    /// What it computed since it came.
+    pub(crate) statistics: Statistics,
     pub(crate) layouts: Layouts,
     states: Mutex<States>,
     /// Its own memory namespace, where it has one and has used it.
@@ -62,7 +65,7 @@ const STATE_LEN_MAX: u64 = 16 << 20;
 impl Host {
     pub(crate) fn new(id: u64, nqn: String, account: Account) -> Self {
         let (states, memory) = Default::default();
-        Self { id, nqn, account, layouts: Layouts::default(), states, memory }
+        Self { id, nqn, account, statistics: Statistics::new(), layouts: Layouts::default(), states, memory }
     }
 
     /// The memory namespace that is this host's alone; it is made when it is first asked for.

@@ -142,11 +142,12 @@ impl Compute {
         }
     }
 
-    /// Tags that are open, of all controllers.
-    fn tags_open(&self) -> usize {
+    /// Tags that are open, of all controllers, or of those of one host.
+    fn tags_open(&self, host: Option<u64>) -> usize {
         // The last one of a controller's owners must not go while the peers are locked.
         let all = self.peers().all();
-        all.iter().map(|association| association.tags_open()).sum()
+        let counted = all.iter().filter(|association| host.is_none_or(|host| association.host_id() == host));
+        counted.map(|association| association.tags_open()).sum()
     }
 
     /// Threads that run a call.

@@ -16,24 +16,26 @@ pub trait Watch: fmt::Debug + Send + Sync {
 pub enum ProgramEvent<'a> {
     /// It loaded one of so many bytes, or was refused.
     Loaded {
-        /// Of its object.
-        sha256: [u8; 32],
+        /// Of its object; `None`: it was refused before all of it came.
+        sha256: Option<[u8; 32]>,
         /// Bytes of its object.
         len: u64,
         /// Why not.
         refused: Option<&'a str>,
     },
-    /// It ran one. Calls of prepared requests are not told one by one.
+    /// It ran one.
     Ran {
         /// Of its object.
         sha256: [u8; 32],
         /// Which of its functions.
         function: &'a str,
-        /// Bytes that it read of media.
+        /// So many calls of a prepared request, which are told together; `None`: one call.
+        calls: Option<u64>,
+        /// Bytes that it read of media, or of memory ranges.
         bytes: u64,
         /// How long it computed.
         run_us: u64,
-        /// Why it did not end well.
+        /// Why it did not end well, or the last of them that did not.
         failed: Option<&'a str>,
     },
 }

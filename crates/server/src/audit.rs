@@ -1,19 +1,19 @@
 //! Who came, who was refused, what was loaded and run: one line of JSON each, in a file of its own.
 //!
 //! A thread of its own writes. Who has something to tell never waits for it: what finds no room is counted, and the count is
-//! told with the next line that does. Peers that are not known have a few lines a minute for each address. Nothing of a key is
-//! in any line: those who tell have none.
+//! told with the host's next line that does. Each host has a queue of its own, and so many lines a minute, so none keeps
+//! another's from being written. Peers that are not known share a queue, and have a few lines a minute for each address.
+//! Nothing of a key is in any line: those who tell have none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diskside_compute::{ProgramEvent, Watch};
 use serde::Serialize;
@@ -21,8 +21,16 @@ use serde::Serialize;
 use crate::config::HostSpec;
 use crate::notices::Notices;
 
-/// Lines that wait for the disk.
-const WAITING_MAX: usize = 4096;
+/// Lines of one host that wait for the disk, and of all.
+const HOST_WAITING_MAX: usize = 512;
+const WAITING_MAX: usize = 16 << 10;
+/// Lines of one host in a [`WINDOW`].
+const HOST_LINES_MAX: u32 = 1000;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Hosts that are told apart; others share the lines of one.
+const HOSTS_MAX: usize = 4096;
+/// Characters of a reason: programs can say much when they fail.
+const REASON_LEN_MAX: usize = 1000;
 
 /// What happened.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -60,9 +68,14 @@ pub(crate) enum Told {
 /// A program, and what it did.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Program {
-    sha256: String,
+    /// Not known of what was refused before all of it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     function: Option<String>,
+    /// Calls of a prepared request that are told together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_us: Option<u64>,
@@ -76,7 +89,7 @@ struct Line<'a> {
     t_ms: u64,
     #[serde(flatten)]
     record: &'a Record,
-    /// Lines that were left out since the last one, because the disk was behind or a peer had its share.
+    /// Lines of the host that were left out since its last one, because the disk was behind or it had its share.
     #[serde(skip_serializing_if = "is_zero")]
     left_out: u64,
 }
@@ -84,28 +97,130 @@ struct Line<'a> {
 /// Where records go.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    /// `None`: nobody asked for them.
-    lines: Option<SyncSender<Message>>,
+    lines: Arc<Lines>,
     strangers: Notices,
-    lost: Arc<Lost>,
     names: Arc<KnownNames>,
-    writer: Option<JoinHandle<()>>,
+    /// It starts with the first file.
+    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Where lines go.
+    path: Mutex<Option<PathBuf>>,
 }
 
-/// Lines that nobody wrote.
+/// A file that lines are to go to; none: they go nowhere.
+#[derive(Debug)]
+pub(crate) struct AuditFile(Option<(PathBuf, File)>);
+
+/// Lines on their way to the disk.
 #[derive(Debug, Default)]
-struct Lost {
-    total: AtomicU64,
-    /// Of these, and of those of strangers, since the last line.
-    untold: AtomicU64,
+struct Lines {
+    /// Whether anybody wants them.
+    on: AtomicBool,
+    /// Lines that nobody wrote.
+    lost: AtomicU64,
+    queues: Mutex<Queues>,
+    more: Condvar,
 }
 
-impl Lost {
-    fn add(&self, lines: u64) {
-        self.total.fetch_add(lines, Ordering::Relaxed);
-        self.untold.fetch_add(lines, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Queues {
+    /// By NQN; what strangers did is under no name.
+    hosts: BTreeMap<String, HostLines>,
+    /// Those with lines that wait, in the order of their turns.
+    turns: VecDeque<String>,
+    waiting: usize,
+    /// Files that lines were to go to from then on, each with the lines that waited then, which are of the file before.
+    changes: VecDeque<(Vec<(String, Waiting)>, AuditFile)>,
+    ended: bool,
+}
+
+/// Lines of one host.
+#[derive(Debug)]
+struct HostLines {
+    waiting: VecDeque<Waiting>,
+    /// Since its last line that was not.
+    left_out: u64,
+    /// Lines in this window.
+    since: Instant,
+    lines: u32,
+}
+
+/// When, what, and how many lines were left out before.
+#[derive(Debug)]
+struct Waiting {
+    t_ms: u64,
+    record: Record,
+    left_out: u64,
+}
+
+impl Queues {
+    /// Adds a line of a host. False: there is no room for it.
+    fn push(&mut self, host: &str, record: Record, now: Instant) -> bool {
+        if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
+            self.hosts.retain(|_, lines| !lines.waiting.is_empty() || lines.left_out > 0 || now < lines.since + WINDOW);
+        }
+        let is_told_apart = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host);
+        let host = if is_told_apart { host } else { OTHERS };
+        let lines = self.hosts.entry(host.to_owned()).or_insert_with(|| HostLines {
+            waiting: VecDeque::new(),
+            left_out: 0,
+            since: now,
+            lines: 0,
+        });
+        if now >= lines.since + WINDOW {
+            (lines.since, lines.lines) = (now, 0);
+        }
+        // Those of strangers were counted by their addresses.
+        let is_over = lines.lines >= HOST_LINES_MAX && host != STRANGERS;
+        if is_over || lines.waiting.len() >= HOST_WAITING_MAX || self.waiting >= WAITING_MAX {
+            lines.left_out += 1;
+            return false;
+        }
+        lines.lines += 1;
+        if lines.waiting.is_empty() {
+            self.turns.push_back(host.to_owned());
+        }
+        lines.waiting.push_back(Waiting { t_ms: now_ms(), record, left_out: std::mem::take(&mut lines.left_out) });
+        self.waiting += 1;
+        true
+    }
+
+    /// Takes the next line out; hosts take turns.
+    fn pop(&mut self) -> Option<(String, Waiting)> {
+        let host = self.turns.pop_front()?;
+        let lines = self.hosts.get_mut(&host)?;
+        let line = lines.waiting.pop_front()?;
+        self.waiting -= 1;
+        if !lines.waiting.is_empty() {
+            self.turns.push_back(host.clone());
+        }
+        Some((host, line))
+    }
+
+    /// A line that was taken out could not be written.
+    fn lost(&mut self, host: &str, left_out: u64) {
+        if let Some(lines) = self.hosts.get_mut(host) {
+            lines.left_out += left_out + 1;
+        }
     }
 }
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, host: &str, record: Record, now: Instant) {
+        if self.lock().push(host, record, now) {
+            self.more.notify_one();
+        } else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The queue of what peers did that are not known, and that of hosts that are not told apart. No host has such a name.
+const STRANGERS: &str = "";
+const OTHERS: &str = "(others)";
 
 /// How hosts are called here, by NQN.
 #[derive(Debug, Default)]
@@ -123,41 +238,70 @@ impl KnownNames {
     }
 }
 
-enum Message {
-    /// When, what, and how many lines were left out before.
-    Record(Box<(u64, Record, u64)>),
-    /// The file may have been moved away.
-    Reopen,
+impl AuditFile {
+    /// Opens the file, which is made if there is none. Nobody but its owner can read it then.
+    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        let found = file.metadata()?;
+        if found.is_file() && found.permissions().mode() & 0o077 != 0 {
+            file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(|error| {
+                let mode = found.permissions().mode() & 0o7777;
+                io::Error::new(error.kind(), format!("its mode is {mode:04o}, and cannot be made 0600: {error}"))
+            })?;
+        }
+        Ok(Self(Some((path.to_owned(), file))))
+    }
 }
 
 impl Audit {
-    /// Appends to the file at `path`, which is made if there is none; without a path nothing is kept.
-    pub(crate) fn start(path: Option<&Path>, names: Arc<KnownNames>) -> io::Result<Self> {
-        let (strangers, lost) = (Notices::default(), Arc::<Lost>::default());
-        let Some(path) = path else { return Ok(Self { lines: None, strangers, lost, names, writer: None }) };
-        let file = open(path)?;
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        let (path, count) = (path.to_owned(), Arc::clone(&lost));
-        let thread = std::thread::Builder::new().name("diskside-audit".into());
-        let writer = thread.spawn(move || write_all(&receiver, file, &path, &count))?;
-        Ok(Self { lines: Some(sender), strangers, lost, names, writer: Some(writer) })
+    /// Lines go to this file.
+    pub(crate) fn start(file: AuditFile, names: Arc<KnownNames>) -> io::Result<Self> {
+        let (lines, strangers) = Default::default();
+        let audit = Self { lines, strangers, names, writer: Mutex::default(), path: Mutex::default() };
+        audit.go_on_in(file)?;
+        Ok(audit)
+    }
+
+    /// What is told from now on goes to this file, and that a configuration was read. It is the last that another is told.
+    pub(crate) fn reload(&self, file: AuditFile) -> io::Result<()> {
+        let reload = || self.tell(Record { event: "reload", ..Record::default() });
+        let path = file.0.as_ref().map(|(path, _)| path.clone());
+        if path != *self.path.lock().unwrap_or_else(PoisonError::into_inner) {
+            reload();
+        }
+        self.go_on_in(file)?;
+        reload();
+        Ok(())
+    }
+
+    fn go_on_in(&self, file: AuditFile) -> io::Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.is_none() && file.0.is_some() {
+            let lines = Arc::clone(&self.lines);
+            let thread = std::thread::Builder::new().name("diskside-audit".into());
+            *writer = Some(thread.spawn(move || write_all(&lines))?);
+        }
+        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = file.0.as_ref().map(|(path, _)| path.clone());
+        self.lines.on.store(file.0.is_some(), Ordering::Relaxed);
+        let mut queues = self.lines.lock();
+        let told_before = std::iter::from_fn(|| queues.pop()).collect();
+        queues.changes.push_back((told_before, file));
+        drop(queues);
+        self.lines.more.notify_one();
+        Ok(())
     }
 
     /// Whether anybody wants to know: else nothing need be put together.
     pub(crate) fn is_on(&self) -> bool {
-        self.lines.is_some()
+        self.lines.on.load(Ordering::Relaxed)
     }
 
-    /// Tells of what a host that is known did.
-    pub(crate) fn tell(&self, mut record: Record) {
-        let Some(lines) = &self.lines else { return };
-        if record.principal.is_none() {
-            record.principal = record.host.as_deref().and_then(|nqn| self.names.name_of(nqn));
-        }
-        let left_out = self.lost.untold.swap(0, Ordering::Relaxed);
-        if lines.try_send(Message::Record(Box::new((now_ms(), record, left_out)))).is_err() {
-            self.lost.untold.fetch_add(left_out, Ordering::Relaxed);
-            self.lost.add(1);
+    /// Tells of what a host that is known did, or of the target itself.
+    pub(crate) fn tell(&self, record: Record) {
+        if self.is_on() {
+            let host = record.host.clone();
+            self.lines.push(host.as_deref().unwrap_or(OTHERS), self.named(record), Instant::now());
         }
     }
 
@@ -169,30 +313,41 @@ impl Audit {
         let peer = record.peer.clone().unwrap_or_default();
         // What is left out is told with the next line of this address.
         if let Some(left_out) = self.strangers.admit(&peer, now) {
-            self.lost.untold.fetch_add(left_out, Ordering::Relaxed);
-            self.tell(record);
+            if left_out > 0 {
+                let mut queues = self.lines.lock();
+                if let Some(lines) = queues.hosts.get_mut(STRANGERS) {
+                    lines.left_out += left_out;
+                }
+            }
+            self.lines.push(STRANGERS, self.named(record), now);
         }
     }
 
-    /// Begins the file anew, if it was moved away.
-    pub(crate) fn reopen(&self) {
-        if let Some(lines) = &self.lines {
-            // A full queue is a full disk's or a slow one's: the next reload comes.
-            let _ = lines.try_send(Message::Reopen);
+    /// How the host is called here, and no more of the reason than a line holds.
+    fn named(&self, mut record: Record) -> Record {
+        if record.principal.is_none() {
+            record.principal = record.host.as_deref().and_then(|nqn| self.names.name_of(nqn));
         }
+        if let Some(reason) = &mut record.reason
+            && let Some((at, _)) = reason.char_indices().nth(REASON_LEN_MAX)
+        {
+            reason.truncate(at);
+        }
+        record
     }
 
     /// Lines that were left out so far.
     pub(crate) fn left_out(&self) -> u64 {
-        self.lost.total.load(Ordering::Relaxed) + self.strangers.left_out()
+        self.lines.lost.load(Ordering::Relaxed) + self.strangers.left_out()
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        // The end of the channel ends the thread, once all is written.
-        self.lines = None;
-        if let Some(writer) = self.writer.take() {
+        // The thread ends once all is written.
+        self.lines.lock().ended = true;
+        self.lines.more.notify_one();
+        if let Some(writer) = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             // It has nothing that can panic.
             let _ = writer.join();
         }
@@ -205,49 +360,59 @@ impl Watch for Audit {
     }
 
     fn program(&self, host: &str, event: ProgramEvent<'_>) {
-        let (name, sha256, function, bytes, run_us, reason) = match event {
+        let hex = |sha256: [u8; 32]| sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let (name, reason, program) = match event {
             ProgramEvent::Loaded { sha256, len, refused } => {
-                ("program.load", sha256, None, len, None, refused.map(str::to_owned))
+                let sha256 = sha256.map(hex);
+                ("program.load", refused, Program { sha256, function: None, calls: None, bytes: len, run_us: None })
             }
-            ProgramEvent::Ran { sha256, function, bytes, run_us, failed } => {
-                ("program.run", sha256, Some(function.to_owned()), bytes, Some(run_us), failed.map(str::to_owned))
+            ProgramEvent::Ran { sha256, function, calls, bytes, run_us, failed } => {
+                let (sha256, function, run_us) = (Some(hex(sha256)), Some(function.to_owned()), Some(run_us));
+                ("program.run", failed, Program { sha256, function, calls, bytes, run_us })
             }
         };
-        let sha256 = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        let program = Some(Program { sha256, function, bytes, run_us });
-        self.tell(Record { event: name, host: Some(host.to_owned()), reason, program, ..Record::default() });
+        let (host, reason) = (Some(host.to_owned()), reason.map(str::to_owned));
+        self.tell(Record { event: name, host, reason, program: Some(program), ..Record::default() });
     }
 }
 
-fn write_all(lines: &Receiver<Message>, mut file: File, path: &Path, lost: &Lost) {
-    let mut warned = false;
-    while let Ok(message) = lines.recv() {
-        let (t_ms, record, left_out) = match message {
-            Message::Record(record) => *record,
-            Message::Reopen => {
-                match open(path) {
-                    Ok(again) => file = again,
-                    Err(error) => tracing::warn!(path = %path.display(), %error, "the audit file stays as it is"),
-                }
-                continue;
+fn write_all(lines: &Lines) {
+    let (mut file, mut warned): (Option<(PathBuf, File)>, bool) = (None, false);
+    let mut queues = lines.lock();
+    loop {
+        if let Some((told_before, AuditFile(next))) = queues.changes.pop_front() {
+            drop(queues);
+            for (host, line) in told_before {
+                write(lines, file.as_mut(), &mut warned, &host, line);
             }
-        };
-        let written = serde_json::to_string(&Line { v: 1, t_ms, record: &record, left_out })
-            .map_err(io::Error::from)
-            // One write each: whoever reads the file sees whole lines.
-            .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
-        if let Err(error) = written {
-            lost.untold.fetch_add(left_out, Ordering::Relaxed);
-            lost.add(1);
-            if !std::mem::replace(&mut warned, true) {
-                tracing::error!(path = %path.display(), %error, "the audit file cannot be written");
-            }
+            (file, warned) = (next, false);
+            queues = lines.lock();
+        } else if let Some((host, line)) = queues.pop() {
+            drop(queues);
+            write(lines, file.as_mut(), &mut warned, &host, line);
+            queues = lines.lock();
+        } else if queues.ended {
+            return;
+        } else {
+            queues = lines.more.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+fn write(lines: &Lines, file: Option<&mut (PathBuf, File)>, warned: &mut bool, host: &str, line: Waiting) {
+    let Waiting { t_ms, record, left_out } = line;
+    let Some((path, file)) = file else { return };
+    let written = serde_json::to_string(&Line { v: 1, t_ms, record: &record, left_out })
+        .map_err(io::Error::from)
+        // One write each: whoever reads the file sees whole lines.
+        .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
+    if let Err(error) = written {
+        lines.lost.fetch_add(1, Ordering::Relaxed);
+        lines.lock().lost(host, left_out);
+        if !std::mem::replace(warned, true) {
+            tracing::error!(path = %path.display(), %error, "the audit file cannot be written");
+        }
+    }
 }
 
 fn now_ms() -> u64 {
@@ -280,13 +445,13 @@ mod tests {
     fn each_line_is_whole_and_strangers_have_a_few_of_them() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
-        let audit = Audit::start(Some(&path), names()).unwrap();
+        let audit = Audit::start(AuditFile::open(Some(&path)).unwrap(), names()).unwrap();
         audit.tell(Record { event: "connect", host: Some("nqn.a".into()), queue: Some(0), ..Record::default() });
         let start = Instant::now();
         for port in 0..1000 {
             audit.tell_of_stranger(record(&format!("192.0.2.1:{port}")), start);
         }
-        let minute = std::time::Duration::from_secs(61);
+        let minute = Duration::from_secs(61);
         audit.tell_of_stranger(record("192.0.2.1:1"), start + minute);
         drop(audit);
         let lines = lines(&path);
@@ -315,14 +480,65 @@ mod tests {
         .unwrap();
         // A reader there must be, or opening it would wait.
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let audit = Audit::start(Some(&path), names()).unwrap();
-        for _ in 0..WAITING_MAX * 3 {
-            audit.tell(Record { event: "connect", reason: Some("x".repeat(100)), ..Record::default() });
+        let audit = Audit::start(AuditFile::open(Some(&path)).unwrap(), names()).unwrap();
+        let tell = |host: &str| {
+            let (host, reason) = (Some(host.to_owned()), Some("x".repeat(100)));
+            audit.tell(Record { event: "connect", host, reason, ..Record::default() });
+        };
+        for _ in 0..HOST_WAITING_MAX * 3 {
+            tell("nqn.a");
         }
-        assert!(audit.left_out() > WAITING_MAX as u64 / 2, "{}", audit.left_out());
+        assert!(audit.left_out() > HOST_WAITING_MAX as u64 / 2, "{}", audit.left_out());
+        // One host filled the queue of all, and what others did was lost.
+        let before = audit.left_out();
+        (0..100).for_each(|_| tell("nqn.b"));
+        assert_eq!(audit.left_out(), before);
         // It reads again: the thread comes to its end.
         let drain = std::thread::spawn(move || io::copy(&mut { reader }, &mut io::sink()).map(drop));
         drop(audit);
         drop(drain);
+    }
+
+    /// A host wrote as many lines as it liked, and the disk was full of them.
+    #[test]
+    fn a_host_has_so_many_lines_a_minute_and_the_next_one_tells_of_the_others() {
+        let (mut queues, start) = (Queues::default(), Instant::now());
+        let mut written = Vec::new();
+        let mut tell = |host: &str, count: u32, now: Instant| {
+            for _ in 0..count {
+                queues.push(host, Record { event: "program.run", ..Record::default() }, now);
+                written.extend(queues.pop().map(|(host, line)| (host, line.left_out)));
+            }
+        };
+        tell("nqn.a", HOST_LINES_MAX + 50, start);
+        tell("nqn.b", 1, start);
+        tell("nqn.a", 1, start + WINDOW);
+        assert_eq!(written.len(), HOST_LINES_MAX as usize + 2);
+        assert_eq!(written[HOST_LINES_MAX as usize..], [("nqn.b".to_owned(), 0), ("nqn.a".to_owned(), 50)]);
+    }
+
+    #[test]
+    fn hosts_take_turns_and_names_without_end_take_no_memory() {
+        let (mut queues, now) = (Queues::default(), Instant::now());
+        for host in ["a", "a", "a", "b"] {
+            queues.push(host, Record::default(), now);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| queues.pop()).map(|(host, _)| host).collect();
+        assert_eq!(order, ["a", "b", "a", "a"]);
+        for host in 0..100_000 {
+            queues.push(&host.to_string(), Record::default(), now);
+        }
+        assert!(queues.hosts.len() <= HOSTS_MAX + 1 && queues.waiting <= WAITING_MAX);
+    }
+
+    /// The file kept the mode that it had, with which others could read who does what.
+    #[test]
+    fn nobody_but_the_owner_reads_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        AuditFile::open(Some(&path)).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

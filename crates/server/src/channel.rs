@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Names, TlsPsk, TlsSecret};
-use diskside_tls::{Alert, Done, Handshake, HandshakeError, Hello, Secrets};
+use diskside_tls::{Alert, Done, Handshake, HandshakeError, Hello, HelloError, Secrets};
 
 /// The keys of all hosts, by identity.
 #[derive(Default)]
@@ -20,6 +21,10 @@ impl TlsKeys {
             let (_, psks) = self.by_identity.entry(psk.identity.clone()).or_insert_with(|| (names.clone(), Vec::new()));
             psks.push(psk);
         }
+    }
+
+    fn host_of(&self, identity: &str) -> Option<Nqn> {
+        self.by_identity.get(identity).map(|(names, _)| names.host.clone())
     }
 
     fn of(&self, identity: &str) -> &[TlsPsk] {
@@ -67,6 +72,8 @@ pub(crate) enum Shaken {
     Failed {
         /// Why.
         why: String,
+        /// Who the host says it is, if such a host is known.
+        host: Option<Nqn>,
         /// What the host is sent.
         output: Vec<u8>,
     },
@@ -75,7 +82,8 @@ pub(crate) enum Shaken {
 impl Shaking {
     /// Takes what the host sent: up to half a millisecond of a processor.
     pub(crate) fn go_on(self, received: &[u8], keys: &TlsKeys) -> Shaken {
-        let failed = |why: String, alert: Alert| Shaken::Failed { why, output: alert.to_plain_record().to_vec() };
+        let failed =
+            |why: String, host, alert: Alert| Shaken::Failed { why, host, output: alert.to_plain_record().to_vec() };
         let (mut handshake, names) = match self {
             Self::GoesOn(handshake, names) => (handshake, names),
             Self::Begins(hello) => match hello.choose(|identity| keys.of(identity)) {
@@ -83,10 +91,16 @@ impl Shaking {
                     let names = keys.by_identity[&psk.identity].0.clone();
                     match Handshake::server(psk.clone()) {
                         Ok(handshake) => (handshake, names),
-                        Err(error) => return failed(error.to_string(), Alert::INTERNAL_ERROR),
+                        Err(error) => return failed(error.to_string(), Some(names.host), Alert::INTERNAL_ERROR),
                     }
                 }
-                Err(error) => return failed(format!("the host's secure channel: {error}"), error.alert()),
+                Err(error) => {
+                    let host = match &error {
+                        HelloError::WrongKey(identity) => keys.host_of(identity),
+                        _ => None,
+                    };
+                    return failed(format!("the host's secure channel: {error}"), host, error.alert());
+                }
             },
         };
         match handshake.step(received) {
@@ -96,7 +110,8 @@ impl Shaking {
             },
             Err(HandshakeError { why, theirs, output, .. }) => {
                 let told = theirs.map(|alert| format!(" (it says {alert})")).unwrap_or_default();
-                Shaken::Failed { why: format!("the secure channel of {}: {why}{told}", names.host), output }
+                let why = format!("the secure channel of {}: {why}{told}", names.host);
+                Shaken::Failed { why, host: Some(names.host), output }
             }
         }
     }

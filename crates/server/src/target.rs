@@ -20,7 +20,7 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 
 pub use handle::Handle;
 
-use crate::audit::{Audit, KnownNames};
+use crate::audit::{Audit, AuditFile, KnownNames};
 use crate::authenticate::{Authenticators, PolicyError, policy};
 use crate::config::{
     ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
@@ -140,6 +140,12 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
+}
+
+impl TargetError {
+    fn audit(security: &Security, error: io::Error) -> Self {
+        Self::Audit { path: security.audit.clone().unwrap_or_default(), error }
+    }
 }
 
 impl From<PolicyError> for TargetError {
@@ -338,10 +344,9 @@ impl TargetBuilder {
         let (volumes, volume_stats) = (Arc::new(VolumeTable::default()), Arc::new(Registry::default()));
         let mailboxes = Arc::new(Mailboxes::default());
         let names = Arc::new(KnownNames::default());
-        let audit = Audit::start(config.security.audit.as_deref(), Arc::clone(&names)).map_err(|error| {
-            let path = config.security.audit.clone().unwrap_or_default();
-            TargetError::Audit { path, error }
-        })?;
+        let audit = AuditFile::open(config.security.audit.as_deref())
+            .and_then(|file| Audit::start(file, Arc::clone(&names)))
+            .map_err(|error| TargetError::audit(&config.security, error))?;
         let audit = Arc::new(audit);
         let compute = if computes {
             let surroundings = Surroundings {

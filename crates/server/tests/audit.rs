@@ -5,14 +5,22 @@
 mod client;
 mod common;
 
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::{Client, locally, object};
-use common::{Controller, builder, pattern};
-use diskside_nvme::Status;
-use diskside_server::config::{ServeConfig, Settings};
+use common::{Controller, Queue, builder, pattern};
+use diskside_keys::write_tls_secret;
+use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsPsk, TlsSecret};
+use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, IcReq};
+use diskside_nvme::{Nqn, Status};
+use diskside_server::config::{HostSpec, KeyFile, Requirement, ServeConfig, Settings, VolumeSpec};
+use diskside_tls::{Content, Handshake, Next, RECORD_LEN_MAX, Records};
 use serde_json::Value;
+use zerocopy::IntoBytes as _;
 
 const ANN: &str = "nqn.2026-11.org.example:ann";
 const STRANGER: &str = "nqn.2026-11.org.example:stranger";
@@ -22,6 +30,13 @@ fn config(grants: &str) -> ServeConfig {
         "[[host]]\nname = 'ann'\nnqn = '{ANN}'\n[[volume]]\nname = 'data'\npath = 'mem:1MiB'\nrw = true\n{grants}"
     );
     ServeConfig::resolve(Settings::from_toml(&text, "a test").unwrap()).unwrap()
+}
+
+/// The same, told in this file.
+fn telling(path: &Path, grants: &str) -> ServeConfig {
+    let mut config = config(grants);
+    config.security.audit = Some(path.to_owned());
+    config
 }
 
 /// The lines, once there are so many of this event.
@@ -83,7 +98,7 @@ fn what_hosts_do_is_told_by_name_and_strangers_have_few_lines() {
     assert_eq!((&loaded["principal"], &loaded["program"]["bytes"]), (&"ann".into(), &object("wc").len().into()));
     assert_eq!(loaded["reason"], Value::Null);
     let other = format!("[[grant]]\nto = ['ann']\nfunctions = ['sha256:{}']\n", "00".repeat(32));
-    running.handle().reload_hosts(&config(&other)).unwrap();
+    running.handle().reload_hosts(&telling(&path, &other)).unwrap();
     lines(&path, "reload", 1);
     ann.load(201, object("grep")).fails_with(Status::OPERATION_DENIED.dnr());
     assert_eq!(lines(&path, "program.load", 2)[1]["reason"], "this host may not run this program");
@@ -91,8 +106,175 @@ fn what_hosts_do_is_told_by_name_and_strangers_have_few_lines() {
     // The file that was moved away is made anew by a reload.
     let old = directory.path().join("audit.jsonl.1");
     std::fs::rename(&path, &old).unwrap();
-    running.handle().reload_hosts(&config(&other)).unwrap();
+    running.handle().reload_hosts(&telling(&path, &other)).unwrap();
     lines(&path, "reload", 1);
+
+    // Another file than before was not noticed.
+    let next = directory.path().join("next.jsonl");
+    running.handle().reload_hosts(&telling(&next, &other)).unwrap();
+    lines(&next, "reload", 1);
+    lines(&path, "reload", 2);
     drop(ann);
+    assert_eq!(lines(&next, "disconnect", 1)[0]["host"], ANN);
+    let nowhere = directory.path().join("missing/audit.jsonl");
+    let error = running.handle().reload_hosts(&telling(&nowhere, "")).unwrap_err().to_string();
+    assert!(error.contains("missing/audit.jsonl: No such file"), "{error}");
+}
+
+/// Loads that were refused before their object was looked at left no line, no call of a prepared request did, and an
+/// Execute Program was told to have read nothing.
+#[test]
+fn what_is_refused_and_what_was_prepared_is_told_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let start =
+        config("[[grant]]\nto = ['ann']\nvolumes = { data = 'rw' }\nfunctions = ['shipped:*']\nmemory = 'own'\n");
+    let mut builder = builder().security(|security| security.audit = Some(path.clone()));
+    builder = builder.host(start.known_hosts[0].clone()).grant(start.grants[0].clone());
+    let running = client::start(builder.volume(start.volumes[0].clone()));
+    let mut ann = Client::connect_as(&running, ANN);
+
+    ann.load(200, object("wc")).fails_with(Status::OPERATION_DENIED.dnr());
+    let refused = &lines(&path, "program.load", 1)[0];
+    assert_eq!(refused["reason"], "this host may load no programs");
+    assert_eq!(
+        (&refused["program"]["bytes"], &refused["program"]["sha256"]),
+        (&object("wc").len().into(), &Value::Null)
+    );
+
+    let bytes = pattern(4096, 1);
+    ann.fill(&bytes);
+    let request = ann.over("stats64", &[], 4096);
+    let handle = ann.prepare(&request);
+    let expected = locally("stats64", &[], &bytes);
+    for _ in 0..50 {
+        assert_eq!(ann.call(handle, &[], expected.len() as u32).ok(), expected);
+    }
+    let first = &lines(&path, "program.run", 1)[0]["program"];
+    assert_eq!((&first["calls"], &first["bytes"], &first["function"]), (&1.into(), &4096.into(), &"stats64".into()));
+    drop(ann);
+    let rest = &lines(&path, "program.run", 2)[1];
+    let program = &rest["program"];
+    assert_eq!(
+        (&rest["principal"], &program["calls"], &program["bytes"]),
+        (&"ann".into(), &49.into(), &(49 * 4096).into())
+    );
+}
+
+/// Over TLS.
+struct Sealed {
+    stream: TcpStream,
+    records: Records,
+    /// What came, and what of it was opened and not read.
+    sealed: Vec<u8>,
+    opened: VecDeque<u8>,
+}
+
+impl Sealed {
+    /// Makes a channel with this key. None: the server refused it.
+    fn make(address: SocketAddr, psk: TlsPsk) -> Option<Self> {
+        let mut stream = common::tcp(address);
+        let mut handshake = Handshake::host(psk).unwrap();
+        let mut step = handshake.step(&[]).unwrap();
+        let mut bytes = [0; 4096];
+        loop {
+            stream.write_all(&step.output).unwrap();
+            if let Some(done) = step.done {
+                let (records, sealed) = (Records::new(done.secrets), done.rest);
+                return Some(Self { stream, records, sealed, opened: VecDeque::new() });
+            }
+            let len = stream.read(&mut bytes).ok().filter(|len| *len > 0)?;
+            step = handshake.step(&bytes[..len]).ok()?;
+        }
+    }
+}
+
+impl Read for Sealed {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut output = vec![0; RECORD_LEN_MAX + Records::OUTPUT_SPARE];
+        while self.opened.is_empty() {
+            match self.records.open(&self.sealed, &mut output).map_err(io::Error::other)? {
+                Next::Record { taken, content } => {
+                    self.sealed.drain(..taken);
+                    match content {
+                        Content::Data(len) => self.opened.extend(&output[..len]),
+                        Content::Control => {}
+                        Content::Closed => return Ok(0),
+                    }
+                }
+                Next::Incomplete(_) => {
+                    let len = self.stream.read(&mut output)?;
+                    if len == 0 {
+                        return Ok(0);
+                    }
+                    self.sealed.extend_from_slice(&output[..len]);
+                }
+            }
+        }
+        self.opened.read(into)
+    }
+}
+
+impl Write for Sealed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sealed = Vec::new();
+        let mut writer = self.records.seal(&mut sealed);
+        writer.put(bytes);
+        writer.finish();
+        self.stream.write_all(&sealed)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Who was refused while the secure channel was made left no line, and who had proved with it who it is was told to be nobody
+/// in particular.
+#[test]
+fn hosts_of_tls_are_told_with_what_they_proved_and_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, key) = (directory.path().join("audit.jsonl"), directory.path().join("ann"));
+    let secret = TlsSecret::new(&[7; 32], Some(Hash::Sha256)).unwrap();
+    write_tls_secret(&key, &secret).unwrap();
+    let ann =
+        HostSpec { name: "ann".into(), nqn: ANN.into(), tls_keys: vec![KeyFile(key.clone())], ..HostSpec::default() };
+    let mut builder = builder().host(ann).volume(VolumeSpec::new("data", "mem:1MiB"));
+    builder = builder.security(|security| {
+        security.audit = Some(path.clone());
+        security.require = Requirement::Tls;
+    });
+    let running = client::start(builder);
+    let address = running.handle().local_addresses()[0];
+    let names = Names { host: Nqn::new(ANN).unwrap(), subsystem: Nqn::new(common::NQN).unwrap() };
+
+    let psk = |secret: &TlsSecret, version| secret.psk(&names, version, Derivation::Standard).unwrap();
+    let other = TlsSecret::new(&[8; 32], Some(Hash::Sha256)).unwrap();
+    assert!(Sealed::make(address, psk(&other, IdentityVersion::V1)).is_none());
+    assert!(Sealed::make(address, psk(&other, IdentityVersion::V0)).is_none());
+    let mut plain = common::tcp(address);
+    plain.write_all(IcReq::new(false, false).as_bytes()).unwrap();
+    assert_eq!(plain.read(&mut [0; 8]).unwrap(), 0);
+    let refused = lines(&path, "auth.fail", 3);
+    let reason = |index: usize| refused[index]["reason"].as_str().unwrap();
+    assert!(reason(0).contains("no host is known by the identity"), "{}", reason(0));
+    assert!(reason(1).contains("it has another key"), "{}", reason(1));
+    assert_eq!(
+        (&refused[0]["host"], &refused[1]["host"], &refused[1]["principal"]),
+        (&Value::Null, &ANN.into(), &"ann".into())
+    );
+    assert!(reason(2).contains("does not speak TLS"), "{}", reason(2));
+    assert!(refused.iter().all(|line| line["peer"].as_str().unwrap().starts_with("127.0.0.1:")));
+
+    let sealed = Sealed::make(address, psk(&secret, IdentityVersion::V1)).unwrap();
+    let mut queue = Queue::negotiate(Box::new(sealed)).unwrap();
+    queue.connect(common::NQN, ANN, 0, 32, CONTROLLER_ID_DYNAMIC, 0).unwrap();
+    let connected = &lines(&path, "connect", 1)[0];
+    assert_eq!((&connected["host"], &connected["authenticated"]), (&ANN.into(), &true.into()));
+    drop(queue);
     assert_eq!(lines(&path, "disconnect", 1)[0]["host"], ANN);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let key = std::fs::read_to_string(&key).unwrap();
+    assert!(!text.contains(key.trim()) && !text.contains(key.split(':').nth(2).unwrap()), "a key is in no line");
 }

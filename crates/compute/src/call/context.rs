@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use diskside_export::{FileError, FileSession};
@@ -12,6 +13,7 @@ use diskside_volume::Volume;
 use diskside_wire::function::{Outcome, Trailer};
 
 use crate::call::answer::{Piece, Problem};
+use crate::call::runs::Runs;
 use crate::endpoint::layouts::{Layout, LayoutReader};
 use crate::environment::Environment;
 use crate::host::{Host, SharedStates};
@@ -19,6 +21,7 @@ use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
 use crate::standard::Standard;
+use crate::statistics::counters::Statistics;
 use crate::watch::ProgramEvent;
 
 /// What all calls of a controller work with.
@@ -71,18 +74,37 @@ impl CallContext {
         }
     }
 
+    /// Counts something that the host did: for itself, and for all.
+    pub(crate) fn count(&self, count: impl Fn(&Statistics)) {
+        count(&self.environment.statistics);
+        count(&self.host.statistics);
+    }
+
+    /// The same of one counter.
+    pub(crate) fn add(&self, counter: impl Fn(&Statistics) -> &AtomicU64, value: u64) {
+        self.count(|statistics| {
+            counter(statistics).fetch_add(value, Ordering::Relaxed);
+        });
+    }
+
     /// A call of a program has ended that was not of a prepared request.
     pub(crate) fn tell_ran(&self, program: &LoadedProgram, function: &str, trailer: &Trailer) {
         let watch = &self.environment.watch;
         if watch.wants() {
             let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);
             let (sha256, bytes, run_us) = (program.sha256(), trailer.media_read, trailer.times.run_us.into());
-            watch.program(&self.host.nqn, ProgramEvent::Ran { sha256, function, bytes, run_us, failed });
+            let ran = ProgramEvent::Ran { sha256, function, calls: None, bytes, run_us, failed };
+            watch.program(&self.host.nqn, ran);
         }
     }
 
+    /// What tells of calls of a request that was prepared.
+    pub(crate) fn runs(&self, program: &LoadedProgram, function: &str) -> Runs {
+        Runs::new(&self.environment.watch, &self.host.nqn, program.sha256(), function)
+    }
+
     /// A program was loaded, or refused.
-    pub(crate) fn tell_loaded(&self, sha256: [u8; 32], len: usize, refused: Option<&str>) {
+    pub(crate) fn tell_loaded(&self, sha256: Option<[u8; 32]>, len: usize, refused: Option<&str>) {
         let loaded = ProgramEvent::Loaded { sha256, len: len as u64, refused };
         self.environment.watch.program(&self.host.nqn, loaded);
     }

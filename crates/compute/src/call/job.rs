@@ -168,6 +168,11 @@ impl Plan {
         Ok(Self { function, program, program_id, usage, request, sources, sinks, state, limits, version })
     }
 
+    /// What is run.
+    pub(crate) fn program(&self) -> &LoadedProgram {
+        &self.program
+    }
+
     /// Bytes that the call may use.
     pub(crate) fn memory(&self) -> u64 {
         self.limits.memory_bytes.min(self.limits.memory_bytes_max)
@@ -442,7 +447,7 @@ impl Job {
         trailer.times.total_us = micros(self.queued.elapsed());
         let (received, kept) = (self.input.received_bytes(), report.reads.kept_bytes.load(Ordering::Relaxed));
         let function = FunctionId { program_id: self.plan.program_id, name: self.plan.function.name() };
-        self.context.environment.statistics.ended(&trailer, function, received, kept);
+        self.context.count(|statistics| statistics.ended(&trailer, function, received, kept));
         trailer
     }
 

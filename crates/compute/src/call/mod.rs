@@ -9,6 +9,7 @@
 //! | `input`, `result`, `trailer`, `answer` | bytes of the host's stream, of the result, its end, and what a command is answered |
 //! | `context` | what a call works with, and who hears of it |
 //! | `command`, `control` | a Function Call as it came; cancelling a call |
+//! | `runs` | how calls of a prepared request are told to whom it concerns |
 
 pub(crate) mod answer;
 pub(crate) mod command;
@@ -18,6 +19,7 @@ pub(crate) mod input;
 pub(crate) mod job;
 pub(crate) mod prepared;
 pub(crate) mod result;
+pub(crate) mod runs;
 pub(crate) mod tags;
 pub(crate) mod trailer;
 pub(crate) mod traverse;

@@ -16,7 +16,9 @@ use diskside_wire::function::{Outcome, ReceiveAnswer, TRAILER_LEN, Trailer};
 
 use crate::call::answer::{Answer, Problem};
 use crate::call::command::CallCommand;
+use crate::call::context::CallContext;
 use crate::call::job::{Plan, PlannedSource, chunk_len_of, split_of, tier_of};
+use crate::call::runs::Runs;
 use crate::call::trailer;
 use crate::environment::Environment;
 use crate::schedule::quota::{Account, Holding};
@@ -39,6 +41,8 @@ const SPARE_MAX: usize = 8;
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     small: Option<Small>,
+    /// Its calls, as they are told.
+    pub(crate) runs: Runs,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
 }
@@ -70,27 +74,24 @@ struct Bench {
 
 impl Prepared {
     /// Compiles what is needed. Takes milliseconds the first time.
-    pub(crate) fn new(
-        compute: &Environment,
-        account: &Account,
-        plan: Plan,
-        holding: Holding,
-    ) -> Result<Self, CallError> {
-        let small = Small::new(compute, account, &plan)?;
+    pub(crate) fn new(context: &CallContext, plan: Plan, holding: Holding) -> Result<Self, CallError> {
+        let compute = &context.environment;
+        let small = Small::new(compute, &context.host.account, &plan)?;
         if small.is_none() {
             let tier = tier_of(plan.request.tier);
             compute.engine.code().get(plan.function.main(), tier)?;
         }
-        Ok(Self { plan, small, holding })
+        let runs = context.runs(plan.program(), plan.function.name());
+        Ok(Self { plan, small, runs, holding })
     }
 
     /// Runs the call here and now, if it is small. `None`: it is for an engine.
-    pub(crate) fn run_small(&self, compute: &Environment, command: &CallCommand) -> Option<Answer> {
+    pub(crate) fn run_small(&self, context: &CallContext, command: &CallCommand) -> Option<Answer> {
         let small = self.small.as_ref().filter(|small| !small.too_big.load(Ordering::Relaxed))?;
         let spare = small.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bench = match spare {
             Some(bench) => bench,
-            None => small.bench(compute, &self.plan).ok()?,
+            None => small.bench(&context.environment, &self.plan).ok()?,
         };
         let range = small.offset..small.offset + small.len as u64;
         // A command that writes there has it now: an engine can wait for it, a reactor cannot.
@@ -113,6 +114,7 @@ impl Prepared {
             Ok(result) => {
                 let mut trailer = Trailer::new(Outcome::Ok);
                 trailer.media_read = small.len as u64;
+                self.runs.ended(&trailer);
                 Some(answer(result, trailer, command.len))
             }
             Err(CallError::Trapped { trap, .. })
@@ -121,11 +123,15 @@ impl Prepared {
                 small.too_big.store(true, Ordering::Relaxed);
                 None
             }
-            Err(error) => Some(answer(&[], trailer::of_call(&error), command.len)),
+            Err(error) => {
+                let trailer = trailer::of_call(&error);
+                self.runs.ended(&trailer);
+                Some(answer(&[], trailer, command.len))
+            }
         };
         small.give_back(bench);
         if answer.is_some() {
-            compute.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+            context.add(|statistics| &statistics.prepared_calls, 1);
         }
         answer
     }

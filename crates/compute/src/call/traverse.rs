@@ -32,6 +32,7 @@ use crate::call::answer::Problem;
 use crate::call::context::CallContext;
 use crate::call::control::Control;
 use crate::call::job::{PlannedSource, plan_source, rights_changed, tier_of};
+use crate::call::runs::Runs;
 use crate::call::trailer;
 use crate::endpoint::memory::MemoryReader;
 use crate::endpoint::non_blocking::Near;
@@ -86,6 +87,8 @@ pub(crate) struct TraversePlan {
     spare: Mutex<Vec<Box<Bench>>>,
     /// The host's, which benches that are kept are charged to.
     account: Account,
+    /// Its calls, as they are told; of a prepared request.
+    pub(crate) runs: Option<Runs>,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
 }
@@ -138,8 +141,15 @@ impl TraversePlan {
             rights_version,
             spare,
             account,
+            runs: None,
             holding,
         })
+    }
+
+    /// The request is prepared: its calls are told together.
+    pub(crate) fn prepared(self, context: &CallContext) -> Self {
+        let runs = context.runs(&self.program, self.function.name());
+        Self { runs: Some(runs), ..self }
     }
 
     /// A call that was not of a prepared request has ended.

@@ -1,7 +1,6 @@
 //! Function Calls of one controller: prepared requests, run here or on a thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -43,13 +42,16 @@ impl Association {
             Ok(in_use) => in_use,
             Err(status) => return self.answer(name, status.into(), here),
         };
-        if let Some(answer) = prepared.run_small(&self.context.environment, &command) {
+        if let Some(answer) = prepared.run_small(&self.context, &command) {
             return self.answer(name, answer, here);
         }
         let (class, memory) = (prepared.plan.request.class, prepared.plan.memory());
         let writes = !prepared.plan.sinks.is_empty();
         let work = move |me: &Arc<Self>, control: &Arc<Control>, queued| {
-            job::run_prepared(&me.context, Arc::clone(me) as _, &prepared.plan, &command, control, queued, in_use)
+            let (context, events) = (&me.context, Arc::clone(me) as _);
+            let ran = job::run_prepared(context, events, &prepared.plan, &command, control, queued, in_use);
+            prepared.runs.ended(&ran.1);
+            ran
         };
         self.call_on_thread(name, &command, now, (class, memory, writes), work, here);
     }
@@ -75,7 +77,7 @@ impl Association {
             }
             let ran = catch_unwind(AssertUnwindSafe(|| work(&me, &control, arrived)));
             let (result, trailer) = ran.unwrap_or_else(|_| (Vec::new(), trailer::bug()));
-            me.context.environment.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+            me.context.add(|statistics| &statistics.prepared_calls, 1);
             let mut answer = prepared::answer(&result, trailer, command.len);
             drop(result);
             let len = answer.uncharged_len();

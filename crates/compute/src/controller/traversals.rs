@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use diskside_nvme::Status;
@@ -11,13 +10,12 @@ use diskside_wire::function::{FunctionRequest, Outcome, Trailer};
 use super::{Answers, Association, Kept, guarded};
 use crate::call::answer::{Answer, Piece, Problem};
 use crate::call::command::CallCommand;
-use crate::call::context::CallEvents;
+use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
 use crate::call::prepared;
 use crate::call::tags::{Effect, Tags, Waiter};
 use crate::call::trailer;
 use crate::call::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
-use crate::environment::Environment;
 use crate::program::usage::InUse;
 use crate::reactors::Name;
 use crate::schedule::pool::Work;
@@ -42,7 +40,7 @@ impl Association {
         };
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
-        self.context.environment.statistics.started.fetch_add(1, Ordering::Relaxed);
+        self.context.add(|statistics| &statistics.started, 1);
         // Without room for its result a thread runs it, which can wait.
         if let Ok(mut room) = self.context.host.account.hold(plan.scratch_len() + PART_BYTES)
             && let Some((result, trailer)) = plan.run_now(&self.context, started, share)
@@ -50,8 +48,7 @@ impl Association {
             plan.tell_ran(&self.context, &trailer);
             room.shrink(result.len() + PART_BYTES);
             let piece = Piece::held(result, room);
-            effects
-                .extend(self.effects_of(|tags| traversed(tags, &self.context.environment, &plan, tag, piece, trailer)));
+            effects.extend(self.effects_of(|tags| traversed(tags, &self.context, &plan, tag, piece, trailer)));
             return effects;
         }
         let (me, control) = (Arc::clone(self), Arc::clone(control));
@@ -73,7 +70,7 @@ impl Association {
             };
             plan.tell_ran(&me.context, &trailer);
             me.with_tags(&mut Answers::default(), |tags| {
-                traversed(tags, &me.context.environment, &plan, tag, piece, trailer);
+                traversed(tags, &me.context, &plan, tag, piece, trailer);
             });
         });
         if !self.context.environment.pool.submit(Work { host: self.context.host.id, class: class.into(), memory, run })
@@ -92,7 +89,7 @@ impl Association {
         holding: Holding,
     ) -> Vec<Effect<Name>> {
         let plan = match TraversePlan::new(&self.context, request, holding) {
-            Ok(plan) => plan,
+            Ok(plan) => plan.prepared(&self.context),
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         let me = Arc::clone(self);
@@ -161,6 +158,17 @@ impl Association {
     /// A call on this reactor has come to its end, here or as a whole.
     fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
         let Lane { name, command, running, arrived, in_use } = lane;
+        let (has_ended, trailer) = match ended {
+            Progress::Done => (true, None),
+            Progress::Failed(error) => (true, Some(of_traverse(error))),
+            Progress::Goes | Progress::Busy | Progress::Waits | Progress::Elsewhere => (false, None),
+        };
+        if has_ended
+            && let Some(runs) = &running.plan.runs
+            && self.context.environment.watch.wants()
+        {
+            runs.ended(&trailer.unwrap_or_else(|| running.trailer()));
+        }
         let answer = match ended {
             // Most often: the result fills the buffer, and no trailer is told.
             Progress::Done if running.result().len() == command.len as usize => {
@@ -174,7 +182,7 @@ impl Association {
         };
         running.give_back();
         here.calls += 1;
-        self.context.environment.statistics.prepared_calls.fetch_add(1, Ordering::Relaxed);
+        self.context.add(|statistics| &statistics.prepared_calls, 1);
         self.answer(name, answer, here);
     }
 
@@ -214,6 +222,9 @@ impl Association {
             let deadline = arrived + command.timeout.min(plan.deadline());
             let ran = plan.run_waiting(&me.context, &command.args(&plan.request.args), control, deadline);
             drop(in_use);
+            if let Some(runs) = &plan.runs {
+                runs.ended(&ran.1);
+            }
             ran
         };
         self.call_on_thread(name, &command, arrived, (class, memory, false), work, here);
@@ -223,14 +234,14 @@ impl Association {
 /// A traversal has ended.
 fn traversed(
     tags: &mut Tags<Name>,
-    compute: &Environment,
+    context: &CallContext,
     plan: &TraversePlan,
     tag: u64,
     result: Piece,
     mut trailer: Trailer,
 ) {
     trailer.result_len = result.len() as u64;
-    compute.statistics.ended(&trailer, plan.function_id(), 0, 0);
+    context.count(|statistics| statistics.ended(&trailer, plan.function_id(), 0, 0));
     if !result.is_empty() {
         tags.produced(tag, result);
     }

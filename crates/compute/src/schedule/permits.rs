@@ -82,6 +82,13 @@ impl Gate {
         self.lock().busy()
     }
 
+    /// Threads of a host that compute now, and that wait for it.
+    pub(crate) fn of_host(&self, host: u64) -> (usize, usize) {
+        let state = self.lock();
+        let busy = state.held.values().filter(|held| held.host == host).count();
+        (busy, state.waiting.iter().filter(|waiting| waiting.host == host).count())
+    }
+
     /// Threads that wait for a permit.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)

@@ -119,6 +119,11 @@ impl Pool {
         self.inner.lock().queues.waiting()
     }
 
+    /// Calls of a host that wait, and bytes that those of its which run may use.
+    pub(crate) fn of_host(&self, host: u64) -> (usize, u64) {
+        self.inner.lock().queues.of_host(host)
+    }
+
     /// Bytes that calls which run may use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.inner.lock().queues.memory_bytes()

@@ -231,6 +231,11 @@ impl Account {
         }
     }
 
+    /// Bytes that the host has.
+    pub(crate) fn held(&self) -> u64 {
+        self.ledger.lock().held(self.host)
+    }
+
     /// Bytes that the host may still have.
     fn left(&self) -> u64 {
         let book = self.ledger.lock();

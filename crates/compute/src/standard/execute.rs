@@ -50,9 +50,13 @@ impl Standard {
         let turn = Turn { host: context.host.id, class: Class::Normal, cancel: cancel.clone(), until };
         let turns = Some(HostTurns::of(&compute.gate, &compute.way, turn, &Arc::default()));
         let tier = TierChoice::Best;
+        let bytes = places.iter().map(|place| place.len() as u64).sum();
+        let begun = Instant::now();
         let execution = Execution { function: &function, ranges, data, cparam1, cparam2, state, tier, limits, turns };
         let executed = compute.engine.execute(execution);
         let mut trailer = Trailer::new(if executed.is_ok() { Outcome::Ok } else { Outcome::Refused });
+        trailer.media_read = bytes;
+        trailer.times.run_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
         trailer.message = executed.as_ref().err().map(ToString::to_string).unwrap_or_default();
         context.tell_ran(&program, function.name(), &trailer);
         match executed {

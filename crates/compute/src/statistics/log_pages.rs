@@ -6,25 +6,27 @@ use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_sbpf::helpers::Helper;
 use diskside_wire::function::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramImageHeader,
-    REQUEST_LEN_MAX, StatisticsEntry, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
+    REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
 };
 use zerocopy::IntoBytes;
 
 use crate::call::answer::Answer;
 use crate::call::context::CallContext;
 use crate::call::job::FOLDED_LEN_MAX;
+use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
 use diskside_rights::Access;
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
 use std::sync::Arc;
 
-/// The answer to an admin command that reads. `errors` are those of the controller, `tags_open` counts those of all.
+/// The answer to an admin command that reads. `errors` are those of the controller, `tags_open` counts those of all, or of a
+/// host.
 pub(crate) fn answer(
     context: &CallContext,
     sqe: &Sqe,
     errors: impl FnOnce() -> Vec<ErrorRecord>,
-    tags_open: impl FnOnce() -> usize,
+    tags_open: impl FnOnce(Option<u64>) -> usize,
 ) -> Answer {
     if sqe.opcode() != admin_opcode::GET_LOG_PAGE {
         return Status::INVALID_FIELD.dnr().into();
@@ -32,7 +34,7 @@ pub(crate) fn answer(
     let compute = &context.environment;
     let page = match sqe.log_page() {
         function_log::CAPABILITIES => capabilities(context),
-        function_log::STATISTICS => statistics(context, tags_open()),
+        function_log::STATISTICS => statistics(context, tags_open),
         function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
         function_log::PROGRAMS => {
             let (generation, entries) =
@@ -105,28 +107,12 @@ fn described(helper: &Helper) -> HelperEntry {
     }
 }
 
-/// The counters: of everything for hosts that may see it, else of what the host may use itself.
-fn statistics(context: &CallContext, tags_open: usize) -> Vec<u8> {
+/// The counters: of everything for hosts that may see it, else of what the host itself does, and of the volumes and exports
+/// that it may use.
+fn statistics(context: &CallContext, tags_open: impl FnOnce(Option<u64>) -> usize) -> Vec<u8> {
     let (compute, rights) = (&context.environment, context.rights.now());
     let sees_all = rights.sees_all_counters();
-    let (mut page, mut entries) = compute.statistics.page();
-    if !sees_all {
-        let known = compute.programs.directory(&context.host.nqn, |program| context.may_run(program)).1;
-        entries.retain(|entry| known.iter().any(|program| program.program_id == entry.program_id));
-    }
-    page.engines.set(compute.config.engines as u32);
-    page.engines_busy.set(compute.gate.busy() as u32);
-    page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
-    page.tags_open.set(tags_open as u32);
-    let kept = compute.cache.stats();
-    page.cache_len.set(kept.len_bytes);
-    page.cache_read.set(kept.served_bytes);
-    page.cache_hits.set(kept.hits);
-    page.cache_misses.set(kept.misses);
-    page.cache_len_max.set(compute.config.cache.bytes());
-    page.calls_memory.set(compute.pool.memory_bytes());
-    page.kept_memory.set(compute.ledger.total());
-    page.memory_max.set(compute.config.hosts_memory.bytes());
+    let (page, mut entries) = if sees_all { of_all(compute, tags_open) } else { of_host(context, tags_open) };
     let volumes = compute.volumes.snapshot();
     for (name, stats) in compute.volume_stats.stats() {
         let is_seen = |volume: &&Arc<Volume>| volume.name == name && (sees_all || rights.volume(&name) > Access::None);
@@ -156,6 +142,46 @@ fn statistics(context: &CallContext, tags_open: usize) -> Vec<u8> {
         }
     }
     page.encode(&entries)
+}
+
+fn of_all(
+    compute: &Environment,
+    tags_open: impl FnOnce(Option<u64>) -> usize,
+) -> (StatisticsPage, Vec<StatisticsEntry>) {
+    let (mut page, entries) = compute.statistics.page();
+    page.engines.set(compute.config.engines as u32);
+    page.engines_busy.set(compute.gate.busy() as u32);
+    page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
+    page.tags_open.set(tags_open(None) as u32);
+    let kept = compute.cache.stats();
+    page.cache_len.set(kept.len_bytes);
+    page.cache_read.set(kept.served_bytes);
+    page.cache_hits.set(kept.hits);
+    page.cache_misses.set(kept.misses);
+    page.cache_len_max.set(compute.config.cache.bytes());
+    page.calls_memory.set(compute.pool.memory_bytes());
+    page.kept_memory.set(compute.ledger.total());
+    page.memory_max.set(compute.config.hosts_memory.bytes());
+    (page, entries)
+}
+
+/// What others do shows in none of it. The cache is everybody's, so nothing is told of it.
+fn of_host(
+    context: &CallContext,
+    tags_open: impl FnOnce(Option<u64>) -> usize,
+) -> (StatisticsPage, Vec<StatisticsEntry>) {
+    let (compute, host) = (&context.environment, &context.host);
+    let (mut page, entries) = host.statistics.page();
+    let (busy, waiting) = compute.gate.of_host(host.id);
+    let (queued, calls_memory) = compute.pool.of_host(host.id);
+    page.engines.set(compute.config.engines as u32);
+    page.engines_busy.set(busy as u32);
+    page.queued.set((queued + waiting) as u32);
+    page.tags_open.set(tags_open(Some(host.id)) as u32);
+    page.calls_memory.set(calls_memory);
+    page.kept_memory.set(host.account.held());
+    page.memory_max.set(compute.config.host_memory.bytes());
+    (page, entries)
 }
 
 fn accesses(kind: u8, id: u32, name: &str, stats: &AccessStats) -> StatisticsEntry {

@@ -241,9 +241,10 @@ impl Connection {
         self.refused.take()
     }
 
-    /// Whether the host has proved who it is; one that need not has not.
+    /// Whether the host has proved who it is, by authentication or by its secure channel; one that need not has not.
     pub fn has_proved_itself(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.authenticated && link.authentication.is_some())
+        let has_key = |link: &Link| link.authentication.is_some() || self.channel.is_some();
+        self.link.as_ref().is_some_and(|link| link.authenticated && has_key(link))
     }
 
     /// Why it ended, if it was not the host's Disconnect.

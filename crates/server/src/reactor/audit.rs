@@ -1,5 +1,6 @@
 //! What the audit is told of a connection: who came, who was refused, who did not prove who it is, and that it went.
 
+use diskside_nvme::Nqn;
 use diskside_nvme::controller::ConnectionError;
 
 use super::Core;
@@ -38,6 +39,17 @@ impl Connection {
         let (host, reason, peer) = (Some(host), Some("the host is not known".to_owned()), Some(self.peer.clone()));
         let record = Record { event: "connect.refused", host, peer, reason, ..Record::default() };
         core.shared.audit.tell_of_stranger(record, core.now);
+    }
+
+    /// Tells that the host's secure channel was not made, or was broken.
+    pub(super) fn tell_of_channel(&mut self, core: &Core, host: Option<Nqn>, why: &str) {
+        // Of a host that is told to have come it is told that it went, and why.
+        if self.told == Told::Nothing {
+            self.told = Told::All;
+            let mut record = Record { reason: Some(why.to_owned()), ..self.record("auth.fail") };
+            record.host = record.host.or(host.map(|host| host.to_string()));
+            core.shared.audit.tell_of_stranger(record, core.now);
+        }
     }
 
     /// Tells that the host went, or did not prove who it is.

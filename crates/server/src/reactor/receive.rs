@@ -12,7 +12,7 @@ use std::sync::Arc;
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::{Completion, Op, OpId, Payload, Received};
-use diskside_nvme::BufferId;
+use diskside_nvme::{BufferId, Nqn};
 use diskside_tls::{Alert, Content, Look, Next, RECORD_LEN_MAX, RecordError, Records};
 
 use super::channel::{Channel, Made, Pending};
@@ -293,11 +293,11 @@ impl Connection {
                 self.take_sealed(core, &rest);
                 self.take_from_channel(core, &received);
             }
-            Shaken::Failed { why, output } => {
+            Shaken::Failed { why, host, output } => {
                 let mut unsent = std::mem::take(&mut pending.unsent);
                 unsent.extend(output);
                 self.channel = Channel::Failed { unsent };
-                self.refuse(core, why);
+                self.refuse_claimed(core, host, why);
             }
         }
     }
@@ -399,8 +399,14 @@ impl Connection {
         self.refuse(core, error.to_string());
     }
 
-    /// Says in the log why the connection ends for its channel's sake.
+    /// Says in the log and in the audit why the connection ends for its channel's sake.
     fn refuse(&mut self, core: &mut Core, why: String) {
+        self.refuse_claimed(core, None, why);
+    }
+
+    /// The same of one that says it is this host.
+    fn refuse_claimed(&mut self, core: &mut Core, host: Option<Nqn>, why: String) {
+        self.tell_of_channel(core, host, &why);
         let peer = self.peer();
         match core.shared.notices.admit(peer, core.now) {
             Some(left_out) => tracing::warn!(peer, why, left_out, "connection refused"),

@@ -8,7 +8,7 @@ use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
-use crate::audit::Record;
+use crate::audit::AuditFile;
 use crate::authenticate::policy;
 use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
 use crate::link::{LoopEnd, loop_pair};
@@ -172,13 +172,15 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes of `config` who may connect, how hosts prove who they are and what they may use, reads the keys anew, and leaves the rest as it is.
-    /// Hosts that are connected stay, unless they may no longer connect at all.
+    /// Takes of `config` who may connect, how hosts prove who they are, what they may use and where that is told, reads the
+    /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
         let (policy, tls) = policy(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let rights = config.rights()?;
+        let audit = AuditFile::open(config.security.audit.as_deref())
+            .map_err(|error| TargetError::audit(&config.security, error))?;
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
         shared.channels.store(config.security.require.needs_tls(), Ordering::Relaxed);
@@ -188,9 +190,7 @@ impl Handle {
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
         shared.names.set(&config.known_hosts);
-        shared.audit.reopen();
-        shared.audit.tell(Record { event: "reload", ..Record::default() });
-        Ok(())
+        shared.audit.reload(audit).map_err(|error| TargetError::audit(&config.security, error))
     }
 
     /// Replaces what hosts may use. They stay connected; those that see other volumes than before are told.

@@ -111,6 +111,23 @@ fn a_volume_that_is_not_granted_is_not_there_and_one_that_is_read_is_not_written
     };
     assert_eq!(listed(&mut ann), ["stats64", "data", "data"]);
     assert!(listed(&mut bob).contains(&"secret".to_owned()));
+    // The head of the page told how much all hosts do together, from which each could see what the others do.
+    let page = |client: &mut Client| StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
+    let head = |client: &mut Client| {
+        let page = page(client).0;
+        let read = (page.media_read.get(), page.cache_read.get(), page.cache_misses.get());
+        (page.started.get(), page.succeeded.get(), page.prepared_calls.get(), read, page.kept_memory.get())
+    };
+    let (before, all) = (head(&mut ann), page(&mut bob).0.succeeded.get());
+    assert_eq!((before.0, before.1), (1, 1), "its own");
+    let request = over(&mut bob, VOLUME);
+    bob.result(&request);
+    let handle = bob.prepare(&request);
+    bob.call(handle, &[], 4096);
+    assert_eq!(head(&mut ann), before, "what others do does not show");
+    assert_eq!(page(&mut bob).0.succeeded.get(), all + 1);
+    let runs = |client: &mut Client| page(client).1[0].operations.get();
+    assert_eq!((runs(&mut ann), runs(&mut bob)), (1, 2), "nor what of it they run");
 }
 
 #[test]

@@ -141,7 +141,8 @@ impl Default for CapabilityPage {
     }
 }
 
-/// LID C1h. Counters since the target started, of all hosts; entries of programs, volumes and exports follow.
+/// LID C1h. Counters since the target started, of all hosts, or of one that sees no more since it connected; entries of
+/// programs, volumes and exports follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct StatisticsPage {

@@ -138,6 +138,12 @@ impl Queues {
         self.memory.give_back(host, bytes);
     }
 
+    /// Calls of a host that wait, and bytes that its running ones may use.
+    pub(super) fn of_host(&self, host: u64) -> (usize, u64) {
+        let waiting = self.hosts.get(&host).map_or(0, |host| host.waiting.len() + host.prompt.len());
+        (waiting, self.memory.held(host))
+    }
+
     /// Bytes that calls which run use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory.total()
