@@ -60,8 +60,9 @@ fn a_combine_that_is_stopped_names_the_result_that_it_was_stopped_at() {
     let error = session.run(&files, &stray, &[], &options, Some(&mut out)).expect_err("it reads what is not there");
     let said = error.to_string();
     assert_eq!(error.kind(), FailureKind::Trap, "{said}");
-    let place = format!("{}, bytes 0..8: combine/first was stopped at instruction ", worlds[1].url("n"));
-    assert!(said.starts_with(&place), "{said}");
+    let place =
+        format!("{}, result of the piece at byte 0 (8 bytes, folded into 8): combine/first", worlds[1].url("n"));
+    assert!(said.starts_with(&format!("{place} was stopped at instruction ")), "{said}");
     assert!(said.contains("first.bpf.c:13: return part[part_len / 8];"), "{said}");
     assert!(said.contains("out-of-bounds read of 8 bytes"), "{said}");
     assert_eq!(out, b"", "nothing passes for the result");
