@@ -85,12 +85,18 @@ fn given_up(address: Peer, waited: Duration, why: &HostError) -> String {
     format!("the server {address} was lost, and was not back within {waited} s (--loss-timeout-ms): {why}")
 }
 
+/// Texts of losses that are kept. Programs that run for long, and lose many servers, are told less of the later ones.
+const LOSS_TEXTS_MAX: usize = 1024;
+
 /// A text that all requests of a connection may end with. Each is kept once, however often a server is lost.
 fn shared_text(text: String) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = texts.get(text.as_str()) {
         return known;
+    }
+    if texts.len() >= LOSS_TEXTS_MAX {
+        return "the server was lost, and was not back in time (--loss-timeout-ms)";
     }
     let text: &str = Box::leak(text.into_boxed_str());
     texts.insert(text);

@@ -284,11 +284,14 @@ impl Audit {
         }
         *self.path.lock().unwrap_or_else(PoisonError::into_inner) = file.0.as_ref().map(|(path, _)| path.clone());
         self.lines.on.store(file.0.is_some(), Ordering::Relaxed);
-        let mut queues = self.lines.lock();
-        let told_before = std::iter::from_fn(|| queues.pop()).collect();
-        queues.changes.push_back((told_before, file));
-        drop(queues);
-        self.lines.more.notify_one();
+        // Without a file so far there are no lines, and nobody who would take the change.
+        if writer.is_some() {
+            let mut queues = self.lines.lock();
+            let told_before = std::iter::from_fn(|| queues.pop()).collect();
+            queues.changes.push_back((told_before, file));
+            drop(queues);
+            self.lines.more.notify_one();
+        }
         Ok(())
     }
 
