@@ -10,7 +10,7 @@ const PER_ADDRESS_MAX: usize = 256;
 
 /// A connection, as its reactor knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     pub(crate) reactor: usize,
     pub(crate) connection: usize,
     /// Tells it from others that had its place.
@@ -26,7 +26,7 @@ pub(crate) struct HalfOpen {
 #[derive(Debug, Default)]
 struct Table {
     /// Those of each address, by when they came.
-    by_address: HashMap<IpAddr, BTreeMap<u64, Place>>,
+    by_address: HashMap<IpAddr, BTreeMap<u64, ConnectionSlot>>,
     /// How many each address has, and its oldest, newest first: the last is the one that gives way.
     by_count: BTreeSet<(usize, std::cmp::Reverse<u64>, IpAddr)>,
     count: usize,
@@ -44,7 +44,12 @@ pub(crate) struct Entrant {
 impl HalfOpen {
     /// One more from this address. Gives the one that is to be closed for it, if there are too many of the address, or more than
     /// `total_max` of all. Without that there are no bounds.
-    pub(crate) fn enter(&self, address: IpAddr, total_max: Option<usize>, place: Place) -> (Entrant, Option<Place>) {
+    pub(crate) fn enter(
+        &self,
+        address: IpAddr,
+        total_max: Option<usize>,
+        place: ConnectionSlot,
+    ) -> (Entrant, Option<ConnectionSlot>) {
         let address = of_one_machine(address);
         let mut table = lock(&self.table);
         let here = table.by_address.get(&address).map_or(0, BTreeMap::len);
@@ -60,7 +65,7 @@ impl HalfOpen {
     }
 
     /// Takes the one out that gives way to whoever comes; none if there is none.
-    pub(crate) fn give_way(&self) -> Option<Place> {
+    pub(crate) fn give_way(&self) -> Option<ConnectionSlot> {
         lock(&self.table).take_oldest_of_most()
     }
 
@@ -71,18 +76,18 @@ impl HalfOpen {
 }
 
 impl Table {
-    fn take_oldest_of_most(&mut self) -> Option<Place> {
+    fn take_oldest_of_most(&mut self) -> Option<ConnectionSlot> {
         let &(.., address) = self.by_count.last()?;
         self.take_oldest(address)
     }
 
-    fn take_oldest(&mut self, address: IpAddr) -> Option<Place> {
+    fn take_oldest(&mut self, address: IpAddr) -> Option<ConnectionSlot> {
         self.change(address, |connections| connections.pop_first()).map(|(_, place)| place)
     }
 
     /// Changes the connections of an address, and what is known of their number.
-    fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeMap<u64, Place>) -> T) -> T {
-        let rank = |connections: &BTreeMap<u64, Place>| {
+    fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeMap<u64, ConnectionSlot>) -> T) -> T {
+        let rank = |connections: &BTreeMap<u64, ConnectionSlot>| {
             connections.keys().next().map(|oldest| (connections.len(), std::cmp::Reverse(*oldest), address))
         };
         let connections = self.by_address.entry(address).or_default();
@@ -126,8 +131,8 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 mod tests {
     use super::*;
 
-    fn place(connection: usize) -> Place {
-        Place { reactor: 0, connection, alive: Weak::new() }
+    fn place(connection: usize) -> ConnectionSlot {
+        ConnectionSlot { reactor: 0, connection, alive: Weak::new() }
     }
 
     fn four(last: u8) -> IpAddr {

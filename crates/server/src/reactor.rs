@@ -36,7 +36,7 @@ use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::task::{Next, Task};
-use crate::half_open::{Entrant, Place};
+use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -492,7 +492,7 @@ impl Reactor {
         let peer = address.map_or_else(|| "?".into(), |peer| peer.to_string());
         let alive = Arc::new(());
         let connection = self.connections.vacant_entry().key();
-        let place = Place { reactor: self.core.index, connection, alive: Arc::downgrade(&alive) };
+        let place = ConnectionSlot { reactor: self.core.index, connection, alive: Arc::downgrade(&alive) };
         let entrant = self.core.shared.enter(address.map(|address| address.ip()), place);
         let socket = Arc::new(socket);
         self.core.ring.register_file(&socket);

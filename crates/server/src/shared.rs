@@ -17,7 +17,7 @@ use crate::audit::{Audit, KnownNames};
 use crate::authenticate::Authenticators;
 use crate::channel::Shaken;
 use crate::config::ServeConfig;
-use crate::half_open::{Entrant, HalfOpen, Place};
+use crate::half_open::{ConnectionSlot, Entrant, HalfOpen};
 use crate::link::LoopEnd;
 use crate::notices::Notices;
 use crate::stats::ReactorCounters;
@@ -81,7 +81,7 @@ impl Shared {
 
     /// Notes a connection from this address whose host is not let in yet. Another one goes if there are too many; where no host
     /// must prove who it is, only when there are too many connections of all.
-    pub(crate) fn enter(&self, address: Option<IpAddr>, place: Place) -> Entrant {
+    pub(crate) fn enter(&self, address: Option<IpAddr>, place: ConnectionSlot) -> Entrant {
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let is_bounded = self.authenticates.load(Ordering::Relaxed);
         let total_max = is_bounded.then(|| self.config.limits.connections.div_ceil(2));
@@ -91,8 +91,8 @@ impl Shared {
     }
 
     /// Has a connection closed that gives way to others. False: there is none.
-    fn close(&self, place: Option<Place>) -> bool {
-        let Some(Place { reactor, connection, alive }) = place else { return false };
+    fn close(&self, place: Option<ConnectionSlot>) -> bool {
+        let Some(ConnectionSlot { reactor, connection, alive }) = place else { return false };
         self.connections_given_up.fetch_add(1, Ordering::Relaxed);
         self.send(reactor, Message::GiveWay { connection, alive })
     }
