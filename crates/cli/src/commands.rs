@@ -11,6 +11,8 @@ pub(crate) mod exports;
 pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod invite;
+pub(crate) mod join;
 pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod metrics;

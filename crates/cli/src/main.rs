@@ -63,6 +63,10 @@ enum Command {
     Serve(commands::serve::Serve),
     /// Make keys, and allow hosts with them.
     Key(commands::key::Key),
+    /// At a server: let a host in that gets its name, key and rights as one text.
+    Invite(commands::invite::Invite),
+    /// Keep the key for a server that a text of `diskside invite` holds, and try it.
+    Join(commands::join::Join),
     /// List the subsystems of a target.
     Discover(commands::discover::Discover),
     /// Show a subsystem and its volumes.
@@ -146,6 +150,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(c) => c.execute(),
         Command::Serve(c) => c.execute(),
         Command::Key(c) => c.execute(),
+        Command::Invite(c) => c.execute(),
+        Command::Join(c) => c.execute(),
         Command::Discover(c) => c.execute(),
         Command::Info(c) => c.execute(),
         Command::Cp(c) => c.execute(),

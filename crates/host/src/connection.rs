@@ -85,6 +85,7 @@ impl Connection {
     pub fn connect(url: &Url, options: &ConnectOptions) -> Result<Self, HostError> {
         options.check()?;
         let subsystem = subsystem_of(url)?;
+        let options = &options.for_server(url);
         first_success(url, |route| Self::connect_by(route, url.tls, subsystem.clone(), options))
     }
 
@@ -106,7 +107,7 @@ impl Connection {
 
     /// Connects with one I/O queue, which the calling thread turns itself.
     pub(crate) fn connect_inline(url: &Url, options: &ConnectOptions) -> Result<(Self, Queue), HostError> {
-        let options = ConnectOptions { io_queues: 1, ..options.clone() };
+        let options = ConnectOptions { io_queues: 1, ..options.for_server(url) };
         options.check()?;
         let subsystem = subsystem_of(url)?;
         first_success(url, |route| Self::connect_inline_by(route, url.tls, subsystem.clone(), &options))

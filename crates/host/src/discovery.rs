@@ -20,6 +20,7 @@ use crate::url::Url;
 /// [`DISCOVERY_PORT_DEFAULT`](crate::DISCOVERY_PORT_DEFAULT): write it into the URL.
 pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     options.check()?;
+    let options = &options.for_server(url);
     first_success(url, |route| discover_by(route, url.tls, options))
 }
 

@@ -10,6 +10,7 @@ use diskside_nvme::Nqn;
 use diskside_nvme::host::HostIdentity;
 
 use crate::error::HostError;
+use crate::url::{PORT_DEFAULT, Url};
 
 /// How a [`Connection`](crate::Connection) is made and kept.
 #[derive(Clone, Debug)]
@@ -73,6 +74,11 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// With the key that the user keeps for this server, if there is one.
+    pub(crate) fn for_server(&self, url: &Url) -> Self {
+        Self { key: self.key.for_server(&url.server(PORT_DEFAULT)), ..self.clone() }
+    }
+
     pub(crate) fn check(&self) -> Result<(), HostError> {
         let rules = [
             ((1..=128).contains(&self.io_queues), "io_queues must be from 1 to 128"),

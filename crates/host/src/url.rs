@@ -114,6 +114,13 @@ impl FromStr for Url {
 }
 
 impl Url {
+    /// The server as this URL names it: `HOST:PORT`, an IPv6 address in brackets.
+    pub fn server(&self, port_default: u16) -> String {
+        let port = self.port.unwrap_or(port_default);
+        let host = self.host.to_ascii_lowercase();
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     /// The addresses that the host's name stands for, with the written port or `port_default`.
     pub fn addresses(&self, port_default: u16) -> Result<Vec<SocketAddr>, HostError> {
         let failed = |source| HostError::Resolve { host: self.host.clone(), source };

@@ -37,8 +37,8 @@ impl Known {
             groups: Vec::new(),
             name: name.into(),
             nqn: self.key.nqn.to_string(),
-            dhchap_keys: vec![KeyFile(self.file("key"))],
-            dhchap_controller_key: self.key.server_key.is_some().then(|| KeyFile(self.file("server"))),
+            dhchap_keys: vec![KeyFile::new(self.file("key"))],
+            dhchap_controller_key: self.key.server_key.is_some().then(|| KeyFile::new(self.file("server"))),
             ..HostSpec::default()
         }
     }
@@ -155,7 +155,7 @@ fn a_host_may_have_several_keys() {
     renewed.write(&second.path().join("host")).unwrap();
     write_secret(&second.path().join("key"), renewed.key.as_ref().unwrap()).unwrap();
     let mut spec = first.spec("ann");
-    spec.dhchap_keys.push(KeyFile(second.path().join("key")));
+    spec.dhchap_keys.push(KeyFile::new(second.path().join("key")));
     let running = target(&[spec.clone()]);
     Volume::connect(&url(&running), &first.options()).unwrap();
     Volume::connect(&url(&running), &with_key(&second.path().join("host"))).unwrap();
@@ -263,7 +263,7 @@ fn hosts_come_and_go_while_the_target_serves() {
     assert_eq!(read_now(&of_ann, 0, 4096), [0; 4096]);
     // Of what cannot be nothing is taken.
     let mut lost = ann.spec("ann");
-    lost.dhchap_keys = vec![KeyFile("/nowhere/key".into())];
+    lost.dhchap_keys = vec![KeyFile::new("/nowhere/key")];
     let error = running.handle().reload_hosts(&config(&[lost])).unwrap_err().to_string();
     assert!(error.contains("/nowhere/key"), "{error}");
     assert_eq!(read_now(&of_bob, 0, 4096), [0; 4096]);

@@ -85,6 +85,17 @@ pub enum Trouble {
         /// Where.
         line: usize,
     },
+    /// What is in it is no invitation.
+    #[error("line {line}: {what}")]
+    Invitation {
+        /// Where.
+        line: usize,
+        /// Why.
+        what: String,
+    },
+    /// There is not one invitation in it.
+    #[error("it does not hold one invitation, as `diskside invite` prints it")]
+    NoInvitation,
     /// It lacks something.
     #[error("it has no line `{0} …`; `diskside key new` makes such a file")]
     Missing(&'static str),
@@ -168,6 +179,19 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
         // Half a key would be in the way of a whole one.
         let _ = std::fs::remove_file(path);
         trouble(error)
+    })
+}
+
+/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
+    let new = path.with_added_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new, error.into())),
+        _ => write(&new, text)?,
+    }
+    std::fs::rename(&new, path).map_err(|error| {
+        let _ = std::fs::remove_file(&new);
+        at(path, error.into())
     })
 }
 

@@ -7,7 +7,7 @@ use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Secret, TlsSecret};
 use zeroize::Zeroizing;
 
-use crate::file::{KeyFileError, Trouble, at, lines, read, write};
+use crate::file::{KeyFileError, Trouble, at, lines, read, replace, write};
 use crate::{new_nqn, new_secret, new_tls_secret};
 
 /// The environment variable that names a file with the host's key, or says `none`.
@@ -79,7 +79,24 @@ pub fn default_path() -> Option<PathBuf> {
     Some(config.join("diskside/key"))
 }
 
+/// The file of the user's key for one server, `HOST:PORT` as URLs name it: `servers/HOST:PORT` beside the usual key.
+pub fn server_path(server: &str) -> Option<PathBuf> {
+    Some(default_path()?.with_file_name("servers").join(server))
+}
+
 impl KeySource {
+    /// The key for a server, `HOST:PORT` as its URL names it. One that the user keeps for this server goes before the usual
+    /// one, and is as strict as one that was named: the server has to take it.
+    #[must_use]
+    pub fn for_server(&self, server: &str) -> Self {
+        let is_named = std::env::var_os(KEY_VARIABLE).is_some_and(|text| !text.is_empty());
+        match server_path(server) {
+            // One that cannot be read is an error later, not another key.
+            Some(path) if *self == Self::Usual && !is_named && path.symlink_metadata().is_ok() => Self::File(path),
+            _ => self.clone(),
+        }
+    }
+
     /// The key, if there is one, and whether the user named it.
     pub fn read(&self) -> Result<Option<(HostKey, bool)>, KeyFileError> {
         self.read_with(std::env::var_os(KEY_VARIABLE), default_path())
@@ -159,6 +176,15 @@ impl HostKey {
 
     /// Makes its file, which only its owner can read. There must be none.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
+        write(path, &self.to_file())
+    }
+
+    /// Makes its file in the place of one that may be there.
+    pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
+        replace(path, &self.to_file())
+    }
+
+    fn to_file(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(format!(
             "# Who has this file is this host. It goes nowhere; `diskside key show` gives what a server needs.\n\
              nqn {}\n",
@@ -167,7 +193,17 @@ impl HostKey {
         for (word, key) in self.introduction().keys() {
             text.push_str(&Zeroizing::new(format!("{word} {}\n", *key)));
         }
-        write(path, &text)
+        text
+    }
+
+    /// New keys of the same kinds for the same host. That by which servers prove who they are stays: they keep one alone.
+    pub fn renewed(&self) -> Self {
+        Self {
+            nqn: self.nqn.clone(),
+            key: self.key.as_ref().map(|_| new_secret()),
+            server_key: self.server_key.clone(),
+            tls_key: self.tls_key.as_ref().map(|_| new_tls_secret()),
+        }
     }
 
     /// What a server's operator is given.

@@ -8,9 +8,11 @@
 
 mod file;
 mod host;
+mod invitation;
 
 pub use file::{KeyFileError, Trouble, read_secret, read_tls_secret, write_secret, write_tls_secret};
-pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, Kind, default_path};
+pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, Kind, default_path, server_path};
+pub use invitation::{INVITATION_LEN_MAX, Invitation};
 
 use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Done, Hash, Secret, TlsSecret, Work};

@@ -1,69 +1,19 @@
-//! What authenticating hosts takes of a target: keys from their files, and exponentiations and handshakes off the reactors.
+//! What authenticating hosts takes of a target: exponentiations and handshakes off the reactors.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use diskside_keys::{KeyFileError, read_secret, read_tls_secret};
-use diskside_nvme::Nqn;
-use diskside_nvme::auth::{HostKeys, Names, Policy, Secret, TlsSecret, Work};
+use diskside_nvme::auth::Work;
 use diskside_nvme::controller::Tag;
 use diskside_sys::schedule::{Policy as SchedulingPolicy, set_policy};
 
 use crate::channel::{Shaking, TlsKeys};
-use crate::config::{ConfigError, HostSpec, KeyFile, Requirement, Security};
 use crate::shared::{Mailboxes, Message};
 
 /// Threads that compute: a queue of hosts that come at once goes on beside the reactors, not in their place.
 const THREADS_MAX: usize = 2;
 /// Work that waits for a thread; what is beyond is refused, and its connection closed.
 const WAITING_MAX: usize = 1024;
-
-/// Reads the keys, and says who of the hosts of the subsystem `nqn` must have one.
-pub(crate) fn policy(
-    security: &Security,
-    hosts: &[HostSpec],
-    subsystem: &Nqn,
-) -> Result<(Policy, TlsKeys), PolicyError> {
-    let wrong = |field: String, what| PolicyError::Config(ConfigError::Value { field, what });
-    let accepted = security.accepted().map_err(|(field, what)| wrong(format!("security.{field}"), what))?;
-    let mut known = BTreeMap::new();
-    let mut tls = TlsKeys::default();
-    if hosts.iter().any(|host| !host.tls_keys.is_empty()) {
-        diskside_tls::is_available().map_err(PolicyError::Tls)?;
-    }
-    for host in hosts.iter().filter(|host| host.has_keys()) {
-        let nqn = Nqn::new(&host.nqn).map_err(|error| wrong(format!("host `{}`", host.name), error.to_string()))?;
-        let read = |KeyFile(path): &KeyFile| -> Result<Secret, PolicyError> {
-            read_secret(path).map_err(|source| PolicyError::Key { host: host.name.clone(), source })
-        };
-        let keys = host.dhchap_keys.iter().map(read).collect::<Result<_, _>>()?;
-        let controller_key = host.dhchap_controller_key.as_ref().map(read).transpose()?;
-        for KeyFile(path) in &host.tls_keys {
-            let secret: TlsSecret =
-                read_tls_secret(path).map_err(|source| PolicyError::Key { host: host.name.clone(), source })?;
-            for subsystem in [subsystem.clone(), Nqn::discovery()] {
-                tls.add(&Names { host: nqn.clone(), subsystem }, &secret);
-            }
-        }
-        known.insert(nqn, HostKeys { keys, controller_key, has_channel_key: !host.tls_keys.is_empty() });
-    }
-    let policy = Policy {
-        required: security.require != Requirement::None,
-        channel_required: security.require.needs_tls(),
-        both_required: security.require == Requirement::TlsAuth,
-        hosts: known,
-        accepted,
-    };
-    Ok((policy, tls))
-}
-
-/// Why there is no policy.
-pub(crate) enum PolicyError {
-    Config(ConfigError),
-    Key { host: String, source: KeyFileError },
-    Tls(diskside_tls::Unavailable),
-}
 
 /// Work for one connection.
 struct Job {

@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod moment;
 mod security;
 
 use std::collections::BTreeSet;
@@ -37,6 +38,7 @@ pub use diskside_compute::{ComputeConfig, ComputeSettings};
 pub use diskside_export::{ExportSpec, FileAccess};
 pub use diskside_rights::{FunctionRule, GrantSpec, MemoryRight, Mode};
 pub use diskside_volume::{Size, Source, VolumeSpec};
+pub use moment::Moment;
 pub use security::{HostSpec, KeyFile, Requirement, Security, SecuritySettings, check_host_name};
 
 /// What a user wrote, in a file or as flags. What is absent gets a default in [`ServeConfig::resolve`].

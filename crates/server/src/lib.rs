@@ -64,6 +64,7 @@ mod authenticate;
 mod channel;
 pub mod config;
 mod half_open;
+mod keyring;
 pub mod link;
 mod notices;
 pub mod privileges;

@@ -21,11 +21,12 @@ use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems}
 pub use handle::Handle;
 
 use crate::audit::{Audit, AuditFile, KnownNames};
-use crate::authenticate::{Authenticators, PolicyError, policy};
+use crate::authenticate::Authenticators;
 use crate::config::{
     ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
 };
 use crate::half_open::HalfOpen;
+use crate::keyring::{KeyRing, KeyRingError};
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
@@ -148,12 +149,12 @@ impl TargetError {
     }
 }
 
-impl From<PolicyError> for TargetError {
-    fn from(error: PolicyError) -> Self {
+impl From<KeyRingError> for TargetError {
+    fn from(error: KeyRingError) -> Self {
         match error {
-            PolicyError::Config(error) => error.into(),
-            PolicyError::Key { host, source } => Self::Key { host, source },
-            PolicyError::Tls(source) => Self::Tls(source),
+            KeyRingError::Config(error) => error.into(),
+            KeyRingError::Key { host, source } => Self::Key { host, source },
+            KeyRingError::Tls(source) => Self::Tls(source),
         }
     }
 }
@@ -327,7 +328,8 @@ impl TargetBuilder {
         let nqn = |text: &str| {
             Nqn::new(text).map_err(|error| ConfigError::Value { field: "nqn".into(), what: error.to_string() })
         };
-        let (policy, tls) = policy(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
+        let mut keys = KeyRing::read(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
+        let (policy, tls) = keys.now();
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {
@@ -389,7 +391,7 @@ impl TargetBuilder {
             config,
         });
         let (listeners, addresses) = bind_all(&shared.config)?;
-        let handle = Handle::new(shared, addresses);
+        let handle = Handle::new(shared, addresses, keys);
         handle.set_rights(handle.shared().config.rights()?);
         handle.shared().names.set(&handle.shared().config.known_hosts);
         for spec in &handle.shared().config.volumes {

@@ -239,7 +239,7 @@ fn hosts_of_tls_are_told_with_what_they_proved_and_without() {
     let secret = TlsSecret::new(&[7; 32], Some(Hash::Sha256)).unwrap();
     write_tls_secret(&key, &secret).unwrap();
     let ann =
-        HostSpec { name: "ann".into(), nqn: ANN.into(), tls_keys: vec![KeyFile(key.clone())], ..HostSpec::default() };
+        HostSpec { name: "ann".into(), nqn: ANN.into(), tls_keys: vec![KeyFile::new(&key)], ..HostSpec::default() };
     let mut builder = builder().host(ann).volume(VolumeSpec::new("data", "mem:1MiB"));
     builder = builder.security(|security| {
         security.audit = Some(path.clone());

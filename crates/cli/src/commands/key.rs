@@ -2,12 +2,16 @@
 
 mod allow;
 mod explain;
+pub(crate) mod hosts_file;
+mod rotate;
 
 use super::volume::parse_nqn;
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::{Args, Subcommand};
-use diskside_keys::{HostKey, KeyFileError, KeySource, Kind, default_path};
+use diskside::host::{PORT_DEFAULT, Url};
+use diskside_keys::{HostKey, KeyFileError, KeySource, Kind, default_path, server_path};
+pub(crate) use rotate::parse_when;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -19,7 +23,8 @@ A host proves with its key who it is. On the host:
 (or, for servers that do not speak TLS, without --tls) prints one line, which is as secret as the key. Give it to the server's operator, who runs
   diskside key allow --name ann --config diskside.toml
 pastes it, and serves with that file:
-  diskside serve --config diskside.toml ...")]
+  diskside serve --config diskside.toml ...
+The other way round, `diskside invite` makes the key at the server, and `diskside join` takes it on the host.")]
 pub(crate) struct Key {
     #[command(subcommand)]
     command: Command,
@@ -33,6 +38,8 @@ enum Command {
     Show(Show),
     /// At a server: let a host in, whose line is read from standard input.
     Allow(allow::Allow),
+    /// Change the key for another one, while both are let in.
+    Rotate(rotate::Rotate),
     /// Print how a Linux host connects with this key, by nvme-cli.
     Explain(explain::Explain),
 }
@@ -64,6 +71,9 @@ struct KeyFile {
     /// The file of the key [default: what DISKSIDE_KEY names, or ~/.config/diskside/key]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The key for this server, which `diskside join` keeps
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_server, conflicts_with = "file")]
+    server: Option<String>,
 }
 
 impl Key {
@@ -72,6 +82,7 @@ impl Key {
             Command::New(c) => c.execute(),
             Command::Show(c) => c.execute(),
             Command::Allow(c) => c.execute(),
+            Command::Rotate(c) => c.execute(),
             Command::Explain(c) => c.execute(),
         }
     }
@@ -101,17 +112,39 @@ impl Show {
 impl KeyFile {
     /// Where the file is, or is to be.
     fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(server) = &self.server {
+            return kept_for(server);
+        }
         let named = std::env::var_os(diskside_keys::KEY_VARIABLE).filter(|text| !text.is_empty() && text != "none");
         let path = self.file.clone().or_else(|| named.map(PathBuf::from)).or_else(default_path);
         path.ok_or_else(|| Failure::Usage("neither HOME nor XDG_CONFIG_HOME says where: name a file (--file)".into()))
     }
 
     fn read(&self) -> Result<HostKey, Failure> {
-        let source = self.file.clone().map_or(KeySource::Usual, KeySource::File);
+        let file = match &self.server {
+            Some(server) => Some(kept_for(server)?),
+            None => self.file.clone(),
+        };
+        let source = file.map_or(KeySource::Usual, KeySource::File);
         let found = source.read().map_err(failure)?;
         let none = || Failure::Environment("this host has no key; `diskside key new` makes one".into());
         found.map(|(key, _)| key).ok_or_else(none)
     }
+}
+
+/// The file of the key for a server, `HOST:PORT`.
+pub(crate) fn kept_for(server: &str) -> Result<PathBuf, Failure> {
+    let nowhere = || Failure::Usage("neither HOME nor XDG_CONFIG_HOME says where: name a file (--file)".into());
+    server_path(server).ok_or_else(nowhere)
+}
+
+/// A server as URLs name it, with its port.
+pub(crate) fn parse_server(text: &str) -> Result<String, String> {
+    if text.contains('/') {
+        return Err("a name or an address, and a port: HOST[:PORT]".into());
+    }
+    let url: Url = format!("nvme-tcp://{text}").parse().map_err(|e: diskside::host::UrlError| e.to_string())?;
+    Ok(url.server(PORT_DEFAULT))
 }
 
 /// Prints the line, and what it is for where somebody looks.
@@ -123,6 +156,6 @@ fn introduce(key: &HostKey) -> Result<(), Failure> {
     Ok(())
 }
 
-fn failure(error: KeyFileError) -> Failure {
+pub(crate) fn failure(error: KeyFileError) -> Failure {
     Failure::Environment(error.to_string())
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use diskside_nvme::auth::{Accepted, Group, Hash};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::check_nqn;
+use super::{Moment, check_nqn};
 
 /// What a host must do to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,9 +83,33 @@ pub struct HostSpec {
     pub tls_keys: Vec<KeyFile>,
 }
 
-/// Where a key is: `file:PATH`. Keys themselves never stand in a configuration.
+/// Where a key is: `file:PATH`, or `{ file = "PATH", until = "2026-12-01" }`. Keys themselves never stand in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyFile(pub PathBuf);
+pub struct KeyFile {
+    /// The file.
+    pub path: PathBuf,
+    /// From when on it is no key any more. Hosts that are connected then stay.
+    pub until: Option<Moment>,
+}
+
+/// [`KeyFile`] as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a key stands in a file: write file:PATH, or { file = \"PATH\", until = \"2026-12-01\" }"
+)]
+enum KeyFileText {
+    Path(String),
+    Table(KeyFileTable),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyFileTable {
+    file: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Moment>,
+}
 
 /// Keys that one host may have at a time: all are tried.
 const KEYS_MAX: usize = 8;
@@ -210,14 +234,17 @@ impl HostSpec {
         if self.dhchap_keys.is_empty() && self.dhchap_controller_key.is_some() {
             return Err("dhchap_controller_key is of no use without dhchap_keys".into());
         }
+        if self.dhchap_controller_key.as_ref().is_some_and(|key| key.until.is_some()) {
+            return Err("dhchap_controller_key cannot have an end: without it this host would be locked out".into());
+        }
         Ok(())
     }
 
     /// Relative paths are those beside the file that the host is written in.
     pub(super) fn beside(&mut self, directory: &Path) {
         let files = self.dhchap_keys.iter_mut().chain(&mut self.dhchap_controller_key).chain(&mut self.tls_keys);
-        for KeyFile(path) in files {
-            *path = directory.join(&*path);
+        for file in files {
+            file.path = directory.join(&file.path);
         }
     }
 }
@@ -244,10 +271,10 @@ impl FromStr for HostSpec {
         let mut host = Self { name: name.to_owned(), nqn, ..Self::default() };
         for part in parts {
             match part.split_once('=') {
-                Some(("tls-key", path)) if !path.is_empty() => host.tls_keys.push(KeyFile(path.into())),
-                Some(("key", path)) if !path.is_empty() => host.dhchap_keys.push(KeyFile(path.into())),
+                Some(("tls-key", path)) if !path.is_empty() => host.tls_keys.push(KeyFile::new(path)),
+                Some(("key", path)) if !path.is_empty() => host.dhchap_keys.push(KeyFile::new(path)),
                 Some(("controller-key", path)) if !path.is_empty() && host.dhchap_controller_key.is_none() => {
-                    host.dhchap_controller_key = Some(KeyFile(path.into()));
+                    host.dhchap_controller_key = Some(KeyFile::new(path));
                 }
                 _ => return Err(format!("{FORM}: what is {part:?}?")),
             }
@@ -268,12 +295,19 @@ impl fmt::Display for Requirement {
     }
 }
 
+impl KeyFile {
+    /// The key in a file, without an end.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), until: None }
+    }
+}
+
 impl FromStr for KeyFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("file:") {
-            Some(path) if !path.is_empty() => Ok(Self(path.into())),
+            Some(path) if !path.is_empty() => Ok(Self::new(path)),
             // It may be the key itself: it is not repeated.
             _ => Err("a key stands in a file, and is written file:PATH; the key itself never stands here".into()),
         }
@@ -282,18 +316,25 @@ impl FromStr for KeyFile {
 
 impl fmt::Display for KeyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file:{}", self.0.display())
+        write!(f, "file:{}", self.path.display())
     }
 }
 
 impl Serialize for KeyFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.until {
+            None => KeyFileText::Path(self.to_string()),
+            until => KeyFileText::Table(KeyFileTable { file: self.path.clone(), until }),
+        }
+        .serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for KeyFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        match KeyFileText::deserialize(deserializer)? {
+            KeyFileText::Path(text) => text.parse().map_err(serde::de::Error::custom),
+            KeyFileText::Table(KeyFileTable { file, until }) => Ok(Self { path: file, until }),
+        }
     }
 }

@@ -2,15 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
 use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
 use crate::audit::AuditFile;
-use crate::authenticate::policy;
 use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
+use crate::keyring::KeyRing;
 use crate::link::{LoopEnd, loop_pair};
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::Stats;
@@ -34,20 +35,34 @@ struct Inner {
     stopping: AtomicBool,
     /// The hosts that are known now.
     known_hosts: Mutex<Vec<HostSpec>>,
+    /// Their keys.
+    keys: Mutex<KeyRing>,
+    /// Whether a thread looks when keys end.
+    watches_keys: AtomicBool,
     /// One change of the volumes at a time.
     changing: Mutex<()>,
 }
 
 impl Handle {
-    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>, keys: KeyRing) -> Self {
         let advertised = if shared.config.advertise.is_empty() { &addresses } else { &shared.config.advertise };
         let listeners =
             advertised.iter().map(|address| Listener { address: reachable(*address), port: address.port() });
         shared.subsystems.set_listeners(listeners.collect());
         let known_hosts = Mutex::new(shared.config.known_hosts.clone());
-        let inner =
-            Inner { shared, addresses, stopping: AtomicBool::new(false), known_hosts, changing: Mutex::new(()) };
-        Self { inner: Arc::new(inner) }
+        let handle = Self {
+            inner: Arc::new(Inner {
+                shared,
+                addresses,
+                stopping: AtomicBool::new(false),
+                known_hosts,
+                keys: Mutex::new(keys),
+                watches_keys: AtomicBool::new(false),
+                changing: Mutex::new(()),
+            }),
+        };
+        handle.watch_keys();
+        handle
     }
 
     /// The addresses listened on, in the order of the configuration; a port that was 0 is the one that was found.
@@ -176,12 +191,15 @@ impl Handle {
     /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
-        let (policy, tls) = policy(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
+        let keys = KeyRing::read(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let rights = config.rights()?;
         let audit = AuditFile::open(config.security.audit.as_deref())
             .map_err(|error| TargetError::audit(&config.security, error))?;
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
+        let mut ring = lock(&self.inner.keys);
+        *ring = keys;
+        let (policy, tls) = ring.now();
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
         shared.channels.store(config.security.require.needs_tls(), Ordering::Relaxed);
         shared.authenticators.set_tls(tls);
@@ -189,8 +207,40 @@ impl Handle {
         self.set_rights(rights);
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
+        drop(ring);
+        self.watch_keys();
         shared.names.set(&config.known_hosts);
         shared.audit.reload(audit).map_err(|error| TargetError::audit(&config.security, error))
+    }
+
+    /// Looks when keys end, as long as there are some that will. It is the clock of the calendar that says when, and that can be
+    /// set: so it is asked again and again.
+    fn watch_keys(&self) {
+        if lock(&self.inner.keys).endings() == 0 || self.inner.watches_keys.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let inner = Arc::downgrade(&self.inner);
+        let watch = move || {
+            while let Some(inner) = inner.upgrade() {
+                let mut ring = lock(&inner.keys);
+                if let Some((policy, tls)) = ring.changed() {
+                    inner.shared.authenticators.set_tls(tls);
+                    inner.shared.subsystem.set_authentication(policy);
+                    tracing::info!("a key of a host has ended");
+                }
+                if ring.endings() == 0 {
+                    inner.watches_keys.store(false, Ordering::SeqCst);
+                    return;
+                }
+                drop(ring);
+                drop(inner);
+                std::thread::sleep(KEYS_POLL);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("diskside-keys".into()).spawn(watch) {
+            tracing::error!(%error, "keys of hosts do not end before hosts are read anew: no thread can be started");
+            self.inner.watches_keys.store(false, Ordering::SeqCst);
+        }
     }
 
     /// Replaces what hosts may use. They stay connected; those that see other volumes than before are told.
@@ -250,6 +300,13 @@ impl Handle {
         let taken = |nsid: u32| kept(nsid) || computes(nsid) || has(nsid) || known(nsid);
         (1..).find(|&nsid| !taken(nsid)).unwrap_or(VOLUMES_MAX as u32 + 1)
     }
+}
+
+/// How often it is looked whether a key has ended.
+const KEYS_POLL: Duration = Duration::from_millis(500);
+
+fn lock(keys: &Mutex<KeyRing>) -> MutexGuard<'_, KeyRing> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check(spec: &VolumeSpec) -> Result<(), TargetError> {

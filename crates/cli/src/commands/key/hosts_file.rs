@@ -1,0 +1,315 @@
+//! A server's configuration, changed by commands: hosts, their keys and grants. What people wrote beside them stays.
+
+use super::failure;
+use crate::error::Failure;
+use crate::output::{self, say};
+use clap::Args;
+use diskside::target::config::{Moment, ServeConfig, Settings, check_host_name};
+use diskside_keys::{Introduction, KeyFileError, write_secret, write_tls_secret};
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
+use zeroize::Zeroizing;
+
+/// Which configuration, and where its keys are.
+#[derive(Args, Clone)]
+pub(crate) struct HostsFileArgs {
+    /// The server's configuration; it is made if there is none
+    #[arg(long, value_name = "FILE", default_value = "diskside.toml")]
+    config: PathBuf,
+    /// Directory of the keys [default: `keys` beside the configuration]
+    #[arg(long, value_name = "DIRECTORY")]
+    keys: Option<PathBuf>,
+}
+
+/// The configuration, and what is to be written with it.
+pub(crate) struct HostsFile {
+    at: HostsFileArgs,
+    document: DocumentMut,
+    new: Vec<NewKey>,
+    old: Vec<PathBuf>,
+}
+
+/// A key that is written.
+struct NewKey {
+    what: &'static str,
+    path: PathBuf,
+    write: Box<WriteKey>,
+}
+
+/// Writes a key to a new file.
+type WriteKey = dyn Fn(&Path) -> Result<(), KeyFileError>;
+
+/// Lists of keys that a host has.
+const KEY_LISTS: [&str; 2] = ["dhchap_keys", "tls_keys"];
+/// No line of a host is as long.
+const LINE_LEN_MAX: u64 = 4096;
+
+impl HostsFile {
+    /// Reads the configuration, which may not be there yet. What serve would not take is not changed.
+    pub(crate) fn open(at: HostsFileArgs) -> Result<Self, Failure> {
+        let text = match std::fs::read_to_string(&at.config) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(at.cannot("read", &error)),
+        };
+        Settings::from_toml(&text, &at.origin()).map_err(|e| Failure::Usage(e.to_string()))?;
+        let document = text.parse().map_err(|e| at.wrong(format!("{e}")))?;
+        Ok(Self { at, document, new: Vec::new(), old: Vec::new() })
+    }
+
+    /// As a server would run with it.
+    pub(crate) fn resolve(&self) -> Result<ServeConfig, Failure> {
+        let settings = Settings::from_toml(&self.document.to_string(), &self.at.origin());
+        let settings = settings.map_err(|e| Failure::Usage(e.to_string()))?;
+        ServeConfig::resolve(settings).map_err(|e| self.at.wrong(e.to_string()))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.at.config
+    }
+
+    /// Whether a host of this name is known.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
+        hosts.into_iter().flatten().any(|host| name_of(host) == Some(name))
+    }
+
+    /// That nobody is.
+    pub(crate) fn unknown(&self, name: &str) -> Failure {
+        self.at.unknown(name)
+    }
+
+    /// Lets a host in. One that is known by this name gets another key, and the ones before it end then, if that is said.
+    pub(crate) fn allow(&mut self, name: &str, host: Introduction, old_until: Option<Moment>) -> Result<(), Failure> {
+        let at = &self.at;
+        let tables = self.document.entry("host").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        let tables = tables.as_array_of_tables_mut().ok_or_else(|| at.wrong("`host` is no [[host]]".into()))?;
+        let known = tables.iter().position(|table| name_of(table) == Some(name));
+        let table = match known {
+            Some(index) => tables.get_mut(index).expect("it was just found"),
+            None => {
+                let mut table = Table::new();
+                table.insert("name", value(name));
+                table.insert("nqn", value(host.nqn.as_str()));
+                tables.push(table);
+                tables.iter_mut().last().expect("it was just added")
+            }
+        };
+        if let Some(nqn) = table.get("nqn").and_then(Item::as_str).filter(|nqn| *nqn != host.nqn.as_str()) {
+            let what = format!("`{name}` is {nqn} already; choose another name for {}", host.nqn);
+            return Err(Failure::Usage(what));
+        }
+        if let Some(until) = old_until {
+            KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;
+        }
+        let directory = at.directory();
+        if let Some(key) = host.key {
+            let stem = at.add_key(table, "dhchap_keys", name)?;
+            let write = Box::new(move |path: &Path| write_secret(path, &key));
+            self.new.push(NewKey { what: "key", path: directory.join(&stem), write });
+            if let Some(key) = host.server_key {
+                let stem = format!("{stem}.server");
+                table.insert("dhchap_controller_key", value(format!("file:{}", at.shown(&stem))));
+                let write = Box::new(move |path: &Path| write_secret(path, &key));
+                self.new.push(NewKey { what: "server's key", path: directory.join(stem), write });
+            }
+        }
+        if let Some(key) = host.tls_key {
+            let stem = at.add_key(table, "tls_keys", &format!("{name}.tls"))?;
+            let write = Box::new(move |path: &Path| write_tls_secret(path, &key));
+            self.new.push(NewKey { what: "key of TLS", path: directory.join(stem), write });
+        }
+        Ok(())
+    }
+
+    /// Gives all keys of a host an end.
+    pub(crate) fn end_keys(&mut self, name: &str, until: Moment) -> Result<(), Failure> {
+        let at = &self.at;
+        let table = host_named(&mut self.document, name).ok_or_else(|| at.unknown(name))?;
+        KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))
+    }
+
+    /// Takes all keys of a host away but the newest of each kind. How many there were.
+    pub(crate) fn keep_newest(&mut self, name: &str) -> Result<usize, Failure> {
+        let at = &self.at;
+        let table = host_named(&mut self.document, name).ok_or_else(|| at.unknown(name))?;
+        let mut taken = 0;
+        for list in KEY_LISTS {
+            let Some(keys) = table.get_mut(list).and_then(Item::as_array_mut) else { continue };
+            while keys.len() > 1 {
+                let key = keys.remove(0);
+                taken += 1;
+                // Those in the directory of keys were made by these commands.
+                let file = file_of(&key).map(|file| at.beside().join(file));
+                self.old.extend(file.filter(|file| file.parent() == Some(&*at.directory())));
+            }
+            if let Some(newest) = keys.get_mut(0).filter(|_| taken > 0) {
+                newest.decor_mut().set_prefix("");
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Adds a `[[grant]]`.
+    pub(crate) fn grant(&mut self, grant: Table) -> Result<(), Failure> {
+        let tables = self.document.entry("grant").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        let tables = tables.as_array_of_tables_mut();
+        tables.ok_or_else(|| self.at.wrong("`grant` is no [[grant]]".into()))?.push(grant);
+        Ok(())
+    }
+
+    /// Writes keys and configuration, if it is one that serve takes; or nothing. What was written, for people.
+    pub(crate) fn write(self) -> Result<String, Failure> {
+        self.resolve()?;
+        let mut made: Vec<&Path> = Vec::new();
+        let done = self.new.iter().try_for_each(|key| {
+            (key.write)(&key.path).map_err(failure)?;
+            made.push(&key.path);
+            Ok(())
+        });
+        if let Err(error) = done.and_then(|()| self.at.replace(&self.document.to_string())) {
+            // Files that nothing names would be in the way the next time.
+            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            return Err(error);
+        }
+        let mut told = String::new();
+        for NewKey { what, path, .. } in &self.new {
+            told += &format!("  {what:<15}{}\n", path.display());
+        }
+        for path in &self.old {
+            match std::fs::remove_file(path) {
+                Ok(()) => told += &format!("  {:<15}{}\n", "removed", path.display()),
+                Err(error) => say(format_args!("{} stays, and nothing uses it any more: {error}", path.display())),
+            }
+        }
+        told += &format!("  {:<15}{}\n", "configuration", self.at.config.display());
+        Ok(told)
+    }
+}
+
+impl HostsFileArgs {
+    /// Adds a key to a list of a host's: the name of its file. It works beside the others until they are taken away.
+    fn add_key(&self, table: &mut Table, list: &str, stem: &str) -> Result<String, Failure> {
+        let keys = table.entry(list).or_insert_with(|| value(Array::new()));
+        let keys = keys.as_array_mut().ok_or_else(|| self.wrong(format!("`{list}` is no list")))?;
+        let is_free = |stem: &String| !keys.iter().any(|key| file_of(key) == Some(&self.shown(stem)));
+        let mut stems = std::iter::once(stem.to_owned()).chain((2..).map(|number| format!("{stem}.{number}")));
+        let stem = stems.find(is_free).expect("there are as many names as numbers");
+        keys.push(format!("file:{}", self.shown(&stem)));
+        Ok(stem)
+    }
+
+    fn beside(&self) -> &Path {
+        self.config.parent().unwrap_or(Path::new(""))
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.keys.clone().unwrap_or_else(|| self.beside().join("keys"))
+    }
+
+    /// A key's file as the configuration names it: beside itself, if it can.
+    fn shown(&self, stem: &str) -> String {
+        match &self.keys {
+            None => format!("keys/{stem}"),
+            Some(keys) => {
+                let path = keys.join(stem);
+                std::path::absolute(&path).unwrap_or(path).display().to_string()
+            }
+        }
+    }
+
+    /// Writes the configuration whole, or leaves it as it was.
+    fn replace(&self, text: &str) -> Result<(), Failure> {
+        let new = self.config.with_added_extension("new");
+        let written = std::fs::write(&new, text).and_then(|()| {
+            if let Ok(metadata) = std::fs::metadata(&self.config) {
+                std::fs::set_permissions(&new, metadata.permissions())?;
+            }
+            std::fs::rename(&new, &self.config)
+        });
+        written.map_err(|error| {
+            let _ = std::fs::remove_file(&new);
+            self.cannot("write", &error)
+        })
+    }
+
+    fn origin(&self) -> String {
+        self.config.display().to_string()
+    }
+
+    fn unknown(&self, name: &str) -> Failure {
+        self.wrong(format!("no host is called `{name}`; `diskside key allow` and `diskside invite` let one in"))
+    }
+
+    fn wrong(&self, what: String) -> Failure {
+        Failure::Usage(format!("{}: {what}", self.config.display()))
+    }
+
+    fn cannot(&self, what: &str, error: &std::io::Error) -> Failure {
+        Failure::Environment(format!("cannot {what} {}: {error}", self.config.display()))
+    }
+}
+
+/// Gives all keys of a list an end, but those that end before.
+fn end(table: &mut Table, list: &str, until: Moment) -> Result<(), String> {
+    let Some(keys) = table.get_mut(list).and_then(Item::as_array_mut) else { return Ok(()) };
+    for key in keys.iter_mut() {
+        let ends = key.as_inline_table().and_then(|table| table.get("until")).and_then(Value::as_str);
+        if ends.map(str::parse::<Moment>).transpose()?.is_some_and(|ends| ends <= until) {
+            continue;
+        }
+        let file = file_of(key).ok_or_else(|| format!("`{list}` has a key that is no file"))?;
+        let ending = [("file", file.to_owned()), ("until", until.to_string())];
+        let decor = key.decor().clone();
+        *key = Value::InlineTable(ending.into_iter().collect::<InlineTable>());
+        *key.decor_mut() = decor;
+    }
+    Ok(())
+}
+
+/// The file of a key, as it is written.
+fn file_of(key: &Value) -> Option<&str> {
+    match key {
+        Value::InlineTable(table) => table.get("file")?.as_str(),
+        key => key.as_str()?.strip_prefix("file:"),
+    }
+}
+
+fn host_named<'a>(document: &'a mut DocumentMut, name: &str) -> Option<&'a mut Table> {
+    let tables = document.get_mut("host").and_then(Item::as_array_of_tables_mut)?;
+    tables.iter_mut().find(|table| name_of(table) == Some(name))
+}
+
+fn name_of(table: &Table) -> Option<&str> {
+    table.get("name").and_then(Item::as_str)
+}
+
+/// The line of a host from standard input: an argument could be seen by everybody on the machine.
+pub(super) fn read_line() -> Result<Introduction, Failure> {
+    if std::io::stdin().is_terminal() {
+        say("paste the line that diskside printed on the host, and press Enter:");
+    }
+    Introduction::parse(&read_secret_line(LINE_LEN_MAX)?).map_err(Failure::Usage)
+}
+
+/// A line of standard input, which is wiped.
+pub(crate) fn read_secret_line(len_max: u64) -> Result<Zeroizing<String>, Failure> {
+    let mut line = Zeroizing::new(String::with_capacity(len_max as usize));
+    let mut input = std::io::Read::take(std::io::stdin().lock(), len_max);
+    let read = input.read_line(&mut line);
+    read.map_err(|error| Failure::Environment(format!("standard input: {error}")))?;
+    Ok(line)
+}
+
+/// What is to be done at the server then.
+pub(crate) fn tell_of_restart(name: &str, config: &Path) -> std::io::Result<()> {
+    let mut out = output::stdout();
+    writeln!(out, "start the server with it: diskside serve --config {} ...", config.display())?;
+    writeln!(out, "one that runs with it lets {name} in after `kill -HUP` of its process")
+}
+
+pub(crate) fn parse_name(text: &str) -> Result<String, String> {
+    check_host_name(text).map(|()| text.to_owned())
+}

@@ -1,0 +1,84 @@
+//! A moment as a configuration has it: `2026-12-01`, or `2026-12-01T18:30:00Z`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A moment, to the second. It is written as in RFC 3339; a day alone is its beginning, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(DateTime<Utc>);
+
+impl Moment {
+    /// So long from now.
+    pub fn after(from_now: Duration) -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(from_now);
+        let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
+        Self(DateTime::from_timestamp(seconds, 0).unwrap_or(DateTime::<Utc>::MAX_UTC))
+    }
+
+    /// Whether it is over.
+    pub fn is_past(self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0.timestamp() <= now.as_secs() as i64
+    }
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
+            return Ok(Self(moment.to_utc()));
+        }
+        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d");
+        day.map(|day| Self(day.and_time(NaiveTime::MIN).and_utc())).map_err(|_| {
+            let shown: String = text.escape_debug().take(40).collect();
+            format!("`{shown}` is not a moment: write 2026-12-01, or 2026-12-01T18:30:00Z")
+        })
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_rfc3339_opts(SecondsFormat::Secs, true))
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_read_and_written() {
+        for (text, want) in [
+            ("2026-12-01", "2026-12-01T00:00:00Z"),
+            ("2026-12-01T18:30:00Z", "2026-12-01T18:30:00Z"),
+            ("2026-12-01T18:30:00.5+02:00", "2026-12-01T16:30:00Z"),
+            ("2028-02-29", "2028-02-29T00:00:00Z"),
+        ] {
+            assert_eq!(text.parse::<Moment>().unwrap().to_string(), want);
+        }
+        for text in ["", "tomorrow", "2026-13-01", "2026-02-30", "2026-12-01T18:30", "7d", &"9".repeat(1000)] {
+            let error = text.parse::<Moment>().unwrap_err();
+            assert!(error.contains("is not a moment") && error.len() < 120, "{error}");
+        }
+        assert!("1999-12-31".parse::<Moment>().unwrap().is_past());
+        assert!(Moment::after(Duration::ZERO).is_past() && !Moment::after(Duration::from_secs(60)).is_past());
+        assert!(!Moment::after(Duration::MAX).is_past());
+    }
+}
