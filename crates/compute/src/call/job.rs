@@ -229,7 +229,8 @@ impl Plan {
         (memory_bytes > memory_bytes_max).then(|| {
             format!(
                 "{} may need {memory_bytes} bytes of memory in a call like this, but all calls of a host together have \
-                 {memory_bytes_max}; ask for less with DS_OUTPUT in its source, or for a shorter result",
+                 {memory_bytes_max}; ask for shorter pieces, for a shorter result, or for less with DS_OUTPUT in its source, or \
+                 have the server's compute.host_memory raised",
                 self.function.name()
             )
         })

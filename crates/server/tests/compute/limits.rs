@@ -64,8 +64,8 @@ fn a_program_gets_no_more_memory_than_its_host() {
 #[track_caller]
 fn refuses(message: &str) {
     assert!(message.starts_with("greedy may need "), "{message}");
-    let end = "bytes of memory in a call like this, but all calls of a host together have 201326592; ask for less with \
-               DS_OUTPUT in its source, or for a shorter result";
+    let end = "bytes of memory in a call like this, but all calls of a host together have 201326592; ask for shorter pieces, \
+               for a shorter result, or for less with DS_OUTPUT in its source, or have the server's compute.host_memory raised";
     assert!(message.ends_with(end), "{message}");
 }
 
