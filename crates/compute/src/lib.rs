@@ -52,6 +52,7 @@ pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
 pub use call::traverse::{AwaitedRead, ReadId};
 pub use config::{ComputeConfig, ComputeSettings, ConfigProblem};
 pub use controller::{Answers, Command};
+pub use diskside_engine::LlvmOptions;
 pub use environment::Surroundings;
 pub use reactors::{Name, Reactors};
 pub use schedule::quota::Holding;

@@ -23,7 +23,7 @@ impl Credentials {
         let (own_uid, own_gid) = (geteuid().as_raw(), getegid().as_raw());
         let (uid, gid) = (spec.uid.unwrap_or(own_uid), spec.gid.unwrap_or(own_gid));
         let foreign = uid != own_uid || gid != own_gid;
-        if foreign && own_uid != 0 {
+        if foreign && own_uid != 0 && !may_act_as_others() {
             return Err(format!(
                 "this process runs as uid {own_uid}, gid {own_gid} and cannot act as uid {uid}, gid {gid}; \
                  run it as root, or leave uid= and gid= out"
@@ -47,8 +47,19 @@ impl Credentials {
         rustix::thread::set_thread_groups(&groups)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-        Ok(())
+        if uid.is_root() {
+            return Ok(());
+        }
+        // The kernel takes them from who was root; the process may be somebody else who kept the right to change.
+        let none = CapabilitySet::empty();
+        Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
     }
+}
+
+/// Who was root may have kept this right.
+fn may_act_as_others() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
 /// Who has this capability overwrites a program of root's and leaves it root's: the kernel takes the set-user-ID bit from a

@@ -170,9 +170,11 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
         io::ErrorKind::AlreadyExists => at(path, Trouble::Exists),
         _ => at(path, error.into()),
     };
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble)?;
-    }
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let missing: Vec<&Path> = directory.ancestors().take_while(|directory| !directory.exists()).collect();
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble)?;
+    // From the top: each directory then has an owner for what is in it.
+    missing.iter().rev().try_for_each(|made| give_to_owner_above(made, &File::open(made)?)).map_err(trouble)?;
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(trouble)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
@@ -183,6 +185,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
 }
 
 /// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
+    give_to_owner_above(path, &file).map_err(trouble)?;
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
     let new = path.with_added_extension("new");
     match std::fs::remove_file(&new) {
@@ -191,6 +194,17 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
     }
     std::fs::rename(&new, path).map_err(|error| {
         let _ = std::fs::remove_file(&new);
+/// What root makes belongs to whose directory it is in: a server that runs as that user reads its keys.
+fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let directory = made.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above = std::fs::metadata(directory)?;
+    // Not by its name, which that user could have given to another file by now.
+    std::os::unix::fs::fchown(open, Some(above.uid()), Some(above.gid()))
+}
+
         at(path, error.into())
     })
 }

@@ -57,6 +57,10 @@ pub struct Settings {
     pub hosts: Option<Vec<String>>,
     /// Listen beyond this machine although hosts are not authenticated.
     pub insecure: Option<bool>,
+    /// The user that a server becomes which root starts: a name, or `UID:GID`; absent: `diskside`, or whoever is fit.
+    pub user: Option<String>,
+    /// Whether the server's process gives up what it does not need. Absent: yes.
+    pub confine: Option<bool>,
     /// The number of reactors, one thread each; absent: one for each core, at most 8.
     pub reactors: Option<usize>,
     /// Cores to pin the reactors to, in order.
@@ -126,6 +130,12 @@ pub struct ServeConfig {
     /// Listen beyond this machine although hosts are not authenticated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// The user that a server becomes which root starts; `None`: `diskside`, or whoever is fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Whether the server's process gives up what it does not need. Only the command `diskside serve` does; see
+    /// [`confine`](crate::confine).
+    pub confine: bool,
     /// The number of reactors, one thread each.
     pub reactors: usize,
     /// Cores to pin the reactors to, in order; empty: not pinned.
@@ -222,6 +232,8 @@ impl Settings {
             nqn: flags.nqn.or(self.nqn),
             hosts: flags.hosts.or(self.hosts),
             insecure: flags.insecure.or(self.insecure),
+            user: flags.user.or(self.user),
+            confine: flags.confine.or(self.confine),
             reactors: flags.reactors.or(self.reactors),
             cores: flags.cores.or(self.cores),
             poll_us: flags.poll_us.or(self.poll_us),
@@ -279,6 +291,8 @@ impl ServeConfig {
             nqn: settings.nqn.unwrap_or_else(default_nqn),
             hosts: settings.hosts.unwrap_or_default(),
             insecure: settings.insecure.unwrap_or(false),
+            user: settings.user,
+            confine: settings.confine.unwrap_or(true),
             reactors: settings
                 .reactors
                 .unwrap_or_else(|| settings.cores.as_ref().map_or(1, |cores| cores.len().max(1))),

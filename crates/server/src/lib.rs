@@ -6,7 +6,7 @@
 //! | [`config`] | what to serve: a TOML file, flags, or both |
 //! | [`volume`] | a medium with a name, and what keeps its blocks whole |
 //! | [`export`] | directories served by name, and the file operations on them |
-//! | [`privileges`] | what a server's process gives up |
+//! | [`confine`] | what a server's process gives up |
 //! | [`link`] | a connection in memory, for a host in the same process |
 //! | [`stats`] | counters per volume, host and reactor |
 //!
@@ -63,11 +63,11 @@ mod audit;
 mod authenticate;
 mod channel;
 pub mod config;
+pub mod confine;
 mod half_open;
 mod keyring;
 pub mod link;
 mod notices;
-pub mod privileges;
 mod reactor;
 mod shared;
 pub mod stats;
@@ -75,4 +75,4 @@ mod target;
 
 pub use diskside_export as export;
 pub use diskside_volume as volume;
-pub use target::{Handle, Running, Target, TargetBuilder, TargetError};
+pub use target::{Handle, Opened, Running, Target, TargetBuilder, TargetError};

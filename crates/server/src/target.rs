@@ -66,6 +66,17 @@ pub struct TargetBuilder {
     media: Vec<(VolumeSpec, Arc<dyn Medium>)>,
 }
 
+/// A target that has what it needs rights for: [`build`](Self::build) makes the rest.
+#[derive(Debug)]
+pub struct Opened {
+    config: ServeConfig,
+    keys: KeyRing,
+    audit: AuditFile,
+    media: Vec<(VolumeSpec, Arc<dyn Medium>)>,
+    listeners: Vec<Arc<OwnedFd>>,
+    addresses: Vec<SocketAddr>,
+}
+
 /// A target whose reactors run. Dropping it stops them.
 #[derive(Debug)]
 pub struct Running {
@@ -323,12 +334,29 @@ impl TargetBuilder {
 
     /// Opens the volumes and exports, and binds the addresses.
     pub fn build(self) -> Result<Target, TargetError> {
+        self.open()?.build()
+    }
+
+    /// The first half of [`build`](Self::build): reads the keys, opens the volumes and the audit file, and binds the addresses,
+    /// all of which may take rights that the target does not need later. No thread is started.
+    pub fn open(self) -> Result<Opened, TargetError> {
         let Self { config, media } = self;
         config.check()?;
-        let nqn = |text: &str| {
-            Nqn::new(text).map_err(|error| ConfigError::Value { field: "nqn".into(), what: error.to_string() })
-        };
-        let mut keys = KeyRing::read(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
+        let keys = KeyRing::read(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
+        let audit = AuditFile::open(config.security.audit.as_deref())
+            .map_err(|error| TargetError::audit(&config.security, error))?;
+        let own = config.volumes.iter().map(|spec| Ok((spec.clone(), handle::open(spec)?)));
+        let own = own.collect::<Result<Vec<_>, TargetError>>()?;
+        let media = own.into_iter().chain(media).collect();
+        let (listeners, addresses) = bind_all(&config)?;
+        Ok(Opened { config, keys, audit, media, listeners, addresses })
+    }
+}
+
+impl Opened {
+    /// The second half of [`TargetBuilder::build`]: opens the exports, and starts the threads of all but the reactors.
+    pub fn build(self) -> Result<Target, TargetError> {
+        let Self { config, mut keys, audit, media, listeners, addresses } = self;
         let (policy, tls) = keys.now();
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
@@ -346,9 +374,8 @@ impl TargetBuilder {
         let (volumes, volume_stats) = (Arc::new(VolumeTable::default()), Arc::new(Registry::default()));
         let mailboxes = Arc::new(Mailboxes::default());
         let names = Arc::new(KnownNames::default());
-        let audit = AuditFile::open(config.security.audit.as_deref())
-            .and_then(|file| Audit::start(file, Arc::clone(&names)))
-            .map_err(|error| TargetError::audit(&config.security, error))?;
+        let audit =
+            Audit::start(audit, Arc::clone(&names)).map_err(|error| TargetError::audit(&config.security, error))?;
         let audit = Arc::new(audit);
         let compute = if computes {
             let surroundings = Surroundings {
@@ -390,13 +417,9 @@ impl TargetBuilder {
             mailboxes,
             config,
         });
-        let (listeners, addresses) = bind_all(&shared.config)?;
         let handle = Handle::new(shared, addresses, keys);
         handle.set_rights(handle.shared().config.rights()?);
         handle.shared().names.set(&handle.shared().config.known_hosts);
-        for spec in &handle.shared().config.volumes {
-            handle.add_volume(spec)?;
-        }
         for (spec, medium) in media {
             handle.add_medium(&spec, medium)?;
         }
@@ -441,6 +464,10 @@ impl Drop for Running {
             }
         }
     }
+}
+
+fn nqn(text: &str) -> Result<Nqn, ConfigError> {
+    Nqn::new(text).map_err(|error| ConfigError::Value { field: "nqn".into(), what: error.to_string() })
 }
 
 /// Hosts that are let in by name, and those that are known; all, if there are none of either.

@@ -8,8 +8,8 @@ use diskside::target::config::{
     ComputeSettings, ConfigError, ExportSpec, HostSpec, Requirement, SecuritySettings, ServeConfig, Settings,
     VolumeSpec,
 };
-use diskside::target::privileges::give_up;
-use diskside::target::{Handle, Target};
+use diskside::target::confine::{Confinement, confine, give_up};
+use diskside::target::{Handle, Target, TargetError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::io::Write as _;
@@ -59,6 +59,13 @@ pub(crate) struct Serve {
     /// Serve data only: no functions, no loaded programs
     #[arg(long, conflicts_with = "engines")]
     no_compute: bool,
+    /// The user that the server becomes where root starts it: a name, or UID:GID [default: diskside if there is such an account,
+    /// else nobody if that one can open what is served]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Keep the rights of who starts it: no other user, all files and system calls
+    #[arg(long, conflicts_with = "user")]
+    no_confine: bool,
     /// TCP congestion control of connections, such as reno
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
@@ -78,6 +85,8 @@ impl Serve {
             nqn: self.nqn,
             hosts: some(self.hosts),
             insecure: self.insecure.then_some(true),
+            user: self.user,
+            confine: self.no_confine.then_some(false),
             reactors: self.reactors,
             congestion_control: self.congestion_control,
             compute: ComputeSettings {
@@ -92,6 +101,7 @@ impl Serve {
             ..Settings::default()
         };
         let file = self.config;
+        let read_anew: Vec<PathBuf> = file.iter().cloned().collect();
         let resolve = move || {
             let settings = file.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
             ServeConfig::resolve(settings.overridden_by(flags.clone()))
@@ -104,10 +114,13 @@ impl Serve {
             return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
         give_up(&config).map_err(|e| Failure::Environment(format!("cannot give up privileges: {e}")))?;
-        let failed = |e: diskside::target::TargetError| Failure::Environment(e.to_string());
-        let target = Target::builder().config(config).build().map_err(failed)?;
-        let reloading = reload_on_hangup(target.handle(), resolve)?;
-        let served = target.serve_until_signal(announce).map_err(failed);
+        let failed = |e: TargetError| Failure::Environment(e.to_string());
+        let opened = Target::builder().config(config.clone()).open().map_err(failed)?;
+        let confinement = config.confine.then(|| confine(&config, &read_anew)).transpose();
+        let confinement = confinement.map_err(|e| Failure::Environment(e.to_string()))?;
+        let target = opened.build().map_err(failed)?;
+        let reloading = reload_on_hangup(target.handle(), config, resolve)?;
+        let served = target.serve_until_signal(|handle| announce(handle, confinement)).map_err(failed);
         reloading.close();
         served
     }
@@ -116,6 +129,7 @@ impl Serve {
 /// Reads the hosts and their keys anew at each SIGHUP. What cannot be is said, and nothing changes.
 fn reload_on_hangup(
     handle: Handle,
+    at_start: ServeConfig,
     resolve: impl Fn() -> Result<ServeConfig, ConfigError> + Send + 'static,
 ) -> Result<signal_hook::iterator::Handle, Failure> {
     let failed = |error| Failure::Environment(format!("listening for signals: {error}"));
@@ -124,15 +138,36 @@ fn reload_on_hangup(
     let listen = move || {
         for _ in signals.forever() {
             let reloaded = resolve().map_err(|e| e.to_string());
-            match reloaded.and_then(|config| handle.reload_hosts(&config).map_err(|e| e.to_string())) {
-                Ok(()) => say("diskside: the hosts and their keys were read anew"),
-                Err(error) => say(format_args!("diskside: the hosts stay as they were: {error}")),
+            match reloaded.and_then(|config| handle.reload_hosts(&config).map_err(|e| e.to_string()).map(|()| config)) {
+                Ok(config) => {
+                    say("diskside: the hosts and their keys were read anew");
+                    tell_what_waits(&at_start, &config);
+                }
+                Err(error) => {
+                    let hint = if at_start.confine { CONFINED_TO } else { "" };
+                    say(format_args!("diskside: the hosts stay as they were: {error}{hint}"));
+                }
             }
         }
     };
     std::thread::Builder::new().name("reload".into()).spawn(listen).map_err(failed)?;
     Ok(closer)
 }
+
+/// Says of what is served otherwise than at the start that it is not: the process can reach nothing more than then.
+fn tell_what_waits(at_start: &ServeConfig, now: &ServeConfig) {
+    let exports = now.exports.iter().filter(|export| !at_start.exports.contains(export));
+    let volumes = now.volumes.iter().filter(|volume| !at_start.volumes.contains(volume));
+    let new = exports.map(|export| format!("export `{}`", export.name));
+    let new = new.chain(volumes.map(|volume| format!("volume `{}`", volume.name))).collect::<Vec<_>>();
+    if !new.is_empty() {
+        let new = new.join(", ");
+        say(format_args!("diskside: {new}: new or changed, and as it was until the server is started again"));
+    }
+}
+
+const CONFINED_TO: &str = "; a server reaches only the directories of the files that it had at its start: for keys, an audit \
+    file or a configuration elsewhere start it again";
 
 fn parse_requirement(text: &str) -> Result<Requirement, String> {
     match text {
@@ -149,7 +184,11 @@ const NOTHING_TO_SERVE: &str = "there is nothing to serve: give a directory (--e
 
 /// Says where and what is served, once hosts are answered: people read it, and scripts wait for the line. Hosts are served
 /// also when nobody reads it.
-fn announce(handle: &Handle) {
+fn announce(handle: &Handle, confinement: Option<Confinement>) {
+    if let Some(mut confinement) = confinement {
+        confinement.filter_calls();
+        say(confinement.to_string());
+    }
     if let Err(error) = print_urls(handle) {
         say(format_args!("diskside: the URLs are not printed: {error}"));
     }

@@ -6,6 +6,7 @@ use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf_llvm::{CompiledModule, Compiler, compile, intermediate_code};
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -48,11 +49,17 @@ impl LlvmOptions {
     }
 }
 
-/// `$XDG_CACHE_HOME/diskside/code`, by default in `$HOME/.cache`.
+/// Where systemd has a directory made for a service (`$CACHE_DIRECTORY`), else `$XDG_CACHE_HOME/diskside/code`, by default in
+/// `$HOME/.cache`. `None` where that is somebody else's: who became another user still has the former one's variables.
 fn user_store() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("diskside").join("code"))
+    let of_user = || {
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+        Some(cache.join("diskside").join("code"))
+    };
+    let store = absolute("CACHE_DIRECTORY").map(|cache| cache.join("code")).or_else(of_user)?;
+    let there = store.ancestors().find_map(|directory| directory.metadata().ok())?;
+    (there.uid() == rustix::process::geteuid().as_raw()).then_some(store)
 }
 
 /// Input after which it is worth a look into the store.

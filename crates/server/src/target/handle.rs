@@ -120,9 +120,7 @@ impl Handle {
     /// Opens a volume and adds it; connected hosts are told. It cannot have the number (`nsid`) of another volume that was
     /// removed, as long as hosts are connected that know that one.
     pub fn add_volume(&self, spec: &VolumeSpec) -> Result<Arc<Volume>, TargetError> {
-        let error = |error| TargetError::Volume { name: spec.name.clone(), error };
-        check(spec)?;
-        self.add_medium(spec, media::open(spec).map_err(error)?)
+        self.add_medium(spec, open(spec)?)
     }
 
     /// Adds a volume on a medium of the embedder's own; connected hosts are told. The path in `spec` only names it.
@@ -307,6 +305,12 @@ const KEYS_POLL: Duration = Duration::from_millis(500);
 
 fn lock(keys: &Mutex<KeyRing>) -> MutexGuard<'_, KeyRing> {
     keys.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens what is behind a volume.
+pub(super) fn open(spec: &VolumeSpec) -> Result<Arc<dyn Medium>, TargetError> {
+    check(spec)?;
+    media::open(spec).map_err(|error| TargetError::Volume { name: spec.name.clone(), error })
 }
 
 fn check(spec: &VolumeSpec) -> Result<(), TargetError> {

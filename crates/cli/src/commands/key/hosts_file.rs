@@ -6,7 +6,9 @@ use crate::output::{self, say};
 use clap::Args;
 use diskside::target::config::{Moment, ServeConfig, Settings, check_host_name};
 use diskside_keys::{Introduction, KeyFileError, write_secret, write_tls_secret};
+use std::fs::File;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 use zeroize::Zeroizing;
@@ -223,9 +225,12 @@ impl HostsFileArgs {
     /// Writes the configuration whole, or leaves it as it was.
     fn replace(&self, text: &str) -> Result<(), Failure> {
         let new = self.config.with_added_extension("new");
-        let written = std::fs::write(&new, text).and_then(|()| {
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
             if let Ok(metadata) = std::fs::metadata(&self.config) {
-                std::fs::set_permissions(&new, metadata.permissions())?;
+                // Root changes what a server reads as another user; for others it is theirs already, or cannot be.
+                let _ = std::os::unix::fs::fchown(&file, Some(metadata.uid()), Some(metadata.gid()));
+                file.set_permissions(metadata.permissions())?;
             }
             std::fs::rename(&new, &self.config)
         });

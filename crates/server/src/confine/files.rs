@@ -1,0 +1,152 @@
+//! Landlock: of all files a server reaches those that it serves, and those that it reads anew.
+//!
+//! It also holds for rings, which system call filters do not see into, and for threads with another user.
+
+use std::fmt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use diskside_compute::LlvmOptions;
+use diskside_volume::Source;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
+};
+
+use crate::config::ServeConfig;
+
+/// How far the kernel went along.
+#[derive(Debug)]
+pub(super) enum Files {
+    /// With what the version of this number has.
+    Closed(i32),
+    Open(String),
+}
+
+impl fmt::Display for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(abi) => write!(f, "Landlock ABI {abi}"),
+            Self::Open(why) => write!(f, "no Landlock ({why})"),
+        }
+    }
+}
+
+/// Closes all files to this thread, and to those that it starts, but those that a server of `config` opens later.
+pub(super) fn close_others(config: &ServeConfig, read_anew: &[PathBuf], llvm: Option<&LlvmOptions>) -> Files {
+    let closed = rules(config, read_anew, llvm).into_iter().try_fold(ruleset(), |ruleset, (paths, access)| {
+        // What is not there cannot be opened; who needs it says so.
+        ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
+    });
+    let status = closed.and_then(|ruleset| ruleset?.restrict_self());
+    match status {
+        Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, landlock, .. }) => Files::Open(
+            match landlock {
+                LandlockStatus::NotEnabled => "it is not switched on: lsm=landlock,... on the kernel's command line",
+                _ => "this kernel does not have it",
+            }
+            .into(),
+        ),
+        Ok(RestrictionStatus { landlock: LandlockStatus::Available { effective_abi, .. }, .. }) => {
+            Files::Closed(effective_abi as i32)
+        }
+        Ok(_) => Files::Open("this kernel does not have it".into()),
+        Err(error) => Files::Open(error.to_string()),
+    }
+}
+
+/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody.
+fn ruleset() -> Result<landlock::RulesetCreated, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()
+}
+
+type Rule = (Vec<PathBuf>, BitFlags<AccessFs>);
+
+fn rules(config: &ServeConfig, read_anew: &[PathBuf], llvm: Option<&LlvmOptions>) -> Vec<Rule> {
+    let exports = |rw: bool| {
+        let chosen = config.exports.iter().filter(move |export| export.rw == rw);
+        chosen.map(|export| export.path.clone()).collect::<Vec<_>>()
+    };
+    let volumes = |rw: bool| {
+        let chosen = config.volumes.iter().filter(move |volume| volume.rw == rw);
+        chosen.filter_map(|volume| match volume.source() {
+            Ok(Source::Path(path) | Source::Lossy(path)) => Some(path),
+            _ => None,
+        })
+    };
+    let directory =
+        |path: &Path| path.parent().map(|parent| if parent == Path::new("") { ".".into() } else { parent.into() });
+    // Whole directories: a file that is replaced is another one.
+    let anew = super::opened_anew(config, read_anew).filter_map(directory);
+    let audit = config.security.audit.iter().filter_map(|path| directory(path));
+    let mut rules: Vec<Rule> = vec![
+        (exports(false).into_iter().collect(), READ),
+        (exports(true).into_iter().collect(), READ | CHANGE),
+        (volumes(false).collect(), AccessFs::ReadFile.into()),
+        (volumes(true).collect(), make_bitflags!(AccessFs::{ReadFile | WriteFile})),
+        (anew.collect(), AccessFs::ReadFile.into()),
+        (audit.collect(), make_bitflags!(AccessFs::{ReadFile | WriteFile | MakeReg})),
+        (OF_ALL.iter().map(PathBuf::from).collect(), READ),
+        (vec!["/dev/null".into()], make_bitflags!(AccessFs::{ReadFile | WriteFile})),
+    ];
+    if let Some(llvm) = llvm {
+        let programs = LOADERS.iter().map(PathBuf::from).chain([llvm.compiler.program().to_owned()]);
+        rules.push((programs.collect(), make_bitflags!(AccessFs::{ReadFile | Execute})));
+        if let Some(store) = &llvm.store {
+            // It cannot be made later. Where it cannot be made at all, who opens it says so.
+            let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(store);
+            rules.push((vec![store.clone()], READ | CHANGE));
+        }
+    }
+    rules
+}
+
+/// The newest version whose rights are known here; older kernels have fewer.
+const NEWEST: ABI = ABI::V7;
+
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+/// All that hosts can do to an export. Devices, pipes and sockets they cannot make.
+const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    WriteFile | Truncate | RemoveFile | RemoveDir | MakeReg | MakeDir | MakeSym | Refer
+});
+
+/// What libraries read: names of addresses and their own settings, libraries that are loaded late, processors, and the process
+/// itself. Other processes in `/proc` are closed to who is under Landlock, but for what everybody sees.
+const OF_ALL: &[&str] = &[
+    "/proc",
+    "/sys/fs/cgroup",
+    "/sys/devices/system",
+    "/dev/urandom",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/lib",
+    "/lib64",
+    "/etc/machine-id",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/nsswitch.conf",
+    "/etc/resolv.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/ssl/openssl.cnf",
+    "/etc/crypto-policies",
+];
+
+/// What starts a program that is linked dynamically.
+const LOADERS: &[&str] = &[
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
