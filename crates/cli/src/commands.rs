@@ -21,6 +21,7 @@ pub(crate) mod near;
 pub(crate) mod ping;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod sign;
 pub(crate) mod top;
 pub(crate) mod verify;
 mod volume;

@@ -51,6 +51,8 @@ enum Command {
     Execute(commands::execute::Execute),
     /// Compile a function's source to an object that runs everywhere.
     Build(commands::build::Build),
+    /// Sign an object, for servers that run what is signed alone.
+    Sign(commands::sign::Sign),
     /// List the shipped functions, those of a target, or the helpers that functions can call.
     Functions(commands::functions::Functions),
     /// Show what is in an object: programs, helpers, effects, code, loops.
@@ -144,6 +146,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(c) => c.execute(),
         Command::Execute(c) => c.execute(),
         Command::Build(c) => c.execute(),
+        Command::Sign(c) => c.execute(),
         Command::Functions(c) => c.execute(),
         Command::Inspect(c) => c.execute(),
         Command::Verify(c) => c.execute(),

@@ -19,7 +19,7 @@ use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::wire::{Sqe, admin_opcode};
-use diskside_rights::{Access, HostRights};
+use diskside_rights::{Access, HostRights, Program, Rights};
 use diskside_wire::function::{
     ErrorRecord, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
     Outcome, Trailer, WAIT_MAX_MS, function_opcode,
@@ -541,15 +541,15 @@ impl Association {
             return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs")));
         }
         let loaded = programs.load(host, self.id, sqe, data).map_err(refuse)?;
-        match loaded {
-            // Before anything of it is read.
-            Some(unverified) if !rights.may_run(None, &unverified.sha256()) => {
-                let told = "this host may not run this program";
-                self.context.tell_loaded(Some(unverified.sha256()), unverified.len_bytes(), Some(told));
-                programs.give_up(unverified.place());
+        // Before anything of it is read.
+        match loaded.as_ref().and_then(|unverified| why_refused(unverified, &rights)) {
+            Some(told) => {
+                let refused = loaded.expect("it was just looked at");
+                self.context.tell_loaded(Some(refused.sha256()), refused.len_bytes(), Some(told));
+                programs.give_up(refused.place());
                 Err(Problem::new(Status::OPERATION_DENIED.dnr(), told))
             }
-            loaded => Ok(loaded),
+            None => Ok(loaded),
         }
     }
 
@@ -651,5 +651,23 @@ impl Drop for Association {
 impl std::fmt::Display for Association {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.context.host.nqn, self.id)
+    }
+}
+
+/// Why this host may not have this program; `None`: it may.
+fn why_refused(program: &Unverified, rights: &Rights) -> Option<&'static str> {
+    let Ok(signer) = program.signer() else {
+        return Some("the program was changed after it was signed: sign it again (diskside sign)");
+    };
+    let (sha256, signer) = (program.sha256(), signer.map(|signer| signer.0));
+    let credentials = Program { shipped: None, sha256: &sha256, signer: signer.as_ref() };
+    match rights.lacks_signature(&credentials) {
+        true if signer.is_none() => {
+            Some("this target takes signed programs alone, and nobody signed this one (diskside sign)")
+        }
+        true => Some(
+            "this target does not know who signed this program: its operator names signers (security.require_signed_by)",
+        ),
+        false => (!rights.may_run(&credentials)).then_some("this host may not run this program"),
     }
 }

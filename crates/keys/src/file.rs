@@ -96,6 +96,15 @@ pub enum Trouble {
     /// There is not one invitation in it.
     #[error("it does not hold one invitation, as `diskside invite` prints it")]
     NoInvitation,
+    /// It holds more than one key to sign with, or none.
+    #[error("it holds {0} signing keys, and not one; `diskside sign --new-key` makes such a file")]
+    SigningKeys(usize),
+    /// What is in it is no key to sign with.
+    #[error("line {line}: a signing key is a line that `diskside sign --new-key` wrote; keys of hosts sign nothing")]
+    SigningKey {
+        /// Where.
+        line: usize,
+    },
     /// It lacks something.
     #[error("it has no line `{0} …`; `diskside key new` makes such a file")]
     Missing(&'static str),
@@ -176,6 +185,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
     // From the top: each directory then has an owner for what is in it.
     missing.iter().rev().try_for_each(|made| give_to_owner_above(made, &File::open(made)?)).map_err(trouble)?;
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(trouble)?;
+    give_to_owner_above(path, &file).map_err(trouble)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
         // Half a key would be in the way of a whole one.
@@ -184,16 +194,6 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
     })
 }
 
-/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
-    give_to_owner_above(path, &file).map_err(trouble)?;
-pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
-    let new = path.with_added_extension("new");
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new, error.into())),
-        _ => write(&new, text)?,
-    }
-    std::fs::rename(&new, path).map_err(|error| {
-        let _ = std::fs::remove_file(&new);
 /// What root makes belongs to whose directory it is in: a server that runs as that user reads its keys.
 fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
@@ -205,6 +205,15 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     std::os::unix::fs::fchown(open, Some(above.uid()), Some(above.gid()))
 }
 
+/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
+    let new = path.with_added_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new, error.into())),
+        _ => write(&new, text)?,
+    }
+    std::fs::rename(&new, path).map_err(|error| {
+        let _ = std::fs::remove_file(&new);
         at(path, error.into())
     })
 }

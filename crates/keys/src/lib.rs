@@ -3,16 +3,20 @@
 //! A server keeps one key in a file of its own ([`read_secret`]). A host keeps its name and its key together
 //! ([`HostKey`]), because a key is worth something with the name alone that the server knows it by. A file that others
 //! may read or write is refused: what is in it is no secret any more.
+//!
+//! With a third kind ([`SigningKey`]) programs are signed.
 
 #![forbid(unsafe_code)]
 
 mod file;
 mod host;
 mod invitation;
+mod signature;
 
 pub use file::{KeyFileError, Trouble, read_secret, read_tls_secret, write_secret, write_tls_secret};
 pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, Kind, default_path, server_path};
 pub use invitation::{INVITATION_LEN_MAX, Invitation};
+pub use signature::{BadSignature, Signer, SigningKey, signer_of};
 
 use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Done, Hash, Secret, TlsSecret, Work};

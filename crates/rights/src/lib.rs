@@ -13,6 +13,6 @@ mod rights;
 mod spec;
 mod table;
 
-pub use rights::{Access, MemoryRight, Rights};
+pub use rights::{Access, MemoryRight, Program, Rights};
 pub use spec::{FunctionRule, GrantSpec, Mode};
 pub use table::{Grants, HostRights, RightsTable};

@@ -1,6 +1,7 @@
 //! What one host may use.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,8 @@ pub struct Rights {
     state_prefixes: BTreeSet<String>,
     memory: Option<MemoryRight>,
     statistics: bool,
+    /// Who must have signed what it loads, whatever it was granted; `None`: nobody.
+    signers: Option<Arc<BTreeSet<[u8; 32]>>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,18 @@ struct Functions {
     all_shipped: bool,
     shipped: BTreeSet<String>,
     objects: BTreeSet<[u8; 32]>,
+    signed_by: BTreeSet<[u8; 32]>,
+}
+
+/// What decides whether a program may be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The name under which it comes with the server, if it does.
+    pub shipped: Option<&'a str>,
+    /// SHA-256 of its object.
+    pub sha256: &'a [u8; 32],
+    /// The key of who signed it.
+    pub signer: Option<&'a [u8; 32]>,
 }
 
 impl Rights {
@@ -73,19 +88,27 @@ impl Rights {
         if self.everything { Access::Write } else { self.exports.of(name) }
     }
 
-    /// Whether a program may be run: one that comes with the server, under this name, or one that a host loaded.
-    pub fn may_run(&self, shipped: Option<&str>, sha256: &[u8; 32]) -> bool {
+    /// Whether a program may be run.
+    pub fn may_run(&self, program: &Program<'_>) -> bool {
         let functions = &self.functions;
-        let granted = match shipped {
+        let signed_by = |keys: &BTreeSet<_>| program.signer.is_some_and(|signer| keys.contains(signer));
+        let granted = match program.shipped {
             Some(name) => functions.all_shipped || functions.shipped.contains(name),
-            None => functions.objects.contains(sha256),
+            None => functions.objects.contains(program.sha256) || signed_by(&functions.signed_by),
         };
-        self.everything || functions.any || granted
+        (self.everything || functions.any || granted) && !self.lacks_signature(program)
+    }
+
+    /// Whether a program is refused because nobody signed it whose signature is wanted.
+    pub fn lacks_signature(&self, program: &Program<'_>) -> bool {
+        let wanted = self.signers.as_ref().filter(|_| program.shipped.is_none());
+        wanted.is_some_and(|wanted| !program.signer.is_some_and(|signer| wanted.contains(signer)))
     }
 
     /// Whether a program may be loaded that is not known yet.
     pub fn may_load(&self) -> bool {
-        self.everything || self.functions.any || !self.functions.objects.is_empty()
+        let Functions { any, objects, signed_by, .. } = &self.functions;
+        self.everything || *any || !objects.is_empty() || !signed_by.is_empty()
     }
 
     /// Whether it computes, or uses files: then there is a compute namespace for it.
@@ -114,6 +137,11 @@ impl Rights {
         self.statistics
     }
 
+    /// These, of programs that one of these signed.
+    pub(crate) fn require_signature(&mut self, signers: &Arc<BTreeSet<[u8; 32]>>) {
+        self.signers = Some(Arc::clone(signers));
+    }
+
     /// These, and what the grant gives.
     pub(crate) fn add(&mut self, grant: &GrantSpec) {
         self.volumes.add(&grant.volumes);
@@ -124,6 +152,7 @@ impl Rights {
                 FunctionRule::Shipped => self.functions.all_shipped = true,
                 FunctionRule::ShippedNamed(name) => drop(self.functions.shipped.insert(name.clone())),
                 FunctionRule::Object(hash) => drop(self.functions.objects.insert(*hash)),
+                FunctionRule::Signed(key) => drop(self.functions.signed_by.insert(*key)),
             }
         }
         for pattern in &grant.state {

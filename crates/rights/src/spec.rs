@@ -57,6 +57,8 @@ pub enum FunctionRule {
     ShippedNamed(String),
     /// A program of its own whose object has this SHA-256: `sha256:HEX`.
     Object([u8; 32]),
+    /// Programs of its own that the holder of this key signed: `signed:HEX`.
+    Signed([u8; 32]),
 }
 
 impl GrantSpec {
@@ -93,22 +95,29 @@ impl FromStr for FunctionRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}`: write any, shipped:*, shipped:NAME, or sha256: and 64 hexadecimal digits");
+        let wrong =
+            || format!("`{text}`: write any, shipped:*, shipped:NAME, or sha256: or signed: and 64 hexadecimal digits");
         match text.split_once(':') {
             None if text == "any" => Ok(Self::Any),
             Some(("shipped", "*")) => Ok(Self::Shipped),
             Some(("shipped", name)) if !name.is_empty() => Ok(Self::ShippedNamed(name.to_owned())),
-            Some(("sha256", hex)) if hex.len() == 64 && hex.is_ascii() => {
-                let mut hash = [0; 32];
-                for (byte, digits) in hash.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-                    let digit = |at: usize| char::from(digits[at]).to_digit(16).ok_or_else(wrong);
-                    *byte = (digit(0)? << 4 | digit(1)?) as u8;
-                }
-                Ok(Self::Object(hash))
-            }
+            Some(("sha256", digits)) => parse_hex(digits).map(Self::Object).ok_or_else(wrong),
+            Some(("signed", digits)) => parse_hex(digits).map(Self::Signed).ok_or_else(wrong),
             _ => Err(wrong()),
         }
     }
+}
+
+fn parse_hex(digits: &str) -> Option<[u8; 32]> {
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(bytes)
 }
 
 impl fmt::Display for FunctionRule {
@@ -117,9 +126,9 @@ impl fmt::Display for FunctionRule {
             Self::Any => f.write_str("any"),
             Self::Shipped => f.write_str("shipped:*"),
             Self::ShippedNamed(name) => write!(f, "shipped:{name}"),
-            Self::Object(hash) => {
-                f.write_str("sha256:")?;
-                hash.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            Self::Object(bytes) | Self::Signed(bytes) => {
+                f.write_str(if matches!(self, Self::Object(_)) { "sha256:" } else { "signed:" })?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
         }
     }

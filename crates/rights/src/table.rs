@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::rights::{Access, MemoryRight, Rights};
+use crate::rights::{Access, MemoryRight, Program, Rights};
 use crate::spec::GrantSpec;
 
 /// The rights of hosts by NQN.
@@ -78,6 +78,17 @@ impl Grants {
         }
         let by_nqn = by_nqn.into_iter().map(|(nqn, rights)| (nqn, Arc::new(rights))).collect();
         Ok(Self { open: false, by_nqn, others: Arc::new(others) })
+    }
+
+    /// The same, of programs that one of these signed.
+    #[must_use]
+    pub fn requiring_signature(mut self, signers: BTreeSet<[u8; 32]>) -> Self {
+        let signers = Arc::new(signers);
+        self.open = false;
+        for rights in self.by_nqn.values_mut().chain([&mut self.others]) {
+            Arc::make_mut(rights).require_signature(&signers);
+        }
+        self
     }
 
     /// The rights of a host.
@@ -163,9 +174,9 @@ impl HostRights {
         if self.is_everything() { Access::Write } else { self.now().export(name) }
     }
 
-    /// Whether it may run a program now: one that comes with the server, under this name, or one that it loaded.
-    pub fn may_run(&self, shipped: Option<&str>, sha256: &[u8; 32]) -> bool {
-        self.is_everything() || self.now().may_run(shipped, sha256)
+    /// Whether it may run a program now.
+    pub fn may_run(&self, program: &Program<'_>) -> bool {
+        self.is_everything() || self.now().may_run(program)
     }
 
     /// Whether a state of this name is the one of all who share it. Without grants each host has its own.
@@ -198,6 +209,14 @@ mod tests {
         Grants::new(&file.grant, [("ann", "nqn.a", &readers[..]), ("bob", "nqn.b", &[][..])])
     }
 
+    fn loaded(sha256: &[u8; 32]) -> Program<'_> {
+        Program { shipped: None, sha256, signer: None }
+    }
+
+    fn shipped(name: &str) -> Program<'_> {
+        Program { shipped: Some(name), sha256: &[0; 32], signer: None }
+    }
+
     #[test]
     fn without_grants_all_is_open_and_with_one_what_is_not_granted_is_closed() {
         let open = Grants::new(&[], []).unwrap();
@@ -212,7 +231,7 @@ mod tests {
         assert_eq!((ann.export("logs"), ann.export("out")), (Access::Read, Access::Write));
         assert_eq!(**bob, Rights::default());
         assert_eq!(**some.of("nqn.x"), Rights::default());
-        assert!(!ann.may_load() && !ann.may_run(Some("grep"), &[0; 32]) && ann.has_compute() && !bob.has_compute());
+        assert!(!ann.may_load() && !ann.may_run(&shipped("grep")) && ann.has_compute() && !bob.has_compute());
         assert_eq!((ann.memory(), ann.sees_all_counters()), (None, false));
     }
 
@@ -228,15 +247,39 @@ mod tests {
         for nqn in ["nqn.a", "nqn.c"] {
             let rights = some.of(nqn);
             assert_eq!((rights.volume("data"), rights.memory()), (Access::Write, Some(MemoryRight::Own)));
-            assert!(rights.may_run(None, &[0xab; 32]) && !rights.may_run(None, &[0xac; 32]) && rights.may_load());
-            assert!(rights.may_run(Some("grep"), &[1; 32]) && !rights.may_run(Some("wc"), &[0xab; 32]));
+            assert!(rights.may_run(&loaded(&[0xab; 32])) && !rights.may_run(&loaded(&[0xac; 32])) && rights.may_load());
+            assert!(rights.may_run(&shipped("grep")) && !rights.may_run(&shipped("wc")));
             assert!(rights.shares_state("kv/a") && rights.shares_state("one") && !rights.shares_state("one more"));
             assert!(rights.sees_all_counters());
         }
         for nqn in ["nqn.b", "nqn.x"] {
             assert_eq!((some.of(nqn).volume("data"), some.of(nqn).memory()), (Access::Read, None));
-            assert!(some.of(nqn).may_run(Some("grep"), &[1; 32]) && !some.of(nqn).shares_state("kv/a"));
+            assert!(some.of(nqn).may_run(&shipped("grep")) && !some.of(nqn).shares_state("kv/a"));
         }
+    }
+
+    #[test]
+    fn a_signature_counts_where_it_is_granted_and_where_it_is_demanded() {
+        let (good, bad) = ([1; 32], [2; 32]);
+        let signed = |signer| Program { shipped: None, sha256: &[9; 32], signer };
+        let text = format!("[[grant]]\nto = ['ann']\nfunctions = ['signed:{}']\n", "01".repeat(32));
+        let some = grants(&text).unwrap();
+        let ann = some.of("nqn.a");
+        assert!(ann.may_load() && ann.has_compute());
+        assert!(ann.may_run(&signed(Some(&good))) && !ann.may_run(&signed(Some(&bad))) && !ann.may_run(&signed(None)));
+        // Demanded of all, it is demanded of those who may run anything, too; not of what comes with the server.
+        for open in [Grants::default(), grants("[[grant]]\nto = ['*']\nfunctions = ['any']").unwrap()] {
+            let table = RightsTable::new(open.requiring_signature([good].into()));
+            let host = HostRights::of(&table, "nqn.b");
+            assert!(host.may_run(&signed(Some(&good))) && host.may_run(&shipped("grep")));
+            for signer in [None, Some(&bad)] {
+                assert!(!host.may_run(&signed(signer)) && host.now().lacks_signature(&signed(signer)));
+            }
+        }
+        let table = RightsTable::new(Grants::default().requiring_signature([good].into()));
+        let host = HostRights::of(&table, "nqn.b");
+        assert_eq!((host.volume("data"), host.memory()), (Access::Write, Some(MemoryRight::Shared)));
+        assert!(!host.shares_state("kv/a") && HostRights::everything().may_run(&signed(None)));
     }
 
     #[test]

@@ -371,7 +371,12 @@ impl ServeConfig {
         if let Some(nqn) = self.grants.iter().flat_map(|grant| &grant.to).find(|to| to.starts_with("nqn.")) {
             check_nqn(nqn).map_err(wrong)?;
         }
-        Grants::new(&self.grants, known).map_err(wrong)
+        let grants = Grants::new(&self.grants, known).map_err(wrong)?;
+        let signers = self
+            .security
+            .signers()
+            .map_err(|what| ConfigError::Value { field: "security.require_signed_by".into(), what })?;
+        Ok(if signers.is_empty() { grants } else { grants.requiring_signature(signers) })
     }
 
     /// A name that is misspelt grants nothing, and nobody would know why.

@@ -62,7 +62,7 @@ impl CallContext {
 
     /// Whether the host may run a program that is there for it.
     pub(crate) fn may_run(&self, program: &LoadedProgram) -> bool {
-        self.rights.may_run(program.shipped_name(), &program.sha256())
+        self.rights.may_run(&program.credentials())
     }
 
     /// The memory namespace of the host, if there is one for it.

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use diskside_engine::{Engine, Function, LoadError, TraverseFunction};
+use diskside_keys::{BadSignature, Signer, signer_of};
 use diskside_nvme::Status;
 use diskside_nvme::wire::PROGRAM_TYPE_EBPF;
 use diskside_nvme::wire::Sqe;
+use diskside_rights as rights;
 use diskside_sbpf::image::{Image, Kind};
 use diskside_sbpf::work::Work;
 use diskside_wire::function::{ProgramEntry, program_state};
@@ -48,6 +50,8 @@ pub struct LoadedProgram {
     others: BTreeMap<String, Kind>,
     /// What a device-defined program means when none is named.
     default_function: Option<String>,
+    /// Who signed it. A signature that does not fit is none.
+    signer: Option<Signer>,
 }
 
 /// Why a function of a program is not found.
@@ -74,12 +78,15 @@ impl LoadedProgram {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { object, image, functions, traversals, others, default_function: default.map(str::to_owned) })
+        let signer = signer_of(&object).ok().flatten();
+        let default_function = default.map(str::to_owned);
+        Ok(Self { object, image, functions, traversals, others, default_function, signer })
     }
 
-    /// Under which name it comes with the target, if it does.
-    pub(crate) fn shipped_name(&self) -> Option<&str> {
-        self.default_function.as_deref()
+    /// By what it is decided who may run it.
+    pub(crate) fn credentials(&self) -> rights::Program<'_> {
+        let signer = self.signer.as_ref().map(|signer| &signer.0);
+        rights::Program { shipped: self.default_function.as_deref(), sha256: &self.image.sha256, signer }
     }
 
     /// SHA-256 of its object.
@@ -220,6 +227,11 @@ impl Unverified {
     /// SHA-256 of its object.
     pub(crate) fn sha256(&self) -> [u8; 32] {
         Sha256::digest(&self.object).into()
+    }
+
+    /// Who signed it, if anybody did.
+    pub(crate) fn signer(&self) -> Result<Option<Signer>, BadSignature> {
+        signer_of(&self.object)
     }
 
     /// Where it is loaded.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use diskside_keys::Signer;
 use diskside_nvme::auth::{Accepted, Group, Hash};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -41,6 +42,8 @@ pub struct SecuritySettings {
     pub require: Option<Requirement>,
     /// See [`Security::audit`].
     pub audit: Option<PathBuf>,
+    /// See [`Security::require_signed_by`].
+    pub require_signed_by: Option<Vec<String>>,
     /// See [`Security::dhchap_hashes`].
     pub dhchap_hashes: Option<Vec<String>>,
     /// See [`Security::dhchap_groups`].
@@ -55,6 +58,9 @@ pub struct Security {
     /// The file that says who came, was refused, loaded and ran what; none without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
+    /// Public keys, one of whose holders must have signed each program that a host loads; empty: nobody need.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub require_signed_by: Vec<String>,
     /// Hash functions that hosts may authenticate with, the most wanted first.
     pub dhchap_hashes: Vec<String>,
     /// Diffie-Hellman groups that hosts may authenticate with, the most wanted first.
@@ -121,6 +127,7 @@ impl SecuritySettings {
         Self {
             require: flags.require.or(self.require),
             audit: flags.audit.or(self.audit),
+            require_signed_by: flags.require_signed_by.or(self.require_signed_by),
             dhchap_hashes: flags.dhchap_hashes.or(self.dhchap_hashes),
             dhchap_groups: flags.dhchap_groups.or(self.dhchap_groups),
         }
@@ -140,6 +147,7 @@ impl Security {
         Self {
             require: settings.require.unwrap_or(usually),
             audit: settings.audit,
+            require_signed_by: settings.require_signed_by.unwrap_or_default(),
             dhchap_hashes: settings
                 .dhchap_hashes
                 .unwrap_or_else(|| names(usual.hashes.iter().map(|hash| hash.name()).collect())),
@@ -165,6 +173,11 @@ impl Security {
             return Err(("dhchap_groups", none()));
         }
         Ok(accepted)
+    }
+
+    /// Who must have signed what hosts load.
+    pub(super) fn signers(&self) -> Result<BTreeSet<[u8; 32]>, String> {
+        self.require_signed_by.iter().map(|key| key.parse().map(|Signer(key)| key)).collect()
     }
 
     /// Checks it together with the hosts; `by_name` are NQNs that are let in without more.
