@@ -1,0 +1,158 @@
+//! No key of any kind is in what a server, its operator and its hosts print, log, count or record.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{Process, command, fed, output_of, said, until};
+use rustix::process::Signal;
+
+/// Everything that was said, by what said it.
+#[derive(Default)]
+struct Said(Vec<(String, String)>);
+
+impl Said {
+    fn add(&mut self, what: &str, text: impl Into<String>) {
+        self.0.push((what.to_owned(), text.into()));
+    }
+
+    /// Runs a command of a host or of the operator.
+    fn run(&mut self, key: &Path, args: &[&str]) -> bool {
+        let output =
+            command(args).env("DISKSIDE_KEY", key).env("DISKSIDE_LOG", "trace").output().expect("diskside runs");
+        self.add(&format!("{args:?}"), format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output)));
+        output.status.success()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// The bytes of a key's text: base64, perhaps with a checksum behind it.
+fn decoded(base64: &str) -> Vec<u8> {
+    let value = |digit: u8| match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' | b'-' => 62,
+        _ => 63,
+    };
+    let digits: Vec<u32> = base64.bytes().filter(|digit| *digit != b'=').map(|digit| value(digit).into()).collect();
+    let bytes = digits.chunks(4).flat_map(|four| {
+        let bits = four.iter().enumerate().fold(0, |bits, (index, value)| bits | value << (18 - 6 * index));
+        bits.to_be_bytes()[1..four.len()].to_vec()
+    });
+    bytes.collect()
+}
+
+/// How 32 bytes can be written: digits of each base, and as Rust writes lists of numbers.
+fn written(secret: &[u8]) -> Vec<String> {
+    let some = &secret[4..16];
+    let hex: String = some.iter().map(|byte| format!("{byte:02x}")).collect();
+    let list: Vec<String> = some.iter().map(u8::to_string).collect();
+    vec![hex.clone(), hex.to_uppercase(), list.join(", "), list.join(",")]
+}
+
+#[test]
+fn no_key_is_printed_logged_counted_or_recorded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| -> PathBuf { dir.path().join(name) };
+    let mut everything = Said::default();
+    for directory in ["server", "data"] {
+        std::fs::create_dir(at(directory)).expect("made");
+    }
+    std::fs::write(at("data/f"), b"one\n").expect("written");
+    let config = at("server/diskside.toml");
+    std::fs::write(&config, "[security]\naudit = \"audit.jsonl\"\nrequire = \"auth\"\n").expect("written");
+    let config = text(&config);
+
+    // A key of each kind, and keys that are wrong.
+    let mut secrets = Vec::new();
+    for (host, kind) in [("ann", "--mutual"), ("bob", "--tls"), ("thief", "--tls"), ("liar", "--mutual")] {
+        let output = command(&["key", "new", kind]).env("DISKSIDE_KEY", at(host)).output().expect("diskside runs");
+        let line = String::from_utf8(output_of(&output).to_vec()).expect("text");
+        everything.add("key new", said(&output));
+        secrets.extend(line.split_whitespace().skip(1).map(str::to_owned));
+        if let "ann" | "bob" = host {
+            let output = fed(&["key", "allow", "--name", host, "--config", config], line.as_bytes());
+            everything.add("key allow", String::from_utf8_lossy(output_of(&output)) + &*said(&output));
+        }
+    }
+    let invite = ["invite", "--name", "carl", "--at", "127.0.0.1:1", "--config", config];
+    let output = command(&invite).output().expect("diskside runs");
+    let invitation = String::from_utf8(output_of(&output).to_vec()).expect("text");
+    everything.add("invite", said(&output));
+    let carl = std::fs::read_to_string(at("server/keys/carl.tls")).expect("a key");
+    secrets.push(carl.trim().to_owned());
+    let sign = ["sign", "--new-key", "--key", text(&at("signing"))].map(str::to_owned);
+    let sign: Vec<&str> = sign.iter().map(String::as_str).collect();
+    assert!(everything.run(Path::new("none"), &sign));
+    assert!(everything.run(Path::new("none"), &["sign", "--show", "--key", text(&at("signing"))]));
+
+    // Who has the name of another, and a key of their own.
+    for (stolen, from) in [("thief", "bob"), ("liar", "ann")] {
+        let of = |name: &str| std::fs::read_to_string(at(name)).expect("a key");
+        let nqn = |text: &str| text.lines().find(|line| line.starts_with("nqn ")).expect("a name").to_owned();
+        let (own, other) = (of(stolen), of(from));
+        std::fs::write(at(stolen), own.replace(&nqn(&own), &nqn(&other))).expect("written");
+    }
+    let export = format!("data={}", at("data").display());
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_diskside"));
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--config", config, "--export", &export]);
+    serve.env("DISKSIDE_LLVM", "").env("DISKSIDE_LOG", "trace").stdout(Stdio::piped());
+    serve.stderr(std::fs::File::create(at("log")).expect("made"));
+    let mut process = Process(serve.spawn().expect("diskside runs"));
+    let lines = BufReader::new(process.0.stdout.take().expect("piped")).lines();
+    let line = lines.map_while(Result::ok).find(|line| line.contains("diskside://")).expect("it serves");
+    let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("where").to_owned();
+    let target = url.strip_suffix("/data").expect("its export").to_owned();
+
+    let file = format!("{url}/f");
+    for host in ["ann", "bob"] {
+        assert!(everything.run(&at(host), &["cat", &file]), "{host}");
+        assert!(everything.run(&at(host), &["run", "wc", &file]), "{host}");
+        assert!(everything.run(&at(host), &["metrics", &target]), "{host}");
+    }
+    for host in ["thief", "liar"] {
+        assert!(!everything.run(&at(host), &["cat", &file]), "{host}");
+    }
+    // A key in the place of its file's name is a mistake that somebody makes.
+    let inline = at("inline.toml");
+    let host =
+        format!("[[host]]\nname = \"x\"\nnqn = \"nqn.2014-08.org.example:x\"\ndhchap_keys = [\"{}\"]\n", secrets[0]);
+    std::fs::write(&inline, host).expect("written");
+    assert!(!everything.run(Path::new("none"), &["serve", "--config", text(&inline), "--print-config"]));
+    assert!(everything.run(Path::new("none"), &["serve", "--config", config, "--print-config"]));
+    process.signal(Signal::HUP);
+    let audit = || std::fs::read_to_string(at("server/audit.jsonl")).expect("text");
+    for event in ["\"connect\"", "\"auth.fail\"", "\"program.run\"", "\"reload\""] {
+        until(event, || audit().contains(event));
+    }
+    process.kill();
+    everything.add("the audit file", audit());
+    let mut log = String::new();
+    std::fs::File::open(at("log")).expect("there").read_to_string(&mut log).expect("text");
+    assert!(log.contains("did not authenticate"), "{log}");
+    everything.add("the log", log);
+    everything.add("the configuration", std::fs::read_to_string(config).expect("text"));
+
+    let mut needles = vec![invitation.trim()[invitation.trim().len() - 40..].to_owned()];
+    for secret in &secrets {
+        let base64 = secret.split(':').nth(2).expect("a key is TEXT:HASH:BASE64:");
+        needles.push(base64[4..24].to_owned());
+        needles.extend(written(&decoded(base64)));
+    }
+    let signing = std::fs::read_to_string(at("signing")).expect("a key");
+    needles.push(signing.trim().rsplit(':').next().expect("digits")[8..32].to_owned());
+    // Two keys of each mutual host, one of each other, one of the invitation.
+    assert_eq!(secrets.len(), 7);
+    assert_eq!(decoded("AAECAwQFBgc="), [0, 1, 2, 3, 4, 5, 6, 7]);
+    for (what, text) in &everything.0 {
+        for needle in &needles {
+            assert!(!text.contains(needle.as_str()), "{what} has a key in it: {text}");
+        }
+    }
+}
