@@ -307,18 +307,18 @@ impl Machine {
     /// Calls an import with the arguments in `args`; its result goes to `result`.
     pub fn call_helper(&mut self, import: u32, insn: u32) -> Status {
         self.insn = insn;
-        let imports = Arc::clone(&self.imports);
-        let Some(Some(helper)) = imports.get(import as usize) else {
+        let Some(Some(Helper { name, body, .. })) = self.imports.get(import as usize) else {
             return self.refused("helper", "it is weak and absent here; test its address before the call");
         };
-        match (helper.body)(self, self.args) {
+        let (name, body) = (*name, *body);
+        match body(self, self.args) {
             Ok(value) => {
                 self.result = value;
                 Status::Returned
             }
-            Err(Fault::Refused(why)) => self.refused(helper.name, why),
+            Err(Fault::Refused(why)) => self.refused(name, why),
             Err(Fault::RefusedAt(why, byte)) => {
-                let status = self.refused(helper.name, why);
+                let status = self.refused(name, why);
                 if let Some(t) = &mut self.trap {
                     (t.offset, t.len) = (byte as i64, 1);
                 }
@@ -327,7 +327,7 @@ impl Machine {
             Err(Fault::Trapped) => {
                 if let Some(t) = &mut self.trap {
                     t.insn = insn;
-                    t.helper = Some((helper.name, "called here"));
+                    t.helper = Some((name, "called here"));
                 }
                 Status::Trapped
             }

@@ -7,9 +7,9 @@ use memchr::memmem::Finder;
 /// Longest needle whose preparation is kept for the next call.
 const CACHED_NEEDLE_BYTES_MAX: usize = 256;
 
-/// The last needle, prepared: programs look for one needle in many rows.
+/// The last needle, prepared: programs look for one needle in many rows. Boxed, as each call takes it and gives it back.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FinderCache(Option<Finder<'static>>);
+pub(crate) struct FinderCache(Option<Box<Finder<'static>>>);
 
 impl FinderCache {
     /// The finder for this needle, kept if it is short.
@@ -18,9 +18,9 @@ impl FinderCache {
             return None;
         }
         if self.0.as_ref().is_none_or(|f| f.needle() != needle) {
-            self.0 = Some(Finder::new(needle).into_owned());
+            self.0 = Some(Box::new(Finder::new(needle).into_owned()));
         }
-        self.0.as_ref()
+        self.0.as_deref()
     }
 }
 
