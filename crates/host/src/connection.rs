@@ -201,6 +201,11 @@ impl Connection {
         self.inner.shared.options.command_timeout
     }
 
+    /// How often a command is sent again whose connection was lost.
+    pub(crate) fn retries_max(&self) -> u8 {
+        self.inner.shared.options.retries_max
+    }
+
     /// Where the controller is.
     pub fn address(&self) -> Peer {
         self.inner.shared.peer()

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use common::{
     Wire, address, builder, memory_target, options, pattern, read, read_now, start, url, url_at, write, write_now,
 };
-use diskside_host::{ConnectOptions, InlineVolume, Volume};
+use diskside_host::function::Files;
+use diskside_host::{ConnectOptions, Connection, InlineVolume, Volume};
 use diskside_io::request::{AsyncIo, Cause, Request, Status, block_on, block_on_all};
-use diskside_server::config::VolumeSpec;
+use diskside_server::config::{ExportSpec, VolumeSpec};
 use diskside_volume::media::{FaultPlan, FaultyMedium, MemoryMedium};
 use diskside_volume::medium::Medium;
+use diskside_wire::file::FileFlags;
 
 #[test]
 fn reads_and_writes_survive_connections_that_break_anywhere() {
@@ -46,6 +48,30 @@ fn reads_and_writes_survive_connections_that_break_anywhere() {
         assert!(stats.losses > 3 && stats.retries > 0, "{stats:?}");
         assert!(volume.connection().last_problem().is_some());
     }
+}
+
+/// A file could not be opened when the connection broke after the request had left: a machine that had slept failed its first
+/// command, though the server answered again by then.
+#[test]
+fn files_are_looked_up_over_connections_that_break_anywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two", "three"] {
+        std::fs::write(directory.path().join(name), name).unwrap();
+    }
+    let running = start(builder().export(ExportSpec::new("data", directory.path())));
+    let wire = Wire::to(address(&running));
+    let volume = format!("nvme-tcp://{}/{}", wire.address, common::NQN);
+    let options = ConnectOptions { retries_max: 50, ..options() };
+    let connection = Connection::connect(&volume.parse().unwrap(), &options).unwrap();
+    let files = Files::new(&connection).unwrap();
+    for round in 0..24_u64 {
+        wire.cut_after(round * 61);
+        assert_eq!(files.stat(b"data/three").unwrap().len_bytes, 5, "round {round}");
+        assert_eq!(files.list(b"data").unwrap().len(), 3, "round {round}");
+        let file = files.open(b"data/two", FileFlags::READ).unwrap();
+        assert_eq!(file.info().len_bytes, 3, "round {round}");
+    }
+    assert!(connection.stats().losses > 3, "{:?}", connection.stats());
 }
 
 #[test]

@@ -118,13 +118,28 @@ impl Files {
         &self.compute
     }
 
-    /// Any operation. `result_len` is the most that its result may have.
+    /// Any operation. `result_len` is the most that its result may have. One that only looks something up is sent again when
+    /// the connection is lost before its answer came, `retries_max` times.
     pub fn request(&self, request: &FileRequest<'_>, result_len: u64) -> RequestFuture<Answer> {
         let mut call = FunctionRequest::new(FunctionKind::File, 0);
         call.args = request.to_bytes();
         let first = (result_len + TRAILER_ROOM_BYTES).max(TRAILER_ROOM_BYTES);
-        let stream = self.compute.stream_expecting(&call, Vec::new(), first);
-        drive(async move { stream?.collect(result_len.max(FIRST_LEN_BYTES.into())).await })
+        let mut repeats = if request.is_repeatable() { self.compute.connection().retries_max() } else { 0 };
+        let compute = self.compute.clone();
+        let mut stream = compute.stream_expecting(&call, Vec::new(), first);
+        drive(async move {
+            loop {
+                let answer = match stream {
+                    Ok(stream) => stream.collect(result_len.max(FIRST_LEN_BYTES.into())).await,
+                    Err(error) => Err(error),
+                };
+                match answer {
+                    Err(error) if error.is_loss() && repeats > 0 => repeats -= 1,
+                    answer => return answer,
+                }
+                stream = compute.stream_expecting(&call, Vec::new(), first);
+            }
+        })
     }
 
     /// The exports; an error if there are more than a million.

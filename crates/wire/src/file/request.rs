@@ -240,6 +240,19 @@ impl<'a> FileRequest<'a> {
         }
     }
 
+    /// Whether it changes nothing and names nothing of its connection, so that it means the same when it is sent again over
+    /// another one.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Self::ListExports { .. } => true,
+            Self::Lookup { dir: base, .. }
+            | Self::Stat { base, .. }
+            | Self::List { base, .. }
+            | Self::Find { dir: base, .. } => base.is_none(),
+            _ => false,
+        }
+    }
+
     /// The request as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
