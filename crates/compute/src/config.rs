@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use diskside_volume::Size;
 
-use crate::schedule::quota::Bounds;
+use crate::schedule::quota::{Bounds, KEPT_PART};
 
 /// [`ComputeConfig`] as a user wrote it: the table `compute`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,8 +215,6 @@ impl ComputeConfig {
 
 /// The namespace ID of the compute namespace: far from those that volumes are given.
 const NSID: u32 = 1024;
-/// The part of a host's memory that is not for calls that run.
-const KEPT_PART: u64 = 4;
 /// A program sees at most so many bytes of one memory range.
 const MEMORY_MAX: u64 = (1 << 40) - (64 << 10);
 /// The longest that a standard command may be made to take.

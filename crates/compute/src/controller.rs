@@ -19,7 +19,7 @@ use diskside_nvme::Status;
 use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::wire::{Sqe, admin_opcode};
-use diskside_rights::{Access, HostRights, Program, Rights};
+use diskside_rights::{Access, HostRights, Program, Rights, Scarce};
 use diskside_wire::function::{
     ErrorRecord, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
     Outcome, Trailer, WAIT_MAX_MS, function_opcode,
@@ -40,7 +40,7 @@ use crate::limits::{PREPARED_MAX, TAG_LIMITS};
 use crate::program::programs::Unverified;
 use crate::reactors::Name;
 use crate::schedule::clock::Timed;
-use crate::schedule::pool::{Work, WorkClass};
+use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::{ENDPOINT_BYTES, Holding, HostBytes, PART_BYTES, TAG_BYTES};
 use crate::statistics::log_pages;
 
@@ -365,6 +365,7 @@ impl Association {
         let (class, memory) = (plan.request.class, plan.memory());
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         if let Some(told) = plan.refusal() {
+            self.context.host.quota().refuse(Scarce::Memory);
             let trailer = crate::call::trailer::simple(Outcome::Refused, &told);
             effects.extend(self.effects_of(|tags| tags.ended(Instant::now(), tag, trailer)));
             return effects;
@@ -379,8 +380,7 @@ impl Association {
                 me.ended(Instant::now(), tag, crate::call::trailer::bug());
             }
         });
-        if !self.context.environment.pool.submit(Work { host: self.context.host.id, class: class.into(), memory, run })
-        {
+        if !self.context.submit(class.into(), memory, run) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, crate::call::trailer::simple(Outcome::Refused, told));
         }
@@ -406,6 +406,7 @@ impl Association {
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
         if let Some(told) = plan.refusal() {
+            self.context.host.quota().refuse(Scarce::Memory);
             let problem = Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told);
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
         }
@@ -430,8 +431,7 @@ impl Association {
     }
 
     fn submit_or_refuse(&self, tag: u64, waiter: Waiter<Name>, run: Box<dyn FnOnce() + Send>) -> Vec<Effect<Name>> {
-        let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory: 0, run };
-        if self.context.environment.pool.submit(work) {
+        if self.context.submit(WorkClass::Prompt, 0, run) {
             return Vec::new();
         }
         self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()))
@@ -488,12 +488,7 @@ impl Association {
             let answer = over.map(|over| Answer::success().with_result(u64::from(!over)));
             me.answer(name, answer.unwrap_or_else(Into::into), &mut Answers::default());
         });
-        if !self.context.environment.pool.submit(Work {
-            host: self.context.host.id,
-            class: WorkClass::Prompt,
-            memory: 0,
-            run,
-        }) {
+        if !self.context.submit(WorkClass::Prompt, 0, run) {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
@@ -522,15 +517,15 @@ impl Association {
 
     /// Load Program, or Program Activation Management. Gives what is to be verified before it is answered.
     pub(crate) fn program_command(&self, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
-        let (host, programs) = (&self.context.host.nqn, &self.context.environment.programs);
+        let (host, programs) = (&self.context.host, &self.context.environment.programs);
         if sqe.nsid() != self.context.environment.config.nsid {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
         }
         if sqe.opcode() == program_opcode::ACTIVATION {
-            return programs.activation(host, sqe).map(|()| None);
+            return programs.activation(&host.nqn, sqe).map(|()| None);
         }
         if sqe.unloads_program() {
-            return programs.load(host, self.id, sqe, data);
+            return programs.load((&host.nqn, host.quota()), self.id, sqe, data);
         }
         let rights = self.context.rights.now();
         let refuse = |problem: Problem| {
@@ -540,7 +535,7 @@ impl Association {
         if !rights.may_load() {
             return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs")));
         }
-        let loaded = programs.load(host, self.id, sqe, data).map_err(refuse)?;
+        let loaded = programs.load((&host.nqn, host.quota()), self.id, sqe, data).map_err(refuse)?;
         // Before anything of it is read.
         match loaded.as_ref().and_then(|unverified| why_refused(unverified, &rights)) {
             Some(told) => {
@@ -568,8 +563,7 @@ impl Association {
             me.context.tell_loaded(Some(sha256), len, verified.as_ref().err().map(Problem::told));
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
-        let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory, run };
-        if !self.context.environment.pool.submit(work) {
+        if !self.context.submit(WorkClass::Prompt, memory, run) {
             self.context.environment.programs.give_up(place);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use diskside_engine::Engine;
 use diskside_export::Exports;
+use diskside_rights::QuotaTable;
 use diskside_volume::VolumeTable;
 use diskside_volume::cache::BlockCache;
 use diskside_volume::stats::Registry;
@@ -52,6 +53,7 @@ pub(crate) struct Environment {
     /// The memory namespace that hosts share, if there are any.
     pub(crate) standard: Option<Arc<Standard>>,
     pub(crate) shared_states: SharedStates,
+    pub(crate) quotas: Arc<QuotaTable>,
     pub(crate) reactors: Arc<dyn Reactors>,
     pub(crate) watch: Arc<dyn Watch>,
 }
@@ -64,6 +66,8 @@ pub struct Surroundings {
     pub volume_stats: Arc<Registry>,
     /// The exported directories.
     pub exports: Arc<Exports>,
+    /// How much hosts may take.
+    pub quotas: Arc<QuotaTable>,
     /// Who hands commands over.
     pub reactors: Arc<dyn Reactors>,
     /// Who is told what hosts load and run.
@@ -95,7 +99,7 @@ impl Environment {
         let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let standard = Standard::new(&config).map(Arc::new);
-        let Surroundings { volumes, volume_stats, exports, reactors, watch } = surroundings;
+        let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch } = surroundings;
         Ok(Self {
             config,
             engine,
@@ -112,6 +116,7 @@ impl Environment {
             exports,
             standard,
             shared_states: SharedStates::default(),
+            quotas,
             reactors,
             watch,
         })

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use diskside_engine::State;
 use diskside_nvme::Status;
-use diskside_rights::HostRights;
+use diskside_rights::{HostQuota, HostRights, Scarce};
 use diskside_wire::function::StateName;
 
 use crate::ComputeConfig;
 use crate::call::answer::Problem;
 use crate::endpoint::layouts::Layouts;
-use crate::schedule::quota::{Account, Holding, PART_BYTES};
+use crate::schedule::quota::{Account, Holding, KEPT_PART, PART_BYTES};
 use crate::standard::Standard;
 use crate::statistics::counters::Statistics;
 
@@ -57,15 +57,27 @@ struct NamedState {
     holding: Holding,
 }
 
-/// Named states of one host, their bytes, and those of one.
+/// Named states of one host, and bytes of one.
 const STATES_MAX: usize = 64;
-const STATE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the named states of one host.
+pub const STATE_BYTES_MAX: u64 = 64 << 20;
 const STATE_LEN_MAX: u64 = 16 << 20;
 
 impl Host {
     pub(crate) fn new(id: u64, nqn: String, account: Account) -> Self {
         let (states, memory) = Default::default();
         Self { id, nqn, account, statistics: Statistics::new(), layouts: Layouts::default(), states, memory }
+    }
+
+    /// What it may take.
+    pub(crate) fn quota(&self) -> &HostQuota {
+        self.account.quota()
+    }
+
+    /// Bytes that its calls may use while they run.
+    pub(crate) fn calls_memory_max(&self, config: &ComputeConfig) -> u64 {
+        let quota = self.quota().memory_of(u64::MAX);
+        config.calls_memory().host_max.min(quota - quota / KEPT_PART)
     }
 
     /// The memory namespace that is this host's alone; it is made when it is first asked for.
@@ -141,6 +153,14 @@ impl Host {
         }
         let all = || states.own.iter().chain(states.shared.values());
         let (count, used) = (all().count(), all().map(|state| state.len_bytes).sum::<u64>());
+        let quota = self.quota().state_of(STATE_BYTES_MAX);
+        if quota < STATE_BYTES_MAX && used + len_bytes > quota {
+            self.quota().refuse(Scarce::State);
+            let told = format!(
+                "this host has {count} named states of {used} bytes, and its quota, `state`, allows {quota} bytes of them"
+            );
+            return Err(Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told));
+        }
         if count >= STATES_MAX || used + len_bytes > STATE_BYTES_MAX {
             let told = format!("this host has {count} named states of {used} bytes, all that it may have");
             return Err(Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told));
@@ -221,7 +241,7 @@ mod tests {
     #[test]
     fn a_state_is_one_by_name_and_has_one_size() {
         let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
-        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1));
+        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1, HostQuota::unlimited()));
         let (shared, rights) = (SharedStates::default(), HostRights::everything());
         let state = host.state("counters", 64, (&shared, &rights)).unwrap();
         assert_eq!(state.snapshot(), vec![0; 64]);
@@ -254,7 +274,7 @@ mod tests {
     #[test]
     fn a_state_that_was_named_by_its_hash_is_the_one_of_that_name() {
         let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
-        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1));
+        let host = Host::new(1, "nqn.2026-11.org.example:a".into(), Account::new(&ledger, 1, HostQuota::unlimited()));
         let (shared, rights) = (SharedStates::default(), HostRights::everything());
         let id = StateName::id_of("counters");
         let told = |problem: Problem| problem.record.unwrap().message;
@@ -276,7 +296,7 @@ mod tests {
     #[test]
     fn a_state_that_is_granted_is_shared_and_another_of_its_name_is_not() {
         let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
-        let host = |id: u64| Host::new(id, format!("nqn.{id}"), Account::new(&ledger, id));
+        let host = |id: u64| Host::new(id, format!("nqn.{id}"), Account::new(&ledger, id, HostQuota::unlimited()));
         let (a, b, c, shared) = (host(1), host(2), host(3), SharedStates::default());
         let grant = |nqn: &str| GrantSpec { to: vec![nqn.into()], state: vec!["kv/*".into()], ..GrantSpec::default() };
         let table = RightsTable::new(Grants::new(&[grant("nqn.1"), grant("nqn.2")], []).unwrap());
@@ -302,7 +322,7 @@ mod tests {
     #[test]
     fn names_with_the_same_hash_are_of_two_states() {
         let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });
-        let host = |id: u64| Host::new(id, format!("nqn.{id}"), Account::new(&ledger, id));
+        let host = |id: u64| Host::new(id, format!("nqn.{id}"), Account::new(&ledger, id, HostQuota::unlimited()));
         let (a, b, shared) = (host(1), host(2), SharedStates::default());
         let names = ["8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"];
         let id = StateName::id_of(names[0]);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use diskside_rights::QuotaTable;
+
 use crate::host::Host;
 use crate::schedule::quota::{Account, Ledger};
 
@@ -13,14 +15,15 @@ pub struct Peers<A> {
     /// Hosts by NQN, and how many controllers each has.
     hosts: BTreeMap<String, (Arc<Host>, usize)>,
     last_host: u64,
-    /// What their hosts hold.
+    /// What their hosts hold, and may take.
     ledger: Arc<Ledger>,
+    quotas: Arc<QuotaTable>,
 }
 
 impl<A> Peers<A> {
-    /// Nobody yet; hosts are charged to this ledger.
-    pub fn new(ledger: Arc<Ledger>) -> Self {
-        Self { associations: BTreeMap::new(), hosts: BTreeMap::new(), last_host: 0, ledger }
+    /// Nobody yet; hosts are charged to this ledger, within these quotas.
+    pub fn new(ledger: Arc<Ledger>, quotas: Arc<QuotaTable>) -> Self {
+        Self { associations: BTreeMap::new(), hosts: BTreeMap::new(), last_host: 0, ledger, quotas }
     }
 
     /// The controller with this number; it is made when it is first asked for.
@@ -30,7 +33,7 @@ impl<A> Peers<A> {
         }
         let (host, controllers) = self.hosts.entry(nqn.to_owned()).or_insert_with(|| {
             self.last_host += 1;
-            let account = Account::new(&self.ledger, self.last_host);
+            let account = Account::new(&self.ledger, self.last_host, self.quotas.of(nqn));
             (Arc::new(Host::new(self.last_host, nqn.to_owned(), account)), 0)
         });
         *controllers += 1;

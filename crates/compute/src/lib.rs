@@ -54,6 +54,7 @@ pub use config::{ComputeConfig, ComputeSettings, ConfigProblem};
 pub use controller::{Answers, Command};
 pub use diskside_engine::LlvmOptions;
 pub use environment::Surroundings;
+pub use host::STATE_BYTES_MAX;
 pub use reactors::{Name, Reactors};
 pub use schedule::quota::Holding;
 pub use schedule::turn_share::{NextTurn, PutOff, Share, Shares};
@@ -76,7 +77,7 @@ impl Compute {
     /// Verifies the shipped functions and starts the clock.
     pub fn start(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Arc<Self>> {
         let environment = Arc::new(Environment::new(config, surroundings)?);
-        let peers = Mutex::new(Peers::new(Arc::clone(&environment.ledger)));
+        let peers = Mutex::new(Peers::new(Arc::clone(&environment.ledger), Arc::clone(&environment.quotas)));
         Ok(Arc::new_cyclic(|me| Self { environment, peers, me: me.clone() }))
     }
 

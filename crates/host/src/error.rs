@@ -171,6 +171,10 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
             ": the target does not let this host in; let it in there (diskside key allow, or diskside serve --hosts NQN,...), or \
              connect as a host that may (--key FILE, --hostnqn NQN)"
         }
+        ConnectionError::Refused { status, .. } if status.is(Status::CONNECT_CONTROLLER_BUSY) => {
+            ": it has no room for one more connection of this host now; close others, or have its operator raise the quota \
+             (connections)"
+        }
         ConnectionError::Refused { parameter: Some(ConnectError::InData(SUBSYSTEM_NQN)), .. } => {
             "; `diskside discover nvme-tcp://HOST:PORT` lists the subsystems that are"
         }

@@ -1,4 +1,4 @@
-//! Which hosts may use which volumes, exports, functions, states and memory.
+//! Which hosts may use which volumes, exports, functions, states and memory, and how much they may take.
 //!
 //! An operator writes [`GrantSpec`]s. They come to the [`Rights`] of each host, which [`Grants`] has by name and a
 //! [`RightsTable`] by now: it is replaced while hosts are connected, and who keeps something that a host was allowed looks
@@ -9,10 +9,15 @@
 
 #![forbid(unsafe_code)]
 
+mod pace;
+mod quota;
 mod rights;
 mod spec;
 mod table;
 
+pub use quota::{
+    CPU_SHARE, ConnectionPlace, HostLimits, HostQuota, QuotaCounters, QuotaRule, QuotaTable, QuotaWatch, Quotas, Scarce,
+};
 pub use rights::{Access, MemoryRight, Program, Rights};
 pub use spec::{FunctionRule, GrantSpec, Mode};
 pub use table::{Grants, HostRights, RightsTable};

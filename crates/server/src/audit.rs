@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diskside_compute::{ProgramEvent, Watch};
+use diskside_rights::QuotaWatch;
 use serde::Serialize;
 
 use crate::config::HostSpec;
@@ -99,6 +100,8 @@ struct Line<'a> {
 pub(crate) struct Audit {
     lines: Arc<Lines>,
     strangers: Notices,
+    /// Lines of what hosts wanted beyond their quotas.
+    refusals: Notices,
     names: Arc<KnownNames>,
     /// It starts with the first file.
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -209,6 +212,15 @@ impl Lines {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// So many lines of a host were left out before its next one.
+    fn left_out(&self, host: &str, count: u64) {
+        if count > 0
+            && let Some(lines) = self.lock().hosts.get_mut(host)
+        {
+            lines.left_out += count;
+        }
+    }
+
     fn push(&self, host: &str, record: Record, now: Instant) {
         if self.lock().push(host, record, now) {
             self.more.notify_one();
@@ -257,8 +269,8 @@ impl AuditFile {
 impl Audit {
     /// Lines go to this file.
     pub(crate) fn start(file: AuditFile, names: Arc<KnownNames>) -> io::Result<Self> {
-        let (lines, strangers) = Default::default();
-        let audit = Self { lines, strangers, names, writer: Mutex::default(), path: Mutex::default() };
+        let (lines, strangers, refusals) = Default::default();
+        let audit = Self { lines, strangers, refusals, names, writer: Mutex::default(), path: Mutex::default() };
         audit.go_on_in(file)?;
         Ok(audit)
     }
@@ -316,12 +328,7 @@ impl Audit {
         let peer = record.peer.clone().unwrap_or_default();
         // What is left out is told with the next line of this address.
         if let Some(left_out) = self.strangers.admit(&peer, now) {
-            if left_out > 0 {
-                let mut queues = self.lines.lock();
-                if let Some(lines) = queues.hosts.get_mut(STRANGERS) {
-                    lines.left_out += left_out;
-                }
-            }
+            self.lines.left_out(STRANGERS, left_out);
             self.lines.push(STRANGERS, self.named(record), now);
         }
     }
@@ -341,7 +348,7 @@ impl Audit {
 
     /// Lines that were left out so far.
     pub(crate) fn left_out(&self) -> u64 {
-        self.lines.lost.load(Ordering::Relaxed) + self.strangers.left_out()
+        self.lines.lost.load(Ordering::Relaxed) + self.strangers.left_out() + self.refusals.left_out()
     }
 }
 
@@ -353,6 +360,20 @@ impl Drop for Audit {
         if let Some(writer) = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             // It has nothing that can panic.
             let _ = writer.join();
+        }
+    }
+}
+
+impl QuotaWatch for Audit {
+    fn refused(&self, nqn: &str, what: &str) {
+        let now = Instant::now();
+        // A host that asks again and again for what it may not have has few lines for it, and keeps those for what it did.
+        if self.is_on()
+            && let Some(left_out) = self.refusals.admit(&format!("{nqn}:"), now)
+        {
+            let (host, reason) = (Some(nqn.to_owned()), Some(what.to_owned()));
+            self.lines.left_out(nqn, left_out);
+            self.tell(Record { event: "quota", host, reason, ..Record::default() });
         }
     }
 }

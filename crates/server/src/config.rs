@@ -23,6 +23,7 @@
 
 mod address;
 mod moment;
+mod quota;
 mod security;
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
-use diskside_rights::Grants;
+use diskside_rights::{Grants, Quotas};
 use serde::{Deserialize, Serialize};
 
 pub use address::parse_address;
@@ -39,6 +40,7 @@ pub use diskside_export::{ExportSpec, FileAccess};
 pub use diskside_rights::{FunctionRule, GrantSpec, MemoryRight, Mode};
 pub use diskside_volume::{Size, Source, VolumeSpec};
 pub use moment::Moment;
+pub use quota::QuotaSpec;
 pub use security::{HostSpec, KeyFile, Requirement, Security, SecuritySettings, check_host_name};
 
 /// What a user wrote, in a file or as flags. What is absent gets a default in [`ServeConfig::resolve`].
@@ -85,6 +87,9 @@ pub struct Settings {
     /// What hosts may use; without any, each may use all that is served.
     #[serde(default, rename = "grant")]
     pub grants: Vec<GrantSpec>,
+    /// How much hosts may take; without any, each what all may.
+    #[serde(default, rename = "quota")]
+    pub quotas: Vec<QuotaSpec>,
     /// The volumes.
     #[serde(default, rename = "volume")]
     pub volumes: Vec<VolumeSpec>,
@@ -158,6 +163,9 @@ pub struct ServeConfig {
     /// What hosts may use; without any, each may use all that is served.
     #[serde(rename = "grant", skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<GrantSpec>,
+    /// How much hosts may take; without any, each what all may.
+    #[serde(rename = "quota", skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<QuotaSpec>,
     /// The volumes.
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeSpec>,
@@ -243,6 +251,7 @@ impl Settings {
             security: self.security.overridden_by(flags.security),
             known_hosts,
             grants: self.grants.into_iter().chain(flags.grants).collect(),
+            quotas: self.quotas.into_iter().chain(flags.quotas).collect(),
             volumes,
             exports,
         }
@@ -304,6 +313,7 @@ impl ServeConfig {
             security: Security::resolve(settings.security, &settings.known_hosts),
             known_hosts: settings.known_hosts,
             grants: settings.grants,
+            quotas: settings.quotas,
             volumes: settings.volumes,
             exports: settings.exports,
         }
@@ -340,6 +350,7 @@ impl ServeConfig {
             return wrong(&field, what);
         }
         self.rights()?;
+        self.quotas()?;
         self.limits.check(self.reactors)?;
         self.compute.check(|nsid| self.volumes.iter().any(|volume| volume.nsid == Some(nsid))).map_err(|problem| {
             ConfigError::Value { field: format!("compute.{}", problem.field), what: problem.what }
@@ -377,6 +388,20 @@ impl ServeConfig {
             .signers()
             .map_err(|what| ConfigError::Value { field: "security.require_signed_by".into(), what })?;
         Ok(if signers.is_empty() { grants } else { grants.requiring_signature(signers) })
+    }
+
+    /// How much hosts may take.
+    pub(crate) fn quotas(&self) -> Result<Quotas, ConfigError> {
+        let wrong = |what| ConfigError::Value { field: "quota".into(), what };
+        for quota in &self.quotas {
+            quota.check(&self.limits, &self.compute).map_err(|(field, what)| wrong(format!("{field}: {what}")))?;
+            for nqn in quota.of.iter().filter(|of| of.starts_with("nqn.")) {
+                check_nqn(nqn).map_err(wrong)?;
+            }
+        }
+        let known = self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
+        let rules: Vec<_> = self.quotas.iter().map(QuotaSpec::rule).collect();
+        Quotas::new(&rules, known).map_err(wrong)
     }
 
     /// A name that is misspelt grants nothing, and nobody would know why.

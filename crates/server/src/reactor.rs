@@ -425,6 +425,11 @@ impl Reactor {
                     }
                 }
                 Message::VolumesChanged => self.core.refresh_volumes(),
+                Message::QuotasChanged => {
+                    for (_, connection) in self.connections.iter_mut().filter(|(_, found)| found.paused.is_some()) {
+                        connection.mark_dirty(&mut self.core);
+                    }
+                }
                 Message::Stop => self.stop(),
                 Message::StopNow => {
                     self.stop();

@@ -23,7 +23,7 @@ use crate::notices::Notices;
 use crate::stats::ReactorCounters;
 use diskside_compute::{Answer, Compute, Name, Reactors};
 use diskside_export::Exports;
-use diskside_rights::RightsTable;
+use diskside_rights::{QuotaTable, RightsTable};
 use diskside_volume::VolumeTable;
 use diskside_volume::stats::Registry;
 
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) names: Arc<KnownNames>,
     /// What hosts may use.
     pub(crate) rights: Arc<RightsTable>,
+    /// And how much they may take.
+    pub(crate) quotas: Arc<QuotaTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) host_stats: Registry,
     pub(crate) reactor_stats: Vec<ReactorCounters>,
@@ -161,6 +163,8 @@ pub(crate) enum Message {
     },
     /// Volumes were added or removed.
     VolumesChanged,
+    /// Hosts may take more, or less, than before.
+    QuotasChanged,
     /// Finish what is in flight and end.
     Stop,
     /// End without waiting.

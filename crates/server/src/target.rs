@@ -23,7 +23,7 @@ pub use handle::Handle;
 use crate::audit::{Audit, AuditFile, KnownNames};
 use crate::authenticate::Authenticators;
 use crate::config::{
-    ConfigError, ExportSpec, GrantSpec, HostSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
+    ConfigError, ExportSpec, GrantSpec, HostSpec, QuotaSpec, Requirement, Security, ServeConfig, Settings, VolumeSpec,
 };
 use crate::half_open::HalfOpen;
 use crate::keyring::{KeyRing, KeyRingError};
@@ -32,7 +32,7 @@ use crate::shared::{Mailbox, Mailboxes, Message, Shared};
 use crate::stats::ReactorCounters;
 use diskside_compute::{Compute, Reactors, Surroundings, Watch};
 use diskside_export::{ExportError, Exports};
-use diskside_rights::{Grants, RightsTable};
+use diskside_rights::{Grants, QuotaTable, QuotaWatch, RightsTable};
 use diskside_volume::VolumeTable;
 use diskside_volume::medium::Medium;
 use diskside_volume::stats::Registry;
@@ -311,6 +311,13 @@ impl TargetBuilder {
         self
     }
 
+    /// Bounds how much hosts may take.
+    #[must_use]
+    pub fn quota(mut self, quota: QuotaSpec) -> Self {
+        self.config.quotas.push(quota);
+        self
+    }
+
     /// Changes what is demanded of hosts.
     #[must_use]
     pub fn security(mut self, change: impl FnOnce(&mut Security)) -> Self {
@@ -377,11 +384,13 @@ impl Opened {
         let audit =
             Audit::start(audit, Arc::clone(&names)).map_err(|error| TargetError::audit(&config.security, error))?;
         let audit = Arc::new(audit);
+        let quotas = QuotaTable::new(Arc::clone(&audit) as Arc<dyn QuotaWatch>);
         let compute = if computes {
             let surroundings = Surroundings {
                 volumes: Arc::clone(&volumes),
                 volume_stats: Arc::clone(&volume_stats),
                 exports: Arc::clone(&exports),
+                quotas: Arc::clone(&quotas),
                 reactors: Arc::clone(&mailboxes) as Arc<dyn Reactors>,
                 watch: Arc::clone(&audit) as Arc<dyn Watch>,
             };
@@ -402,6 +411,7 @@ impl Opened {
             audit,
             names,
             rights: RightsTable::new(Grants::default()),
+            quotas,
             volume_stats,
             host_stats: Registry::default(),
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
@@ -419,6 +429,7 @@ impl Opened {
         });
         let handle = Handle::new(shared, addresses, keys);
         handle.set_rights(handle.shared().config.rights()?);
+        handle.set_quotas(handle.shared().config.quotas()?);
         handle.shared().names.set(&handle.shared().config.known_hosts);
         for (spec, medium) in media {
             handle.add_medium(&spec, medium)?;

@@ -121,6 +121,26 @@ fn what_hosts_do_is_told_by_name_and_strangers_have_few_lines() {
     assert!(error.contains("missing/audit.jsonl: No such file"), "{error}");
 }
 
+#[test]
+fn what_is_beyond_a_quota_leaves_a_few_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let start = config("[[quota]]\nof = ['ann']\nprograms = 1\n");
+    let mut builder = builder().security(|security| security.audit = Some(path.clone()));
+    builder = builder.host(start.known_hosts[0].clone()).quota(start.quotas[0].clone());
+    let running = client::start(builder.volume(start.volumes[0].clone()));
+    let mut ann = Client::connect_as(&running, ANN);
+    ann.load(200, object("wc")).ok();
+    for _ in 0..50 {
+        ann.load(201, object("wc")).fails_with(Status::INSUFFICIENT_PROGRAM_RESOURCES.dnr());
+    }
+    let told = lines(&path, "quota", 10);
+    assert_eq!((&told[0]["host"], &told[0]["principal"]), (&ANN.into(), &"ann".into()));
+    assert_eq!(told[0]["reason"], "programs: it has all that it may of 1");
+    assert_eq!(lines(&path, "program.load", 51).len(), 51, "each is told as what it is");
+    assert_eq!((lines(&path, "quota", 10).len(), running.handle().stats().audit_lines_left_out), (10, 40));
+}
+
 /// Loads that were refused before their object was looked at left no line, no call of a prepared request did, and an
 /// Execute Program was told to have read nothing.
 #[test]

@@ -190,6 +190,36 @@ fn keys_are_beside_the_file_that_names_them() {
 }
 
 #[test]
+fn quotas_are_printed_and_what_is_wrong_about_them_is_said() {
+    let all = "iops = 50000\nbytes_per_s = '2GiB'\ncpu_share = 50\nmemory = '256MiB'\nprograms = 8\nconnections = 16\n\
+               state = '16MiB'\n";
+    let text = format!("{ANN}groups = ['readers']\n[[quota]]\nof = ['readers', 'ann', '*']\n{all}");
+    let config = resolve(&text).unwrap();
+    let printed = config.to_toml();
+    assert_eq!(resolve(&printed).unwrap(), config, "{printed}");
+    assert!(printed.contains("[[quota]]") && printed.contains("memory = \"256MiB\""), "{printed}");
+    for (quota, want) in [
+        ("of = ['*']", "quota: it limits nothing: write one of iops, bytes_per_s, cpu_share, memory"),
+        ("of = []\niops = 1", "quota: `of` is empty"),
+        ("of = ['carl']\niops = 1", "quota: `carl` is neither a [[host]] nor a group of one"),
+        ("of = ['nqn.carl']\niops = 1", "quota: `nqn.carl` is not an NQN"),
+        ("of = ['*']\niops = 0", "quota: iops: 0 lets nobody do anything"),
+        ("of = ['*']\nbytes_per_s = 1000", "quota: bytes_per_s: 1000 is less than 64KiB"),
+        ("of = ['*']\ncpu_share = 0", "quota: cpu_share: 0 is not between 1 and 10000"),
+        ("of = ['*']\nmemory = '1MiB'", "quota: memory: 1MiB is less than the 64MiB that one call may need"),
+        ("of = ['*']\nmemory = '1GiB'", "1GiB is more than the 512MiB that every host may have (compute.host_memory)"),
+        ("of = ['*']\nprograms = 33", "33 is more than the 32 that every host may have (compute.host_programs)"),
+        ("of = ['*']\nconnections = 1", "quota: connections: 1 is less than 2: an admin queue and one more"),
+        ("of = ['*']\nconnections = 5000", "5000 is more than the 4096 that every host may have (limits.connections)"),
+        ("of = ['*']\nstate = '65MiB'", "65MiB is more than the 64MiB that every host may have"),
+        ("of = ['*']\nspace = '1GiB'", "unknown field `space`"),
+    ] {
+        let error = resolve(&format!("{ANN}[[quota]]\n{quota}\n")).unwrap_err();
+        assert!(error.contains(want), "{quota}: {error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_about_hosts_and_keys_is_said() {
     let secret = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
     let two = format!("{ANN}dhchap_keys = ['file:/a']\n[[host]]\nname = 'bob'\nnqn = 'nqn.2014-08.org.example:ann'");

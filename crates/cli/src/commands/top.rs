@@ -129,6 +129,7 @@ pub(super) fn kind_name(kind: u8) -> &'static str {
         statistics_kind::EXPORT => "export",
         statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
         statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
+        statistics_kind::QUOTA => "quota",
         _ => "other",
     }
 }

@@ -18,6 +18,7 @@ use crate::endpoint::layouts::{Layout, LayoutReader};
 use crate::environment::Environment;
 use crate::host::{Host, SharedStates};
 use crate::program::programs::{ActiveProgram, LoadedProgram};
+use crate::schedule::pool::{Work, WorkClass};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
 use crate::standard::Standard;
@@ -130,6 +131,12 @@ impl CallContext {
     /// The file of a layout, for one call.
     pub(crate) fn open_layout(&self, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
         self.layout(id, generation).map(LayoutReader::of)
+    }
+
+    /// Hands work to a thread. False: the host has too much of it waiting, or the pool is stopping.
+    pub(crate) fn submit(&self, class: WorkClass, memory: u64, run: Box<dyn FnOnce() + Send>) -> bool {
+        let memory_max = self.host.calls_memory_max(&self.environment.config);
+        self.environment.pool.submit(Work { host: self.host.id, class, memory, memory_max, run })
     }
 
     /// Where a call of this host waits for it.

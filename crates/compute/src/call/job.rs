@@ -163,7 +163,8 @@ impl Plan {
         // How much there is to decompress to nobody knows.
         let input_len = if request.decompression.is_some() { UNKNOWN_LEN } else { input_len(&sources) };
         let other_bytes = sink_bytes(&sinks) + source_bytes(&sources);
-        let limits = PlanLimits::of(&request, &function, &compute.config, input_len, other_bytes);
+        let memory = (other_bytes, context.host.calls_memory_max(&compute.config));
+        let limits = PlanLimits::of(&request, &function, &compute.config, input_len, memory);
         let program_id = program.id();
         Ok(Self { function, program, program_id, usage, request, sources, sinks, state, limits, version })
     }
@@ -590,8 +591,9 @@ impl Job {
     /// Of threads that compute for it.
     fn turns(&self, waited: &Arc<Waited>) -> Arc<dyn Turns> {
         let (compute, class) = (&self.context.environment, self.plan.request.class);
-        let (host, cancel) = (self.context.host.id, self.control.cancel.clone());
-        let turn = Turn { host, class, cancel, until: self.queued + self.plan.limits.deadline };
+        let (host, cancel) = (&self.context.host, self.control.cancel.clone());
+        let (host, cpu_share) = (host.id, host.quota().cpu_share());
+        let turn = Turn { host, cpu_share, class, cancel, until: self.queued + self.plan.limits.deadline };
         HostTurns::of(&compute.gate, &compute.way, turn, waited)
     }
 

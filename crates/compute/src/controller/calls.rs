@@ -16,7 +16,6 @@ use crate::call::job;
 use crate::call::prepared;
 use crate::call::trailer;
 use crate::reactors::Name;
-use crate::schedule::pool::Work;
 use crate::schedule::quota::PART_BYTES;
 
 impl Association {
@@ -99,8 +98,7 @@ impl Association {
             calls.pending.push(pending);
             self.arm(&mut calls);
         }
-        let submitted =
-            self.context.environment.pool.submit(Work { host: self.context.host.id, class: class.into(), memory, run });
+        let submitted = self.context.submit(class.into(), memory, run);
         if !submitted && self.take_pending(name).is_some() {
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }

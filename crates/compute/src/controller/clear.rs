@@ -12,7 +12,7 @@ use diskside_wire::function::{ClearSelect, FunctionCommand as _};
 use super::{Answers, Association, guarded};
 use crate::call::answer::{Answer, Problem};
 use crate::reactors::Name;
-use crate::schedule::pool::{Work, WorkClass};
+use crate::schedule::pool::WorkClass;
 
 impl Association {
     /// Function Clear. `None`: a thread of the pool answers.
@@ -55,8 +55,7 @@ impl Association {
             let answer = dropped.flatten().map_or_else(Into::into, |()| Answer::success());
             me.answer(name, answer, &mut Answers::default());
         });
-        let work = Work { host: self.context.host.id, class: WorkClass::Prompt, memory: 0, run };
-        if self.context.environment.pool.submit(work) { Ok(()) } else { Err(Status::FUNCTION_BUSY.into()) }
+        if self.context.submit(WorkClass::Prompt, 0, run) { Ok(()) } else { Err(Status::FUNCTION_BUSY.into()) }
     }
 
     fn drop_cached(&self, volume: &Volume) -> Result<(), Problem> {

@@ -9,7 +9,7 @@ use diskside_sbpf::machine::CancelToken;
 use super::{Answers, Association, Command, guarded};
 use crate::call::answer::{Problem, SHORT_LEN_MAX};
 use crate::reactors::Name;
-use crate::schedule::pool::{Work, WorkClass};
+use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::{HostBytes, PART_BYTES};
 use crate::standard::{Standard, StandardCommand};
 
@@ -104,7 +104,7 @@ impl Association {
             me.stops.end(name);
             me.answer(name, answer, &mut Answers::default());
         });
-        if !self.context.environment.pool.submit(Work { host: self.context.host.id, class, memory, run }) {
+        if !self.context.submit(class, memory, run) {
             self.stops.end(name);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }

@@ -18,7 +18,6 @@ use crate::call::trailer;
 use crate::call::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
 use crate::program::usage::InUse;
 use crate::reactors::Name;
-use crate::schedule::pool::Work;
 use crate::schedule::quota::{Holding, PART_BYTES};
 
 impl Association {
@@ -73,8 +72,7 @@ impl Association {
                 traversed(tags, &me.context, &plan, tag, piece, trailer);
             });
         });
-        if !self.context.environment.pool.submit(Work { host: self.context.host.id, class: class.into(), memory, run })
-        {
+        if !self.context.submit(class.into(), memory, run) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
         }

@@ -12,7 +12,7 @@ use diskside_keys::{BadSignature, Signer, signer_of};
 use diskside_nvme::Status;
 use diskside_nvme::wire::PROGRAM_TYPE_EBPF;
 use diskside_nvme::wire::Sqe;
-use diskside_rights as rights;
+use diskside_rights::{self as rights, HostQuota, Scarce};
 use diskside_sbpf::image::{Image, Kind};
 use diskside_sbpf::work::Work;
 use diskside_wire::function::{ProgramEntry, program_state};
@@ -277,7 +277,13 @@ impl Programs {
 
     /// A Load Program of `host` with its data. With its last part the program is to be [verified](Self::verify), on a
     /// thread that may take its time.
-    pub fn load(&self, host: &str, controller: u64, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
+    pub fn load(
+        &self,
+        (host, quota): (&str, &HostQuota),
+        controller: u64,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<Option<Unverified>, Problem> {
         if sqe.unloads_program() {
             return self.unload(host, sqe.program_index()).map(|()| None);
         }
@@ -317,7 +323,8 @@ impl Programs {
                 return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
             }
             // A slot that this host began anew was its own before.
-            if own - usize::from(mine) >= self.limits.host_programs_max {
+            if own - usize::from(mine) >= quota.programs_of(self.limits.host_programs_max) {
+                quota.refuse(Scarce::Programs);
                 let told = format!("this host has {own} programs, all that it may have; unload one");
                 return Err(Problem::new(Status::INSUFFICIENT_PROGRAM_RESOURCES.dnr(), told));
             }

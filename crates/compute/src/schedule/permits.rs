@@ -1,7 +1,7 @@
 //! Who may compute now: as many runs of functions at a time as there are engines, shared fairly among hosts.
 //!
 //! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
-//! permit goes to the waiting host that has used the least time; background calls get one when nobody else wants it. A
+//! permit goes to the waiting host that has used the least time for its share; background calls get one when nobody else wants it. A
 //! function that runs for long passes its permit on when its turn is over, and goes on when it has one again.
 
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use diskside_engine::Turns;
+use diskside_rights::CPU_SHARE;
 use diskside_sbpf::machine::CancelToken;
 use diskside_wire::function::Class;
 
@@ -37,13 +38,14 @@ struct State {
     waiting: Vec<Arc<Waiting>>,
     /// Permits that were given to somebody who has not yet taken theirs.
     given: usize,
-    /// Time that hosts have used, as far as somebody of them computes or waits. A newcomer begins with the least.
+    /// Time that hosts have used, for a share of 100, as far as somebody of them computes or waits. A newcomer begins with the least.
     used: HashMap<u64, Share>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
     host: u64,
+    cpu_share: u64,
     class: Class,
     /// When the turn began that is not yet counted.
     since: Instant,
@@ -59,9 +61,18 @@ struct Share {
 #[derive(Debug)]
 struct Waiting {
     host: u64,
+    cpu_share: u64,
     class: Class,
     granted: Mutex<bool>,
     woken: Condvar,
+}
+
+impl Held {
+    /// What a time counts: the less, the larger the host's share.
+    fn counted(&self, ran: Duration) -> Duration {
+        let ns = ran.as_nanos().saturating_mul(CPU_SHARE.into()) / u128::from(self.cpu_share.max(1));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
 }
 
 impl Waiting {
@@ -96,15 +107,14 @@ impl Gate {
 
     /// Waits for a permit and keeps it until the guard is dropped, on this thread. `None`: it is not wanted any more.
     pub(crate) fn enter(&self, turn: &Turn) -> Option<Permit<'_>> {
-        let (host, class) = (turn.host, turn.class);
         let waiting = {
             let mut state = self.lock();
-            state.arrive(host);
+            state.arrive(turn.host);
             if state.busy() < self.permits && state.waiting.is_empty() {
-                state.hold(host, class);
+                state.hold(turn.host, turn.cpu_share, turn.class);
                 return Some(Permit { gate: self, this_thread: PhantomData });
             }
-            self.queue(&mut state, host, class)
+            self.queue(&mut state, turn.host, turn.cpu_share, turn.class)
         };
         self.wait(&waiting, turn).then(|| Permit { gate: self, this_thread: PhantomData })
     }
@@ -121,7 +131,7 @@ impl Gate {
             let Some(next) = state.next(Some(held)) else { return false };
             state.held.remove(&std::thread::current().id());
             self.grant(&mut state, &next);
-            self.queue(&mut state, held.host, held.class)
+            self.queue(&mut state, held.host, held.cpu_share, held.class)
         };
         self.wait(&waiting, turn);
         true
@@ -137,8 +147,8 @@ impl Gate {
         }
     }
 
-    fn queue(&self, state: &mut State, host: u64, class: Class) -> Arc<Waiting> {
-        let waiting = Arc::new(Waiting { host, class, granted: Mutex::new(false), woken: Condvar::new() });
+    fn queue(&self, state: &mut State, host: u64, cpu_share: u64, class: Class) -> Arc<Waiting> {
+        let waiting = Arc::new(Waiting { host, cpu_share, class, granted: Mutex::new(false), woken: Condvar::new() });
         state.waiting.push(Arc::clone(&waiting));
         self.waiting.store(state.waiting.len(), Ordering::Relaxed);
         waiting
@@ -168,7 +178,7 @@ impl Gate {
             return false;
         }
         state.given -= 1;
-        state.hold(waiting.host, waiting.class);
+        state.hold(waiting.host, waiting.cpu_share, waiting.class);
         true
     }
 
@@ -188,8 +198,8 @@ impl State {
         share.present += 1;
     }
 
-    fn hold(&mut self, host: u64, class: Class) {
-        let held = Held { host, class, since: Instant::now() };
+    fn hold(&mut self, host: u64, cpu_share: u64, class: Class) {
+        let held = Held { host, cpu_share, class, since: Instant::now() };
         let before = self.held.insert(std::thread::current().id(), held);
         debug_assert!(before.is_none(), "a thread holds one permit at a time");
     }
@@ -204,7 +214,7 @@ impl State {
         held.since += ran;
         let held = *held;
         if let Some(share) = self.used.get_mut(&held.host) {
-            share.used += ran;
+            share.used += held.counted(ran);
         }
         Some(held)
     }
@@ -213,7 +223,7 @@ impl State {
     fn depart(&mut self) {
         let Some(held) = self.held.remove(&std::thread::current().id()) else { return };
         if let Some(share) = self.used.get_mut(&held.host) {
-            share.used += held.since.elapsed();
+            share.used += held.counted(held.since.elapsed());
         }
         self.absent(held.host);
     }
@@ -267,6 +277,7 @@ pub(crate) struct HostTurns {
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) host: u64,
+    pub(crate) cpu_share: u64,
     pub(crate) class: Class,
     pub(crate) cancel: CancelToken,
     pub(crate) until: Instant,
@@ -326,7 +337,8 @@ mod tests {
 
     /// A turn that is wanted for long.
     fn turn(host: u64, class: Class) -> Turn {
-        Turn { host, class, cancel: CancelToken::new(), until: Instant::now() + Duration::from_secs(3600) }
+        let until = Instant::now() + Duration::from_secs(3600);
+        Turn { host, cpu_share: CPU_SHARE, class, cancel: CancelToken::new(), until }
     }
 
     fn nobody_is_there(gate: &Gate) -> bool {
@@ -423,6 +435,27 @@ mod tests {
             drop(ended);
         });
         assert!(gate.busy() == 0 && nobody_is_there(&gate));
+    }
+
+    #[test]
+    fn who_has_twice_the_share_is_next_until_it_used_twice_the_time() {
+        let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, since: Instant::now() };
+        let ran = Duration::from_millis(6);
+        assert_eq!(held(CPU_SHARE).counted(ran), ran);
+        assert_eq!([200, 50].map(|share| held(share).counted(ran)), [ran / 2, 2 * ran]);
+        assert!(held(1).counted(Duration::MAX) > Duration::from_secs(1 << 30), "it is bounded");
+        // What is counted decides who is next.
+        let mut state = State::default();
+        for (host, cpu_share) in [(1, 200), (2, 100)] {
+            // Two threads: one stays.
+            (0..2).for_each(|_| state.arrive(host));
+            state.hold(host, cpu_share, Class::Normal);
+            let held = state.held.get_mut(&std::thread::current().id()).unwrap();
+            held.since = Instant::now().checked_sub(ran).unwrap();
+            state.depart();
+        }
+        let used = |host: u64| state.used[&host].used;
+        assert!(used(1) < used(2) && used(1) >= ran / 2, "{:?}, {:?}", used(1), used(2));
     }
 
     #[test]

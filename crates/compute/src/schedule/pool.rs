@@ -65,6 +65,8 @@ pub struct Work {
     pub class: WorkClass,
     /// Bytes that it uses; of prompt work they are not counted.
     pub memory: u64,
+    /// Bytes that all running work of its host may use.
+    pub memory_max: u64,
     /// What to do.
     pub run: Box<dyn FnOnce() + Send>,
 }
@@ -291,21 +293,39 @@ mod tests {
                 assert!(index != 3, "one call panics on purpose");
                 sender.send(index).unwrap();
             });
-            assert!(pool.submit(Work { host: index % 2, class: WorkClass::Normal, memory: 1, run }));
+            assert!(pool.submit(Work {
+                host: index % 2,
+                class: WorkClass::Normal,
+                memory: 1,
+                memory_max: u64::MAX,
+                run
+            }));
         }
         drop(sender);
         let mut ran: Vec<u64> = receiver.iter().collect();
         ran.sort_unstable();
         assert_eq!(ran, [0, 1, 2, 4, 5]);
         pool.stop();
-        assert!(!pool.submit(Work { host: 0, class: WorkClass::Normal, memory: 1, run: Box::new(|| {}) }));
+        assert!(!pool.submit(Work {
+            host: 0,
+            class: WorkClass::Normal,
+            memory: 1,
+            memory_max: u64::MAX,
+            run: Box::new(|| {})
+        }));
     }
 
     /// Two calls came at once while one thread was idle: it was told of both, took one that did not end, and the
     /// other waited for it although there was room for more threads.
     #[test]
     fn work_that_comes_at_once_does_not_wait_for_one_thread() {
-        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
+        let work = |run: Box<dyn FnOnce() + Send>| Work {
+            host: 1,
+            class: WorkClass::Normal,
+            memory: 1,
+            memory_max: u64::MAX,
+            run,
+        };
         for _ in 0..50 {
             let pool = Pool::new(limits());
             let idle = || pool.inner.lock().idle;
@@ -339,7 +359,7 @@ mod tests {
         };
         let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
         let run = Box::new(move || sender.send(own()).unwrap());
-        assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, run }));
+        assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
         let (policy, nice) = receiver.recv().unwrap();
         assert_eq!(policy, Some(Policy::Batch));
         assert_eq!(nice, before.1.max(NICE));
@@ -357,13 +377,13 @@ mod tests {
         for host in 0..4 {
             let held = Arc::clone(&held);
             let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
-            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, run }));
+            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
         }
         let (sender, receiver) = mpsc::channel();
         for host in 0..4 {
             let sender = sender.clone();
             let run = Box::new(move || sender.send(host).unwrap());
-            assert!(pool.submit(Work { host, class: WorkClass::Prompt, memory: 1 << 40, run }));
+            assert!(pool.submit(Work { host, class: WorkClass::Prompt, memory: 1 << 40, memory_max: u64::MAX, run }));
         }
         drop(sender);
         let mut ran: Vec<u64> = receiver.iter().collect();
@@ -381,7 +401,7 @@ mod tests {
         let (hold, held) = mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
         let submit = |host: u64, run: Box<dyn FnOnce() + Send>| {
-            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, run }));
+            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
         };
         // Three are for calls, one for what is prompt; four more for those that wait.
         for host in 0..7 {
@@ -412,7 +432,13 @@ mod tests {
     fn a_host_cannot_queue_without_end() {
         let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 2, ..limits() });
         let (hold, held) = mpsc::channel::<()>();
-        let work = |run: Box<dyn FnOnce() + Send>| Work { host: 1, class: WorkClass::Normal, memory: 1, run };
+        let work = |run: Box<dyn FnOnce() + Send>| Work {
+            host: 1,
+            class: WorkClass::Normal,
+            memory: 1,
+            memory_max: u64::MAX,
+            run,
+        };
         assert!(pool.submit(work(Box::new(move || assert!(held.recv().is_err(), "held until the end")))));
         while pool.queued() > 0 {
             std::thread::yield_now();

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diskside_rights::{HostQuota, Scarce};
+
 /// What a part of a request or of a result takes beside its bytes, at most.
 pub(crate) const PART_BYTES: usize = 128;
 /// What an open tag takes beside its request: its state, and its trailer with the lines that the program logged.
@@ -36,6 +38,8 @@ const AHEAD_PARTS: u64 = 8;
 const URGENT_PART: u64 = 8;
 /// Or as much as a part of a result takes, if half of the share is more.
 const URGENT_BYTES: u64 = (1 << 20) + PART_BYTES as u64;
+/// The part of a host's memory that is not for calls that run.
+pub(crate) const KEPT_PART: u64 = 4;
 /// How soon somebody who waits for room looks whether it still wants it.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -149,6 +153,7 @@ impl Ledger {
 pub(crate) struct Account {
     ledger: Arc<Ledger>,
     host: u64,
+    quota: Arc<HostQuota>,
 }
 
 /// There is no room for what a host asked for.
@@ -157,22 +162,29 @@ pub(crate) struct NoRoom {
     asked: u64,
     held: u64,
     share: u64,
+    by_quota: bool,
 }
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { asked, held, share } = self;
+        let Self { asked, held, share, by_quota } = self;
+        let bound = if *by_quota { "its quota, `memory`," } else { "`compute.host_memory`" };
         write!(
             f,
             "no room for {asked} bytes: requests, input, results, layouts and states of this host have {held} of {share} \
-             bytes; `compute.host_memory` says how many, and `compute.hosts_memory` where other hosts have much of that"
+             bytes; {bound} says how many, and `compute.hosts_memory` where other hosts have much of that"
         )
     }
 }
 
 impl Account {
-    pub(crate) fn new(ledger: &Arc<Ledger>, host: u64) -> Self {
-        Self { ledger: Arc::clone(ledger), host }
+    pub(crate) fn new(ledger: &Arc<Ledger>, host: u64, quota: Arc<HostQuota>) -> Self {
+        Self { ledger: Arc::clone(ledger), host, quota }
+    }
+
+    /// What its host may take.
+    pub(crate) fn quota(&self) -> &HostQuota {
+        &self.quota
     }
 
     /// Charges bytes to the host.
@@ -180,7 +192,8 @@ impl Account {
     /// # Errors
     /// There is no room for them now.
     pub(crate) fn hold(&self, len: usize) -> Result<Holding, NoRoom> {
-        self.hold_in(&mut self.ledger.lock(), len as u64, false)
+        let held = self.hold_in(&mut self.ledger.lock(), len as u64, false);
+        held.map_err(|no_room| self.refused(no_room))
     }
 
     /// The same of bytes that somebody waits for.
@@ -188,7 +201,8 @@ impl Account {
     /// # Errors
     /// As [`hold`](Self::hold).
     pub(crate) fn hold_urgent(&self, len: usize) -> Result<Holding, NoRoom> {
-        self.hold_in(&mut self.ledger.lock(), len as u64, true)
+        let held = self.hold_in(&mut self.ledger.lock(), len as u64, true);
+        held.map_err(|no_room| self.refused(no_room))
     }
 
     /// Charges bytes that the host can do without: only while it has less than half of its share.
@@ -223,7 +237,8 @@ impl Account {
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || is_unwanted {
-                return Err(no_room);
+                drop(book);
+                return Err(self.refused(no_room));
             }
             ledger.waiting.fetch_add(1, Ordering::Relaxed);
             drop(ledger.freed.wait_timeout(book, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner));
@@ -243,17 +258,31 @@ impl Account {
     }
 
     fn share(&self, book: &Book, is_urgent: bool) -> u64 {
-        let all = book.share(self.host, self.ledger.bounds);
+        let all = book.share(self.host, self.bounds());
         if is_urgent { all } else { all - (all / URGENT_PART).max(URGENT_BYTES.min(all / 2)) }
+    }
+
+    fn bounds(&self) -> Bounds {
+        let Bounds { host_max, total_max } = self.ledger.bounds;
+        Bounds { host_max: host_max.min(self.quota.memory_of(u64::MAX) / KEPT_PART), total_max }
     }
 
     fn hold_in(&self, book: &mut Book, bytes: u64, is_urgent: bool) -> Result<Holding, NoRoom> {
         let share = self.share(book, is_urgent);
-        if book.fits_in(share, self.host, bytes, self.ledger.bounds) {
+        let bounds = self.bounds();
+        if book.fits_in(share, self.host, bytes, bounds) {
             book.add(self.host, bytes);
             return Ok(Holding { account: self.clone(), bytes });
         }
-        Err(NoRoom { asked: bytes, held: book.held(self.host), share })
+        let by_quota = bounds != self.ledger.bounds;
+        Err(NoRoom { asked: bytes, held: book.held(self.host), share, by_quota })
+    }
+
+    fn refused(&self, no_room: NoRoom) -> NoRoom {
+        if no_room.by_quota {
+            self.quota.refuse(Scarce::Memory);
+        }
+        no_room
     }
 }
 
@@ -370,6 +399,10 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const BOUNDS: Bounds = Bounds { host_max: 100 * MIB, total_max: 400 * MIB };
 
+    fn account(ledger: &Arc<Ledger>, host: u64) -> Account {
+        Account::new(ledger, host, HostQuota::unlimited())
+    }
+
     /// Lets a host take all that it gets, a MiB at a time.
     fn take_all(book: &mut Book, host: u64) -> u64 {
         (0..).take_while(|_| book.take(host, MIB, BOUNDS)).count() as u64
@@ -417,13 +450,13 @@ mod tests {
     #[test]
     fn holdings_are_split_joined_and_given_back_once() {
         let ledger = Ledger::new(Bounds { host_max: 2000, total_max: 8000 });
-        let (one, other) = (Account::new(&ledger, 1), Account::new(&ledger, 2));
+        let (one, other) = (account(&ledger, 1), account(&ledger, 2));
         let mut all = one.hold(600).unwrap();
         let mut part = all.split(100);
         part.join(one.hold(200).unwrap());
         assert_eq!(ledger.total(), 800);
         let refused = one.hold(201).unwrap_err();
-        assert_eq!(refused, NoRoom { asked: 201, held: 800, share: 1000 });
+        assert_eq!(refused, NoRoom { asked: 201, held: 800, share: 1000, by_quota: false });
         assert!(one.hold_spare(1).is_none() && other.hold_spare(300).is_some(), "which is dropped at once");
         all.shrink(50);
         assert_eq!(ledger.total(), 350);
@@ -443,7 +476,7 @@ mod tests {
     #[test]
     fn the_less_is_left_the_less_far_a_stream_is_ahead() {
         let ledger = Ledger::new(Bounds { host_max: 3200, total_max: 12_800 });
-        let account = Account::new(&ledger, 1);
+        let account = account(&ledger, 1);
         let part = HostBytes::new(Vec::new(), account.hold(0).unwrap());
         assert_eq!((part.ahead_bytes(150), part.ahead_bytes(1000)), (150, 200));
         let _most = account.hold(1560).unwrap();
@@ -454,7 +487,7 @@ mod tests {
     #[test]
     fn who_waits_gets_what_another_gives_back() {
         let ledger = Ledger::new(Bounds { host_max: 200, total_max: 800 });
-        let account = Account::new(&ledger, 1);
+        let account = account(&ledger, 1);
         let held = account.hold(80).unwrap();
         let soon = || Instant::now() + Duration::from_secs(60);
         assert!(account.hold_until(30, Instant::now(), || false, || false).is_err(), "its time is over");

@@ -47,7 +47,8 @@ impl Standard {
         let deadline = Some(self.execution_max);
         let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
         let until = Instant::now() + self.execution_max;
-        let turn = Turn { host: context.host.id, class: Class::Normal, cancel: cancel.clone(), until };
+        let (host, cpu_share) = (context.host.id, context.host.quota().cpu_share());
+        let turn = Turn { host, cpu_share, class: Class::Normal, cancel: cancel.clone(), until };
         let turns = Some(HostTurns::of(&compute.gate, &compute.way, turn, &Arc::default()));
         let tier = TierChoice::Best;
         let bytes = places.iter().map(|place| place.len() as u64).sum();

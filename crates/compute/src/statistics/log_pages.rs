@@ -15,7 +15,7 @@ use crate::call::context::CallContext;
 use crate::call::job::FOLDED_LEN_MAX;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
-use diskside_rights::Access;
+use diskside_rights::{Access, HostQuota};
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
 use std::sync::Arc;
@@ -90,9 +90,10 @@ fn capabilities(context: &CallContext) -> Vec<u8> {
     page.tags_max.set(TAG_LIMITS.tags_max as u32);
     page.prepared_max.set(PREPARED_MAX as u32);
     page.programs.set(compute.programs.indexes() as u32);
-    page.host_programs_max.set(config.host_programs.into());
+    let quota = context.host.quota();
+    page.host_programs_max.set(quota.programs_of(config.host_programs.into()) as u32);
     page.host_running_max.set(config.host_calls as u32);
-    page.host_memory_max.set(config.host_memory.bytes());
+    page.host_memory_max.set(quota.memory_of(config.host_memory.bytes()));
     let helpers: Vec<HelperEntry> = compute.engine.helpers().iter().map(described).collect();
     page.encode_described(&helpers)
 }
@@ -141,7 +142,19 @@ fn statistics(context: &CallContext, tags_open: impl FnOnce(Option<u64>) -> usiz
             entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, name, &functions));
         }
     }
+    let is_seen = |quota: &Arc<HostQuota>| sees_all || quota.is_of(&context.host.nqn);
+    entries.extend(compute.quotas.all().iter().filter(|quota| is_seen(quota)).map(|quota| quota_entry(quota)));
     page.encode(&entries)
+}
+
+/// What came of a host's quota.
+fn quota_entry(quota: &HostQuota) -> StatisticsEntry {
+    let (counters, mut entry) =
+        (quota.counters(), StatisticsEntry::new(statistics_kind::QUOTA, quota.id, quota.name()));
+    entry.operations.set(counters.pauses);
+    entry.busy_us.set(counters.paused_us);
+    entry.failed.set(counters.refusals);
+    entry
 }
 
 fn of_all(
@@ -180,7 +193,7 @@ fn of_host(
     page.tags_open.set(tags_open(Some(host.id)) as u32);
     page.calls_memory.set(calls_memory);
     page.kept_memory.set(host.account.held());
-    page.memory_max.set(compute.config.host_memory.bytes());
+    page.memory_max.set(host.quota().memory_of(compute.config.host_memory.bytes()));
     (page, entries)
 }
 

@@ -9,6 +9,7 @@ use diskside_nvme::controller::{Completion, Operation, OtherCommand, Tag};
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::{BufferSlice, Status};
+use diskside_rights::HostQuota;
 use diskside_wire::function::{
     ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, Trailer, function_opcode,
 };
@@ -122,7 +123,7 @@ impl Engines {
         let host = super::host::NQN;
         let done = match sqe.opcode() {
             program_opcode::ACTIVATION => self.programs.activation(host, sqe),
-            _ => match self.programs.load(host, 0, sqe, data) {
+            _ => match self.programs.load((host, &HostQuota::unlimited()), 0, sqe, data) {
                 Ok(None) => Ok(()),
                 Ok(Some(unverified)) => self.programs.verify(&self.engine, unverified),
                 Err(problem) => Err(problem),

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex};
 use diskside_engine::Engine;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
+use diskside_rights::{HostQuota, QuotaTable};
 use diskside_wire::function::{Class, program_state};
 
 use self::model::{HOSTS, Model, ModelSlot, NQNS};
@@ -165,7 +166,10 @@ impl Shared {
         let load = |object: &Vec<u8>| {
             let (first, len) = (first as u16, object.len() as u32);
             let sqe = Sqe::load_program(1, first, len, 0, len);
-            let unverified = programs.load("keeper", 0, &sqe, object).expect("it fits").expect("all of it is there");
+            let unverified = programs
+                .load(("keeper", &HostQuota::unlimited()), 0, &sqe, object)
+                .expect("it fits")
+                .expect("all of it is there");
             programs.verify(&engine, unverified).expect("it is good");
             let program = programs.get("keeper", first).expect("it is there");
             programs.forget_host("keeper");
@@ -195,7 +199,7 @@ impl<'a> World<'a> {
         Self {
             shared,
             rng: Rng::new(seed),
-            peers: Peers::new(Ledger::new(CALLS.memory)),
+            peers: Peers::new(Ledger::new(CALLS.memory), QuotaTable::unwatched()),
             controllers: BTreeMap::new(),
             leaving: Vec::new(),
             verifying: Vec::new(),
@@ -310,7 +314,7 @@ impl<'a> World<'a> {
         let len = if self.rng.chance(50) { left } else { left.min(2000) };
         let data = &bytes[offset.min(bytes.len())..][..len];
         let sqe = Sqe::load_program(1, self.index(slot), bytes.len() as u32, offset as u32, len as u32);
-        let done = self.shared.programs.load(NQNS[host], host as u64, &sqe, data);
+        let done = self.shared.programs.load((NQNS[host], &HostQuota::unlimited()), host as u64, &sqe, data);
         let wanted = self.model.load(host, slot, object, bytes.len(), offset, len);
         match (done, wanted) {
             (Ok(None), Ok(None)) => {}
@@ -368,8 +372,8 @@ impl<'a> World<'a> {
             assert_eq!(done, self.model.activate(host, slot, false));
         }
         let sqe = Sqe::unload_program(1, self.index(slot));
-        let done =
-            self.shared.programs.load(NQNS[host], host as u64, &sqe, &[]).map(drop).map_err(|problem| problem.status);
+        let done = self.shared.programs.load((NQNS[host], &HostQuota::unlimited()), host as u64, &sqe, &[]);
+        let done = done.map(drop).map_err(|problem| problem.status);
         let wanted = self.model.unload(host, slot);
         assert_eq!(done, wanted);
         self.summary.kept_in_use += u64::from(wanted == Err(Status::PROGRAM_IN_USE));
@@ -400,7 +404,7 @@ impl<'a> World<'a> {
         let memory = *self.rng.pick(&[0, 10, 40, 60, 500]);
         let run = Box::new(move || *ran.lock().expect("no panics") = Some(number));
         let queued = self.waiting.values().filter(|call| call.host == id).count();
-        let taken = self.queues.push(Work { host: id, class: class.into(), memory, run }, &CALLS);
+        let taken = self.queues.push(Work { host: id, class: class.into(), memory, memory_max: u64::MAX, run }, &CALLS);
         assert_eq!(taken, queued < CALLS.host_queue_max);
         if taken {
             let ActiveProgram { program, usage } = found;

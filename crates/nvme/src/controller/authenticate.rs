@@ -89,6 +89,10 @@ impl Connection {
         self.authentication_deadline = None;
         let Some(link) = self.link.as_mut().filter(|link| !link.authenticated) else { return };
         let controller = &link.controller;
+        link.place = controller.subsystem.place(&controller.host);
+        if link.place.is_none() {
+            return self.end(Some(ConnectionError::TooMany), State::Draining);
+        }
         if link.queue_id == 0 {
             controller.set_authenticated();
         } else {

@@ -1,5 +1,6 @@
 //! What a target is told: subsystems, namespaces, who may connect, and where they are found.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -93,11 +94,33 @@ pub enum Access {
     Write,
 }
 
-/// Which namespaces a host sees, as the embedder decides. The answer may change only with
-/// [`set_visibility`](super::Subsystem::set_visibility).
+/// Which namespaces a host sees, as the embedder decides, and how many connections it may have. What it sees may change only
+/// with [`set_visibility`](super::Subsystem::set_visibility).
 pub trait Visibility: std::fmt::Debug + Send + Sync {
     /// How this host may use this namespace.
     fn access(&self, host: &Nqn, namespace: &Namespace) -> Access;
+
+    /// Whether this host, which need not or need no longer prove who it is, may have one more connection. `None`: not now.
+    fn admit(&self, _host: &Nqn) -> Option<Place> {
+        Some(Place::default())
+    }
+}
+
+/// What an embedder keeps for a connection as long as it lasts.
+#[derive(Default)]
+pub struct Place(Option<Box<dyn Any + Send + Sync>>);
+
+impl Place {
+    /// This is dropped when the connection ends.
+    pub fn of(kept: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(kept)))
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("is_kept", &self.0.is_some()).finish()
+    }
 }
 
 /// Every host sees every namespace.

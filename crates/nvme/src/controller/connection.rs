@@ -14,7 +14,8 @@ use crate::transmit::Transmit;
 use crate::wire::{FatalError, PduKind, Sqe};
 
 use super::command::QueueKind;
-use super::request::{Request, Tag};
+use super::config::Place;
+use super::request::{Operation, Request, Tag};
 use super::shared::{Controller, Counters};
 use super::slots::{Sink, Slots};
 use super::subsystem::{Namespaces, Subsystems};
@@ -98,6 +99,9 @@ pub enum ConnectionError {
     /// The host did not prove who it is.
     #[error("the host did not authenticate: {0}")]
     Authentication(AuthError),
+    /// The host has as many connections as it may.
+    #[error("the host has as many connections as it may")]
+    TooMany,
     /// The peer broke the protocol.
     #[error("the host broke the protocol: {0}")]
     Protocol(FatalError),
@@ -188,6 +192,8 @@ pub(super) struct Link {
     pub(super) authenticated: bool,
     /// If the host has keys: what authenticates it.
     pub(super) authentication: Option<Box<auth::Controller>>,
+    /// What the embedder keeps for it, once it is let in.
+    pub(super) place: Option<Place>,
 }
 
 impl Connection {
@@ -459,6 +465,11 @@ impl Connection {
 
     // -- D: what to do (C, the embedder's answers, is in `reply`) -----------------------------------------------------
 
+    /// What [`poll_request`](Self::poll_request) gives next. It may be left there, and the connection goes on to receive.
+    pub fn next_operation(&self) -> Option<&Operation> {
+        self.requests.front().map(|request| &request.operation)
+    }
+
     /// The next request for the media.
     pub fn poll_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
@@ -552,7 +563,8 @@ impl Connection {
     }
 
     fn unlink(&mut self) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = &mut self.link else { return };
+        link.place = None;
         if link.queue_id == 0 {
             link.controller.subsystem.detach(link.controller.cntlid);
             link.controller.close();

@@ -331,7 +331,9 @@ impl Connection {
                     let named = ConnectData::ref_from_bytes(&data).ok();
                     self.refused = named.and_then(|data| Nqn::from_field(&data.host_nqn).ok());
                 }
-                self.answer(slot, status.dnr(), error.map_or(0, ConnectError::to_result));
+                // A host that lost its connections connects anew before they have ended here.
+                let status = if status == Status::CONNECT_CONTROLLER_BUSY { status } else { status.dnr() };
+                self.answer(slot, status, error.map_or(0, ConnectError::to_result));
             }
             Ok(link) => {
                 let asks = if link.authenticated { 0 } else { AUTHENTICATION_REQUIRED };
@@ -381,6 +383,11 @@ impl Connection {
             Admission::Refused => return Err((Status::CONNECT_INVALID_HOST, None)),
             Admission::Open => None,
             Admission::WithKey(keys, accepted) => Some((keys, accepted)),
+        };
+        // Who is still to prove who it is takes no place of whom it says to be.
+        let place = match &keys {
+            None => Some(subsystem.place(&host).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?),
+            Some(_) => None,
         };
         let queue_id = sqe.connect_queue_id();
         let most = if queue_id == 0 { ADMIN_ENTRIES_MAX } else { subsystem.config.queue_entries_max };
@@ -452,6 +459,7 @@ impl Connection {
             close,
             authenticated,
             authentication,
+            place,
         })
     }
 }

@@ -20,7 +20,7 @@ mod subsystem;
 
 pub use config::{
     Access, AllVisible, AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX,
-    Namespace, SubsystemConfig, Visibility,
+    Namespace, Place, SubsystemConfig, Visibility,
 };
 pub use connection::{Connection, ConnectionConfig, ConnectionError, State};
 pub use request::{ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag};

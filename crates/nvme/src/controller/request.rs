@@ -136,6 +136,25 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Bytes that it moves, as far as that is known before it is done: data of commands, and what is copied, written or read
+    /// at the media for them.
+    pub fn len_bytes(&self) -> u64 {
+        match self {
+            Operation::Read { len, .. } => (*len).into(),
+            Operation::Write { data, .. } | Operation::Compare { data, .. } => data.len.into(),
+            Operation::WriteZeroes { deallocate: true, .. } | Operation::Deallocate { .. } | Operation::Flush => 0,
+            Operation::WriteZeroes { range, .. } | Operation::Verify { range } => range.len,
+            Operation::Copy { sources, .. } => sources.iter().map(|source| source.range.len).sum(),
+            Operation::Other(other) => other.data.map_or(0, |data| data.len.into()),
+            Operation::Authenticate(_) | Operation::Cancel => 0,
+        }
+    }
+
+    /// Whether it is done whatever the host's rate: it ends something, or is before there is a host.
+    pub fn is_prompt(&self) -> bool {
+        matches!(self, Operation::Authenticate(_) | Operation::Cancel)
+    }
+
     /// Data from the host that it carries.
     pub(super) fn data(&self) -> Option<BufferSlice> {
         match self {

@@ -9,7 +9,8 @@ use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
 use super::config::{
-    Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, SubsystemConfig, Visibility,
+    Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
+    Visibility,
 };
 use super::shared::{Controller, Notice};
 
@@ -444,6 +445,12 @@ impl Subsystem {
             (Arrival::Plain, None) if policy.required || policy.channel_required => Admission::Refused,
             (Arrival::Plain, None) => Admission::Open,
         }
+    }
+
+    /// A place for one more connection of a host that is let in, if it may have one now.
+    pub(super) fn place(&self, host: &Nqn) -> Option<Place> {
+        let visibility = Arc::clone(&lock(&self.state).visibility);
+        visibility.admit(host)
     }
 
     /// Whether this host may connect, if need be with a key.

@@ -1,9 +1,13 @@
 //! Until a host has authenticated nothing but authentication works: on every queue, at every step, for every command.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use diskside_nvme::auth::Policy;
-use diskside_nvme::controller::{BlockSize, State, SubsystemConfig};
+use diskside_nvme::controller::{
+    Access, BlockSize, ConnectionError, Namespace, Place, State, SubsystemConfig, Visibility,
+};
 use diskside_nvme::host::HostIdentity;
 use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, Cc, ConnectData, FabricsType, Sqe, admin_opcode, property};
 use diskside_nvme::{Nqn, Status};
@@ -65,6 +69,61 @@ fn a_host_without_a_name_is_let_in_only_where_nobody_has_a_key() {
     target.subsystem.set_authentication(may_be_open);
     queue.connection.handle_wake(now);
     assert_eq!(queue.connection.state(), State::Closed);
+}
+
+/// Lets each host have so many connections.
+#[derive(Debug)]
+struct Bounded(Arc<AtomicUsize>);
+
+/// One of them.
+struct Given(Arc<AtomicUsize>);
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Visibility for Bounded {
+    fn access(&self, _host: &Nqn, _namespace: &Namespace) -> Access {
+        Access::Write
+    }
+
+    fn admit(&self, _host: &Nqn) -> Option<Place> {
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.ok().map(|_| Place::of(Given(Arc::clone(&self.0))))
+    }
+}
+
+/// A stranger who says a host's name could have had all connections that the host may have.
+#[test]
+fn who_has_not_authenticated_takes_no_place_of_whom_it_says_to_be() {
+    let (now, mut target, left) = (Instant::now(), target(), Arc::new(AtomicUsize::new(2)));
+    target.subsystem.set_visibility(Arc::new(Bounded(Arc::clone(&left))));
+    let unproved = |target: &mut Target| {
+        let mut queue = Queue::new(target, now);
+        assert_ne!(queue.connect(target, now, 0, None, &identity()).result & AUTHENTICATION_REQUIRED, 0);
+        queue
+    };
+    let strangers: Vec<Queue> = (0..5).map(|_| unproved(&mut target)).collect();
+    assert_eq!(left.load(Ordering::Relaxed), 2);
+    let (admin, cntlid) = ready_admin(&mut target, now);
+    let mut io = Queue::new(&mut target, now);
+    io.connect(&mut target, now, 1, Some(cntlid), &identity());
+    io.authenticate(&mut target, now, host_of(names(), true), |_, _| {}).unwrap();
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    // One more proves who it is, and is told to go.
+    let mut third = unproved(&mut target);
+    third.authenticate(&mut target, now, host_of(names(), true), |_, _| {}).unwrap();
+    assert_eq!((third.connection.state(), third.connection.error()), (State::Closed, Some(&ConnectionError::TooMany)));
+    // Where a name is enough it is told at once, and that it may come again.
+    target.subsystem.set_authentication(Policy::open());
+    let refused = Queue::new(&mut target, now).connect(&mut target, now, 0, None, &identity());
+    assert_eq!(refused.status, Status::CONNECT_CONTROLLER_BUSY);
+    drop(io);
+    assert_eq!(left.load(Ordering::Relaxed), 1, "it is given back");
+    drop((admin, strangers, third));
+    assert_eq!(left.load(Ordering::Relaxed), 2);
 }
 
 const AUTHENTICATION: [u8; 2] = [FabricsType::AuthenticationSend as u8, FabricsType::AuthenticationReceive as u8];

@@ -20,6 +20,7 @@ use super::{Core, Token};
 use crate::audit::Told;
 use crate::half_open::Entrant;
 use crate::link::{LoopEnd, LoopWriteError};
+use diskside_rights::HostQuota;
 use diskside_volume::stats::IoCounters;
 
 /// A connection of a reactor.
@@ -28,6 +29,10 @@ pub(super) struct Connection {
     pub(super) machine: controller::Connection,
     pub(super) account: Account,
     pub(super) counters: Option<Arc<IoCounters>>,
+    /// What its host may take; `None` before Connect.
+    pub(super) quota: Option<Arc<HostQuota>>,
+    /// Its host has had its rate, and there are commands of it.
+    pub(super) paused: Option<Paused>,
     /// Function commands: its controller's state, once one came.
     pub(super) function: FunctionState,
     /// Tasks that have not ended.
@@ -83,6 +88,13 @@ pub(super) enum Phase {
     Closed,
 }
 
+/// Since when a connection waits for its host's rate, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paused {
+    pub(super) since: Instant,
+    pub(super) until: Instant,
+}
+
 /// A batch on its way.
 struct Sending {
     transmit: Transmit,
@@ -125,6 +137,8 @@ impl Connection {
             machine,
             account,
             counters: None,
+            quota: None,
+            paused: None,
             function: FunctionState::new(),
             tasks: 0,
             copy_reads: false,
@@ -292,7 +306,9 @@ impl Connection {
         if self.account.host.is_none()
             && let Some(host) = self.machine.host_nqn()
         {
-            core.memory.charge_to_host(&mut self.account, &host.to_string());
+            let host = host.to_string();
+            core.memory.charge_to_host(&mut self.account, &host);
+            self.quota = Some(core.shared.quotas.of(&host));
         }
         while self.phase == Phase::Open {
             self.function.begin_batch();
@@ -531,7 +547,10 @@ impl Connection {
     /// Keeps one timer, at or before what is due next: deadlines that only move on cost nothing.
     fn arm_timer(&mut self, core: &mut Core) {
         let due = match self.phase {
-            Phase::Open => self.machine.poll_timeout().into_iter().chain(self.calls_due()).min(),
+            Phase::Open => {
+                let paused = self.paused.map(|paused| paused.until);
+                self.machine.poll_timeout().into_iter().chain(self.calls_due()).chain(paused).min()
+            }
             Phase::Lingering(until) => Some(until),
             Phase::Closed => None,
         };

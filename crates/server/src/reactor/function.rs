@@ -245,6 +245,9 @@ impl Connection {
     }
 
     fn answer_function(&mut self, core: &mut Core, tag: Tag, answer: Answer) {
+        if let Some(quota) = self.quota.as_ref().filter(|quota| quota.has_rates()) {
+            quota.move_bytes(core.now, answer.data_len() as u64);
+        }
         let refused = match self.try_answer(core, tag, answer) {
             Ok(()) => return,
             Err(answer) => answer,

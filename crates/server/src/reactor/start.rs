@@ -7,7 +7,7 @@ use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Status};
 
 use super::Core;
-use super::connection::Connection;
+use super::connection::{Connection, Paused};
 use super::memory::AccountMemory;
 use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
 use diskside_volume::guard::Mode;
@@ -22,7 +22,7 @@ impl Connection {
         let mut started = false;
         self.function.take_share(&core.shares);
         while !self.is_closed() && !self.function.is_batch_full() {
-            if let Some(request) = self.machine.poll_request() {
+            if let Some(request) = self.next_request(core) {
                 self.start(core, request);
             } else if !self.run_calls(core) {
                 break;
@@ -33,6 +33,32 @@ impl Connection {
             core.put_off(self.id, why);
         }
         started
+    }
+
+    /// The next request, unless its host has had its rate: then it waits where it is, and the connection for its timer.
+    fn next_request(&mut self, core: &Core) -> Option<Request> {
+        if let Some(quota) = self.quota.as_ref().filter(|quota| quota.has_rates())
+            && let Some(next) = self.machine.next_operation()
+            && !next.is_prompt()
+            && !core.is_stopping()
+            && let Err(until) = quota.begin_command(core.now, next.len_bytes())
+        {
+            match &mut self.paused {
+                Some(paused) => paused.until = until,
+                None => {
+                    quota.count_pause();
+                    self.paused = Some(Paused { since: core.now, until });
+                }
+            }
+            return None;
+        }
+        let request = self.machine.poll_request()?;
+        if let Some(paused) = self.paused.take()
+            && let Some(quota) = &self.quota
+        {
+            quota.count_paused(core.now.saturating_duration_since(paused.since));
+        }
+        Some(request)
     }
 
     /// Goes on with a task that waited.

@@ -17,7 +17,7 @@ use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::Stats;
 use diskside_compute::Compute;
 use diskside_export::Exports;
-use diskside_rights::Grants;
+use diskside_rights::{Grants, Quotas};
 use diskside_volume::Volume;
 use diskside_volume::media;
 use diskside_volume::medium::Medium;
@@ -185,13 +185,13 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes of `config` who may connect, how hosts prove who they are, what they may use and where that is told, reads the
+    /// Takes of `config` who may connect, how hosts prove who they are, what they may use, how much of it, and where that is told, reads the
     /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
         let keys = KeyRing::read(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
-        let rights = config.rights()?;
+        let (rights, quotas) = (config.rights()?, config.quotas()?);
         let audit = AuditFile::open(config.security.audit.as_deref())
             .map_err(|error| TargetError::audit(&config.security, error))?;
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
@@ -203,6 +203,7 @@ impl Handle {
         shared.authenticators.set_tls(tls);
         // In this order nobody gets in meanwhile whom neither lets in, or has more than is granted.
         self.set_rights(rights);
+        self.set_quotas(quotas);
         shared.subsystem.set_authentication(policy);
         shared.subsystem.set_allowed_hosts(allowed);
         drop(ring);
@@ -245,8 +246,16 @@ impl Handle {
     pub(super) fn set_rights(&self, grants: Grants) {
         let shared = self.shared();
         shared.rights.set(grants);
-        let (grants, volumes) = (shared.rights.now(), Arc::clone(&shared.volumes));
-        shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes }));
+        let (grants, volumes, quotas) = (shared.rights.now(), Arc::clone(&shared.volumes), Arc::clone(&shared.quotas));
+        shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes, quotas }));
+    }
+
+    /// Replaces how much hosts may take, also those that are connected: what they have they keep.
+    pub(super) fn set_quotas(&self, quotas: Quotas) {
+        self.shared().quotas.set(quotas);
+        for mailbox in self.shared().mailboxes.get().into_iter().flatten() {
+            mailbox.send(Message::QuotasChanged);
+        }
     }
 
     /// A connection to the target in memory: the host's end. `None` where the target does not run, or has too many.

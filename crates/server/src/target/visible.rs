@@ -1,18 +1,20 @@
-//! Which namespaces hosts see: those of volumes, memory and functions that they have a right to.
+//! Which namespaces hosts see: those of volumes, memory and functions that they have a right to; and how many connections
+//! they may have.
 
 use std::sync::Arc;
 
 use diskside_nvme::Nqn;
-use diskside_nvme::controller::{Access, Namespace, Visibility};
+use diskside_nvme::controller::{Access, Namespace, Place, Visibility};
 use diskside_nvme::wire::{CSI_NVM, CSI_SLM};
-use diskside_rights::{Access as Right, Grants};
+use diskside_rights::{Access as Right, Grants, QuotaTable};
 use diskside_volume::VolumeTable;
 
-/// What hosts see by these grants.
+/// What hosts see by these grants, and may have by these quotas.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) grants: Arc<Grants>,
     pub(super) volumes: Arc<VolumeTable>,
+    pub(super) quotas: Arc<QuotaTable>,
 }
 
 impl Visibility for Granted {
@@ -30,5 +32,9 @@ impl Visibility for Granted {
             Right::Read => Access::Read,
             Right::Write => Access::Write,
         }
+    }
+
+    fn admit(&self, host: &Nqn) -> Option<Place> {
+        self.quotas.of(host.as_str()).connect().map(Place::of)
     }
 }

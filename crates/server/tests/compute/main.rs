@@ -25,6 +25,7 @@ mod paths;
 mod places;
 mod programs;
 mod queued;
+mod quotas;
 mod ranges;
 mod reading;
 mod reads;

@@ -213,6 +213,8 @@ pub mod statistics_kind {
     pub const VOLUME_BY_FUNCTIONS: u8 = 4;
     /// What functions did with the export with this number.
     pub const EXPORT_BY_FUNCTIONS: u8 = 5;
+    /// What came of the quota of a host that has one, by its name at the target.
+    pub const QUOTA: u8 = 6;
 }
 
 /// An entry of the statistics.
@@ -224,16 +226,16 @@ pub struct StatisticsEntry {
     reserved1: [u8; 3],
     /// NSID, number of the export, or a number that the target has given to this function and to no other.
     pub id: U32,
-    /// Calls, commands, or reads and writes.
+    /// Calls, commands, or reads and writes; of a quota, how often a connection waited because its host had had its rate.
     pub operations: U64,
     /// Bytes that functions were given, or that were read.
     pub read: U64,
     /// Bytes that functions gave back, or that were written.
     pub written: U64,
     /// Microseconds: of running; of a volume in which commands were under way; of an export, and of what functions do, which
-    /// its reads and writes took, added up.
+    /// its reads and writes took, added up; of a quota, that connections waited.
     pub busy_us: U64,
-    /// How many failed.
+    /// How many failed; of a quota, how often its host was refused something.
     pub failed: U64,
     /// Content hash of the function's program.
     pub program_id: U64,

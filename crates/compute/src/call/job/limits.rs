@@ -81,7 +81,7 @@ impl PlanLimits {
         function: &Function,
         config: &ComputeConfig,
         input_len: u64,
-        other_bytes: u64,
+        (other_bytes, memory_bytes_max): (u64, u64),
     ) -> Self {
         let asked = Asked { len_bytes: chunk_len_of(request), split: split_of(request.split), unfolded: !request.fold };
         // What cannot be is refused by the engine, in the trailer.
@@ -123,7 +123,6 @@ impl PlanLimits {
             fold_bytes: if folds { folded_len_max as u64 } else { 0 },
             other_bytes: other_bytes + request.args.len() as u64 + decompression_bytes(request),
         };
-        let memory_bytes_max = config.calls_memory().host_max;
         let mut depth = request.depth.map_or(config.depth, |asked| asked as usize).min(DEPTH_MAX);
         // What was asked for beyond the usual gives way before a thread does.
         while needs.bytes(threads, depth) > memory_bytes_max && depth > config.depth {

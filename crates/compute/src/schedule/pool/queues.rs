@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{PoolLimits, Work, WorkClass};
-use crate::schedule::quota::Book;
+use crate::schedule::quota::{Book, Bounds};
 
 /// The queues of all hosts. No threads and no clock: work comes in, and goes out when it may run.
 #[derive(Default)]
@@ -23,6 +23,8 @@ struct HostQueue {
     /// Calls: normal before background.
     waiting: VecDeque<Work>,
     running: usize,
+    /// Bytes that they may use, as the last of them said.
+    memory_max: u64,
     /// Prompt work, which has bounds of its own.
     prompt: VecDeque<Work>,
     prompt_running: usize,
@@ -32,6 +34,7 @@ impl Queues {
     /// Queues work: normal before background. False: its host has too much of it waiting.
     pub fn push(&mut self, work: Work, limits: &PoolLimits) -> bool {
         let host = self.hosts.entry(work.host).or_default();
+        host.memory_max = work.memory_max;
         let queue = if work.class == WorkClass::Prompt { &mut host.prompt } else { &mut host.waiting };
         if queue.len() >= limits.host_queue_max {
             return false;
@@ -51,7 +54,7 @@ impl Queues {
             if class == WorkClass::Prompt {
                 return host.prompt_running < limits.host_prompt_max && !host.prompt.is_empty();
             }
-            let fits = |next: &Work| self.memory.fits(id, next.memory, limits.memory);
+            let fits = |next: &Work| self.memory.fits(id, next.memory, host.bounds(limits));
             let next = host.waiting.front().filter(|work| work.class == class);
             has_room && host.running < limits.host_calls_max && next.is_some_and(fits)
         };
@@ -72,7 +75,7 @@ impl Queues {
         let work = host.waiting.pop_front()?;
         self.running += 1;
         host.running += 1;
-        let fits = self.memory.take(id, work.memory, limits.memory);
+        let fits = self.memory.take(id, work.memory, host.bounds(limits));
         debug_assert!(fits, "it was chosen because it fits");
         Some(work)
     }
@@ -102,7 +105,7 @@ impl Queues {
         let has_room = self.has_room(limits);
         self.hosts.iter().filter(|(id, host)| **id != besides && host.running < limits.host_calls_max).any(
             |(id, host)| {
-                let fits = |next: &Work| self.memory.fits(*id, next.memory, limits.memory);
+                let fits = |next: &Work| self.memory.fits(*id, next.memory, host.bounds(limits));
                 host.waiting.front().is_some_and(|next| !has_room || !fits(next))
             },
         )
@@ -130,7 +133,8 @@ impl Queues {
 
     /// Gives a call that runs more memory.
     pub(crate) fn grow(&mut self, host: u64, bytes: u64, limits: &PoolLimits) -> bool {
-        self.memory.take(host, bytes, limits.memory)
+        let bounds = self.hosts.get(&host).map_or(limits.memory, |host| host.bounds(limits));
+        self.memory.take(host, bytes, bounds)
     }
 
     /// Takes it back.
@@ -162,6 +166,10 @@ impl Queues {
 }
 
 impl HostQueue {
+    fn bounds(&self, limits: &PoolLimits) -> Bounds {
+        Bounds { host_max: limits.memory.host_max.min(self.memory_max), ..limits.memory }
+    }
+
     fn is_idle(&self) -> bool {
         self.running + self.prompt_running == 0 && self.waiting.is_empty() && self.prompt.is_empty()
     }
@@ -170,7 +178,6 @@ impl HostQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::quota::Bounds;
 
     #[test]
     fn hosts_take_turns_within_their_bounds() {
@@ -185,7 +192,7 @@ mod tests {
         };
         let mut queues = Queues::default();
         let mut queue = |host: u64, class: WorkClass, memory: u64| {
-            assert!(queues.push(Work { host, class, memory, run: Box::new(|| {}) }, &limits));
+            assert!(queues.push(Work { host, class, memory, memory_max: u64::MAX, run: Box::new(|| {}) }, &limits));
         };
         for _ in 0..4 {
             queue(1, WorkClass::Normal, 10);

@@ -1,0 +1,533 @@
+//! How much each host may take at a time, and who had to wait or was refused.
+//!
+//! An operator writes [`QuotaRule`]s. [`Quotas`] picks of them what holds for a host, and a [`QuotaTable`] keeps one
+//! [`HostQuota`] for each host that is connected, shared by all that serve it. Limits are replaced while hosts are connected:
+//! who has a [`HostQuota`] reads them anew each time, without a lock. A host without limits costs one such look.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::pace::Pace;
+
+/// How much a host may take; `None`: what every host may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Commands a second.
+    pub iops: Option<u64>,
+    /// Bytes of data a second that commands move, in either direction.
+    pub bytes_per_s: Option<u64>,
+    /// Its weight where functions of several hosts want to compute.
+    pub cpu_share: Option<u64>,
+    /// Bytes that its calls use, and that wait or are kept for it.
+    pub memory_bytes: Option<u64>,
+    /// Programs that it has loaded.
+    pub programs: Option<u64>,
+    /// Connections.
+    pub connections: Option<u64>,
+    /// Bytes of its named states.
+    pub state_bytes: Option<u64>,
+}
+
+/// Limits, and the hosts each of which has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaRule {
+    /// Names of hosts and of their groups, NQNs, or `*` for every host.
+    pub of: Vec<String>,
+    /// What each of them may take.
+    pub limits: HostLimits,
+}
+
+/// The weight of a host that has none of its own.
+pub const CPU_SHARE: u64 = 100;
+
+impl HostLimits {
+    const NAMES: [&'static str; 7] = ["iops", "bytes_per_s", "cpu_share", "memory", "programs", "connections", "state"];
+
+    fn values(&self) -> [Option<u64>; 7] {
+        let Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes } = *self;
+        [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes]
+    }
+
+    fn of_values(values: [Option<u64>; 7]) -> Self {
+        let [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes] = values;
+        Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes }
+    }
+
+    /// Whether it limits nothing.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The smaller of each.
+    fn least(self, other: Self) -> Self {
+        let (a, b) = (self.values(), other.values());
+        Self::of_values(std::array::from_fn(|at| a[at].into_iter().chain(b[at]).min()))
+    }
+
+    /// These, and where they say nothing those.
+    fn or(self, other: Self) -> Self {
+        let (a, b) = (self.values(), other.values());
+        Self::of_values(std::array::from_fn(|at| a[at].or(b[at])))
+    }
+}
+
+/// The limits of all hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Quotas {
+    /// By NQN: how the host is called, and what it may take.
+    by_nqn: BTreeMap<String, (String, HostLimits)>,
+    others: HostLimits,
+}
+
+impl Quotas {
+    /// What these rules come to, for hosts given as name, NQN and groups. A rule that names the host goes before one that
+    /// names a group of it, and that before one of all hosts; of several alike the smallest number holds.
+    ///
+    /// # Errors
+    /// A rule is of nobody, or of somebody who is not known.
+    pub fn new<'a>(
+        rules: &[QuotaRule],
+        hosts: impl IntoIterator<Item = (&'a str, &'a str, &'a [String])>,
+    ) -> Result<Self, String> {
+        let mut hosts: BTreeMap<&str, (&str, &[String])> =
+            hosts.into_iter().map(|(name, nqn, groups)| (nqn, (name, groups))).collect();
+        let names: BTreeSet<&str> =
+            hosts.values().flat_map(|(name, groups)| groups.iter().map(String::as_str).chain([*name])).collect();
+        for rule in rules {
+            if rule.of.is_empty() {
+                return Err("`of` is empty: write names of hosts or groups, or \"*\" for every host".into());
+            }
+            if rule.limits.is_none() {
+                return Err(format!("it limits nothing: write one of {}", HostLimits::NAMES.join(", ")));
+            }
+            for of in &rule.of {
+                if of.starts_with("nqn.") {
+                    hosts.entry(of).or_insert((of, &[]));
+                } else if of != "*" && !names.contains(of.as_str()) {
+                    return Err(format!("`{of}` is neither a [[host]] nor a group of one"));
+                }
+            }
+        }
+        let least = |is_of: &dyn Fn(&str) -> bool| {
+            let found = rules.iter().filter(|rule| rule.of.iter().any(|of| is_of(of)));
+            found.fold(HostLimits::default(), |limits, rule| limits.least(rule.limits))
+        };
+        let others = least(&|of| of == "*");
+        let limits = |(nqn, (name, groups)): (&str, (&str, &[String]))| {
+            let by_group = least(&|of| groups.iter().any(|group| group == of));
+            let limits = least(&|of| of == name || of == nqn).or(by_group).or(others);
+            (nqn.to_owned(), (name.to_owned(), limits))
+        };
+        Ok(Self { by_nqn: hosts.into_iter().map(limits).collect(), others })
+    }
+
+    /// How a host is called, and what it may take.
+    fn of<'a>(&'a self, nqn: &'a str) -> (&'a str, HostLimits) {
+        self.by_nqn.get(nqn).map_or((nqn, self.others), |(name, limits)| (name, *limits))
+    }
+}
+
+/// Is told when a host wanted more than it may have. It must not wait.
+pub trait QuotaWatch: fmt::Debug + Send + Sync {
+    /// Which host, and of what it has all that it may.
+    fn refused(&self, nqn: &str, what: &str);
+}
+
+/// Nobody is told.
+#[derive(Debug)]
+struct Unwatched;
+
+impl QuotaWatch for Unwatched {
+    fn refused(&self, _nqn: &str, _what: &str) {}
+}
+
+/// The quotas of all hosts that are connected.
+#[derive(Debug)]
+pub struct QuotaTable {
+    rules: RwLock<Quotas>,
+    hosts: Mutex<Hosts>,
+    watch: Arc<dyn QuotaWatch>,
+    /// Rates count from here.
+    epoch: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Hosts {
+    by_nqn: BTreeMap<String, Arc<HostQuota>>,
+    last: u32,
+    /// With so many it is looked who is gone.
+    sweep_at: usize,
+}
+
+/// Hosts that are gone are looked for from so many on, and from so many on also those are forgotten that took more than their
+/// rate allows: names cost a peer nothing.
+const SWEEP_MIN: usize = 256;
+const GONE_MAX: usize = 16 << 10;
+
+impl QuotaTable {
+    /// Nobody has limits yet.
+    pub fn new(watch: Arc<dyn QuotaWatch>) -> Arc<Self> {
+        let (rules, hosts) = (RwLock::default(), Mutex::default());
+        Arc::new(Self { rules, hosts, watch, epoch: Instant::now() })
+    }
+
+    /// One that nobody watches.
+    pub fn unwatched() -> Arc<Self> {
+        Self::new(Arc::new(Unwatched))
+    }
+
+    /// Replaces all limits, also of hosts that are connected.
+    pub fn set(&self, quotas: Quotas) {
+        // In the order of `of`, so that none has limits of before in the end.
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        for (nqn, host) in &mut hosts.by_nqn {
+            host.set(quotas.of(nqn).1);
+        }
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = quotas;
+    }
+
+    /// The quota of a host, the same for all who ask as long as one of them keeps it.
+    pub fn of(&self, nqn: &str) -> Arc<HostQuota> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = hosts.by_nqn.get(nqn) {
+            return Arc::clone(known);
+        }
+        if hosts.by_nqn.len() >= hosts.sweep_at.max(SWEEP_MIN) {
+            let (now, is_full) = (Instant::now(), hosts.by_nqn.len() >= GONE_MAX);
+            // Who comes again at once has not slept off what it took.
+            hosts.by_nqn.retain(|_, host| Arc::strong_count(host) > 1 || !is_full && host.pause(now).is_some());
+            hosts.sweep_at = 2 * hosts.by_nqn.len();
+        }
+        hosts.last = hosts.last.wrapping_add(1);
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let (name, limits) = rules.of(nqn);
+        let host = HostQuota::new(hosts.last, (nqn, name), limits, (Arc::clone(&self.watch), self.epoch));
+        hosts.by_nqn.insert(nqn.to_owned(), Arc::clone(&host));
+        host
+    }
+
+    /// Those of hosts that are connected, or were lately, and that have limits.
+    pub fn all(&self) -> Vec<Arc<HostQuota>> {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.by_nqn.values().filter(|host| host.has_limits()).map(Arc::clone).collect()
+    }
+}
+
+/// What one host may take, and what came of it.
+#[derive(Debug)]
+pub struct HostQuota {
+    /// Tells it from all others.
+    pub id: u32,
+    nqn: String,
+    name: String,
+    commands: Pace,
+    bytes: Pace,
+    cpu_share: AtomicU64,
+    memory_bytes: AtomicU64,
+    programs: AtomicU64,
+    connections_max: AtomicU64,
+    state_bytes: AtomicU64,
+    connections: AtomicU64,
+    pauses: AtomicU64,
+    paused_us: AtomicU64,
+    refusals: AtomicU64,
+    watch: Arc<dyn QuotaWatch>,
+    epoch: Instant,
+}
+
+/// What a host may not have more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scarce {
+    /// Bytes.
+    Memory,
+    /// Programs.
+    Programs,
+    /// Connections.
+    Connections,
+    /// Bytes of named states.
+    State,
+}
+
+/// What a host did that its quota bears on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaCounters {
+    /// How often a connection of it waited because the host had had its rate.
+    pub pauses: u64,
+    /// How long they waited, together.
+    pub paused_us: u64,
+    /// How often it was refused something.
+    pub refusals: u64,
+}
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+/// A connection that waits for its host's rate does so for this long at least: then several commands go on at once.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+impl HostQuota {
+    fn new(
+        id: u32,
+        (nqn, name): (&str, &str),
+        limits: HostLimits,
+        (watch, epoch): (Arc<dyn QuotaWatch>, Instant),
+    ) -> Arc<Self> {
+        let (commands, bytes, none) = (Pace::default(), Pace::default(), || AtomicU64::new(NONE));
+        let quota = Self {
+            id,
+            nqn: nqn.to_owned(),
+            name: name.to_owned(),
+            commands,
+            bytes,
+            cpu_share: none(),
+            memory_bytes: none(),
+            programs: none(),
+            connections_max: none(),
+            state_bytes: none(),
+            connections: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
+            paused_us: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            watch,
+            epoch,
+        };
+        quota.set(limits);
+        Arc::new(quota)
+    }
+
+    /// Of a host that may take what every host may.
+    pub fn unlimited() -> Arc<Self> {
+        Self::new(0, ("", ""), HostLimits::default(), (Arc::new(Unwatched), Instant::now()))
+    }
+
+    fn set(&self, limits: HostLimits) {
+        self.commands.set(limits.iops);
+        self.bytes.set(limits.bytes_per_s);
+        for (limit, value) in [
+            (&self.cpu_share, limits.cpu_share),
+            (&self.memory_bytes, limits.memory_bytes),
+            (&self.programs, limits.programs),
+            (&self.connections_max, limits.connections),
+            (&self.state_bytes, limits.state_bytes),
+        ] {
+            limit.store(value.unwrap_or(NONE), Ordering::Relaxed);
+        }
+    }
+
+    /// How the host is called by its operator; its NQN, if it has no name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is of this host.
+    pub fn is_of(&self, nqn: &str) -> bool {
+        self.nqn == nqn
+    }
+
+    fn has_limits(&self) -> bool {
+        let limits = [&self.cpu_share, &self.memory_bytes, &self.programs, &self.connections_max, &self.state_bytes];
+        self.has_rates() || limits.iter().any(|limit| limit.load(Ordering::Relaxed) != NONE)
+    }
+
+    // -- rates --------------------------------------------------------------------------------------------------------
+
+    /// Whether there is a rate at all: asked for each command.
+    pub fn has_rates(&self) -> bool {
+        self.commands.is_set() || self.bytes.is_set()
+    }
+
+    /// Counts a command that moves so many bytes, unless the host has had its rate: then until when it waits.
+    ///
+    /// # Errors
+    /// The host has had its rate.
+    pub fn begin_command(&self, now: Instant, bytes: u64) -> Result<(), Instant> {
+        if let Some(until) = self.pause(now) {
+            return Err(until.max(now + PAUSE_MIN));
+        }
+        self.commands.take(self.since_epoch(now), 1);
+        self.move_bytes(now, bytes);
+        Ok(())
+    }
+
+    /// Counts bytes that a command turned out to move, which the next ones wait for.
+    pub fn move_bytes(&self, now: Instant, bytes: u64) {
+        self.bytes.take(self.since_epoch(now), bytes);
+    }
+
+    /// Until when the host has had its rate, if it has.
+    fn pause(&self, now: Instant) -> Option<Instant> {
+        let since = self.since_epoch(now);
+        let due = self.commands.pause(since).into_iter().chain(self.bytes.pause(since)).max()?;
+        Some(self.epoch + due)
+    }
+
+    /// A connection begins to wait.
+    pub fn count_pause(&self) {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection waited for so long.
+    pub fn count_paused(&self, waited: Duration) {
+        self.paused_us.fetch_add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn since_epoch(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.epoch)
+    }
+
+    // -- amounts ------------------------------------------------------------------------------------------------------
+
+    /// Its weight where functions of several hosts want to compute.
+    pub fn cpu_share(&self) -> u64 {
+        match self.cpu_share.load(Ordering::Relaxed) {
+            NONE => CPU_SHARE,
+            share => share.max(1),
+        }
+    }
+
+    /// Bytes that it may have, if every host may have `usual`.
+    pub fn memory_of(&self, usual: u64) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed).min(usual)
+    }
+
+    /// Programs that it may have, if every host may have `usual`.
+    pub fn programs_of(&self, usual: usize) -> usize {
+        usize::try_from(self.programs.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(usual)
+    }
+
+    /// Bytes of named states that it may have, if every host may have `usual`.
+    pub fn state_of(&self, usual: u64) -> u64 {
+        self.state_bytes.load(Ordering::Relaxed).min(usual)
+    }
+
+    /// One more connection, as long as what is given is kept; `None`: it has as many as it may.
+    pub fn connect(self: &Arc<Self>) -> Option<ConnectionPlace> {
+        let max = self.connections_max.load(Ordering::Relaxed);
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= max {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            self.refuse(Scarce::Connections);
+            return None;
+        }
+        Some(ConnectionPlace(Arc::clone(self)))
+    }
+
+    /// Connections that it has.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Tells that the host wanted more of something than it may have, if that is by its quota and not as for every host.
+    pub fn refuse(&self, what: Scarce) {
+        let (limit, what) = match what {
+            Scarce::Memory => (&self.memory_bytes, "memory: it has all that it may of"),
+            Scarce::Programs => (&self.programs, "programs: it has all that it may of"),
+            Scarce::Connections => (&self.connections_max, "connections: it has all that it may of"),
+            Scarce::State => (&self.state_bytes, "state: it has all that it may of"),
+        };
+        let limit = limit.load(Ordering::Relaxed);
+        if limit != NONE {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+            self.watch.refused(&self.nqn, &format!("{what} {limit}"));
+        }
+    }
+
+    /// What came of its limits.
+    pub fn counters(&self) -> QuotaCounters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        QuotaCounters { pauses: get(&self.pauses), paused_us: get(&self.paused_us), refusals: get(&self.refusals) }
+    }
+}
+
+/// A connection of a host that is counted until this is dropped.
+#[derive(Debug)]
+pub struct ConnectionPlace(Arc<HostQuota>);
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(of: &[&str], limits: HostLimits) -> QuotaRule {
+        QuotaRule { of: of.iter().map(|of| (*of).to_owned()).collect(), limits }
+    }
+
+    fn quotas(rules: &[QuotaRule]) -> Result<Quotas, String> {
+        let readers = ["readers".to_owned()];
+        Quotas::new(rules, [("ann", "nqn.a", &readers[..]), ("bob", "nqn.b", &[][..])])
+    }
+
+    #[test]
+    fn who_is_named_has_that_and_others_what_is_said_of_their_group_or_of_all() {
+        let limits = |iops, programs| HostLimits { iops, programs, ..HostLimits::default() };
+        let some = quotas(&[
+            rule(&["*"], limits(Some(10), Some(4))),
+            rule(&["readers"], limits(Some(100), None)),
+            rule(&["readers", "bob"], limits(Some(70), None)),
+            rule(&["bob", "nqn.c"], limits(None, Some(9))),
+        ])
+        .unwrap();
+        assert_eq!(some.of("nqn.a"), ("ann", limits(Some(70), Some(4))), "the smaller of its group's");
+        assert_eq!(some.of("nqn.b"), ("bob", limits(Some(70), Some(9))));
+        assert_eq!(some.of("nqn.c"), ("nqn.c", limits(Some(10), Some(9))));
+        assert_eq!(some.of("nqn.d"), ("nqn.d", limits(Some(10), Some(4))));
+        assert!(Quotas::default().of("nqn.a").1.is_none());
+    }
+
+    #[test]
+    fn what_is_no_quota_is_refused_with_its_reason() {
+        let iops = HostLimits { iops: Some(1), ..HostLimits::default() };
+        for (rule, want) in [
+            (rule(&[], iops), "`of` is empty"),
+            (rule(&["carl"], iops), "`carl` is neither a [[host]] nor a group of one"),
+            (rule(&["*"], HostLimits::default()), "it limits nothing: write one of iops, bytes_per_s, cpu_share"),
+        ] {
+            let error = quotas(&[rule]).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn connections_are_counted_until_they_end_and_limits_change_under_them() {
+        let table = QuotaTable::unwatched();
+        let connections = |max| HostLimits { connections: Some(max), ..HostLimits::default() };
+        table.set(quotas(&[rule(&["bob"], connections(2))]).unwrap());
+        let (ann, bob) = (table.of("nqn.a"), table.of("nqn.b"));
+        let many: Vec<_> = (0..100).map(|_| ann.connect().expect("it has no limit")).collect();
+        let first = bob.connect().unwrap();
+        let _second = table.of("nqn.b").connect().unwrap();
+        assert!(bob.connect().is_none());
+        assert_eq!((bob.connections(), ann.connections(), bob.counters().refusals), (2, 100, 1));
+        drop(first);
+        let _third = bob.connect().expect("one went");
+        table.set(quotas(&[rule(&["bob"], connections(3))]).unwrap());
+        let _fourth = bob.connect().expect("it may have one more now");
+        assert!(bob.connect().is_none());
+        table.set(Quotas::default());
+        assert!(bob.connect().is_some() && table.all().is_empty());
+        drop(many);
+        assert_eq!(ann.connections(), 0);
+    }
+
+    #[test]
+    fn a_host_that_goes_and_comes_again_has_had_its_rate_all_the_same() {
+        let table = QuotaTable::unwatched();
+        let slow = HostLimits { bytes_per_s: Some(1000), ..HostLimits::default() };
+        table.set(quotas(&[rule(&["*"], slow)]).unwrap());
+        let now = Instant::now();
+        table.of("nqn.a").begin_command(now, 100_000).unwrap();
+        // Others come and go meanwhile.
+        for other in 0..4 * SWEEP_MIN {
+            drop(table.of(&format!("nqn.{other}")));
+        }
+        let until = table.of("nqn.a").begin_command(now, 1).unwrap_err();
+        assert!(until > now + Duration::from_secs(99), "{:?}", until - now);
+        assert!(table.hosts.lock().unwrap().by_nqn.len() <= 2 * SWEEP_MIN, "those who took nothing are forgotten");
+    }
+}
