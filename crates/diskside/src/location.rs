@@ -1,6 +1,7 @@
 //! How files are named: a local path, a file of an export, or a volume.
 
 use diskside_host::{Url, UrlError};
+use diskside_wire::file::PATH_LEN_MAX;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -70,6 +71,14 @@ pub enum LocationError {
     /// A path with a byte that no name has.
     #[error("{0:?}: %00 is no byte of a name")]
     Nul(String),
+    /// A path that is longer than paths can be.
+    #[error("{text:?}: its path has {len_bytes} bytes, and at most {PATH_LEN_MAX} can be")]
+    Long {
+        /// The URL, cut.
+        text: String,
+        /// Of the path.
+        len_bytes: usize,
+    },
     /// Not a volume.
     #[error(transparent)]
     Volume(#[from] UrlError),
@@ -148,6 +157,9 @@ impl FromStr for ExportUrl {
         let path = decoded(path.trim_matches('/'));
         if path.contains(&0) {
             return Err(LocationError::Nul(shown(text)));
+        }
+        if path.len() > PATH_LEN_MAX {
+            return Err(LocationError::Long { text: shown(text), len_bytes: path.len() });
         }
         Ok(Self { tls, host: at.host, port: at.port, path })
     }
@@ -291,6 +303,11 @@ mod tests {
             ("diskside://", "names no host"),
             ("diskside://::1/data", "stands in brackets"),
             ("diskside://server/data/a%00", "%00 is no byte of a name"),
+            // It went to the server with the lower 16 bits of its length.
+            (
+                &format!("diskside://server/data/{}", "a".repeat(5000)),
+                "its path has 5005 bytes, and at most 4095 can be",
+            ),
             ("diskside://server:0/data", "from 1 to 65535"),
             ("nvme-tcp://server/data", "starts with \"nqn.\""),
         ] {

@@ -402,6 +402,10 @@ fn name_of<'a>(header: &RecordHeader, rest: &'a [u8]) -> Result<&'a [u8], &'stat
     if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
         return Err("a name is empty or has a NUL or / in it");
     }
+    // Whoever copies a directory makes files that are called so.
+    if matches!(name, b"." | b"..") {
+        return Err("a name is . or .., which leads elsewhere");
+    }
     Ok(name)
 }
 
