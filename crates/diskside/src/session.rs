@@ -85,6 +85,8 @@ pub struct SessionOptions {
     pub mounted_volumes: Vec<Url>,
     /// How sure a function over a file on a mounted volume has to be of the file's blocks.
     pub mounted_proof: Proof,
+    /// What reads and writes the files of this machine that the session opens.
+    pub instances: InstanceConfig,
 }
 
 impl Default for SessionOptions {
@@ -96,6 +98,7 @@ impl Default for SessionOptions {
             learnt_directory: None,
             mounted_volumes: Vec::new(),
             mounted_proof: Proof::default(),
+            instances: InstanceConfig::default(),
         }
     }
 }
@@ -332,7 +335,7 @@ impl Session {
         match self.inner.instances.get() {
             Some(instances) => Ok(instances),
             None => {
-                let started = Instances::start(&InstanceConfig::default())?;
+                let started = Instances::start(&self.inner.options.instances)?;
                 Ok(self.inner.instances.get_or_init(|| started))
             }
         }

@@ -1,12 +1,14 @@
 //! How a function is to run: Python gives each option by its name, checked as far as its type goes.
 
 use crate::error::Failure;
+use diskside::io::instance::{InstanceConfig, Threads};
 use diskside::sandbox::activation::Tier;
 use diskside::sandbox::machine::CancelToken;
 use diskside::session::{ChunkRange, Chunks, Decompress, Header, RunOptions, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
 use diskside::{ChunkCodec, Codec, TierChoice};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -21,30 +23,7 @@ pub(crate) fn read(given: &Bound<'_, PyDict>) -> PyResult<(RunOptions, CancelTok
     let mut options = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..RunOptions::default() };
     for (name, value) in given {
         let name: String = name.extract()?;
-        match name.as_str() {
-            "place" => options.place = chosen(&name, &value, &PLACES)?,
-            "tier" => options.tier = chosen(&name, &value, &TIERS)?,
-            "split" => options.split = Some(split(&value)?),
-            "chunk" => options.chunk_len = Some(value.extract()?),
-            "heap" => options.limits.heap_quota_bytes = value.extract()?,
-            "offset" => options.offset = value.extract()?,
-            "length" => options.length = Some(value.extract()?),
-            "decompress" => options.decompress = chosen(&name, &value, &DECOMPRESS)?,
-            "header" => options.header = chosen(&name, &value, &HEADERS)?,
-            "threads" => options.threads = value.extract()?,
-            "combine" => options.fold = value.extract()?,
-            "budget" => options.limits.budget = Some(value.extract()?),
-            "deadline" => {
-                let deadline = Duration::try_from_secs_f64(value.extract()?);
-                options.limits.deadline = Some(deadline.map_err(|error| Failure::usage(format!("deadline: {error}")))?);
-            }
-            "result_max" => options.limits.result_len_max = value.extract()?,
-            "background" => options.background = value.extract()?,
-            "durable" => options.durable = value.extract()?,
-            "chunks" => options.chunks = Some(Arc::new(chunks(&name, &value)?)),
-            "state" => options.state = Some(state(&value)?),
-            other => return Err(Failure::usage(format!("a run has no option `{other}`")).into()),
-        }
+        set(&mut options, &name, &value).map_err(|error| named(&name, &value, error))?;
     }
     if options.chunks.is_some() && !given.contains("threads")? {
         options.threads = RunOptions::ALL_THREADS;
@@ -55,6 +34,81 @@ pub(crate) fn read(given: &Bound<'_, PyDict>) -> PyResult<(RunOptions, CancelTok
     options.limits.cancel = Some(cancel.clone());
     options.progress = Some(Arc::clone(&progress));
     Ok((options, cancel, progress))
+}
+
+/// How a session's instances are set up.
+pub(crate) fn instances(given: &Bound<'_, PyDict>) -> PyResult<InstanceConfig> {
+    let mut config = InstanceConfig::default();
+    for (name, value) in given {
+        let name: String = name.extract()?;
+        set_instances(&mut config, &name, &value).map_err(|error| named(&format!("io: {name}"), &value, error))?;
+    }
+    config.check().map_err(|error| Failure::usage(format!("io: {error}")))?;
+    Ok(config)
+}
+
+fn set_instances(config: &mut InstanceConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let wrong = |why: String| PyErr::from(Failure::usage(format!("io: {why}")));
+    let seconds = || {
+        let time = Duration::try_from_secs_f64(value.extract()?);
+        time.map_err(|error| wrong(format!("{name}: {error}")))
+    };
+    match name {
+        "instances" => config.instances = value.extract()?,
+        "threads" => match value.extract()? {
+            1 => config.threads = Threads::One,
+            2 => config.threads = Threads::Two,
+            other => return Err(wrong(format!("threads is {other}, and must be 1 or 2"))),
+        },
+        "in_flight_max" => config.in_flight_max = value.extract()?,
+        "staging_max" => config.staging_max = value.extract()?,
+        "spin" => config.spin = seconds()?,
+        "sq_poll" => config.sq_poll = Some(seconds()?),
+        "io_poll" => config.io_poll = value.extract()?,
+        other => {
+            let has = "instances, threads, in_flight_max, staging_max, spin, sq_poll, io_poll";
+            return Err(wrong(format!("there is no `{other}`; there are {has}")));
+        }
+    }
+    Ok(())
+}
+
+fn set(options: &mut RunOptions, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    match name {
+        "place" => options.place = chosen(name, value, &PLACES)?,
+        "tier" => options.tier = chosen(name, value, &TIERS)?,
+        "split" => options.split = Some(split(value)?),
+        "chunk" => options.chunk_len = Some(value.extract()?),
+        "heap" => options.limits.heap_quota_bytes = value.extract()?,
+        "offset" => options.offset = value.extract()?,
+        "length" => options.length = Some(value.extract()?),
+        "decompress" => options.decompress = chosen(name, value, &DECOMPRESS)?,
+        "header" => options.header = chosen(name, value, &HEADERS)?,
+        "threads" => options.threads = value.extract()?,
+        "combine" => options.fold = value.extract()?,
+        "budget" => options.limits.budget = Some(value.extract()?),
+        "deadline" => {
+            let deadline = Duration::try_from_secs_f64(value.extract()?);
+            options.limits.deadline = Some(deadline.map_err(|error| Failure::usage(format!("deadline: {error}")))?);
+        }
+        "result_max" => options.limits.result_len_max = value.extract()?,
+        "background" => options.background = value.extract()?,
+        "durable" => options.durable = value.extract()?,
+        "chunks" => options.chunks = Some(Arc::new(chunks(name, value)?)),
+        "state" => options.state = Some(state(value)?),
+        other => return Err(Failure::usage(format!("a run has no option `{other}`")).into()),
+    }
+    Ok(())
+}
+
+/// What Python says of a number that does not fit, or of a value of another type, does not say of which option.
+fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = value.py();
+    if !error.is_instance_of::<PyOverflowError>(py) && !error.is_instance_of::<PyTypeError>(py) {
+        return error;
+    }
+    let shown: String = value.to_string().chars().take(80).collect();
+    Failure::usage(format!("{name}: {shown}: {}", error.value(py))).into()
 }
 
 const PLACES: [(&str, Where); 3] = [("auto", Where::Auto), ("host", Where::Host), ("device", Where::Device)];

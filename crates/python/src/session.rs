@@ -36,8 +36,8 @@ impl Session {
         learnt_directory: Option<PathBuf>,
         volumes: Vec<String>,
         host_nqn: Option<&str>,
-        connect_timeout: Option<f64>,
-        loss_timeout: Option<f64>,
+        timeouts: (Option<f64>, Option<f64>),
+        io: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let wrong = |what: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{what}: {why}"));
         let mut options = SessionOptions::from_environment().map_err(Failure::usage)?;
@@ -54,12 +54,14 @@ impl Session {
         }
         let seconds =
             |name: &str, given: f64| std::time::Duration::try_from_secs_f64(given).map_err(|error| wrong(name, &error));
+        let (connect_timeout, loss_timeout) = timeouts;
         if let Some(given) = connect_timeout {
             options.connect.connect_timeout = seconds("connect_timeout", given)?;
         }
         if let Some(given) = loss_timeout {
             options.connect.loss_timeout = seconds("loss_timeout", given)?;
         }
+        options.instances = options::instances(io)?;
         Ok(Self(Here::new(diskside::session::Session::new(options)), Here::new(Arc::default())))
     }
 

@@ -116,7 +116,32 @@ impl Default for InstanceConfig {
     }
 }
 
+/// Most instances of one [`Instances`]: each has one or two threads.
+pub const INSTANCES_MAX: usize = 256;
+/// Most requests of an instance that may be in flight: what one ring holds, but for the read that listens for wake-ups.
+pub const IN_FLIGHT_MAX: u32 = 32_767;
+/// Longest staging queue of an instance; it is made in advance.
+pub const STAGING_MAX: usize = 1 << 20;
+
 impl InstanceConfig {
+    /// Whether there can be such instances.
+    pub fn check(&self) -> io::Result<()> {
+        let wrong = |name: &str, given: usize, most: usize| {
+            let text = format!("{name} is {given}, and must be from 1 to {most}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        };
+        if !(1..=INSTANCES_MAX).contains(&self.instances) {
+            return wrong("instances", self.instances, INSTANCES_MAX);
+        }
+        if !(1..=IN_FLIGHT_MAX).contains(&self.in_flight_max) {
+            return wrong("in_flight_max", self.in_flight_max as usize, IN_FLIGHT_MAX as usize);
+        }
+        if !(1..=STAGING_MAX).contains(&self.staging_max) {
+            return wrong("staging_max", self.staging_max, STAGING_MAX);
+        }
+        Ok(())
+    }
+
     fn ring(&self) -> RingConfig {
         // One entry more than may be in flight: the read that listens for wake-ups.
         let entries = self.in_flight_max.saturating_add(1);
@@ -127,15 +152,7 @@ impl InstanceConfig {
 impl Instances {
     /// Makes the rings and starts their threads.
     pub fn start(config: &InstanceConfig) -> io::Result<Self> {
-        if config.instances == 0 || config.in_flight_max == 0 || config.staging_max == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "instances ({}), in_flight_max ({}) and staging_max ({}) must each be at least 1",
-                    config.instances, config.in_flight_max, config.staging_max
-                ),
-            ));
-        }
+        config.check()?;
         let instances = (0..config.instances).map(|index| Instance::start(index, config)).collect::<io::Result<_>>()?;
         Ok(Self { shared: Arc::new(Shared { instances, next: AtomicUsize::new(0) }) })
     }

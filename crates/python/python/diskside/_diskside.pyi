@@ -146,8 +146,8 @@ class Session:
         learnt_directory: _Path | None,
         volumes: Sequence[str],
         host_nqn: str | None,
-        connect_timeout: float | None,
-        loss_timeout: float | None,
+        timeouts: tuple[float | None, float | None],
+        io: dict[str, Any],
     ) -> Session: ...
     def open(self, name: _Path, mode: str) -> File: ...
     def open_late(self, name: _Path) -> File: ...

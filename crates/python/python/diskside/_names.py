@@ -57,6 +57,12 @@ def parts_of(url: str) -> tuple[str, str]:
     return f"{scheme}://{server}", path
 
 
+def export_of(url: str) -> tuple[str, str]:
+    """Scheme and server of a URL, and the export."""
+    server, path = parts_of(url)
+    return server, path.partition("/")[0]
+
+
 def joined(base: str | None, name: str | os.PathLike[str]) -> str:
     """A path or URL; a relative path is that of the base, if there is one."""
     text = os.fspath(name)
@@ -68,9 +74,18 @@ def joined(base: str | None, name: str | os.PathLike[str]) -> str:
         # pathlib makes one slash of two.
         if text.startswith(scheme) and not text.startswith(scheme + "/"):
             text = scheme + "/" + text.removeprefix(scheme)
-    if base is None or "://" in text or text.startswith("/"):
-        return text
-    return f"{base.rstrip('/')}/{text}" if text else base
+    if base is not None and "://" not in text and not text.startswith("/"):
+        text = f"{base.rstrip('/')}/{text}" if text else base
+    return _escaped(text) if is_export_url(text) else text
+
+
+def _escaped(text: str) -> str:
+    """A URL whose bytes that are not UTF-8, which Python keeps as surrogates, are escapes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in text)
+    return text
 
 
 def expanded(session: _diskside.Session, name: str, recursive: bool) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _diskside
 from ._function import Function, function
 from ._job import Job
-from ._names import expanded, is_export_url, is_url, joined, parts_of, size
+from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, size
 from ._result import Result
 from .errors import DeadlineError, UsageError
 
@@ -169,8 +169,12 @@ class Session:
     def _files(self, files: Any, recursive: bool) -> list[_diskside.File]:
         if isinstance(files, (str, bytes, os.PathLike, File)):
             files = [files]
+        try:
+            listed = list(files)
+        except TypeError:
+            raise UsageError(f"{files!r} is no file: give a path, a URL, an open file, or several of them") from None
         named: list[_diskside.File | str] = []
-        for one in files:
+        for one in listed:
             if isinstance(one, File):
                 named.append(one._native)
             else:
@@ -223,6 +227,25 @@ class Session:
             file.truncate(0)
             file.write(0, data)
 
+    def mkdir(self, url: str) -> None:
+        """Makes a directory of an export; the one above it must be there."""
+        self._native.make_directory(joined(self.url, url))
+
+    def remove(self, url: str) -> None:
+        """Removes a file of an export, or a directory that is empty."""
+        name = joined(self.url, url)
+        if self.stat(name).kind == "directory":
+            self._native.remove_directory(name)
+        else:
+            self._native.unlink(name)
+
+    def rename(self, url: str, to: str) -> None:
+        """Gives a file or directory another name in its export, replacing a file of that name."""
+        old, new = joined(self.url, url), joined(self.url, to)
+        if export_of(old) != export_of(new):
+            raise UsageError(f"rename: {new} is not in the export of {old}; copy it, and remove it")
+        self._native.rename(old, new, True)
+
     def drop_cache(self) -> None:
         """Forgets all bytes of files of exports that are kept."""
         self._native.drop_cache()
@@ -266,7 +289,8 @@ class File:
     def __init__(self, session: Session, name: str, mode: str = "r") -> None:
         modes = {"r": "read", "r+": "write", "w+": "create"}
         if mode not in modes:
-            raise UsageError(f"mode: {mode!r} is none of {', '.join(modes)}")
+            others = "a session's write() writes a file whole, and fsspec.open() gives one with lines and a position"
+            raise UsageError(f"mode: {mode!r} is none of {', '.join(modes)}; {others}")
         self.name = name
         self.mode = mode
         self._session = session
@@ -493,6 +517,7 @@ def connect(
     host_nqn: str | None = None,
     connect_timeout: float | None = None,
     loss_timeout: float | None = None,
+    io: Mapping[str, Any] | None = None,
 ) -> Session:
     """Makes a session. Servers are connected to when they are first used.
 
@@ -505,12 +530,14 @@ def connect(
     :param host_nqn: the NQN to connect as, if not this machine's.
     :param connect_timeout: seconds that each step of connecting may take.
     :param loss_timeout: seconds to try to connect again before requests fail.
+    :param io: how files of this machine are read and written (``docs/asynchronous.md``): ``instances``, ``threads`` of each
+        (1 or 2), ``in_flight_max``, ``staging_max``, ``spin`` and ``sq_poll`` in seconds, ``io_poll``.
     """
     if url is not None and not is_url(url):
         raise UsageError(f"connect: {url!r} is no URL; write diskside://HOST[:PORT]/EXPORT")
     learnt = None if learnt_directory is None else os.fspath(learnt_directory)
-    nqn_and_times = (host_nqn, connect_timeout, loss_timeout)
-    return Session(url, (size("cache", cache), policy, learnt, list(volumes), *nqn_and_times))
+    timeouts = (connect_timeout, loss_timeout)
+    return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
 
 
 def run(function: Function | str | os.PathLike[str] | bytes, files: Any, **options: Any) -> Result:
