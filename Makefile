@@ -48,6 +48,7 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/volumes/beside
 	@bench/traversal/run
 	@bench/pushdown/run --out build/pushdown
+	@bench/python/run
 
 clean: ## Remove everything that was built or fetched
 	@rm -rf target build bench/*/target fuzz/target
