@@ -90,7 +90,11 @@ pub(crate) fn fetch(
         begun.push(drive(async move {
             let ranges = group.ranges;
             if let Some(file) = handles.get(&name).filter(|_| !anew) {
-                return Ok(read_all(&file, &name, &ranges).await);
+                let version = file.info().version;
+                let read = read_all(&file, &name, &ranges).await;
+                if read.iter().all(|(_, one)| is_of(one, version)) {
+                    return Ok(read);
+                }
             }
             match files.lookup(&group.url.path, FileFlags::READ).await {
                 Ok(file) => {
@@ -111,6 +115,12 @@ pub(crate) fn fetch(
         let lost = || Err(Failure::environment("the connection was lost before the request completed"));
         all.into_iter().map(|read| read.unwrap_or_else(lost)).collect()
     })
+}
+
+/// Whether bytes are of the version that was known when their range was chosen: another one may be longer. Of no bytes nobody
+/// knows.
+fn is_of(read: &Read, known: u64) -> bool {
+    matches!(read, Ok((bytes, _, version)) if *version == known && !bytes.is_empty())
 }
 
 async fn read_all(file: &RemoteFile, name: &str, ranges: &[(usize, i64, Option<u64>)]) -> Vec<(usize, Read)> {

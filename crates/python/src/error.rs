@@ -70,7 +70,11 @@ impl From<SessionError> for Failure {
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Self {
         let (kind, errno) = match &error {
-            ResolveError::Unknown { .. } => ("usage", None),
+            ResolveError::Unknown { .. } => {
+                return Self::usage(
+                    error.to_string().replace("`diskside functions` lists", "diskside.shipped() gives"),
+                );
+            }
             ResolveError::Read { source, .. } => ("environment", errno_of(source)),
             ResolveError::Compile(error) => return error.into(),
             ResolveError::Load { .. } | ResolveError::NotRaw { .. } => ("refused", None),

@@ -61,6 +61,34 @@ def test_what_has_no_bytes_is_refused(session):
             session.run("stats64", "n.u64", range=wrong)
 
 
+def test_names_that_cannot_be_are_errors(session):
+    """A path of 100,000 bytes ended the process, or went to the server with the lower 16 bits of its length."""
+    for name in ["x" * 5000, "x" * 100_000, "x/" * 3000, "x" * 300, "a\0b", "a\nb", "\udcff", "*" * 5000]:
+        for use in [session.read, session.ls, session.stat, lambda name: session.run("wc", name), lambda name: session.write(name, b"")]:
+            try:
+                use(name)
+            except (OSError, ValueError) as error:
+                assert str(error)
+    assert session.ls().keys() <= {"a.log", "b.log", "n.u64", "a\nb", "\udcff", "a%0Ab", "%FF"}
+
+
+def test_a_name_of_any_bytes_is_written_and_removed(session, directory):
+    import os
+
+    session.write("day\udcff.log", b"one")
+    assert os.listdir(os.fsencode(directory)).count(b"day\xff.log") == 1
+    assert session.read("day\udcff.log") == b"one" and session.stat("day%FF.log").size == 3
+    session.remove("day\udcff.log")
+    assert not session.exists("day%FF.log")
+
+
+def test_options_that_do_not_fit_are_named(session):
+    for option in [{"threads": 2**70}, {"budget": -1}, {"split": 2**33}, {"state": ("x", 10**12)}, {"combine": "yes"}, {"durable": 3}]:
+        (name,) = option
+        with pytest.raises(diskside.UsageError, match=f"^{name}: "):
+            session.run("wc", "a.log", **option)
+
+
 def test_a_server_that_vanishes_while_lines_are_read(directory):
     """The iterator fails, and does not end as if the file had."""
     (directory / "long.log").write_text("a line of some length, and its number\n" * 400_000)
@@ -159,6 +187,49 @@ def test_metadata_that_says_too_much_takes_no_memory(server, directory):
     (directory / "a" / "c" / "0" / "0").write_bytes(b"something")
     with pytest.raises(diskside.DisksideError, match="a decoded chunk has 1 byte to 128 MiB"):
         statistics(url)
+
+
+def test_more_chunks_than_can_be_counted_take_no_time(server, directory):
+    """Each chunk of the grid was looked at, and kept, whether it was there or not: metadata of 400 bytes took a reader's memory
+    and time. Only those that are there matter."""
+    for name, how in [("plain", {"chunks": (1, 1)}), ("shards", {"chunks": (1, 1), "shards": (2, 2)})]:
+        url = f"{server.url}/{name}"
+        array = zarr.create_array(ZarrStore(url), shape=(2**30, 2**31), dtype="i4", fill_value=1, **how)
+        array[2**29, 7] = 5
+        (directory / name / "c" / str(2**30)).mkdir()
+        for beyond in [f"{2**30}/0", "00", "0x", "9" * 100]:
+            (directory / name / "c" / beyond).write_bytes(b"no chunk of the array")
+        found = statistics(url)
+        assert (found.count, found.sum, found.min, found.max) == (2**61, 2**61 + 4, 1, 5)
+        with pytest.raises(diskside.UsageError, match="by_chunk=True gives rows of 4194304 at most"):
+            statistics(url, by_chunk=True)
+    url = f"{server.url}/wide"
+    zarr.create_array(ZarrStore(url), shape=(2**24,), chunks=(1,), shards=(2**24,), dtype="i4")
+    with pytest.raises(diskside.UsageError, match="an index of 268435460 bytes; 268435456 are read"):
+        statistics(url)
+    text = (directory / "plain" / "zarr.json").read_text()
+    (directory / "plain" / "zarr.json").write_text(text.replace(str(2**30), str(2**62)))
+    with pytest.raises(diskside.UsageError, match="is none that can be reduced"):
+        statistics(f"{server.url}/plain")
+
+
+def test_a_server_that_names_files_elsewhere_is_refused(server, directory, tmp_path_factory, monkeypatch):
+    """What a recursive get writes here is called as the server says."""
+    fs = DisksideFileSystem(skip_instance_cache=True)
+    address = server.address
+    to = tmp_path_factory.mktemp("to")
+    fs.get(f"{server.url}/", str(to / "whole"), recursive=True)
+    assert (to / "whole" / "a.log").read_bytes() == (directory / "a.log").read_bytes()
+
+    class Hostile:
+        def find(self, url, recursive):
+            return [(self.path, ("file", 1, 0.0, 1, 0o644))]
+
+    monkeypatch.setattr(DisksideFileSystem, "_native", Hostile())
+    for path in ["data/../../evil", "data/d/../../x", "other/file", "/etc/passwd", "dataset/x", ".."]:
+        Hostile.path = path
+        with pytest.raises(OSError, match="the server says that .* is below it"):
+            fs.find(f"{address}/data")
 
 
 def test_codecs_that_nobody_has_are_named(server, directory):

@@ -83,6 +83,17 @@ def test_ranges_of_one_call_are_one_batch(fs, server):
         fs.cat_ranges([f"{server.url}/nothing"], [0], [1], on_error="raise")
 
 
+def test_a_file_that_grew_since_the_batch_before_is_read_whole(fs, server, directory):
+    """A batch takes the files that the one before it had opened, and took their lengths, too: a file that was written anew in
+    between came cut."""
+    for before, after in [("short", "longer than before"), ("", "no longer empty"), ("longer than after", "short"), ("same", "size")]:
+        for _ in range(5):
+            (directory / "changing").write_text(before)
+            assert fs.cat_file(f"{server.url}/changing") == before.encode()
+            (directory / "changing").write_text(after)
+            assert fs.cat_file(f"{server.url}/changing") == after.encode()
+
+
 def test_pandas_and_pyarrow_open_files_unchanged(server, directory):
     frame = pandas.DataFrame({"a": range(1000), "b": numpy.linspace(0, 1, 1000)})
     frame.to_parquet(f"{server.url}/table.parquet")
@@ -95,6 +106,21 @@ def test_pandas_and_pyarrow_open_files_unchanged(server, directory):
     assert table.to_pydict() == {"b": frame.b[:3].tolist()}
     with fs.open(path) as file:
         assert pyarrow.parquet.read_table(file, columns=["a"])["a"].to_pylist() == list(range(1000))
+
+
+def test_dask_and_xarray_open_files_unchanged(server):
+    import dask.bag
+    import xarray
+
+    for at in range(3):
+        with fsspec.open(f"{server.url}/part{at}.csv", "wt") as file:
+            file.writelines(f"{at},{number}\n" for number in range(100))
+    lines = dask.bag.read_text(f"{server.url}/part*.csv").map(lambda line: int(line.split(",")[1]))
+    assert lines.sum().compute(scheduler="threads") == 3 * 4950
+    grid = xarray.DataArray(numpy.arange(12.0).reshape(3, 4), dims=("row", "column"), name="grid")
+    grid.to_dataset().to_zarr(f"{server.url}/grid.zarr", consolidated=False, zarr_format=2)
+    read = xarray.open_zarr(f"{server.url}/grid.zarr", consolidated=False, chunks=None)
+    assert read.grid.sum() == 66
 
 
 def test_no_more_is_read_than_needed(fs, server, directory, monkeypatch):

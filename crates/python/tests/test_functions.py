@@ -26,8 +26,18 @@ def test_a_function_comes_by_name_path_object_and_text(tmp_path, directory, long
     assert longest(directory / "a.log")["bytes"] == 19
 
 
+def test_a_function_says_what_it_takes_and_gives():
+    told = diskside.function("csv_aggregate").help.split("\n")
+    assert told[0] == "csv_aggregate: results are folded"
+    assert told[1] == "takes by, text of at most 64 bytes: column of the keys: its number from 1, or its name"
+    assert told[3] == "takes delimiter, a character [,]: between the columns"
+    assert told[-1] == "gives key: char[64], count: u8, sum: f8, min: f8, max: f8, not_numbers: u8"
+    assert diskside.function("grep").help.split("\n")[-1] == "gives bytes"
+    assert all(diskside.function(name).help for name in diskside.shipped() if not name.startswith("kv_"))
+
+
 def test_what_is_no_function_is_said():
-    with pytest.raises(diskside.UsageError, match="no function is called `stats` \\(did you mean"):
+    with pytest.raises(diskside.UsageError, match="no function is called `stats` \\(did you mean .*diskside.shipped\\(\\) gives them"):
         diskside.function("stats")
     with pytest.raises(diskside.UsageError, match="give either what it is called or source="):
         diskside.function()

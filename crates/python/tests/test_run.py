@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import pathlib
+from pathlib import Path
 
 import diskside
 import numpy
@@ -96,7 +98,7 @@ def test_files_are_read_and_written_by_position(session, directory):
     assert (directory / "new.bin").read_bytes() == b"\0\0\0\0ab"
     with pytest.raises(ValueError, match="the file is closed"):
         file.read()
-    with pytest.raises(ValueError, match="mode: 'rb' is none of r, r\\+, w\\+"):
+    with pytest.raises(ValueError, match="mode: 'rb' is none of r, r\\+, w\\+; .* fsspec.open"):
         session.open("new.bin", "rb")
 
 
@@ -160,3 +162,60 @@ def test_rows_come_by_iteration_by_number_and_in_slices(session):
             use(lines)
     assert lines and not session.run("grep", "a.log", pattern="nowhere")
     assert memoryview(lines).nbytes == len(lines.text)
+
+
+async def test_instances_are_as_many_as_the_session_says(directory):
+    """DAPHNE's: io_urings of their own, with one or two threads each, that serve requests in turn."""
+    io = {"instances": 3, "threads": 2, "in_flight_max": 4, "staging_max": 8}
+    with diskside.connect() as usual, diskside.connect(io=io) as several:
+        for session, threads in [(usual, 1), (several, 6)]:
+            before = threads_named("io-")
+            with session.open(directory / "n.u64") as file:
+                jobs = [file.submit_read(8 * at, 8) for at in range(500)]
+                assert [int.from_bytes(job.result(), "little") for job in jobs] == list(range(500))
+                assert all(job.done() for job in jobs)
+                awaited = await asyncio.gather(*(file.submit_read(8 * at, 8) for at in range(50)))
+                assert [int.from_bytes(one, "little") for one in awaited] == list(range(50))
+            assert threads_named("io-") - before == threads
+
+
+def threads_named(start):
+    """How many threads of this process are called so."""
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum(name.startswith(start) for name in names)
+
+
+def test_instances_that_cannot_be_are_said():
+    for io, why in [
+        ({"instances": 0}, "io: instances is 0, and must be from 1 to 256"),
+        ({"staging_max": 2**40}, "io: staging_max is 1099511627776, and must be from 1 to 1048576"),
+        ({"in_flight_max": 40_000}, "io: in_flight_max is 40000, and must be from 1 to 32767"),
+        ({"threads": 3}, "io: threads is 3, and must be 1 or 2"),
+        ({"rings": 2}, "io: there is no `rings`; there are instances, threads"),
+        ({"sq_poll": -1}, "io: sq_poll: "),
+        ({"instances": "two"}, "io: instances: two: "),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            diskside.connect(io=io)
+
+
+def test_names_change_and_go(session, directory):
+    session.mkdir("days")
+    session.write("days/one", b"1")
+    session.rename("days/one", "days/two")
+    assert list(session.ls("days")) == ["two"] and session.read("days/two") == b"1"
+    with pytest.raises(OSError):
+        session.remove("days")
+    session.remove("days/two")
+    session.remove("days")
+    assert not (directory / "days").exists()
+    with pytest.raises(FileNotFoundError):
+        session.remove("days")
+    with pytest.raises(ValueError, match="is not in the export of"):
+        session.rename("a.log", "diskside://elsewhere/data/a.log")
+
+
+def test_what_is_no_file_is_said(session):
+    for wrong in [None, 5, 1.5]:
+        with pytest.raises(ValueError, match=f"{wrong} is no file: give a path, a URL"):
+            session.run("wc", wrong)

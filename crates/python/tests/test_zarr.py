@@ -135,3 +135,23 @@ def test_groups_and_attributes(server):
     again = zarr.open_group(ZarrStore(f"{server.url}/group"), mode="r")
     assert again.attrs["unit"] == "m" and again["x/y"][:].tolist() == [1, 2, 3, 4]
     assert sorted(again["x"].array_keys()) == ["y"]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_xarray_stands_on_top(server, zarr_format):
+    """A data set of variables that share their dimensions: written, read in part, and each reduced at the server."""
+    import xarray
+    from diskside.zarr import statistics
+
+    values = numpy.random.default_rng(3).normal(size=(30, 40))
+    coordinates = {"day": numpy.datetime64("2026-01-01") + numpy.arange(30), "place": numpy.arange(40)}
+    written = xarray.Dataset({"heat": (("day", "place"), values), "rain": (("day",), values[:, 0])}, coordinates)
+    store = ZarrStore(f"{server.url}/days.zarr")
+    written.to_zarr(store, zarr_format=zarr_format, consolidated=False, encoding={"heat": {"chunks": (7, 11)}})
+    read = xarray.open_zarr(ZarrStore(f"{server.url}/days.zarr", read_only=True), consolidated=False, chunks=None)
+    xarray.testing.assert_identical(read.load(), written)
+    part = read.heat.sel(day="2026-01-09", place=slice(3, 5))
+    assert part.values.tolist() == values[8, 3:6].tolist()
+    found = statistics(f"{server.url}/days.zarr/heat", place="device")
+    assert found.count == 1200 and found.mean == pytest.approx(values.mean())
+    assert (found.min, found.max) == (values.min(), values.max())

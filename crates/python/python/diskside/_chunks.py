@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -16,7 +17,7 @@ from .errors import ChangedError, IoError, NotFoundError, UsageError
 from .partition import combine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ._function import Function
     from ._session import Session
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _TYPES = {"b1": "u8", "u1": "u8", "i1": "i8", "u2": "u16", "i2": "i16", "u4": "u32", "i4": "i32", "u8": "u64", "i8": "i64"}
 _TYPES |= {"f4": "f32", "f8": "f64"}
 _DIMENSIONS_MAX = 8
-
+#: Chunks of an array of which each is told by itself.
+_GRID_MAX = 1 << 22
 
 #: First byte and end, and the version of the file whose index says so.
 Ranged = tuple[int, int, int]
@@ -76,43 +78,52 @@ class Chunks(NamedTuple):
         ends = zip(at, self.chunk, self.shape, strict=True)
         return tuple(min(chunk, length - index * chunk) for index, chunk, length in ends)
 
-    def classes(self) -> tuple[dict[tuple[int, ...], list[Place]], list[tuple[int, ...]]]:
-        """The chunks that are there, by what of them is the array's; and those that are not."""
+    def classes(self) -> dict[tuple[int, ...], list[Place]]:
+        """The chunks that are there, by what of them is the array's. How many there could be does not matter: metadata may
+        tell of more than anyone can count."""
         by_held: dict[tuple[int, ...], list[Place]] = {}
-        missing = []
-        for at, place in self._places():
-            if place is None:
-                missing.append(at)
-            else:
-                by_held.setdefault(self.held(at), []).append(place)
-        return by_held, missing
+        for place in self._places():
+            by_held.setdefault(self.held(place.at), []).append(place)
+        return by_held
 
-    def _places(self) -> Iterator[tuple[tuple[int, ...], Place | None]]:
-        """Of each chunk where it is; None: nowhere."""
-        names = self._names()
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    def elements_of(self, places: Iterable[tuple[int, ...]]) -> int:
+        """How many elements of the array some chunks hold."""
+        return sum(prod(self.held(at)) for at in places)
+
+    def _places(self) -> Iterator[Place]:
+        """The chunks that are there, in the order of the grid; of shards, shard by shard."""
+        counts = (1,) * len(self.shape) if self.shards is None else self.shards.counts
+        # Of chunks, or of shards.
+        grid = tuple(-(-chunks // count) for chunks, count in zip(self.grid, counts, strict=True))
+        there = sorted(at for name in self._names() if (at := self._at(name, grid)) is not None)
         if self.shards is None:
-            for at in product(*(range(count) for count in self.grid)):
-                key = self.key(at)
-                yield at, Place(at, f"{self.url}/{key}") if key in names else None
+            for at in there:
+                yield Place(at, f"{self.url}/{self.key(at)}")
             return
-        counts = self.shards.counts
-        shards = list(product(*(range(-(-chunks // count)) for chunks, count in zip(self.grid, counts, strict=True))))
-        there = [shard for shard in shards if self.key(shard) in names]
-        indexes = in_shards(self.session, [f"{self.url}/{self.key(shard)}" for shard in there], self.shards)
-        of_there = dict(zip(there, indexes, strict=True))
-        for shard in shards:
-            url = f"{self.url}/{self.key(shard)}"
-            within = (range(min(count, chunks - i * count)) for i, count, chunks in zip(shard, counts, self.grid, strict=True))
-            for inner in product(*within):
+        urls = [f"{self.url}/{self.key(shard)}" for shard in there]
+        for shard, url, (index, version) in zip(there, urls, in_shards(self.session, urls, self.shards), strict=True):
+            for inner in numpy.argwhere(~is_missing(index)).tolist():
                 at = tuple(i * count + j for i, count, j in zip(shard, counts, inner, strict=True))
-                index, version = of_there.get(shard, (None, 0))
-                if index is None or is_missing(index[inner]):
-                    yield at, None
-                else:
-                    offset, length = (int(number) for number in index[inner])
-                    if offset + length >= 2**63:
-                        raise IoError(f"{url}: the index of the shard puts chunk {inner} at byte {offset}, which is beyond any file's end")
-                    yield at, Place(at, url, (offset, offset + length, version))
+                if any(i >= chunks for i, chunks in zip(at, self.grid, strict=True)):
+                    continue
+                offset, length = (int(number) for number in index[tuple(inner)])
+                if offset + length >= 2**63:
+                    where = f"chunk {tuple(inner)} at byte {offset}, which is beyond any file's end"
+                    raise IoError(f"{url}: the index of the shard puts {where}")
+                yield Place(at, url, (offset, offset + length, version))
+
+    def _at(self, name: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Where in a grid the chunk of a key is; None: it is no chunk's."""
+        numbers = re.findall("[0-9]+", name)
+        # A number of which nobody has read all digits is none.
+        at = tuple(int(number) for number in numbers if len(number) < 20)[: len(grid)]
+        if len(at) != len(grid) or any(i >= chunks for i, chunks in zip(at, grid, strict=True)):
+            return None
+        return at if self.key(at) == name else None
 
     def key(self, at: tuple[int, ...]) -> str:
         return str(self.array.metadata.encode_chunk_key(at))
@@ -138,6 +149,8 @@ def chunks_of(array: Array[Any], store: Any) -> Chunks:
     metadata = array.metadata
     if len(array.shape) > _DIMENSIONS_MAX:
         raise UsageError(f"{url}: it has {len(array.shape)} dimensions; at a server {_DIMENSIONS_MAX} can be reduced")
+    if prod(array.shape) >= 2**63 or 0 in array.chunks:
+        raise UsageError(f"{url}: an array of the shape {array.shape} in chunks of {array.chunks} is none that can be reduced")
     dtype, order, codecs, shards = encoding_of(url, array)
     if f"{dtype.kind}{dtype.itemsize}" not in _TYPES:
         raise UsageError(f"{url}: its elements are {dtype}; servers reduce whole numbers, bool, float32 and float64")
@@ -150,9 +163,13 @@ def chunks_of(array: Array[Any], store: Any) -> Chunks:
 _PAUSES = (0.01, 0.05, 0.25)
 
 
+#: Of chunks the rows that a function gives.
+Rows = list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]]
+
+
 def reduced(
     chunks: Chunks, run_by: Function, arguments: dict[str, Any], options: dict[str, Any], *, is_folded: bool
-) -> tuple[list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]], list[tuple[int, ...]], str]:
+) -> tuple[Rows, int, str]:
     """As :func:`_reduced`; once more where a shard is another one than its index was read of."""
     for pause in _PAUSES:
         try:
@@ -164,20 +181,21 @@ def reduced(
 
 def _reduced(
     chunks: Chunks, run_by: Function, arguments: dict[str, Any], options: dict[str, Any], *, is_folded: bool
-) -> tuple[list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]], list[tuple[int, ...]], str]:
-    """Runs a function over all chunks that are there: of each class of chunks its rows; the chunks that are not there; and
-    where it ran. The classes run at the same time."""
-    by_held, missing = chunks.classes()
+) -> tuple[Rows, int, str]:
+    """Runs a function over all chunks that are there: of each class of chunks its rows, or of each chunk; the elements of the
+    chunks that are not there; and where it ran. The classes run at the same time."""
+    by_held = chunks.classes()
+    missing = chunks.elements - sum(chunks.elements_of(place.at for place in places) for places in by_held.values())
     arguments = arguments | chunks.arguments
     jobs = []
-    length = int(numpy.prod(chunks.chunk, dtype="i8")) * chunks.dtype.itemsize
+    length = prod(chunks.chunk) * chunks.dtype.itemsize
     for held, places in by_held.items():
         given = arguments | {"held": [held[dimension] for dimension in chunks.order]}
         files = [(place.url, place.range) for place in places]
         chosen = options | {"combine": is_folded, "split": "whole"}
         job = chunks.session._submit_chunks(run_by, files, (chunks.codecs, length), given, chosen)
         jobs.append(([place.at for place in places], job))
-    done: list[tuple[tuple[int, ...], numpy.ndarray[Any, Any]]] = []
+    done: Rows = []
     told = []
     if is_folded:
         parts = []
@@ -195,11 +213,6 @@ def _reduced(
             told.append(result.explain)
             done += zip(at, numpy.split(result.numpy(), len(at)), strict=True)
     return done, missing, "\n".join(told)
-
-
-def elements(chunks: Chunks, places: list[tuple[int, ...]]) -> int:
-    """How many elements of the array some chunks hold."""
-    return sum(int(numpy.prod(chunks.held(at), dtype="i8")) for at in places)
 
 
 class Statistics(NamedTuple):
@@ -220,17 +233,19 @@ class Statistics(NamedTuple):
 
 
 def statistics_of(chunks: Chunks, options: dict[str, Any], by_chunk: bool) -> Statistics:
+    if by_chunk and prod(chunks.grid) > _GRID_MAX:
+        raise UsageError(f"{chunks.url}: it has {prod(chunks.grid)} chunks; by_chunk=True gives rows of {_GRID_MAX} at most")
     done, missing, told = reduced(chunks, function("array_stats"), {}, options, is_folded=not by_chunk)
     if by_chunk:
         rows = numpy.zeros(chunks.grid, function("array_stats").dtype)
         for at, row in done:
             rows[at] = row[0]
-        for at in missing:
-            rows[at] = _row_of_fill(chunks, elements(chunks, [at]))
+        for place in numpy.argwhere(rows["count"] == 0).tolist():
+            rows[tuple(place)] = _row_of_fill(chunks, prod(chunks.held(tuple(place))))
         return _statistics(chunks, rows, told)
     parts = [row.tobytes() for _, row in done]
     if missing or not parts:
-        parts.append(_row_of_fill(chunks, elements(chunks, missing)).tobytes())
+        parts.append(_row_of_fill(chunks, missing).tobytes())
     folded = combine("array_stats", parts, session=chunks.session)
     return _statistics(chunks, folded.numpy()[0], told)
 
@@ -289,5 +304,5 @@ def histogram_of(
     counts = numpy.zeros(len(edges) - 1, "i8")
     for _, rows in done:
         counts += rows["count"].astype("i8")
-    counts += numpy.histogram([float(chunks.fill)], edges)[0] * elements(chunks, missing)
+    counts += numpy.histogram([float(chunks.fill)], edges)[0] * missing
     return counts, edges

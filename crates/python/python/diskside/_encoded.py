@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -22,6 +23,8 @@ _CODECS |= {f"numcodecs.{name}": name for name in ("gzip", "zstd", "zlib", "lz4"
 _IN_BLOSC = ("lz4", "lz4hc", "zlib", "zstd")
 #: A chunk that is in no shard: offset and length in its index.
 _MISSING = 2**64 - 1
+#: Longest index of a shard: one of 16 million chunks.
+_INDEX_MAX = 1 << 28
 
 
 class Encoding(NamedTuple):
@@ -47,7 +50,7 @@ class Shards(NamedTuple):
 
     @property
     def index_len(self) -> int:
-        return int(numpy.prod(self.counts, dtype="i8")) * 16 + 4 * self.is_checked
+        return prod(self.counts) * 16 + 4 * self.is_checked
 
 
 def encoding_of(url: str, array: Array[Any]) -> Encoding:
@@ -121,7 +124,10 @@ def _shards(url: str, array: Array[Any], told: dict[str, Any]) -> Shards:
     assert array.shards is not None
     counts = tuple(shard // chunk for shard, chunk in zip(array.shards, array.chunks, strict=True))
     big = (index[0].get("configuration") or {}).get("endian") == "big"
-    return Shards(counts, _name(told["index_location"]) == "end", big, len(names) == 2)
+    shards = Shards(counts, _name(told["index_location"]) == "end", big, len(names) == 2)
+    if shards.index_len > _INDEX_MAX:
+        raise UsageError(f"{url}: a shard has {prod(counts)} chunks, and an index of {shards.index_len} bytes; {_INDEX_MAX} are read")
+    return shards
 
 
 def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[tuple[numpy.ndarray[Any, Any], int]]:
@@ -129,8 +135,9 @@ def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[tup
     that says so."""
     length = shards.index_len
     wanted = [(url, -length, None) if shards.at_end else (url, 0, length) for url in urls]
-    for first in range(0, len(wanted), _AT_ONCE):
-        part = wanted[first : first + _AT_ONCE]
+    at_once = max(min(_AT_ONCE, _AT_ONCE_BYTES // length), 1)
+    for first in range(0, len(wanted), at_once):
+        part = wanted[first : first + at_once]
         for (url, *_), found in zip(part, Job(session._native.fetch(part, True), list).result(), strict=True):
             if isinstance(found, Exception):
                 raise found
@@ -142,6 +149,7 @@ def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[tup
 
 #: Indexes that are read at a time.
 _AT_ONCE = 256
+_AT_ONCE_BYTES = 1 << 26
 
 
 def _index(url: str, data: bytes, shards: Shards) -> numpy.ndarray[Any, Any]:
@@ -157,6 +165,7 @@ def _index(url: str, data: bytes, shards: Shards) -> numpy.ndarray[Any, Any]:
     return numpy.frombuffer(data, ">u8" if shards.big_endian else "<u8").astype("u8").reshape(*shards.counts, 2)
 
 
-def is_missing(entry: numpy.ndarray[Any, Any]) -> bool:
-    """Whether an index says of a chunk that it is not there."""
-    return bool((entry == _MISSING).all())
+def is_missing(index: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """Of which chunks an index says that they are not there."""
+    missing: numpy.ndarray[Any, Any] = (index == _MISSING).all(axis=-1)
+    return missing

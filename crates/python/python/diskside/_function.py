@@ -56,6 +56,29 @@ class Function:
         return self._native.arguments
 
     @property
+    def help(self) -> str:
+        """What it takes and gives: a line for each argument and each member of a row of its result.
+
+        >>> print(diskside.function("stats64").help)
+        stats64: results are folded
+        gives count: u8, sum: i8, min: i8, max: i8
+        """
+        folds = "results are folded" if self.combines else "results stand one after another"
+        lines = [f"{self.name}: {folds}"]
+        for argument in self.arguments:
+            default = argument["default"]
+            given = "" if default is None else f" [{default}]" if default else " [none]"
+            doc = f": {argument['doc']}" if argument["doc"] else ""
+            lines.append(f"takes {argument['name']}, {argument['expects']}{given}{doc}")
+        fields = self._native.fields
+        if fields is None:
+            lines.append("gives bytes")
+        else:
+            members = [f"{name}: {kind}{'' if count is None else f'[{count}]'}" for name, kind, _, count in fields[0]]
+            lines.append(f"gives {', '.join(members)}")
+        return "\n".join(lines)
+
+    @property
     def columns(self) -> list[str]:
         """The names of the members of a row of its result; none if results are bytes."""
         fields = self._native.fields

@@ -22,7 +22,7 @@ from fsspec.spec import AbstractBufferedFile
 from . import _diskside
 from ._session import Session, as_bytes, connect, default_session
 from ._turn import Turns
-from .errors import ExistsError, IsDirectoryError, NotFoundError
+from .errors import ExistsError, IoError, IsDirectoryError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,6 +240,11 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
             found = await asyncio.to_thread(self._native.find, self._url(stripped), True)
         except FileNotFoundError:
             found = []
+        below = stripped.partition("/")[2].rstrip("/")
+        for at, _ in found:
+            # A recursive get makes local files of these names.
+            if at != below and not at.startswith(below + "/") or ".." in at.removeprefix(below).split("/"):
+                raise IoError(f"{self._url(stripped)}: the server says that {at} is below it", errno.EBADMSG)
         entries = {f"{server}/{at}": _entry(f"{server}/{at}", known) for at, known in sorted(found) if known is not None}
         return entries if options.get("detail") else list(entries)
 
