@@ -180,7 +180,9 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
         _ => at(path, error.into()),
     };
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let missing: Vec<&Path> = directory.ancestors().take_while(|directory| !directory.exists()).collect();
+    // Above a relative one is the directory of the process, which has no name here and is there.
+    let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble)?;
     // From the top: each directory then has an owner for what is in it.
     missing.iter().rev().try_for_each(|made| give_to_owner_above(made, &File::open(made)?)).map_err(trouble)?;
@@ -201,6 +203,9 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     }
     let directory = made.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let above = std::fs::metadata(directory)?;
+    if above.uid() == open.metadata()?.uid() {
+        return Ok(());
+    }
     // Not by its name, which that user could have given to another file by now.
     std::os::unix::fs::fchown(open, Some(above.uid()), Some(above.gid()))
 }

@@ -219,7 +219,8 @@ impl Introduction {
         const FORM: &str =
             "this is not the line that `diskside key new` prints: NQN KEY, NQN KEY SERVER-KEY, or NQN TLS-KEY";
         let mut words = text.split_whitespace();
-        let nqn = Nqn::new(words.next().ok_or(FORM)?).map_err(|error| format!("{FORM}: {error}"))?;
+        // The first word may be a key, which is not repeated.
+        let nqn = Nqn::new(words.next().ok_or(FORM)?).map_err(|_| format!("{FORM}; it begins with no NQN"))?;
         let mut line = Self { nqn, key: None, server_key: None, tls_key: None };
         for word in words {
             let wrong = |error| format!("the key in this line: {error}");
@@ -277,6 +278,16 @@ mod tests {
                 assert_eq!(found.tls_key.is_some(), kind == Kind::Tls);
                 assert_eq!(found.to_line(), host.introduction().to_line());
             }
+        }
+    }
+
+    /// Who pasted the key without the name before it got most of the key back, in an error that may be kept in a log.
+    #[test]
+    fn a_line_that_begins_with_a_key_is_refused_and_not_repeated() {
+        let (key, tls_key) = (new_secret().to_text(), new_tls_secret().to_text());
+        for text in [&key, &tls_key] {
+            let error = Introduction::parse(text).unwrap_err();
+            assert!(error.contains("not the line") && !error.contains(&text[15..30]), "{error}");
         }
     }
 
