@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::unistd::{User as Account, getgrouplist};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
@@ -96,7 +97,12 @@ impl User {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
             return Ok(Some(Self { name: text.to_owned(), uid, gid, groups: vec![gid] }));
         }
-        let Some(account) = Account::from_name(text)? else { return Ok(None) };
+        let account = match Account::from_name(text) {
+            // As getpwnam_r(3) has it, where there is no file of accounts.
+            Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => None,
+            found => found?,
+        };
+        let Some(account) = account else { return Ok(None) };
         let name = CString::new(text).expect("an account was found by it");
         let groups = getgrouplist(&name, account.gid)?.iter().map(|gid| Gid::from_raw(gid.as_raw())).collect();
         let (uid, gid) = (Uid::from_raw(account.uid.as_raw()), Gid::from_raw(account.gid.as_raw()));
