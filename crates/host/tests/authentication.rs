@@ -247,6 +247,52 @@ fn connections_that_do_not_authenticate_leave_room_for_others() {
     assert!(running.handle().stats().connections_half_open <= 8);
 }
 
+/// Each of these alone costs a peer next to nothing: connections by the thousand, handshakes that never end, and keys that are
+/// wrong. Together they keep neither who is there from working, nor who comes from being let in, and leave nothing behind.
+#[test]
+fn storms_of_connections_slow_handshakes_and_wrong_keys_keep_nobody_out() {
+    use std::io::Write as _;
+    use std::net::TcpStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let (known, other) = (Known::new(false), Known::new(false));
+    let running = target(&[known.spec("ann")]);
+    let volume = Volume::connect(&url(&running), &known.options()).unwrap();
+    write_now(&volume, 0, &[5; 4096]);
+    HostKey::new(Some(known.key.nqn.clone()), Kind::Host).write(&other.file("false")).unwrap();
+    let (wrong, address, over) = (with_key(&other.file("false")), address(&running), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let storm = scope.spawn(|| (0..3000).for_each(|_| drop(TcpStream::connect(address).unwrap())));
+        let slow = scope.spawn(|| {
+            // More than there may be of an address: the oldest give way.
+            let mut slow: Vec<_> = (0..400).map(|_| TcpStream::connect(address).unwrap()).collect();
+            while !over.load(Ordering::Relaxed) {
+                slow.iter_mut().for_each(|stream| drop(stream.write_all(&[0])));
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        let guess = scope.spawn(|| {
+            for _ in 0..30 {
+                // Which of them was closed for another is as it happens; none got in.
+                Volume::connect(&url(&running), &wrong).expect_err("its key is wrong");
+            }
+        });
+        while !(storm.is_finished() && guess.is_finished()) {
+            assert_eq!(read_now(&volume, 0, 4096), [5; 4096]);
+        }
+        Volume::connect(&url(&running), &known.options()).expect("who has a key is let in meanwhile");
+        assert!(running.handle().stats().connections_half_open <= 256 + 1);
+        over.store(true, Ordering::Relaxed);
+        slow.join().unwrap();
+    });
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while running.handle().stats().connections_half_open > 0 {
+        assert!(std::time::Instant::now() < until, "{:?}", running.handle().stats());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(read_now(&volume, 0, 4096), [5; 4096]);
+}
+
 #[test]
 fn hosts_come_and_go_while_the_target_serves() {
     let (ann, bob) = (Known::new(false), Known::new(true));
