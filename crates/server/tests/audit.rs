@@ -4,21 +4,21 @@
 #[allow(dead_code, reason = "each test is a crate of its own and uses its part")]
 mod client;
 mod common;
+#[path = "support/sealed.rs"]
+mod sealed;
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::{Client, locally, object};
 use common::{Controller, Queue, builder, pattern};
 use diskside_keys::write_tls_secret;
-use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsPsk, TlsSecret};
+use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsSecret};
 use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, IcReq};
 use diskside_nvme::{Nqn, Status};
 use diskside_server::config::{HostSpec, KeyFile, Requirement, ServeConfig, Settings, VolumeSpec};
-use diskside_tls::{Content, Handshake, Next, RECORD_LEN_MAX, Records};
+use sealed::Sealed;
 use serde_json::Value;
 use zerocopy::IntoBytes as _;
 
@@ -181,75 +181,6 @@ fn what_is_refused_and_what_was_prepared_is_told_too() {
     );
 }
 
-/// Over TLS.
-struct Sealed {
-    stream: TcpStream,
-    records: Records,
-    /// What came, and what of it was opened and not read.
-    sealed: Vec<u8>,
-    opened: VecDeque<u8>,
-}
-
-impl Sealed {
-    /// Makes a channel with this key. None: the server refused it.
-    fn make(address: SocketAddr, psk: TlsPsk) -> Option<Self> {
-        let mut stream = common::tcp(address);
-        let mut handshake = Handshake::host(psk).unwrap();
-        let mut step = handshake.step(&[]).unwrap();
-        let mut bytes = [0; 4096];
-        loop {
-            stream.write_all(&step.output).unwrap();
-            if let Some(done) = step.done {
-                let (records, sealed) = (Records::new(done.secrets), done.rest);
-                return Some(Self { stream, records, sealed, opened: VecDeque::new() });
-            }
-            let len = stream.read(&mut bytes).ok().filter(|len| *len > 0)?;
-            step = handshake.step(&bytes[..len]).ok()?;
-        }
-    }
-}
-
-impl Read for Sealed {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut output = vec![0; RECORD_LEN_MAX + Records::OUTPUT_SPARE];
-        while self.opened.is_empty() {
-            match self.records.open(&self.sealed, &mut output).map_err(io::Error::other)? {
-                Next::Record { taken, content } => {
-                    self.sealed.drain(..taken);
-                    match content {
-                        Content::Data(len) => self.opened.extend(&output[..len]),
-                        Content::Control => {}
-                        Content::Closed => return Ok(0),
-                    }
-                }
-                Next::Incomplete(_) => {
-                    let len = self.stream.read(&mut output)?;
-                    if len == 0 {
-                        return Ok(0);
-                    }
-                    self.sealed.extend_from_slice(&output[..len]);
-                }
-            }
-        }
-        self.opened.read(into)
-    }
-}
-
-impl Write for Sealed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut sealed = Vec::new();
-        let mut writer = self.records.seal(&mut sealed);
-        writer.put(bytes);
-        writer.finish();
-        self.stream.write_all(&sealed)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
 /// Who was refused while the secure channel was made left no line, and who had proved with it who it is was told to be nobody
 /// in particular.
 #[test]
@@ -271,8 +202,8 @@ fn hosts_of_tls_are_told_with_what_they_proved_and_without() {
 
     let psk = |secret: &TlsSecret, version| secret.psk(&names, version, Derivation::Standard).unwrap();
     let other = TlsSecret::new(&[8; 32], Some(Hash::Sha256)).unwrap();
-    assert!(Sealed::make(address, psk(&other, IdentityVersion::V1)).is_none());
-    assert!(Sealed::make(address, psk(&other, IdentityVersion::V0)).is_none());
+    assert!(Sealed::make(common::tcp(address), psk(&other, IdentityVersion::V1)).is_none());
+    assert!(Sealed::make(common::tcp(address), psk(&other, IdentityVersion::V0)).is_none());
     let mut plain = common::tcp(address);
     plain.write_all(IcReq::new(false, false).as_bytes()).unwrap();
     assert_eq!(plain.read(&mut [0; 8]).unwrap(), 0);
@@ -287,7 +218,7 @@ fn hosts_of_tls_are_told_with_what_they_proved_and_without() {
     assert!(reason(2).contains("does not speak TLS"), "{}", reason(2));
     assert!(refused.iter().all(|line| line["peer"].as_str().unwrap().starts_with("127.0.0.1:")));
 
-    let sealed = Sealed::make(address, psk(&secret, IdentityVersion::V1)).unwrap();
+    let sealed = Sealed::make(common::tcp(address), psk(&secret, IdentityVersion::V1)).unwrap();
     let mut queue = Queue::negotiate(Box::new(sealed)).unwrap();
     queue.connect(common::NQN, ANN, 0, 32, CONTROLLER_ID_DYNAMIC, 0).unwrap();
     let connected = &lines(&path, "connect", 1)[0];
