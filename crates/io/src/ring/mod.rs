@@ -32,6 +32,7 @@
 //! up to 100 µs before it sleeps, where that pays: full speed under load, no CPU time when idle.
 
 mod batch;
+mod driver;
 mod files;
 mod op;
 mod polling;
@@ -40,20 +41,15 @@ mod provided;
 mod rest;
 mod split;
 mod stable;
+mod uring;
 mod waker;
 
-use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
-use rustix::io::Errno;
 use rustix::time::ClockId;
 
 pub use batch::{SEGMENTS_MAX, SendBatch};
@@ -65,24 +61,12 @@ pub use waker::Waker;
 pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
 
 use crate::buffer::Arena;
-use crate::slab::{Key, Slab};
-use files::Files;
-use op::Held;
+use crate::slab::Key;
+use driver::Driver;
 use polling::Polling;
 use precedence::Seat;
-use provided::Group;
 use rest::Rests;
-
-/// How long a dropped ring waits for operations that cannot be cancelled, before it leaks their memory.
-const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Marks completions that nobody waits for.
-const NOBODY: u64 = u64::MAX;
-
-/// What the ring keeps of an operation while it is in flight.
-struct InFlight {
-    token: u64,
-    held: Held,
-}
+use uring::Uring;
 
 /// How a ring is set up.
 #[derive(Clone, Debug)]
@@ -132,19 +116,8 @@ pub struct OpId(Key);
 
 /// One io_uring and its operations in flight. See the [module](self).
 pub struct Ring {
-    uring: ManuallyDrop<IoUring>,
-    slots: ManuallyDrop<Slab<InFlight>>,
-    groups: ManuallyDrop<Vec<Rc<Group>>>,
-    /// Registered memory. The kernel holds its pages for itself, so that it may go at any time.
-    arena: Option<Arena>,
-    files: Files,
-    /// Pushed, but not yet in the submission queue.
-    backlog: VecDeque<squeue::Entry>,
-    /// Reaped, but not yet taken.
-    ready: VecDeque<cqueue::Entry>,
+    driver: Box<dyn Driver>,
     waker: Waker,
-    /// Whether a read of the waker's eventfd is in flight.
-    listening: bool,
     config: RingConfig,
     polling: Polling,
     /// Whether an answer is due, see [`expect_answers`](Ring::expect_answers).
@@ -154,7 +127,7 @@ pub struct Ring {
     rests: Rests,
     /// See [`precedence`](Ring::precedence).
     seat: Option<Seat>,
-    stats: RingStats,
+    sleeps: u64,
     /// A ring belongs to the thread that made it.
     not_send: PhantomData<*const ()>,
 }
@@ -162,23 +135,18 @@ pub struct Ring {
 impl Ring {
     /// A new ring for the calling thread.
     pub fn new(config: &RingConfig) -> io::Result<Self> {
+        let waker = Waker::new()?;
+        let driver: Box<dyn Driver> = Box::new(Uring::new(config, waker.clone())?);
         Ok(Self {
-            uring: ManuallyDrop::new(build(config, true)?),
-            slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
-            groups: ManuallyDrop::default(),
-            arena: None,
-            files: Files::default(),
-            backlog: VecDeque::new(),
-            ready: VecDeque::new(),
-            waker: Waker::new()?,
-            listening: false,
+            driver,
+            waker,
             config: config.clone(),
             polling: Polling::new(config.spin),
             answers_due: false,
             gives_way: false,
             rests: Rests::default(),
             seat: None,
-            stats: RingStats::default(),
+            sleeps: 0,
             not_send: PhantomData,
         })
     }
@@ -186,22 +154,17 @@ impl Ring {
     /// Adds an operation; it goes to the kernel with the next [`wait`](Self::wait) or
     /// [`submit`](Self::submit). `token` comes back in its completions.
     pub fn push(&mut self, token: u64, op: Op) -> OpId {
-        let (entry, held) = op.prepare(self.arena.as_ref(), &self.files);
-        let key = self.slots.insert(InFlight { token, held });
-        self.enqueue(entry.user_data(key.to_bits()));
-        OpId(key)
+        self.driver.push(token, op)
     }
 
     /// Asks the kernel to cancel an operation. It still completes: with `ECANCELED`, or as if it had not been cancelled.
     pub fn cancel(&mut self, id: OpId) {
-        if self.slots.get(id.0).is_some() {
-            self.enqueue(opcode::AsyncCancel::new(id.0.to_bits()).build().user_data(NOBODY));
-        }
+        self.driver.cancel(id);
     }
 
     /// Operations pushed and not completed.
     pub fn in_flight(&self) -> usize {
-        self.slots.len() - usize::from(self.listening)
+        self.driver.in_flight()
     }
 
     /// Says whether something that was asked for is to be answered soon: by a disk through this ring, by a peer through a
@@ -225,9 +188,7 @@ impl Ring {
     /// What lets this ring's thread go first on its processor.
     pub fn precedence(&mut self) -> io::Result<Precedence> {
         if self.seat.is_none() {
-            // SAFETY: the ring is open for as long as `self` is borrowed.
-            let ring = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
-            self.seat = Some(Seat::new(rustix::io::fcntl_dupfd_cloexec(ring, 0)?));
+            self.seat = Some(Seat::new(rustix::io::fcntl_dupfd_cloexec(self.driver.as_fd(), 0)?));
         }
         Ok(self.seat.as_ref().expect("it was made just now").precedence())
     }
@@ -239,50 +200,42 @@ impl Ring {
 
     /// What the ring has done so far.
     pub fn stats(&self) -> RingStats {
-        self.stats
+        let (enters, completions) = self.driver.counts();
+        RingStats { enters, sleeps: self.sleeps, completions }
     }
 
     /// Makes `buffers` (a power of two) of `len_bytes` each for [`Op::Receive`] to take from.
     pub fn provide(&mut self, buffers: u16, len_bytes: usize) -> io::Result<GroupId> {
-        let id = GroupId(self.groups.len() as u16);
-        let group = Group::register(&self.uring, id, buffers, len_bytes)?;
-        self.groups.push(group);
-        Ok(id)
+        self.driver.provide(buffers, len_bytes)
     }
 
     /// Registers an arena, once: from now on [`Op::Read`] and [`Op::Write`] with its buffers spare the kernel the search
     /// for their pages. Fails where the process may not lock that much memory (`RLIMIT_MEMLOCK`); then, and on any other
     /// ring, the arena's buffers are buffers like others.
     pub fn register(&mut self, arena: &Arena) -> io::Result<()> {
-        let iov_base = arena.address().as_ptr().cast();
-        let pieces = [libc::iovec { iov_base, iov_len: arena.len_bytes() }];
-        // SAFETY: the piece is the arena's memory. The kernel takes references of its own to the pages; operations name
-        // addresses in it only through buffers that they own, which keep the arena alive.
-        unsafe { self.uring.submitter().register_buffers(&pieces)? };
-        self.arena = Some(arena.clone());
-        Ok(())
+        self.driver.register(arena)
     }
 
     /// Registers a descriptor: from now on operations with it spare the kernel the search for it. It stays open until
     /// [`unregister_file`](Self::unregister_file), or the end of the ring. False where the ring has no place for it; then
     /// it is one like others.
     pub fn register_file(&mut self, file: &Arc<OwnedFd>) -> bool {
-        self.files.add(&self.uring, file)
+        self.driver.register_file(file)
     }
 
     /// Whether a descriptor is registered.
     pub fn is_registered(&self, file: &OwnedFd) -> bool {
-        self.files.place(file).is_some()
+        self.driver.is_registered(file)
     }
 
     /// Ends a registration. Operations in flight go on.
     pub fn unregister_file(&mut self, file: &OwnedFd) {
-        self.files.remove(&self.uring, file);
+        self.driver.unregister_file(file);
     }
 
     /// Submits what was pushed, without waiting for anything.
     pub fn submit(&mut self) -> io::Result<()> {
-        self.enter(0, Duration::ZERO, None)
+        self.driver.submit()
     }
 
     /// Submits what was pushed and waits for a completion, a [`Waker::wake`] or the timeout.
@@ -298,11 +251,10 @@ impl Ring {
 
     fn poll_and_sleep(&mut self, timeout: Option<Duration>) -> io::Result<Wait> {
         if self.config.io_poll || (self.config.spin.is_zero() && timeout != Some(Duration::ZERO)) {
-            self.reap();
-            if self.ready.is_empty() && !self.waker.is_pending() {
-                self.sleep(timeout)?;
+            if self.driver.has_completions() || self.waker.is_pending() {
+                self.driver.submit()?;
             } else {
-                self.enter(0, Duration::ZERO, None)?;
+                self.sleep(timeout)?;
             }
             return Ok(self.outcome());
         }
@@ -312,12 +264,8 @@ impl Ring {
         let spin = timeout.map_or(window, |timeout| timeout.min(window));
         let mut looked = started;
         loop {
-            let entered = self.wants_enter();
-            if entered {
-                self.enter(0, Duration::ZERO, None)?;
-            }
-            self.reap();
-            if !self.ready.is_empty() || self.waker.is_pending() {
+            let entered = self.driver.look()?;
+            if self.driver.has_completions() || self.waker.is_pending() {
                 return Ok(self.outcome());
             }
             let now = Instant::now();
@@ -339,247 +287,50 @@ impl Ring {
 
     /// The next completion that the last [`wait`](Self::wait) found.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        loop {
-            let entry = self.ready.pop_front()?;
-            if let Some(completion) = self.complete(&entry) {
-                return Some(completion);
-            }
-        }
-    }
-
-    fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
-        if entry.user_data() == NOBODY {
-            return None;
-        }
-        let key = Key::from_bits(entry.user_data());
-        let more = cqueue::more(entry.flags());
-        let result = outcome(entry);
-        let InFlight { token, held } = self.slots.get(key).expect("a completion belongs to an operation in flight");
-        let token = *token;
-        let produced = match held {
-            Held::Counter(..) => {
-                self.listening = false;
-                self.slots.remove(key);
-                return None;
-            }
-            Held::Accept(_) => op::accepted(result),
-            Held::Receive(_, group) => match cqueue::buffer_select(entry.flags()) {
-                Some(index) => {
-                    let len = result.map_or(0, |len| len as usize);
-                    Payload::Received(self.groups[usize::from(group.0)].received(index, len))
-                }
-                None => Payload::None,
-            },
-            _ => Payload::None,
-        };
-        let held = if more { None } else { self.slots.remove(key).map(|ended| ended.held) };
-        let payload = match (produced, held) {
-            (Payload::None, Some(held)) => held.into_payload(),
-            (produced, _) => produced,
-        };
-        Some(Completion { token, result, more, payload })
-    }
-
-    fn enqueue(&mut self, entry: squeue::Entry) {
-        self.backlog.push_back(entry);
-        self.fill();
-    }
-
-    /// Moves the backlog into the submission queue, as far as it fits.
-    fn fill(&mut self) {
-        let mut queue = self.uring.submission();
-        while let Some(entry) = self.backlog.front() {
-            // SAFETY: everything the entry points to is owned by its slot until the completion is taken.
-            if unsafe { queue.push(entry) }.is_err() {
-                break;
-            }
-            self.backlog.pop_front();
-        }
-    }
-
-    fn wants_enter(&mut self) -> bool {
-        let queue = self.uring.submission();
-        queue.taskrun()
-            || queue.cq_overflow()
-            || (!queue.is_empty() && self.config.sq_poll.is_none())
-            || !self.backlog.is_empty()
-            || (self.config.sq_poll.is_some() && queue.need_wakeup())
+        self.driver.next_completion()
     }
 
     /// Sleeps until something happens, unless it already has.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.config.io_poll {
-            return self.enter(1, Duration::ZERO, timeout);
+            return self.driver.sleep(Duration::ZERO, timeout);
         }
-        if !self.listening {
-            let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
-            let key = self.slots.insert(InFlight { token: NOBODY, held });
-            self.listening = true;
-            self.enqueue(entry.user_data(key.to_bits()));
-        }
+        self.driver.listen();
         if !self.waker.fall_asleep() {
-            return self.enter(0, Duration::ZERO, None);
+            return self.driver.submit();
         }
-        self.stats.sleeps += 1;
+        self.sleeps += 1;
         let rest = self.rest(timeout);
         if let Some(seat) = &self.seat {
             seat.falls_asleep(rest);
         }
-        let want = if rest.is_zero() { 1 } else { rest::COMPLETIONS };
-        let entered = self.enter(want, rest, timeout);
+        let slept = self.driver.sleep(rest, timeout);
         self.waker.wake_up();
-        entered
+        slept
     }
 
     /// How long to sleep whatever comes.
     fn rest(&mut self, timeout: Option<Duration>) -> Duration {
-        if !self.gives_way || self.config.sq_poll.is_some() || !self.uring.params().is_feature_min_timeout() {
+        if !self.gives_way || !self.driver.can_rest() {
             return Duration::ZERO;
         }
         self.rests.next(processor_time(), timeout)
     }
 
-    /// Hands everything pushed to the kernel, runs deferred work and waits for `want` completions.
-    fn enter(&mut self, want: usize, rest: Duration, timeout: Option<Duration>) -> io::Result<()> {
-        loop {
-            self.reap();
-            self.fill();
-            // What is already reaped, or does not fit yet, must not wait for what comes.
-            let want = if self.ready.is_empty() && self.backlog.is_empty() { want } else { 0 };
-            self.stats.enters += 1;
-            let entered = enter(&self.uring, want, rest, timeout);
-            self.reap();
-            match entered {
-                Ok(()) => {}
-                Err(Errno::INTR | Errno::TIME) => {}
-                // The completion queue was full, or memory is short for a moment: reaping helps.
-                Err(Errno::BUSY | Errno::AGAIN) if !self.ready.is_empty() => {}
-                Err(Errno::BUSY | Errno::AGAIN) => std::thread::yield_now(),
-                Err(errno) => return Err(errno.into()),
-            }
-            if self.backlog.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Takes all completions from the shared queue.
-    fn reap(&mut self) {
-        let before = self.ready.len();
-        self.ready.extend(self.uring.completion());
-        self.stats.completions += (self.ready.len() - before) as u64;
-    }
-
     fn outcome(&mut self) -> Wait {
-        self.reap();
-        Wait { woken: self.waker.take_pending(), completions: !self.ready.is_empty() }
-    }
-
-    /// Cancels everything and waits until the kernel has let go of all memory; false if it did not in time.
-    fn quiesce(&mut self) -> bool {
-        let deadline = Instant::now() + DROP_WAIT_MAX;
-        let mut cancelled = false;
-        while self.slots.len() > 0 && Instant::now() < deadline {
-            let step = if cancelled { Duration::from_millis(20) } else { Duration::ZERO };
-            let want = usize::from(cancelled);
-            if self.enter(want, Duration::ZERO, Some(step)).is_err() {
-                return false;
-            }
-            while self.next_completion().is_some() {}
-            // `ENOENT` (nothing to cancel) and rings that cannot cancel leave it to the loop.
-            let now = Timespec::new();
-            let _ = self.uring.submitter().register_sync_cancel(Some(now), CancelBuilder::any().all());
-            cancelled = true;
-        }
-        self.slots.len() == 0
+        Wait { woken: self.waker.take_pending(), completions: self.driver.has_completions() }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        // Who waits for this thread's sleep does not wait any longer, and the driver's descriptor has one name again.
         self.seat = None;
-        let quiet = self.quiesce();
-        // SAFETY: dropped once, here, and not used again. The io_uring goes first: it refers to the rest.
-        unsafe { ManuallyDrop::drop(&mut self.uring) };
-        if quiet {
-            // SAFETY: no operation is in flight, so the kernel no longer touches what slots and groups own.
-            unsafe {
-                ManuallyDrop::drop(&mut self.slots);
-                ManuallyDrop::drop(&mut self.groups);
-            }
-        }
     }
-}
-
-/// Sets up an io_uring; `one_thread` when the calling thread alone will submit and reap.
-fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    builder.setup_cqsize(config.entries.next_power_of_two().saturating_mul(4)).setup_clamp().dontfork();
-    if let Some(idle) = config.sq_poll {
-        builder.setup_sqpoll(idle.as_millis().clamp(1, u128::from(u32::MAX)) as u32);
-    } else if one_thread {
-        builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
-    }
-    if config.io_poll {
-        builder.setup_iopoll();
-    }
-    builder.build(config.entries).map_err(|error| {
-        let hint = match error.raw_os_error() {
-            Some(libc::ENOSYS | libc::EPERM) => {
-                "; is io_uring switched off (kernel.io_uring_disabled, a container's seccomp)?"
-            }
-            Some(libc::ENOMEM) => "; RLIMIT_MEMLOCK may be too low",
-            Some(libc::EINVAL) => "; Linux 6.1 or newer is needed",
-            _ => "",
-        };
-        io::Error::new(error.kind(), format!("io_uring with {} entries: {error}{hint}", config.entries))
-    })
-}
-
-fn enter(uring: &IoUring, want: usize, rest: Duration, timeout: Option<Duration>) -> Result<(), Errno> {
-    let submitter = uring.submitter();
-    let entered = if uring.params().is_setup_sqpoll() {
-        match timeout.filter(|_| want > 0) {
-            None => submitter.submit_and_wait(want),
-            Some(timeout) => submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timespec(timeout))),
-        }
-    } else {
-        // SAFETY: only this thread moves the tail, so the count is exact; a shared reference to the
-        // ring with one user at a time is all that `submission_shared` asks for.
-        let queued = unsafe { uring.submission_shared() }.len() as u32;
-        // Without GETEVENTS the kernel does not run deferred work.
-        let flags = EnterFlags::GETEVENTS;
-        let timeout = timeout.or((!rest.is_zero()).then_some(rest::TIMEOUT));
-        match timeout.filter(|_| want > 0) {
-            None => {
-                // SAFETY: no argument is passed; the count is that of the entries in the queue.
-                unsafe { submitter.enter::<libc::sigset_t>(queued, want as u32, flags.bits(), None) }
-            }
-            Some(timeout) => {
-                let timespec = timespec(timeout);
-                let args = SubmitArgs::new().min_wait_usec(rest.as_micros() as u32).timespec(&timespec);
-                let flags = flags | EnterFlags::EXT_ARG;
-                // SAFETY: EXT_ARG goes with `SubmitArgs`, which lives through the call.
-                unsafe { submitter.enter(queued, want as u32, flags.bits(), Some(&args)) }
-            }
-        }
-    };
-    entered.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// What the calling thread has used of processors so far.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-}
-
-fn timespec(timeout: Duration) -> Timespec {
-    Timespec::from(timeout)
-}
-
-fn outcome(entry: &cqueue::Entry) -> Result<u32, Errno> {
-    match entry.result() {
-        errno @ ..0 => Err(Errno::from_raw_os_error(-errno)),
-        count => Ok(count.cast_unsigned()),
-    }
 }

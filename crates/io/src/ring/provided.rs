@@ -21,6 +21,16 @@ pub const GROUP_BUFFERS_MAX: u16 = 1 << 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupId(pub(super) u16);
 
+impl GroupId {
+    pub(super) fn at(index: usize) -> Self {
+        Self(index as u16)
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
 /// Bytes that arrived, in a buffer that goes back to its group when this is dropped.
 pub struct Received {
     group: Rc<Group>,

@@ -10,9 +10,10 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue};
 use rustix::io::Errno;
 
+use super::RingConfig;
 use super::files::Files;
 use super::op::{Completion, Held, Op};
-use super::{InFlight, RingConfig, build, outcome};
+use super::uring::{InFlight, build, outcome};
 use crate::slab::{Key, Slab};
 
 /// The thread that submits.

@@ -1,0 +1,367 @@
+//! Rings over an io_uring.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+use super::driver::{DROP_WAIT_MAX, Driver};
+use super::files::Files;
+use super::op::{self, Completion, Held, Op, Payload};
+use super::provided::{Group, GroupId};
+use super::waker::Waker;
+use super::{OpId, RingConfig, rest};
+use crate::buffer::Arena;
+use crate::slab::{Key, Slab};
+
+/// Marks completions that nobody waits for.
+const NOBODY: u64 = u64::MAX;
+
+/// What is kept of an operation while it is in flight.
+pub(super) struct InFlight {
+    pub(super) token: u64,
+    pub(super) held: Held,
+}
+
+/// One io_uring and its operations in flight.
+pub(super) struct Uring {
+    uring: ManuallyDrop<IoUring>,
+    slots: ManuallyDrop<Slab<InFlight>>,
+    groups: ManuallyDrop<Vec<Rc<Group>>>,
+    /// Registered memory. The kernel holds its pages for itself, so that it may go at any time.
+    arena: Option<Arena>,
+    files: Files,
+    /// Pushed, but not yet in the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    /// Reaped, but not yet taken.
+    ready: VecDeque<cqueue::Entry>,
+    waker: Waker,
+    /// Whether a read of the waker's eventfd is in flight.
+    listening: bool,
+    sq_polls: bool,
+    io_polls: bool,
+    enters: u64,
+    completions: u64,
+}
+
+impl Uring {
+    pub(super) fn new(config: &RingConfig, waker: Waker) -> io::Result<Self> {
+        Ok(Self {
+            uring: ManuallyDrop::new(build(config, true)?),
+            slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
+            groups: ManuallyDrop::default(),
+            arena: None,
+            files: Files::default(),
+            backlog: VecDeque::new(),
+            ready: VecDeque::new(),
+            waker,
+            listening: false,
+            sq_polls: config.sq_poll.is_some(),
+            io_polls: config.io_poll,
+            enters: 0,
+            completions: 0,
+        })
+    }
+
+    fn complete(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        if entry.user_data() == NOBODY {
+            return None;
+        }
+        let key = Key::from_bits(entry.user_data());
+        let more = cqueue::more(entry.flags());
+        let result = outcome(entry);
+        let InFlight { token, held } = self.slots.get(key).expect("a completion belongs to an operation in flight");
+        let token = *token;
+        let produced = match held {
+            Held::Counter(..) => {
+                self.listening = false;
+                self.slots.remove(key);
+                return None;
+            }
+            Held::Accept(_) => op::accepted(result),
+            Held::Receive(_, group) => match cqueue::buffer_select(entry.flags()) {
+                Some(index) => {
+                    let len = result.map_or(0, |len| len as usize);
+                    Payload::Received(self.groups[group.index()].received(index, len))
+                }
+                None => Payload::None,
+            },
+            _ => Payload::None,
+        };
+        let held = if more { None } else { self.slots.remove(key).map(|ended| ended.held) };
+        let payload = match (produced, held) {
+            (Payload::None, Some(held)) => held.into_payload(),
+            (produced, _) => produced,
+        };
+        Some(Completion { token, result, more, payload })
+    }
+
+    fn enqueue(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
+        self.fill();
+    }
+
+    /// Moves the backlog into the submission queue, as far as it fits.
+    fn fill(&mut self) {
+        let mut queue = self.uring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: everything the entry points to is owned by its slot until the completion is taken.
+            if unsafe { queue.push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn wants_enter(&mut self) -> bool {
+        let queue = self.uring.submission();
+        queue.taskrun()
+            || queue.cq_overflow()
+            || (!queue.is_empty() && !self.sq_polls)
+            || !self.backlog.is_empty()
+            || (self.sq_polls && queue.need_wakeup())
+    }
+
+    /// Hands everything pushed to the kernel, runs deferred work and waits for `want` completions.
+    fn enter(&mut self, want: usize, rest: Duration, timeout: Option<Duration>) -> io::Result<()> {
+        loop {
+            self.reap();
+            self.fill();
+            // What is already reaped, or does not fit yet, must not wait for what comes.
+            let want = if self.ready.is_empty() && self.backlog.is_empty() { want } else { 0 };
+            self.enters += 1;
+            let entered = enter(&self.uring, want, rest, timeout);
+            self.reap();
+            match entered {
+                Ok(()) => {}
+                Err(Errno::INTR | Errno::TIME) => {}
+                // The completion queue was full, or memory is short for a moment: reaping helps.
+                Err(Errno::BUSY | Errno::AGAIN) if !self.ready.is_empty() => {}
+                Err(Errno::BUSY | Errno::AGAIN) => std::thread::yield_now(),
+                Err(errno) => return Err(errno.into()),
+            }
+            if self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes all completions from the shared queue.
+    fn reap(&mut self) {
+        let before = self.ready.len();
+        self.ready.extend(self.uring.completion());
+        self.completions += (self.ready.len() - before) as u64;
+    }
+
+    /// Cancels everything and waits until the kernel has let go of all memory; false if it did not in time.
+    fn quiesce(&mut self) -> bool {
+        let deadline = Instant::now() + DROP_WAIT_MAX;
+        let mut cancelled = false;
+        while self.slots.len() > 0 && Instant::now() < deadline {
+            let step = if cancelled { Duration::from_millis(20) } else { Duration::ZERO };
+            let want = usize::from(cancelled);
+            if self.enter(want, Duration::ZERO, Some(step)).is_err() {
+                return false;
+            }
+            while self.next_completion().is_some() {}
+            // `ENOENT` (nothing to cancel) and rings that cannot cancel leave it to the loop.
+            let now = Timespec::new();
+            let _ = self.uring.submitter().register_sync_cancel(Some(now), CancelBuilder::any().all());
+            cancelled = true;
+        }
+        self.slots.len() == 0
+    }
+}
+
+impl Driver for Uring {
+    fn push(&mut self, token: u64, op: Op) -> OpId {
+        let (entry, held) = op.prepare(self.arena.as_ref(), &self.files);
+        let key = self.slots.insert(InFlight { token, held });
+        self.enqueue(entry.user_data(key.to_bits()));
+        OpId(key)
+    }
+
+    fn cancel(&mut self, id: OpId) {
+        if self.slots.get(id.0).is_some() {
+            self.enqueue(opcode::AsyncCancel::new(id.0.to_bits()).build().user_data(NOBODY));
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - usize::from(self.listening)
+    }
+
+    fn provide(&mut self, buffers: u16, len_bytes: usize) -> io::Result<GroupId> {
+        let id = GroupId::at(self.groups.len());
+        let group = Group::register(&self.uring, id, buffers, len_bytes)?;
+        self.groups.push(group);
+        Ok(id)
+    }
+
+    fn register(&mut self, arena: &Arena) -> io::Result<()> {
+        let iov_base = arena.address().as_ptr().cast();
+        let pieces = [libc::iovec { iov_base, iov_len: arena.len_bytes() }];
+        // SAFETY: the piece is the arena's memory. The kernel takes references of its own to the pages; operations name
+        // addresses in it only through buffers that they own, which keep the arena alive.
+        unsafe { self.uring.submitter().register_buffers(&pieces)? };
+        self.arena = Some(arena.clone());
+        Ok(())
+    }
+
+    fn register_file(&mut self, file: &Arc<OwnedFd>) -> bool {
+        self.files.add(&self.uring, file)
+    }
+
+    fn is_registered(&self, file: &OwnedFd) -> bool {
+        self.files.place(file).is_some()
+    }
+
+    fn unregister_file(&mut self, file: &OwnedFd) {
+        self.files.remove(&self.uring, file);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.enter(0, Duration::ZERO, None)
+    }
+
+    fn look(&mut self) -> io::Result<bool> {
+        let entered = self.wants_enter();
+        if entered {
+            self.enter(0, Duration::ZERO, None)?;
+        }
+        self.reap();
+        Ok(entered)
+    }
+
+    fn has_completions(&mut self) -> bool {
+        self.reap();
+        !self.ready.is_empty()
+    }
+
+    fn listen(&mut self) {
+        if !self.listening {
+            let (entry, held) = Held::counter_read(self.waker.eventfd().clone());
+            let key = self.slots.insert(InFlight { token: NOBODY, held });
+            self.listening = true;
+            self.enqueue(entry.user_data(key.to_bits()));
+        }
+    }
+
+    fn can_rest(&self) -> bool {
+        !self.sq_polls && !self.io_polls && self.uring.params().is_feature_min_timeout()
+    }
+
+    fn sleep(&mut self, rest: Duration, timeout: Option<Duration>) -> io::Result<()> {
+        let want = if rest.is_zero() { 1 } else { rest::COMPLETIONS };
+        self.enter(want, rest, timeout)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.ready.pop_front()?;
+            if let Some(completion) = self.complete(&entry) {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.enters, self.completions)
+    }
+}
+
+impl AsFd for Uring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring is open for as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let quiet = self.quiesce();
+        // SAFETY: dropped once, here, and not used again. The io_uring goes first: it refers to the rest.
+        unsafe { ManuallyDrop::drop(&mut self.uring) };
+        if quiet {
+            // SAFETY: no operation is in flight, so the kernel no longer touches what slots and groups own.
+            unsafe {
+                ManuallyDrop::drop(&mut self.slots);
+                ManuallyDrop::drop(&mut self.groups);
+            }
+        }
+    }
+}
+
+/// Sets up an io_uring; `one_thread` when the calling thread alone will submit and reap.
+pub(super) fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(config.entries.next_power_of_two().saturating_mul(4)).setup_clamp().dontfork();
+    if let Some(idle) = config.sq_poll {
+        builder.setup_sqpoll(idle.as_millis().clamp(1, u128::from(u32::MAX)) as u32);
+    } else if one_thread {
+        builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
+    }
+    if config.io_poll {
+        builder.setup_iopoll();
+    }
+    builder.build(config.entries).map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOSYS | libc::EPERM) => {
+                "; is io_uring switched off (kernel.io_uring_disabled, a container's seccomp)?"
+            }
+            Some(libc::ENOMEM) => "; RLIMIT_MEMLOCK may be too low",
+            Some(libc::EINVAL) => "; Linux 6.1 or newer is needed",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("io_uring with {} entries: {error}{hint}", config.entries))
+    })
+}
+
+fn enter(uring: &IoUring, want: usize, rest: Duration, timeout: Option<Duration>) -> Result<(), Errno> {
+    let submitter = uring.submitter();
+    let entered = if uring.params().is_setup_sqpoll() {
+        match timeout.filter(|_| want > 0) {
+            None => submitter.submit_and_wait(want),
+            Some(timeout) => submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timespec(timeout))),
+        }
+    } else {
+        // SAFETY: only this thread moves the tail, so the count is exact; a shared reference to the
+        // ring with one user at a time is all that `submission_shared` asks for.
+        let queued = unsafe { uring.submission_shared() }.len() as u32;
+        // Without GETEVENTS the kernel does not run deferred work.
+        let flags = EnterFlags::GETEVENTS;
+        let timeout = timeout.or((!rest.is_zero()).then_some(rest::TIMEOUT));
+        match timeout.filter(|_| want > 0) {
+            None => {
+                // SAFETY: no argument is passed; the count is that of the entries in the queue.
+                unsafe { submitter.enter::<libc::sigset_t>(queued, want as u32, flags.bits(), None) }
+            }
+            Some(timeout) => {
+                let timespec = timespec(timeout);
+                let args = SubmitArgs::new().min_wait_usec(rest.as_micros() as u32).timespec(&timespec);
+                let flags = flags | EnterFlags::EXT_ARG;
+                // SAFETY: EXT_ARG goes with `SubmitArgs`, which lives through the call.
+                unsafe { submitter.enter(queued, want as u32, flags.bits(), Some(&args)) }
+            }
+        }
+    };
+    entered.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec::from(timeout)
+}
+
+pub(super) fn outcome(entry: &cqueue::Entry) -> Result<u32, Errno> {
+    match entry.result() {
+        errno @ ..0 => Err(Errno::from_raw_os_error(-errno)),
+        count => Ok(count.cast_unsigned()),
+    }
+}
