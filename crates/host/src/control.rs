@@ -256,7 +256,7 @@ impl Control {
             let next = session.link.deadline().into_iter().chain(coming_up).min();
             let patience = next.map(|next| next.saturating_duration_since(now));
             if let Err(source) = self.ring.wait(patience) {
-                session.error = Some(HostError::Environment { what: "the connection's io_uring", source });
+                session.error = Some(HostError::Environment { what: "the connection's ring", source });
                 return;
             }
         }

@@ -25,7 +25,7 @@ pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSub
 }
 
 fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
-    let environment = |source| HostError::Environment { what: "making an io_uring", source };
+    let environment = |source| HostError::Environment { what: "making a ring", source };
     let config = RingConfig { entries: 8, spin: Duration::ZERO, ..RingConfig::default() };
     let mut ring = Ring::new(&config).map_err(environment)?;
     let group = ring.provide(4, 16 << 10).map_err(environment)?;

@@ -15,7 +15,7 @@
 //! A [`Volume`] takes requests from any thread through the interface that local files also have
 //! ([`AsyncIo`](diskside_io::request::AsyncIo)): `submit` gives a future; `poll`, `block_on` or any
 //! executor waits for it. A [`Connection`] has an admin queue and a number of I/O queue pairs, each a
-//! TCP connection with a thread and an io_uring of its own, which polls for a while before it sleeps.
+//! TCP connection with a thread and a ring of its own, which polls for a while before it sleeps.
 //! An [`InlineVolume`] has no thread: its owner turns the queue itself, which saves the hand-over.
 //! All new capsules leave in one send; data is sent from the caller's buffer and copied into it once.
 //!

@@ -166,7 +166,7 @@ impl Queue {
         self.ring.expect_answers(self.jobs.len > 0 && self.link.is_some());
         if self.ring.wait(patience).is_err() {
             self.link = None;
-            self.refuse_all("the queue's io_uring failed");
+            self.refuse_all("the queue's ring failed");
             return false;
         }
         let now = Instant::now();

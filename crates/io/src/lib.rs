@@ -2,7 +2,7 @@
 //!
 //! | Module | What it is | Who uses it |
 //! |---|---|---|
-//! | [`ring`] | one io_uring, owned by one thread; operations own their memory while in flight | reactors, connections |
+//! | [`ring`] | one io_uring, or epoll and threads where that is denied, owned by one thread; operations own their memory while in flight | reactors, connections |
 //! | [`buffer`] | aligned buffers, bounded pools, memory shared by threads | everyone |
 //! | [`request`] | requests by position, their futures and outcomes, `poll` and `block_on` (DAPHNE D6.3, part 2) | hosts, applications |
 //! | [`instance`] | local files served by threads with a ring each, for requests from any thread | hosts, applications |

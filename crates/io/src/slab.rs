@@ -52,6 +52,13 @@ impl<T> Slab<T> {
         }
     }
 
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        match self.slots.get_mut(key.index()) {
+            Some(Slot { generation, state: State::Used(value) }) if *generation == key.generation() => Some(value),
+            _ => None,
+        }
+    }
+
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index()];

@@ -1,5 +1,7 @@
 //! Requests from any thread over real files.
 
+mod without;
+
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -259,4 +261,9 @@ fn requests_go_to_the_instances_in_turn() {
             assert_eq!(answer(at), Ok((at, at as u8)), "{threads:?}: it waits behind another one's request");
         }
     }
+}
+
+#[test]
+fn all_of_this_holds_without_io_uring() {
+    without::all_again("all_of_this_holds_without_io_uring");
 }

@@ -1,5 +1,7 @@
 //! Read-ahead over real files.
 
+mod without;
+
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -373,4 +375,9 @@ fn a_consumer_that_leaves_frees_a_stream_that_waits() {
     let mut reader = ChunkReader::of_stream(Trickle::new(pattern(10_000), true), "stream", &how).unwrap();
     assert_eq!(reader.next().unwrap().unwrap().len(), 4096);
     drop(reader);
+}
+
+#[test]
+fn all_of_this_holds_without_io_uring() {
+    without::all_again("all_of_this_holds_without_io_uring");
 }

@@ -1,5 +1,7 @@
 //! The ring against real files, sockets and threads.
 
+mod without;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -364,4 +366,9 @@ fn a_wrong_group_is_refused_with_the_rule() {
         let error = ring.provide(buffers, len).unwrap_err();
         assert!(error.to_string().contains("power of two"), "{error}");
     }
+}
+
+#[test]
+fn all_of_this_holds_without_io_uring() {
+    without::all_again("all_of_this_holds_without_io_uring");
 }

@@ -13,6 +13,12 @@ use pyo3::types::{PyBytes, PyDict};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// How rings get at the kernel: `io_uring` or `posix`.
+#[pyfunction]
+pub(crate) fn interface() -> PyResult<&'static str> {
+    Ok(diskside::io::ring::interface()?.name())
+}
+
 /// A function that runs on either side, in any session.
 #[pyclass(frozen)]
 pub(crate) struct Function(pub(crate) SessionFunction);

@@ -37,5 +37,6 @@ fn _diskside(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(function::compile_text, module)?)?;
     module.add_function(wrap_pyfunction!(function::lower, module)?)?;
     module.add_function(wrap_pyfunction!(function::has_lowering, module)?)?;
+    module.add_function(wrap_pyfunction!(function::interface, module)?)?;
     module.add_function(wrap_pyfunction!(function::find, module)?)
 }

@@ -9,10 +9,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Once, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use diskside_io::ring::{Interface, interface};
 use diskside_io::socket::{SocketOptions, listen_at, local_address};
 use diskside_keys::KeyFileError;
 use diskside_nvme::Nqn;
@@ -229,6 +230,7 @@ impl Target {
                 }
             }
         }
+        tell_interface();
         let first = Arc::clone(&mailboxes[0]);
         self.handle.set_mailboxes(mailboxes);
         // Only now: connections wait already, and the reactor that lets them in hands them on to the others.
@@ -537,6 +539,14 @@ fn listen_patiently(address: SocketAddr, backlog: i32, options: &SocketOptions) 
             }
             result => return result,
         }
+    }
+}
+
+/// Says, once in a process, that its servers are slower than they could be.
+fn tell_interface() {
+    static TOLD: Once = Once::new();
+    if let Ok(posix @ Interface::Posix(_)) = interface() {
+        TOLD.call_once(|| tracing::warn!("this server uses {posix}"));
     }
 }
 

@@ -48,6 +48,11 @@ impl Process {
     }
 }
 
+/// Asks a command to end.
+pub fn stop(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).expect("it runs");
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended; then there is nothing to end.

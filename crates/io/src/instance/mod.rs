@@ -1,6 +1,6 @@
 //! Local files served by threads of their own, for requests from any thread.
 //!
-//! [`Instances`] are a number of io_urings, each with one thread, or with two of which one submits
+//! [`Instances`] are a number of rings (io_urings, where there are), each with one thread, or with two of which one submits
 //! and the other completes (DAPHNE D6.3, part 2). A request goes to the instances in turn: into the
 //! staging queue of one (first in, first out, any number of producers), from there into its ring as
 //! long as the cap on requests in flight allows, so that neither queue of the ring ever overflows.
@@ -40,7 +40,7 @@ use active::{FileState, Staged};
 /// How [`Instances`] are set up.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
-    /// How many io_urings, each with threads of its own; at least 1.
+    /// How many rings, each with threads of its own; at least 1.
     pub instances: usize,
     /// Threads of one instance.
     pub threads: Threads,
@@ -67,7 +67,7 @@ pub enum Threads {
     Two,
 }
 
-/// A number of io_urings with their threads. Clones refer to the same ones; the threads end, after
+/// A number of rings with their threads. Clones refer to the same ones; the threads end, after
 /// all requests, when the last clone and the last [`LocalFile`] are gone.
 #[derive(Clone, Debug)]
 pub struct Instances {

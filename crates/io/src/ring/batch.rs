@@ -1,8 +1,12 @@
 //! Everything that one send carries: many headers and many pieces of data, in order.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use super::stable::Stable;
 use crate::buffer::{Buffer, SharedSlice};
@@ -156,6 +160,18 @@ impl SendBatch {
         bytes
     }
 
+    /// Sends what comes after the first `sent` bytes, as much as the socket takes without waiting. How much that was.
+    pub(super) fn send(&mut self, socket: &OwnedFd, sent: usize) -> Result<usize, Errno> {
+        let mut message = self.message();
+        if let Some(wire) = self.wire.as_mut().filter(|_| sent > 0) {
+            // SAFETY: ours alone, as in `message`.
+            message = unsafe { &mut *wire.as_ptr() }.skip(sent);
+        }
+        // SAFETY: the message and what it points to belong to `self`, and nothing changes them during the call.
+        let count = unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        usize::try_from(count).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+
     /// The kernel's form of the batch, valid until the batch is changed or dropped.
     pub(super) fn message(&mut self) -> *const libc::msghdr {
         let Self { segments, arena, wire, .. } = self;
@@ -184,6 +200,25 @@ impl Wire {
         // SAFETY: `msghdr` is plain data for which all-zero bytes mean "no address, no control data, no pieces".
         let header = unsafe { std::mem::zeroed() };
         Self { header, pieces: Vec::new() }
+    }
+
+    /// Leaves out bytes at the beginning.
+    fn skip(&mut self, mut len: usize) -> *const libc::msghdr {
+        let mut sent = 0;
+        while let Some(piece) = self.pieces.get(sent)
+            && piece.iov_len <= len
+        {
+            len -= piece.iov_len;
+            sent += 1;
+        }
+        self.pieces.drain(..sent);
+        if let Some(first) = self.pieces.first_mut() {
+            first.iov_base = first.iov_base.wrapping_byte_add(len);
+            first.iov_len -= len;
+        }
+        self.header.msg_iov = self.pieces.as_mut_ptr();
+        self.header.msg_iovlen = self.pieces.len() as _;
+        &raw const self.header
     }
 }
 

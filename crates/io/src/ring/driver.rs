@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::OpId;
+use super::config::OpId;
 use super::op::{Completion, Op};
 use super::provided::GroupId;
 use crate::buffer::Arena;

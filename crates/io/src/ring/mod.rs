@@ -1,4 +1,4 @@
-//! One io_uring, owned by one thread.
+//! One ring, owned by one thread: an io_uring, or what does the same with epoll and threads.
 //!
 //! A [`Ring`] is made on the thread that uses it and stays there; other threads reach it through
 //! their own queues and a [`Waker`]. An [`Op`] owns everything that the kernel will touch and gives
@@ -27,15 +27,21 @@
 //! backlog while the submission queue is full; deferred task work runs whenever the kernel asks
 //! for it, also while polling; a dropped ring cancels what is in flight and waits for it.
 //!
+//! All rings of a process have the same [`interface()`] to the kernel: io_uring, unless that is denied or too old. What follows is of
+//! io_uring; the other one is slower, and gives the same bytes and errors.
+//!
 //! With [`RingConfig::default`] the kernel does nothing behind the thread's back
 //! (`SINGLE_ISSUER | DEFER_TASKRUN | COOP_TASKRUN | TASKRUN_FLAG`), and [`Ring::wait`] polls for
 //! up to 100 µs before it sleeps, where that pays: full speed under load, no CPU time when idle.
 
 mod batch;
+mod config;
 mod driver;
 mod files;
+mod interface;
 mod op;
 mod polling;
+mod posix;
 mod precedence;
 mod provided;
 mod rest;
@@ -53,6 +59,8 @@ use std::time::{Duration, Instant};
 use rustix::time::ClockId;
 
 pub use batch::{SEGMENTS_MAX, SendBatch};
+pub use config::{OpId, RingConfig};
+pub use interface::{Interface, interface};
 pub use op::{Completion, Op, Payload, TRANSFER_BYTES_MAX};
 pub use precedence::Precedence;
 pub use provided::{GROUP_BUFFERS_MAX, GroupId, Received};
@@ -61,34 +69,12 @@ pub use waker::Waker;
 pub(crate) use split::{CompletionHalf, SubmissionHalf, split};
 
 use crate::buffer::Arena;
-use crate::slab::Key;
 use driver::Driver;
 use polling::Polling;
+use posix::Posix;
 use precedence::Seat;
 use rest::Rests;
 use uring::Uring;
-
-/// How a ring is set up.
-#[derive(Clone, Debug)]
-pub struct RingConfig {
-    /// Entries of the submission queue, rounded up to a power of two. The completion queue has four times as many.
-    pub entries: u32,
-    /// How long [`Ring::wait`] polls at most before it sleeps, four times that for an
-    /// [answer that is due](Ring::expect_answers). Zero sleeps at once. While pauses are longer than
-    /// that, and while other threads want the processor, it polls for less or not at all.
-    pub spin: Duration,
-    /// Let a kernel thread submit; it sleeps after this long without work. It needs a core of its own.
-    pub sq_poll: Option<Duration>,
-    /// Poll the device for completions. Only for `O_DIRECT` reads and writes on devices with poll
-    /// queues; such a ring cannot be woken, receive, send or synchronise.
-    pub io_poll: bool,
-}
-
-impl Default for RingConfig {
-    fn default() -> Self {
-        Self { entries: 256, spin: Duration::from_micros(100), sq_poll: None, io_poll: false }
-    }
-}
 
 /// What happened during [`Ring::wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,11 +96,7 @@ pub struct RingStats {
     pub completions: u64,
 }
 
-/// Names one operation in flight of one ring. Once it is over, the name refers to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpId(Key);
-
-/// One io_uring and its operations in flight. See the [module](self).
+/// One ring and its operations in flight. See the [module](self).
 pub struct Ring {
     driver: Box<dyn Driver>,
     waker: Waker,
@@ -136,12 +118,20 @@ impl Ring {
     /// A new ring for the calling thread.
     pub fn new(config: &RingConfig) -> io::Result<Self> {
         let waker = Waker::new()?;
-        let driver: Box<dyn Driver> = Box::new(Uring::new(config, waker.clone())?);
+        let mut config = config.clone();
+        let driver: Box<dyn Driver> = match interface()? {
+            Interface::IoUring => Box::new(Uring::new(&config, waker.clone())?),
+            Interface::Posix(_) => {
+                // It sleeps until a thread has asked the device.
+                config.io_poll = false;
+                Box::new(Posix::new(&config, waker.clone())?)
+            }
+        };
         Ok(Self {
             driver,
             waker,
-            config: config.clone(),
             polling: Polling::new(config.spin),
+            config,
             answers_due: false,
             gives_way: false,
             rests: Rests::default(),

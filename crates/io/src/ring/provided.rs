@@ -1,6 +1,6 @@
-//! Buffers that the kernel picks from when bytes arrive: idle connections hold none.
+//! Buffers that are picked from when bytes arrive, by the kernel or by us: idle connections hold none.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -11,7 +11,6 @@ use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 
 use crate::buffer::Hugepages;
-
 use crate::buffer::memory::Memory;
 
 /// The most buffers in one group (a limit of the kernel).
@@ -20,6 +19,28 @@ pub const GROUP_BUFFERS_MAX: u16 = 1 << 15;
 /// Names a group of buffers of one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupId(pub(super) u16);
+
+/// Bytes that arrived, in a buffer that goes back to its group when this is dropped.
+pub struct Received {
+    group: Rc<Group>,
+    index: u16,
+    len: usize,
+}
+
+/// The buffers of a group, and those of them that are free.
+pub(super) struct Group {
+    free: Free,
+    data: Memory,
+    entries: u16,
+    len_bytes: usize,
+}
+
+enum Free {
+    /// A ring of descriptors that the kernel takes from and we add to.
+    Kernel { ring: Memory, tail: Cell<u16> },
+    /// We take them ourselves: the one first that came back last, and is in the processor's cache.
+    Ours(RefCell<Vec<u16>>),
+}
 
 impl GroupId {
     pub(super) fn at(index: usize) -> Self {
@@ -31,42 +52,13 @@ impl GroupId {
     }
 }
 
-/// Bytes that arrived, in a buffer that goes back to its group when this is dropped.
-pub struct Received {
-    group: Rc<Group>,
-    index: u16,
-    len: usize,
-}
-
-/// A ring of buffer descriptors that the kernel takes from and we add to, and the buffers themselves.
-pub(super) struct Group {
-    ring: Memory,
-    data: Memory,
-    entries: u16,
-    len_bytes: usize,
-    tail: Cell<u16>,
-}
-
 impl Group {
     /// Registers `entries` buffers (a power of two) of `len_bytes` each under `id`.
     pub(super) fn register(uring: &IoUring, id: GroupId, entries: u16, len_bytes: usize) -> io::Result<Rc<Self>> {
-        if !entries.is_power_of_two() || entries > GROUP_BUFFERS_MAX || len_bytes == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "a group has a power of two of buffers up to {GROUP_BUFFERS_MAX}, none of them empty; \
-                     not {entries} of {len_bytes} bytes"
-                ),
-            ));
-        }
-        let group = Rc::new(Self {
-            ring: Memory::zeroed(usize::from(entries) * size_of::<BufRingEntry>(), Hugepages::No),
-            data: Memory::zeroed(usize::from(entries) * len_bytes, Hugepages::Ask),
-            entries,
-            len_bytes,
-            tail: Cell::new(0),
-        });
-        let address = group.ring.address().as_ptr().expose_provenance() as u64;
+        check(entries, len_bytes)?;
+        let ring = Memory::zeroed(usize::from(entries) * size_of::<BufRingEntry>(), Hugepages::No);
+        let address = ring.address().as_ptr().expose_provenance() as u64;
+        let group = Self::new(Free::Kernel { ring, tail: Cell::new(0) }, entries, len_bytes);
         // SAFETY: the memory is page-aligned, zeroed and as long as `entries` descriptors; the ring keeps
         // its `Rc` until every operation is over and the io_uring is closed.
         unsafe {
@@ -76,6 +68,40 @@ impl Group {
         Ok(group)
     }
 
+    /// As [`register`](Self::register), for us alone.
+    pub(super) fn ours(entries: u16, len_bytes: usize) -> io::Result<Rc<Self>> {
+        check(entries, len_bytes)?;
+        Ok(Self::new(Free::Ours(RefCell::new((0..entries).rev().collect())), entries, len_bytes))
+    }
+
+    fn new(free: Free, entries: u16, len_bytes: usize) -> Rc<Self> {
+        let data = Memory::zeroed(usize::from(entries) * len_bytes, Hugepages::Ask);
+        Rc::new(Self { free, data, entries, len_bytes })
+    }
+
+    /// Length of a buffer.
+    pub(super) fn buffer_len(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Takes a free buffer of a group that is ours alone, and has `fill` put bytes into it. It keeps the buffer only if
+    /// there are some; `None` if no buffer is free.
+    pub(super) fn fill<E>(
+        self: &Rc<Self>,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<Result<Received, E>> {
+        let Free::Ours(free) = &self.free else { return None };
+        let index = free.borrow_mut().pop()?;
+        let mut received = self.received(index, 0);
+        // SAFETY: the buffer lies in `data`; it was free, so that no `Received` but this one refers to it.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(self.start(index), self.len_bytes) };
+        Some(fill(buffer).map(|len| {
+            assert!(len <= self.len_bytes, "a buffer holds no more than its length");
+            received.len = len;
+            received
+        }))
+    }
+
     /// The first `len` bytes of the buffer that the kernel picked.
     pub(super) fn received(self: &Rc<Self>, index: u16, len: usize) -> Received {
         assert!(index < self.entries && len <= self.len_bytes, "the kernel picks from what it was given");
@@ -83,33 +109,52 @@ impl Group {
     }
 
     fn give_back(&self, index: u16) {
-        let tail = self.tail.get();
-        let start = usize::from(index) * self.len_bytes;
-        let base = self.ring.address().as_ptr().cast::<BufRingEntry>();
+        let (ring, tail_cell) = match &self.free {
+            Free::Kernel { ring, tail } => (ring, tail),
+            Free::Ours(free) => return free.borrow_mut().push(index),
+        };
+        let tail = tail_cell.get();
+        let base = ring.address().as_ptr().cast::<BufRingEntry>();
         // SAFETY: the slot index is below `entries`, so the descriptor lies in our memory. The kernel
         // reads only descriptors between its head and the tail, and this one is not yet published.
         let entry = unsafe { &mut *base.add(usize::from(tail & (self.entries - 1))) };
-        // SAFETY: `index` is below `entries`, so the buffer lies in `data`.
-        let at = unsafe { self.data.address().add(start) };
-        entry.set_addr(at.as_ptr().expose_provenance() as u64);
+        entry.set_addr(self.start(index).expose_provenance() as u64);
         entry.set_len(self.len_bytes as u32);
         entry.set_bid(index);
         let tail = tail.wrapping_add(1);
-        self.tail.set(tail);
+        tail_cell.set(tail);
         // SAFETY: `base` is the start of the registered ring; the tail is an aligned u16 that only we write.
         let published = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
         published.store(tail, Ordering::Release);
     }
+
+    /// Where a buffer begins.
+    fn start(&self, index: u16) -> *mut u8 {
+        // SAFETY: `index` is below `entries`, so the buffer lies in `data`.
+        unsafe { self.data.address().add(usize::from(index) * self.len_bytes) }.as_ptr()
+    }
+}
+
+fn check(entries: u16, len_bytes: usize) -> io::Result<()> {
+    if entries.is_power_of_two() && entries <= GROUP_BUFFERS_MAX && len_bytes > 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "a group has a power of two of buffers up to {GROUP_BUFFERS_MAX}, none of them empty; \
+             not {entries} of {len_bytes} bytes"
+        ),
+    ))
 }
 
 impl Deref for Received {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let start = usize::from(self.index) * self.group.len_bytes;
-        // SAFETY: the buffer lies in `data`, the kernel filled `len` bytes of it and will not touch it
-        // again before `drop` gives it back.
-        unsafe { std::slice::from_raw_parts(self.group.data.address().as_ptr().add(start), self.len) }
+        // SAFETY: the buffer lies in `data`, `len` bytes of it were filled, and nobody touches it again before `drop`
+        // gives it back.
+        unsafe { std::slice::from_raw_parts(self.group.start(self.index), self.len) }
     }
 }
 

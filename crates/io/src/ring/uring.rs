@@ -12,12 +12,14 @@ use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
+use super::config::{OpId, RingConfig};
 use super::driver::{DROP_WAIT_MAX, Driver};
 use super::files::Files;
+use super::interface::explained;
 use super::op::{self, Completion, Held, Op, Payload};
 use super::provided::{Group, GroupId};
+use super::rest;
 use super::waker::Waker;
-use super::{OpId, RingConfig, rest};
 use crate::buffer::Arena;
 use crate::slab::{Key, Slab};
 
@@ -54,7 +56,7 @@ pub(super) struct Uring {
 impl Uring {
     pub(super) fn new(config: &RingConfig, waker: Waker) -> io::Result<Self> {
         Ok(Self {
-            uring: ManuallyDrop::new(build(config, true)?),
+            uring: ManuallyDrop::new(make(config, true)?),
             slots: ManuallyDrop::new(Slab::with_capacity(config.entries as usize)),
             groups: ManuallyDrop::default(),
             arena: None,
@@ -311,17 +313,12 @@ pub(super) fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring
     if config.io_poll {
         builder.setup_iopoll();
     }
-    builder.build(config.entries).map_err(|error| {
-        let hint = match error.raw_os_error() {
-            Some(libc::ENOSYS | libc::EPERM) => {
-                "; is io_uring switched off (kernel.io_uring_disabled, a container's seccomp)?"
-            }
-            Some(libc::ENOMEM) => "; RLIMIT_MEMLOCK may be too low",
-            Some(libc::EINVAL) => "; Linux 6.1 or newer is needed",
-            _ => "",
-        };
-        io::Error::new(error.kind(), format!("io_uring with {} entries: {error}{hint}", config.entries))
-    })
+    builder.build(config.entries)
+}
+
+/// As [`build`], with an error that explains itself.
+pub(super) fn make(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
+    build(config, one_thread).map_err(|error| explained(&format!("io_uring with {} entries", config.entries), &error))
 }
 
 fn enter(uring: &IoUring, want: usize, rest: Duration, timeout: Option<Duration>) -> Result<(), Errno> {

@@ -53,6 +53,14 @@ impl Waker {
         }
     }
 
+    /// Ends the ring's sleep, if it sleeps, for something that it finds by itself.
+    pub(super) fn nudge(&self) {
+        if self.shared.sleeping.load(Ordering::SeqCst) {
+            // As above.
+            let _ = rustix::io::write(&self.shared.eventfd, &1_u64.to_le_bytes());
+        }
+    }
+
     pub(super) fn eventfd(&self) -> &Arc<OwnedFd> {
         &self.shared.eventfd
     }

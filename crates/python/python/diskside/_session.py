@@ -556,6 +556,7 @@ def open(name: str | os.PathLike[str], mode: str = "r") -> File:
 
 
 def info() -> dict[str, Any]:
-    """What there is here: ``version``; ``tiers``, which run functions; ``functions``, the shipped ones."""
+    """What there is here: ``version``; ``tiers``, which run functions; ``functions``, the shipped ones; ``io``, which is
+    ``"io_uring"``, or ``"posix"`` where that is denied."""
     tiers = ["interp", "cranelift", *(["llvm"] if default_session()._native.has_llvm else [])]
-    return {"version": _diskside.__version__, "tiers": tiers, "functions": _diskside.shipped()}
+    return {"version": _diskside.__version__, "tiers": tiers, "functions": _diskside.shipped(), "io": _diskside.interface()}

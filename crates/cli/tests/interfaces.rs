@@ -1,0 +1,182 @@
+//! An everyday job over each interface to the kernel: the one that is there, epoll and threads by choice, and the same because a
+//! container denies io_uring. The results do not differ.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use common::numbers;
+
+/// How a command gets at its rings.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Usual,
+    /// By `DISKSIDE_IO`.
+    Chosen,
+    /// io_uring's system calls fail with this.
+    Denied(i32),
+}
+
+struct Server {
+    child: Child,
+    export: String,
+    volume: String,
+}
+
+impl Way {
+    fn command(self, args: &[&str]) -> Command {
+        let mut command = common::command(args);
+        match self {
+            Self::Usual => {}
+            Self::Chosen => drop(command.env("DISKSIDE_IO", "posix")),
+            Self::Denied(errno) => {
+                command.env_remove("DISKSIDE_IO");
+                deny_io_uring(&mut command, errno);
+            }
+        }
+        command
+    }
+
+    /// Exit code, standard output and standard error, but for what differs from server to server.
+    fn run(self, server: &Server, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
+        let ran = self.command(args).output().expect("diskside runs");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        (ran.status.code(), ran.stdout, said.replace(&server.export, "EXPORT").replace(&server.volume, "VOLUME"))
+    }
+}
+
+impl Server {
+    fn start(way: Way, dir: &Path) -> Self {
+        let export = format!("data={},rw", dir.display());
+        let volume = format!("disk={},rw,size=16MiB", dir.join("disk").display());
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--export", &export, "--volume", &volume];
+        let mut child = way.command(&serve).spawn().expect("diskside runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut url = |scheme: &str| {
+            let line = lines.find_map(|line| line.ok().filter(|line| line.contains(scheme))).expect("it says where");
+            line.split_whitespace().next_back().expect("a word").to_owned()
+        };
+        Self { volume: url("nvme-tcp://"), export: url("diskside://"), child }
+    }
+
+    /// Stops it; what it said meanwhile.
+    fn stop(mut self) -> String {
+        common::stop(&self.child);
+        let mut said = String::new();
+        self.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(self.child.wait().expect("it is ours").success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+    }
+}
+
+/// Copies, runs here and there, a volume, and mistakes.
+fn job(way: Way, server: &Server, dir: &Path) -> Vec<(Option<i32>, Vec<u8>, String)> {
+    let path = |name: &str| dir.join(name).to_str().expect("text").to_owned();
+    let (here, back, image) = (path("here"), path("back"), path("image"));
+    // More than one chunk, so that it is read ahead.
+    std::fs::write(&here, numbers(1_100_001)).expect("written");
+    std::fs::write(&image, numbers(1 << 20)).expect("written");
+    let there = format!("{}/there", server.export);
+    let jobs: &[&[&str]] = &[
+        &["cp", &here, &there, "--force"],
+        &["cat", &there],
+        &["cp", &there, &back, "--force"],
+        &["run", "stats64", &here],
+        &["run", "stats64", &there, "--where", "device"],
+        &["run", "stats64", &there, "--where", "host"],
+        &["run", "wc", &there, &there],
+        &["cp", &image, &server.volume, "--force", "--verify"],
+        &["cp", &server.volume, &back, "--force"],
+        &["cat", &format!("{}/nothing", server.export)],
+        &["run", "wc", &path("nothing")],
+    ];
+    let of = |args: &&[&str]| match (way.run(server, args), args[0]) {
+        // It says how long it took.
+        ((code, _, said), "cp") => (code, Vec::new(), said),
+        (ended, _) => ended,
+    };
+    let mut ended: Vec<_> = jobs.iter().map(of).collect();
+    ended.push((None, std::fs::read(&back).expect("copied"), String::new()));
+    ended
+}
+
+#[test]
+fn a_job_gives_the_same_whatever_the_kernel_allows() {
+    let mut expected = None;
+    for way in [Way::Usual, Way::Chosen, Way::Denied(libc::EPERM), Way::Denied(libc::ENOSYS)] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let server = Server::start(way, dir.path());
+        let ended = job(way, &server, dir.path());
+        assert!(
+            ended[..9].iter().all(|(code, ..)| *code == Some(0)),
+            "{way:?}: {:?}",
+            ended.iter().map(|(.., said)| said)
+        );
+        let lines: Vec<_> =
+            ended.into_iter().map(|(code, out, said)| (code, out, without_names(&said, dir.path()))).collect();
+        // Text that differs is told as such: the bytes would fill a screen.
+        let expected = expected.get_or_insert_with(|| lines.clone());
+        for (at, (found, expected)) in lines.iter().zip(&*expected).enumerate() {
+            assert_eq!((found.0, &found.2), (expected.0, &expected.2), "{way:?}, {at}");
+            assert!(found.1 == expected.1, "{way:?}: the output of {at} differs");
+        }
+        let said = server.stop();
+        let told = said.lines().filter(|line| line.contains("instead of io_uring")).count();
+        match way {
+            Way::Usual => {}
+            Way::Chosen => assert!(told == 1 && said.contains("DISKSIDE_IO asks for it"), "{said}"),
+            Way::Denied(libc::EPERM) => {
+                assert!(told == 1 && said.contains("denie") && said.contains("seccomp"), "{said}");
+            }
+            Way::Denied(_) => assert!(told == 1 && said.contains("this kernel has no io_uring"), "{said}"),
+        }
+    }
+}
+
+fn without_names(said: &str, dir: &Path) -> String {
+    said.replace(dir.to_str().expect("text"), "DIR")
+}
+
+#[test]
+fn an_interface_that_there_is_not_is_refused_with_those_that_there_are() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("f");
+    std::fs::write(&file, vec![b'\n'; 20 << 20]).expect("written");
+    let mut command = common::command(&["run", "wc", file.to_str().expect("text")]);
+    let ran = command.env("DISKSIDE_IO", "kqueue").output().expect("diskside runs");
+    let said = common::said(&ran);
+    assert!(!ran.status.success() && said.contains("DISKSIDE_IO is \"kqueue\"; it can be io_uring or posix"), "{said}");
+}
+
+/// Denies io_uring's system calls to a command and all that it starts, as container engines do.
+fn deny_io_uring(command: &mut Command, errno: i32) {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let rule = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut rules = vec![rule(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
+    for number in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+        rules.push(rule(BPF_JMP | BPF_JEQ | BPF_K, 1, number as u32));
+        rules.push(rule(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    rules.push(rule(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let install = move || {
+        let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_ptr().cast_mut() };
+        // SAFETY: both take numbers, and the second a program that lives through the call.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        };
+        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls, and allocates nothing.
+    unsafe { command.pre_exec(install) };
+}

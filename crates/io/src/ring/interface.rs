@@ -1,0 +1,160 @@
+//! Which interface of the kernel rings use: io_uring, or where that is denied or too old, epoll and threads.
+
+use std::fmt;
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, Probe, opcode};
+use rustix::io::Errno;
+
+use super::config::RingConfig;
+use super::uring::build;
+
+/// What chooses by hand: `io_uring` or `posix`.
+const VARIABLE: &str = "DISKSIDE_IO";
+/// What the kernel's administrator says about io_uring.
+const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
+
+/// Which interface of the kernel the rings of this process use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// One io_uring for each ring.
+    IoUring,
+    /// Sockets by epoll, files by `preadv2` and some threads; and why.
+    Posix(String),
+}
+
+impl Interface {
+    /// Its short name, which `DISKSIDE_IO` takes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Posix(_) => "posix",
+        }
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IoUring => f.write_str("io_uring"),
+            Self::Posix(why) => write!(f, "epoll and threads instead of io_uring, which is slower: {why}"),
+        }
+    }
+}
+
+/// The interface that this process uses: chosen once, when it is first needed.
+///
+/// # Errors
+/// The environment variable `DISKSIDE_IO` asks for what is not there.
+pub fn interface() -> io::Result<&'static Interface> {
+    static CHOSEN: OnceLock<Result<Interface, (io::ErrorKind, String)>> = OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| {
+        let wanted = std::env::var_os(VARIABLE);
+        let wanted = wanted.as_deref().map(|wanted| wanted.to_string_lossy());
+        choose(wanted.as_deref(), probe)
+    });
+    chosen.as_ref().map_err(|(kind, error)| io::Error::new(*kind, error.clone()))
+}
+
+fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<Interface, (io::ErrorKind, String)> {
+    match wanted {
+        None | Some("") => Ok(match probe() {
+            Err(error) if is_for_good(&error) => Interface::Posix(error.to_string()),
+            // What is short for the moment, memory or descriptors, is said by who makes a ring.
+            _ => Interface::IoUring,
+        }),
+        Some("io_uring") => match probe() {
+            Err(error) if is_for_good(&error) => Err((error.kind(), format!("{VARIABLE} is io_uring, but {error}"))),
+            _ => Ok(Interface::IoUring),
+        },
+        Some("posix") => Ok(Interface::Posix(format!("{VARIABLE} asks for it"))),
+        Some(other) => {
+            let error = format!("{VARIABLE} is \"{}\"; it can be io_uring or posix", other.escape_debug());
+            Err((io::ErrorKind::InvalidInput, error))
+        }
+    }
+}
+
+/// Whether io_uring is denied to this process, or too old.
+fn is_for_good(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), PermissionDenied | Unsupported | InvalidInput)
+}
+
+/// Tries what every ring needs: the three system calls, and the operations.
+fn probe() -> io::Result<()> {
+    let config = RingConfig { entries: 4, spin: Duration::ZERO, ..RingConfig::default() };
+    let uring = build(&config, true).map_err(|error| explained("io_uring_setup", &error))?;
+    let mut known = Probe::new();
+    uring.submitter().register_probe(&mut known).map_err(|error| explained("io_uring_register", &error))?;
+    if let Some((name, _)) = NEEDED.iter().find(|(_, code)| !known.is_supported(*code)) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, format!("this kernel's io_uring has no {name}")));
+    }
+    let flags = EnterFlags::GETEVENTS.bits();
+    // SAFETY: no argument is passed, and nothing is submitted.
+    let entered = unsafe { uring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
+    entered.map(drop).map_err(|error| explained("io_uring_enter", &error))
+}
+
+const NEEDED: [(&str, u8); 12] = [
+    ("read", opcode::Read::CODE),
+    ("write", opcode::Write::CODE),
+    ("fixed read", opcode::ReadFixed::CODE),
+    ("fixed write", opcode::WriteFixed::CODE),
+    ("fsync", opcode::Fsync::CODE),
+    ("fallocate", opcode::Fallocate::CODE),
+    ("accept", opcode::AcceptMulti::CODE),
+    ("receive", opcode::RecvMulti::CODE),
+    ("sendmsg", opcode::SendMsg::CODE),
+    ("connect", opcode::Connect::CODE),
+    ("poll", opcode::PollAdd::CODE),
+    ("cancel", opcode::AsyncCancel::CODE),
+];
+
+/// The error of one of io_uring's system calls, with what it means.
+pub(super) fn explained(call: &str, error: &io::Error) -> io::Error {
+    let errno = Errno::from_io_error(error);
+    // A process that is confined may not be able to read it.
+    let switch = std::fs::read_to_string(SYSCTL).unwrap_or_default();
+    let why = match (errno, switch.trim()) {
+        (Some(Errno::PERM), "2") => "; kernel.io_uring_disabled is 2",
+        (Some(Errno::PERM), "1") => "; kernel.io_uring_disabled is 1, which leaves io_uring to one group of users",
+        (Some(Errno::PERM), "") => "; kernel.io_uring_disabled or seccomp denies it, as container engines do",
+        (Some(Errno::PERM | Errno::ACCESS), _) => "; it is denied, as container engines do (seccomp)",
+        (Some(Errno::NOSYS), _) => "; this kernel has no io_uring, or a container denies it (seccomp)",
+        (Some(Errno::NOMEM), _) => "; RLIMIT_MEMLOCK may be too low",
+        (Some(Errno::INVAL), _) => "; Linux 6.1 or newer is needed",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{call}: {error}{why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_used_unless_somebody_asks_for_something_else() {
+        let there = || Ok(());
+        let denied = || Err(io::Error::new(io::ErrorKind::PermissionDenied, "denied"));
+        assert_eq!(choose(None, there), Ok(Interface::IoUring));
+        assert_eq!(choose(None, denied), Ok(Interface::Posix("denied".into())));
+        assert_eq!(choose(Some(""), denied), Ok(Interface::Posix("denied".into())));
+        assert_eq!(choose(Some("posix"), there).unwrap().name(), "posix");
+        assert_eq!(choose(Some("io_uring"), there), Ok(Interface::IoUring));
+        let error = choose(Some("io_uring"), denied).unwrap_err();
+        let said = "DISKSIDE_IO is io_uring, but denied".into();
+        assert_eq!(error, (io::ErrorKind::PermissionDenied, said), "what is asked for is not replaced");
+        let (kind, error) = choose(Some("epoll"), there).unwrap_err();
+        assert_eq!(kind, io::ErrorKind::InvalidInput);
+        assert_eq!(error, "DISKSIDE_IO is \"epoll\"; it can be io_uring or posix");
+    }
+
+    #[test]
+    fn a_shortage_does_not_change_the_interface() {
+        let short = || Err(io::Error::from(Errno::MFILE));
+        assert_eq!(choose(None, short), Ok(Interface::IoUring), "the ring that is made next says it");
+    }
+}
