@@ -1,6 +1,6 @@
 //! A secure channel to a server: made on a socket that nobody else uses yet, and between it and the machine from then on.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -156,21 +156,36 @@ fn connect(address: &SocketAddr, psk: &TlsPsk, timeout: Duration) -> Result<(Tcp
 fn shake(stream: &mut TcpStream, psk: &TlsPsk, deadline: Instant) -> Result<Channel, ChannelError> {
     // The peer waits for each of these: nothing is gained by holding them back.
     stream.set_nodelay(true)?;
+    let done = converse(stream, psk, |stream| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        stream.set_read_timeout(Some(left))
+    })?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(Channel::new(done))
+}
+
+/// The handshake. `before_each` is called before anything is written or read.
+fn converse<S: Read + Write>(
+    stream: &mut S,
+    psk: &TlsPsk,
+    before_each: impl Fn(&S) -> io::Result<()>,
+) -> Result<Done, ChannelError> {
     let mut handshake = Handshake::host(psk.clone())?;
     let mut step = handshake.step(&[]).map_err(|error| ChannelError::Failed(error.why))?;
     let mut bytes = [0; 4096];
     let mut is_first = true;
-    let done = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        stream.set_write_timeout(Some(left))?;
-        stream.write_all(&step.output)?;
+    loop {
+        before_each(stream)?;
+        // Once: an interrupted read brings us back here.
+        stream.write_all(&std::mem::take(&mut step.output))?;
         if let Some(done) = step.done {
-            break done;
+            return Ok(done);
         }
-        stream.set_read_timeout(Some(left))?;
         let len = match stream.read(&mut bytes) {
             Ok(0) => return Err(ChannelError::Closed),
             Ok(len) => len,
@@ -193,10 +208,7 @@ fn shake(stream: &mut TcpStream, psk: &TlsPsk, deadline: Instant) -> Result<Chan
                 None => ChannelError::Failed(error.why),
             }
         })?;
-    };
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
-    Ok(Channel::new(done))
+    }
 }
 
 /// A channel that was made.
@@ -261,5 +273,58 @@ impl Channel {
         fill(&mut writer);
         writer.finish();
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diskside_nvme::auth::Hash;
+
+    /// A server whose every answer is read only after a read that a signal interrupts.
+    struct Interrupted {
+        server: Handshake,
+        answer: Vec<u8>,
+        interrupts: bool,
+        done: bool,
+    }
+
+    impl Write for Interrupted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if !bytes.is_empty() {
+                let step = self.server.step(bytes).map_err(|error| io::Error::other(error.why))?;
+                self.answer.extend(step.output);
+                self.done |= step.done.is_some();
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Interrupted {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.interrupts = !self.interrupts;
+            if !self.interrupts {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let len = self.answer.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&self.answer[..len]);
+            self.answer.drain(..len);
+            Ok(len)
+        }
+    }
+
+    /// When a signal came while the host waited for the server's answer, it sent its first message again, which the server
+    /// took for an attack: one connection in some dozens failed on a busy machine.
+    #[test]
+    fn nothing_is_said_twice_when_a_signal_interrupts_the_wait() {
+        let psk = TlsPsk { identity: "NVMe1R01 a b c".into(), hash: Hash::Sha256, key: vec![1; 32].into() };
+        let server = Handshake::server(psk.clone()).expect("OpenSSL");
+        let mut stream = Interrupted { server, answer: Vec::new(), interrupts: true, done: false };
+        converse(&mut stream, &psk, |_| Ok(())).expect("a channel");
+        assert!(stream.done, "the server has it too");
     }
 }
