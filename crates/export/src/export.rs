@@ -42,24 +42,38 @@ impl Export {
     pub(crate) fn open(spec: &ExportSpec) -> Result<Self, ExportError> {
         let wrong = |what: String| ExportError { name: spec.name.clone(), what };
         spec.check().map_err(wrong)?;
-        let root =
-            Root::open(&spec.path).map_err(|error| match spec.path.parent().filter(|_| spec.path.is_file()) {
-                Some(parent) => {
-                    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                    wrong(format!("{} is a file; export its directory, {}", spec.path.display(), parent.display()))
-                }
-                None => wrong(format!("{}: {error}", spec.path.display())),
-            })?;
         let credentials = Credentials::of(spec).map_err(wrong)?;
         let (uid, gid) = (credentials.uid, credentials.gid);
         if uid == 0 && spec.uid.is_none() && spec.rw {
             tracing::warn!(export = spec.name, "hosts work as root in this directory; state uid= and gid=");
         }
         let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
+        let root = open_root(&spec.path, &workers).map_err(|error| wrong(root_error(&spec.path, &error)))?;
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
         Ok(Self { name, read_only, access, uid, gid, root, workers, operations, functions })
+    }
+}
+
+/// Opens the directory as this process; where that may not, as the export's user, who is the one that needs to.
+fn open_root(path: &Path, workers: &Workers) -> io::Result<Root> {
+    match Root::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let path = path.to_owned();
+            workers.run(move || Root::open(&path)).unwrap_or(Err(error))
+        }
+        opened => opened,
+    }
+}
+
+fn root_error(path: &Path, error: &io::Error) -> String {
+    match path.parent().filter(|_| path.is_file()) {
+        Some(parent) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            format!("{} is a file; export its directory, {}", path.display(), parent.display())
+        }
+        None => format!("{}: {error}", path.display()),
     }
 }
 
