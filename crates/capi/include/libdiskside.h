@@ -223,7 +223,7 @@ typedef struct ds_options {
     uint32_t flags;
     // Threads on the host, and the most at the device; 0: 1.
     uint32_t threads;
-    // Bytes of a chunk, rounded to whole records; 0: what suits the function, 8 MiB at most.
+    // Bytes of a chunk, rounded to whole records; 0: what suits the function, 4 MiB at most.
     uint64_t chunk_len;
     // Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
     uint64_t budget;

@@ -108,7 +108,7 @@ pub struct ds_options {
     pub flags: u32,
     /// Threads on the host, and the most at the device; 0: 1.
     pub threads: u32,
-    /// Bytes of a chunk, rounded to whole records; 0: what suits the function, 8 MiB at most.
+    /// Bytes of a chunk, rounded to whole records; 0: what suits the function, 4 MiB at most.
     pub chunk_len: u64,
     /// Loop iterations that a chunk may take; 0: 4 a byte, at least 16 Mi.
     pub budget: u64,

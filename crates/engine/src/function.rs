@@ -1,6 +1,5 @@
 //! A function: a verified program, and the `combine` that folds its results.
 
-use crate::pieces::PIECE_LEN;
 use diskside_sbpf::activation::Program;
 use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::Program as Entry;
@@ -10,7 +9,7 @@ use diskside_sbpf::work::Work;
 use std::sync::Arc;
 
 /// Output of a piece that is made before any of it is written: as much as usually comes in.
-const OUTPUT_LEN: u64 = PIECE_LEN as u64;
+const OUTPUT_LEN: u64 = 8 << 20;
 /// Shorter pieces cost more than what they save.
 const INPUT_LEN_MIN: u64 = 64 << 10;
 

@@ -11,8 +11,11 @@ use crate::split::{RECORD_LEN_MAX, Split};
 use diskside_sbpf::image::Kind;
 use std::ops::Range;
 
-/// Bytes of a piece, more or less, when nobody asks for another length.
-pub const PIECE_LEN: usize = 8 << 20;
+/// Bytes of a piece, more or less, when nobody asks for another length. Long enough that a call costs nothing beside it,
+/// short enough that a request of some MiB is read, computed and sent at once, and that what was read is still in the cache.
+pub const PIECE_LEN: usize = 4 << 20;
+/// What is one piece is read in windows of this.
+pub const WINDOW_LEN: usize = 8 << 20;
 /// The longest piece that can be asked for.
 pub const PIECE_LEN_MAX: usize = 1 << 30;
 /// The most bytes that a function is called on which runs once over its whole input, unless longer pieces are asked for.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a piece that are usual.
-const PIECE_LEN: usize = 8 << 20;
+const PIECE_LEN: usize = 4 << 20;
 
 /// Where objects and failing cases are kept.
 #[derive(Debug)]

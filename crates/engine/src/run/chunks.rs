@@ -238,7 +238,7 @@ impl<'a> Chunks<'a> {
     /// What is not cut is read in windows all the same.
     fn window_len(&self) -> usize {
         match self.pieces.split {
-            Split::Whole => self.pieces.len_bytes.min(crate::pieces::PIECE_LEN),
+            Split::Whole => self.pieces.len_bytes.min(crate::pieces::WINDOW_LEN),
             Split::Bytes | Split::Fixed(_) | Split::Delimiter(_) => self.pieces.len_bytes,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use diskside_engine::pieces::WINDOW_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{
     Asked, CHUNKS_OUT_MAX, CallLimits, ChunkCodecs, Codec, DEPTH_MAX, Function, Pieces, decompression_memory,
@@ -70,8 +71,6 @@ const FOLDED_LEN: usize = 16 << 20;
 const DEADLINE: Duration = Duration::from_secs(3600);
 /// Of a call that is refused.
 const NO_PIECES: Pieces = Pieces { split: Split::Bytes, len_bytes: WINDOW_LEN, undivided: None };
-/// What is one piece is read in windows of this.
-const WINDOW_LEN: usize = 8 << 20;
 
 impl PlanLimits {
     /// Fewer threads, and less read ahead, where the host's memory is not enough for what was asked for; the pieces stay as
