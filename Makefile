@@ -1,7 +1,7 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo docs test python lint llvm guest oracle fuzz bench clean
+.PHONY: help setup install demo docs test python lint llvm scan guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
@@ -30,6 +30,9 @@ lint: ## Run the part of the suite that runs no code: format, style, clippy, doc
 
 llvm: ## Build the LLVM tier's compiler and run the tests that need it
 	@scripts/test-llvm
+
+scan: ## Build the program that scans Parquet files, and compare it with DuckDB
+	@scripts/scan
 
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run

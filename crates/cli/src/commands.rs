@@ -20,6 +20,7 @@ pub(crate) mod names;
 pub(crate) mod near;
 pub(crate) mod ping;
 pub(crate) mod run;
+pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod top;

@@ -47,6 +47,8 @@ struct Cli {
 enum Command {
     /// Run a function over files, here and at targets, and print its result.
     Run(commands::run::Run),
+    /// Scan a table in a Parquet file: columns, rows that fulfil a condition, sums.
+    Scan(commands::scan::Scan),
     /// Execute a program over memory ranges, as NVMe's Execute Program does, on this machine.
     Execute(commands::execute::Execute),
     /// Compile a function's source to an object that runs everywhere.
@@ -144,6 +146,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(c) => c.execute(),
+        Command::Scan(c) => c.execute(),
         Command::Execute(c) => c.execute(),
         Command::Build(c) => c.execute(),
         Command::Sign(c) => c.execute(),

@@ -5,6 +5,7 @@
 mod calls;
 mod clear;
 mod files;
+mod scans;
 mod standard;
 mod traversals;
 
@@ -20,6 +21,7 @@ use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_rights::{Access, HostRights, Program, Rights, Scarce};
+use diskside_scan::SCAN_PIND;
 use diskside_wire::function::{
     ErrorRecord, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
     Outcome, Trailer, WAIT_MAX_MS, function_opcode,
@@ -355,6 +357,9 @@ impl Association {
             }
             FunctionKind::File => return self.file_operation(tag, waiter, send_len, (request, holding), control),
             _ => {}
+        }
+        if request.pind == SCAN_PIND {
+            return self.scan(tag, waiter, send_len, (request, holding), control);
         }
         let planned = Plan::new(&self.context, kind, request);
         let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use diskside_engine::Engine;
 use diskside_export::Exports;
 use diskside_rights::QuotaTable;
+use diskside_scan::Program;
 use diskside_volume::VolumeTable;
 use diskside_volume::cache::BlockCache;
 use diskside_volume::stats::Registry;
@@ -40,6 +41,8 @@ pub(crate) struct Environment {
     pub(crate) config: ComputeConfig,
     pub(crate) engine: Engine,
     pub(crate) programs: Programs,
+    /// What scans files; `None`: there are no scans here.
+    pub(crate) scanner: Option<Program>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) way: Arc<Way>,
     pub(crate) pool: Pool,
@@ -104,6 +107,7 @@ impl Environment {
             config,
             engine,
             programs,
+            scanner: Program::find(),
             gate,
             way: Arc::new(Way::new(Arc::clone(&reactors))),
             pool,

@@ -53,6 +53,7 @@ pub use diskside_io as io;
 pub use diskside_outfile as outfile;
 pub use diskside_sbpf as sandbox;
 pub use diskside_sbpf_llvm as llvm;
+pub use diskside_scan as scan;
 pub use diskside_server as target;
 pub use library::{ResolveError, resolve};
 pub use location::{ExportUrl, Location, LocationError, PathText};

@@ -33,6 +33,7 @@ mod one_version;
 mod pending;
 mod place;
 mod run;
+mod scan;
 mod segments;
 mod traversal;
 mod writer;
@@ -44,6 +45,7 @@ pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use pending::Pending;
 pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
+pub use scan::{ScanOptions, Scanned};
 pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
 

@@ -1,7 +1,7 @@
 //! An open file as input of a function: read anywhere, and known to have stayed the same; or as far as it is in memory.
 
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use diskside_io::readahead::{ReadAt, ReadAtError};
@@ -17,6 +17,9 @@ use super::reading::Reading;
 use crate::reply::FileError;
 use diskside_volume::blocking::READS_AT_ONCE;
 use diskside_volume::stats::AccessCounters;
+
+/// Copies of descriptors are above the standard ones.
+const FIRST_DESCRIPTOR: i32 = 3;
 
 /// A file that a function reads. Cheap to clone; used from any thread.
 #[derive(Clone, Debug)]
@@ -87,6 +90,12 @@ impl FileSource {
     /// Its length in bytes from before the first read.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// The open file, for a process that reads it by itself.
+    pub fn descriptor(&self) -> Result<OwnedFd, FileError> {
+        let copied = rustix::io::fcntl_dupfd_cloexec(self.file.fd.as_fd(), FIRST_DESCRIPTOR);
+        copied.map_err(|errno| FileError::new(errno, self.name()))
     }
 
     /// The same, to read that range of it from its start to its end.

@@ -1,7 +1,7 @@
 //! The child: found, started, given time, listened to.
 
 use crate::wire::{ANSWER_LEN_MAX, Answer};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -92,12 +92,7 @@ impl Compiler {
     /// libdiskside lie anywhere. `None` when there is none, or `DISKSIDE_LLVM` is empty.
     #[must_use]
     pub fn find() -> Option<Self> {
-        if let Some(named) = std::env::var_os(VARIABLE) {
-            return (!named.is_empty()).then(|| Self::at(named));
-        }
-        let beside = std::env::current_exe().ok().and_then(|exe| beside(&exe));
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        beside.or_else(|| in_path(&path)).map(Self::at)
+        diskside_child::find(PROGRAM, VARIABLE).map(Self::at)
     }
 
     /// Compiles for a baseline instead of the processor that it runs on: `x86-64`, `x86-64-v2`,
@@ -213,19 +208,4 @@ impl Compiler {
             Err(_) => Err(ChildError::TimedOut { time_max: self.time_max }),
         }
     }
-}
-
-fn beside(exe: &Path) -> Option<PathBuf> {
-    let mut dir = exe.parent()?;
-    // Cargo puts tests and examples a directory deeper than programs.
-    if dir.ends_with("deps") || dir.ends_with("examples") {
-        dir = dir.parent()?;
-    }
-    Some(dir.join(PROGRAM)).filter(|program| program.is_file())
-}
-
-/// Directories that depend on where one stands are left out: whoever can write there would say what is run.
-fn in_path(path: &OsStr) -> Option<PathBuf> {
-    let directories = std::env::split_paths(path).filter(|directory| directory.is_absolute());
-    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())
 }

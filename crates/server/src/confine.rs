@@ -62,7 +62,7 @@ pub struct Confinement {
     user: String,
     files: Files,
     calls: Option<Result<(), String>>,
-    compiles: bool,
+    starts_children: bool,
     acts_as_others: bool,
 }
 
@@ -93,14 +93,16 @@ pub fn confine(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Confinemen
     // Becoming another user may have undone it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
     let llvm = config.compute.enabled.then(LlvmOptions::find).flatten();
-    let files = files::close_others(config, read_anew, llvm.as_ref());
-    Ok(Confinement { user, files, calls: None, compiles: llvm.is_some(), acts_as_others: acts_as_others(config) })
+    let scanner = config.compute.enabled.then(diskside_scan::Program::find).flatten();
+    let files = files::close_others(config, read_anew, llvm.as_ref(), scanner.as_ref());
+    let starts_children = llvm.is_some() || scanner.is_some();
+    Ok(Confinement { user, files, calls: None, starts_children, acts_as_others: acts_as_others(config) })
 }
 
 impl Confinement {
     /// Refuses the system calls that a server which has started does not make, in all of its threads.
     pub fn filter_calls(&mut self) {
-        self.calls = Some(calls::filter(self.compiles, self.acts_as_others));
+        self.calls = Some(calls::filter(self.starts_children, self.acts_as_others));
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `prepared` | Function Calls; small ones run on the reactor itself |
 //! | `traverse` | chains of dependent reads; those in memory run on the reactor itself |
 //! | `input`, `result`, `trailer`, `answer` | bytes of the host's stream, of the result, its end, and what a command is answered |
+//! | `scan` | a call of the service `scan`: the process that does it, its turns and its result |
 //! | `context` | what a call works with, and who hears of it |
 //! | `command`, `control` | a Function Call as it came; cancelling a call |
 //! | `runs` | how calls of a prepared request are told to whom it concerns |
@@ -20,6 +21,7 @@ pub(crate) mod job;
 pub(crate) mod prepared;
 pub(crate) mod result;
 pub(crate) mod runs;
+pub(crate) mod scan;
 pub(crate) mod tags;
 pub(crate) mod trailer;
 pub(crate) mod traverse;

@@ -10,25 +10,25 @@ use seccompiler::{
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Filters the calls of all threads. The compiler is a program of its own, which needs to be started; threads of exports may
+/// Filters the calls of all threads. The compiler, and what scans files, are programs of their own, which need to be started; threads of exports may
 /// have to become other users.
-pub(super) fn filter(compiles: bool, acts_as_others: bool) -> Result<(), String> {
+pub(super) fn filter(starts_children: bool, acts_as_others: bool) -> Result<(), String> {
     let text = |error: seccompiler::Error| error.to_string();
     let build = |rules: Rules, found: SeccompAction, else_do: SeccompAction| -> Result<BpfProgram, String> {
         let arch = std::env::consts::ARCH.try_into().map_err(backend)?;
         SeccompFilter::new(rules, else_do, found, arch).and_then(TryInto::try_into).map_err(backend)
     };
-    let allowed = build(allowed(compiles, acts_as_others)?, SeccompAction::Allow, refuse(libc::EPERM))?;
+    let allowed = build(allowed(starts_children, acts_as_others)?, SeccompAction::Allow, refuse(libc::EPERM))?;
     // Its flags are in memory, where a filter does not see them; without it the C library makes threads by the older call.
     let without_clone3 = build([(libc::SYS_clone3, Vec::new())].into(), refuse(libc::ENOSYS), SeccompAction::Allow)?;
     seccompiler::apply_filter_all_threads(&allowed).map_err(text)?;
     seccompiler::apply_filter_all_threads(&without_clone3).map_err(text)
 }
 
-fn allowed(compiles: bool, acts_as_others: bool) -> Result<Rules, String> {
+fn allowed(starts_children: bool, acts_as_others: bool) -> Result<Rules, String> {
     let of_all = [FILES, DESCRIPTORS, MEMORY, NETWORK, THREADS, TIME, ONESELF, OLDER].concat();
     let mut rules: Rules = of_all.into_iter().map(|call| (call, Vec::new())).collect();
-    if compiles {
+    if starts_children {
         rules.extend(CHILDREN.iter().map(|call| (*call, Vec::new())));
     }
     if acts_as_others {
@@ -234,7 +234,7 @@ const ONESELF: &[i64] = &[
     libc::SYS_uname,
     libc::SYS_seccomp,
 ];
-/// The compiler's process, until its program has begun.
+/// A child's process, until its program has begun.
 const CHILDREN: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_wait4,

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use diskside_compute::LlvmOptions;
+use diskside_scan::Program as Scanner;
 use diskside_volume::Source;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
@@ -33,8 +34,13 @@ impl fmt::Display for Files {
 }
 
 /// Closes all files to this thread, and to those that it starts, but those that a server of `config` opens later.
-pub(super) fn close_others(config: &ServeConfig, read_anew: &[PathBuf], llvm: Option<&LlvmOptions>) -> Files {
-    let closed = rules(config, read_anew, llvm).into_iter().try_fold(ruleset(), |ruleset, (paths, access)| {
+pub(super) fn close_others(
+    config: &ServeConfig,
+    read_anew: &[PathBuf],
+    llvm: Option<&LlvmOptions>,
+    scanner: Option<&Scanner>,
+) -> Files {
+    let closed = rules(config, read_anew, llvm, scanner).into_iter().try_fold(ruleset(), |ruleset, (paths, access)| {
         // What is not there cannot be opened; who needs it says so.
         ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
     });
@@ -67,7 +73,12 @@ fn ruleset() -> Result<landlock::RulesetCreated, RulesetError> {
 
 type Rule = (Vec<PathBuf>, BitFlags<AccessFs>);
 
-fn rules(config: &ServeConfig, read_anew: &[PathBuf], llvm: Option<&LlvmOptions>) -> Vec<Rule> {
+fn rules(
+    config: &ServeConfig,
+    read_anew: &[PathBuf],
+    llvm: Option<&LlvmOptions>,
+    scanner: Option<&Scanner>,
+) -> Vec<Rule> {
     let exports = |rw: bool| {
         let chosen = config.exports.iter().filter(move |export| export.rw == rw);
         chosen.map(|export| export.path.clone()).collect::<Vec<_>>()
@@ -94,14 +105,16 @@ fn rules(config: &ServeConfig, read_anew: &[PathBuf], llvm: Option<&LlvmOptions>
         (OF_ALL.iter().map(PathBuf::from).collect(), READ),
         (vec!["/dev/null".into()], make_bitflags!(AccessFs::{ReadFile | WriteFile})),
     ];
-    if let Some(llvm) = llvm {
-        let programs = LOADERS.iter().map(PathBuf::from).chain([llvm.compiler.program().to_owned()]);
+    let children = llvm.map(|llvm| llvm.compiler.program()).into_iter().chain(scanner.map(Scanner::path));
+    let children: Vec<PathBuf> = children.map(Path::to_owned).collect();
+    if !children.is_empty() {
+        let programs = LOADERS.iter().map(PathBuf::from).chain(children);
         rules.push((programs.collect(), make_bitflags!(AccessFs::{ReadFile | Execute})));
-        if let Some(store) = &llvm.store {
-            // It cannot be made later. Where it cannot be made at all, who opens it says so.
-            let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(store);
-            rules.push((vec![store.clone()], READ | CHANGE));
-        }
+    }
+    if let Some(store) = llvm.and_then(|llvm| llvm.store.as_ref()) {
+        // It cannot be made later. Where it cannot be made at all, who opens it says so.
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(store);
+        rules.push((vec![store.clone()], READ | CHANGE));
     }
     rules
 }

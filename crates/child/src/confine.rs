@@ -1,0 +1,76 @@
+//! What a child gives up before it reads anything.
+
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+
+/// What a child may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of address space, the program's own code among them.
+    pub memory_len: u64,
+    /// Seconds of processor time; `None`: the parent decides when it is enough.
+    pub cpu_seconds: Option<u64>,
+}
+
+/// Sets the limits and shuts the door: from here on the process computes, allocates, reads and writes
+/// what is open already, and ends. It makes no file longer.
+///
+/// # Errors
+/// The kernel refuses something, which is named.
+pub fn confine(limits: Limits) -> Result<(), String> {
+    // With the parent goes who wants the answer.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| format!("death signal: {e}"))?;
+    let cpu = limits.cpu_seconds.map(|seconds| (Resource::Cpu, seconds));
+    let fixed = [(Resource::As, limits.memory_len), (Resource::Fsize, 0), (Resource::Core, 0), (Resource::Nofile, 0)];
+    for (resource, limit) in fixed.into_iter().chain(cpu) {
+        let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+        setrlimit(resource, limit).map_err(|e| format!("limit {resource:?}: {e}"))?;
+    }
+    // This also sets no_new_privs.
+    seccompiler::apply_filter(&filter()?).map_err(|e| format!("system call filter: {e}"))
+}
+
+fn filter() -> Result<BpfProgram, String> {
+    let text = |e: seccompiler::BackendError| format!("system call filter: {e}");
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for call in [
+        libc::SYS_read,
+        libc::SYS_pread64,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_brk,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_madvise,
+        libc::SYS_futex,
+        libc::SYS_getrandom,
+        libc::SYS_clock_gettime,
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_sigaltstack,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_tgkill,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ] {
+        rules.insert(call, Vec::new());
+    }
+    // Memory, but none that could be executed, and none of a file: that could be written past the limit on its length.
+    let masked = |argument, mask: libc::c_int, value: libc::c_int| {
+        let op = SeccompCmpOp::MaskedEq(mask as u64);
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value as u64).map_err(text)
+    };
+    let data = masked(2, libc::PROT_EXEC, 0)?;
+    let anonymous = masked(3, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS)?;
+    rules.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![data.clone()]).map_err(text)?]);
+    rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![data, anonymous]).map_err(text)?]);
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into().map_err(text)?;
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch).map_err(text)?;
+    filter.try_into().map_err(text)
+}

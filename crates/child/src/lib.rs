@@ -1,0 +1,11 @@
+//! Programs that do one thing for another program, with bytes that neither trusts: compile code, read files.
+//!
+//! The parent [`find()`]s the program and starts it; the child [`confine()`]s itself before it looks at what it was given.
+
+#![forbid(unsafe_code)]
+
+mod confine;
+mod find;
+
+pub use confine::{Limits, confine};
+pub use find::find;

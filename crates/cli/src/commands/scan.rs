@@ -1,0 +1,231 @@
+//! `diskside scan`.
+
+use super::exports::session;
+use super::near::explain_session;
+use super::volume::{Connect, session_failure};
+use crate::error::Failure;
+use crate::interrupt::cancel_on_signal;
+use crate::output::{self, bytes, duration, say};
+use clap::{Args, ValueEnum};
+use diskside::outfile::{Destination, OutFile};
+use diskside::scan::{
+    Aggregate, Compression, Expression, FormatJob, Plan, Program, parse_aggregates, parse_columns, parse_filter,
+};
+use diskside::session::{File, OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
+use diskside::{CallError, Location};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+
+/// Arguments of `scan`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  diskside scan lineitem.parquet --columns l_orderkey,l_comment --where \"l_comment like '%fox%'\"
+  diskside scan diskside://server/data/lineitem.parquet --where \"l_shipdate >= date '1994-01-01' and \\
+      l_discount between 0.05 and 0.07\" --aggregate 'sum(l_extendedprice * l_discount) as revenue' --explain
+  diskside scan lineitem.parquet --aggregate 'count(*), avg(l_quantity)' --by l_returnflag,l_linestatus
+  diskside scan lineitem.parquet --limit 1000 --format parquet --out first.parquet")]
+pub(crate) struct Scan {
+    /// A Parquet file: a path, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume
+    file: OsString,
+    /// Columns that go out, in this order [default: all]
+    #[arg(long, value_name = "NAMES", conflicts_with_all = ["aggregates", "by"])]
+    columns: Option<String>,
+    /// Rows for which this is true go out
+    #[arg(long = "where", value_name = "CONDITION")]
+    filter: Option<String>,
+    /// What goes out instead of rows: sum, count, min, max and avg, with commas between them
+    #[arg(long = "aggregate", value_name = "SUMS")]
+    aggregates: Option<String>,
+    /// Columns to group rows by, at most 8
+    #[arg(long, value_name = "NAMES")]
+    by: Option<String>,
+    /// The most rows that go out
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Where it runs over a file of an export: at the server, with you, or where less is moved
+    #[arg(long, value_enum, default_value_t = PlaceArg::Auto)]
+    place: PlaceArg,
+    /// How the result is written
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write the result to this file [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<OsString>,
+    /// Say where it ran and why, and what was left out, read and moved
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    connect: Connect,
+    /// Print as JSON how it went
+    #[arg(long, requires = "out")]
+    json: bool,
+}
+
+/// Where scans run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PlaceArg {
+    /// Where less is moved
+    Auto,
+    /// With you
+    Host,
+    /// With the data
+    Device,
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// An Arrow IPC stream
+    Arrow,
+    /// A Parquet file
+    Parquet,
+}
+
+impl Scan {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let plan = self.plan()?;
+        let program = Program::find().ok_or_else(|| {
+            Failure::Environment(
+                "scan takes the program diskside-scan, which is not beside diskside nor in PATH: `make scan` builds it, or \
+                 DISKSIDE_SCAN says where it is"
+                    .into(),
+            )
+        })?;
+        let session = session(&self.connect)?;
+        let location = Location::try_from(&*self.file).map_err(|error| Failure::Usage(error.to_string()))?;
+        let file = session.open_as(&location, OpenMode::Read);
+        let file = file.map_err(|error| explain_session(&session, &location, error))?;
+        let options = ScanOptions {
+            place: match self.place {
+                PlaceArg::Auto => Where::Auto,
+                PlaceArg::Host => Where::Host,
+                PlaceArg::Device => Where::Device,
+            },
+            cancel: Some(cancel_on_signal()?),
+            program: Some(program.clone()),
+            ..ScanOptions::default()
+        };
+        let destination = self.destination()?;
+        let out: Box<dyn Write + Send> = match &destination {
+            None => Box::new(std::io::stdout()),
+            Some(out) => Box::new(out.file().try_clone().map_err(Failure::Output)?),
+        };
+        let format = match self.format {
+            Format::Table => "table",
+            Format::Csv => "csv",
+            Format::Arrow => "arrow",
+            Format::Parquet => "parquet",
+        };
+        let job = program.format(format, out).map_err(|error| Failure::Environment(error.to_string()))?;
+        let scanned = run(&file, &plan, &options, job, destination.as_ref())?;
+        if let Some(out) = destination {
+            out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
+        }
+        self.report(&scanned)
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        let usage = |option: &'static str| move |error| Failure::Usage(format!("{option}: {error}"));
+        let columns = |option, text: &Option<String>| -> Result<Vec<String>, Failure> {
+            text.as_deref().map_or(Ok(Vec::new()), parse_columns).map_err(usage(option))
+        };
+        let filter: Option<Expression> =
+            self.filter.as_deref().map(parse_filter).transpose().map_err(usage("--where"))?;
+        let aggregates: Vec<Aggregate> =
+            self.aggregates.as_deref().map_or(Ok(Vec::new()), parse_aggregates).map_err(usage("--aggregate"))?;
+        let plan = Plan {
+            columns: columns("--columns", &self.columns)?,
+            filter,
+            aggregates,
+            by: columns("--by", &self.by)?,
+            limit: self.limit,
+            compression: Compression::Lz4,
+            ..Plan::default()
+        };
+        // What a server would say of it is said before one is asked.
+        match Plan::from_bytes(&plan.to_bytes()) {
+            Ok(plan) => Ok(plan),
+            Err(error) => Err(Failure::Usage(format!("this scan is not possible: {}", error.what))),
+        }
+    }
+
+    fn destination(&self) -> Result<Option<OutFile>, Failure> {
+        let Some(out) = self.out.as_ref().filter(|out| *out != "-") else { return Ok(None) };
+        let location = Location::try_from(&**out).map_err(|error| Failure::Usage(error.to_string()))?;
+        let Location::Local(path) = location else {
+            let told = format!("--out {}: a result of a scan is a file here; `diskside cp` copies it", out.display());
+            return Err(Failure::Usage(told));
+        };
+        let failed = |error| Failure::Environment(format!("cannot write {error}"));
+        let destination = Destination::find(&path).map_err(failed)?;
+        if destination.is_block_device() {
+            let told = format!("--out {}: it is a block device, whose content would be lost", out.display());
+            return Err(Failure::Usage(told));
+        }
+        destination.begin().map(Some).map_err(failed)
+    }
+
+    fn report(&self, scanned: &Scanned) -> Result<(), Failure> {
+        let report = &scanned.report;
+        let side = if scanned.side == Side::Device { "device" } else { "host" };
+        if self.json {
+            return Ok(output::print_json(json!({
+                "file": self.file.to_string_lossy(), "side": side, "why": scanned.why,
+                "row_groups": report.row_groups, "row_groups_pruned": report.pruned,
+                "rows_read": report.rows_read, "rows_selected": report.rows_selected,
+                "file_bytes": report.file_len, "needed_bytes": report.needed_len, "read_bytes": report.read_len,
+                "result_bytes": scanned.result_bytes,
+                "sent_bytes": scanned.moved_bytes.0, "received_bytes": scanned.moved_bytes.1,
+                "total_ns": scanned.total.as_nanos() as u64,
+            }))?);
+        }
+        if self.explain {
+            let place = if scanned.side == Side::Device { "at the server" } else { "on this machine" };
+            say(format_args!("scanned {place}: {}", scanned.why));
+            say(format_args!(
+                "{} row groups, {} ruled out by statistics; {} rows decoded, {} of them wanted",
+                report.row_groups, report.pruned, report.rows_read, report.rows_selected
+            ));
+            say(format_args!(
+                "{} of {} needed; {} read, {} moved; {}",
+                bytes(report.needed_len),
+                bytes(report.file_len),
+                bytes(report.read_len),
+                bytes(scanned.moved_bytes.0 + scanned.moved_bytes.1),
+                duration(scanned.total)
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn run(
+    file: &File,
+    plan: &Plan,
+    options: &ScanOptions,
+    mut job: FormatJob,
+    out: Option<&OutFile>,
+) -> Result<Scanned, Failure> {
+    let scanned = file.scan(plan, options, &mut job);
+    let failed_to_write = matches!(&scanned, Err(SessionError::Call(CallError::Write(_))));
+    let written = match &scanned {
+        Err(_) if !failed_to_write => Ok(()),
+        _ => job.finish(),
+    };
+    match written {
+        // Whoever reads our output has read enough.
+        Err(error) if out.is_none() && error.kind() == ErrorKind::BrokenPipe => return Err(Failure::Output(error)),
+        Err(error) => {
+            let told = out.map_or(error.to_string(), |out| out.failed(&error).to_string());
+            return Err(Failure::Environment(told));
+        }
+        Ok(()) => {}
+    }
+    scanned.map_err(session_failure)
+}

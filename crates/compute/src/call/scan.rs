@@ -1,0 +1,269 @@
+//! A scan: a call whose function is the service `scan`, and whose arguments are its plan.
+//!
+//! A process of its own does it (`diskside_scan::Program`), with the open file and with so much memory; here is what starts it,
+//! gives it turns to compute, hands its result to the host, and stops it.
+
+use std::fmt;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_engine::Turns;
+use diskside_nvme::Status;
+use diskside_rights::Program as RightsOf;
+use diskside_scan::{
+    Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
+};
+use diskside_wire::file::FileHandle;
+use diskside_wire::function::{Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Times, Trailer};
+
+use crate::call::answer::Problem;
+use crate::call::context::{CallContext, CallEvents};
+use crate::call::control::Control;
+use crate::call::result::{ResultOf, ResultWriter};
+use crate::call::trailer;
+use crate::schedule::permits::{HostTurns, Turn, Waited};
+use crate::schedule::quota::Holding;
+use crate::statistics::counters::FunctionId;
+use crate::watch::ProgramEvent;
+use diskside_export::FileSource;
+
+/// Memory of a scan, where its host may have so much.
+const MEMORY_LEN: u64 = 128 << 20;
+/// What a scan may take when its request does not say.
+const DEADLINE: Duration = Duration::from_secs(3600);
+/// What plans that do not fit their file are told apart by.
+const EINVAL: i64 = 22;
+
+/// A request for a scan in which everything was looked up.
+pub(crate) struct ScanPlan {
+    pub(crate) request: FunctionRequest,
+    pub(crate) memory_len: u64,
+    program: Program,
+    file: FileHandle,
+    deadline: Duration,
+}
+
+/// A scan that is queued or runs.
+pub(crate) struct ScanJob {
+    pub(crate) tag: u64,
+    pub(crate) plan: ScanPlan,
+    pub(crate) context: Arc<CallContext>,
+    pub(crate) events: Arc<dyn CallEvents>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) queued: Instant,
+    #[expect(dead_code, reason = "kept as long as the call is")]
+    pub(crate) holding: Holding,
+}
+
+impl ScanPlan {
+    /// Looks up what a request names. Nothing here waits.
+    pub(crate) fn new(context: &CallContext, request: FunctionRequest) -> Result<Self, Problem> {
+        let environment = &context.environment;
+        let of_service = RightsOf { shipped: Some(SCAN_NAME), sha256: &[0; 32], signer: None };
+        if !context.rights.may_run(&of_service) {
+            return Err(Status::NO_PROGRAM.dnr().into());
+        }
+        let Some(program) = environment.scanner.clone() else {
+            let told = "this server does not scan: it has no diskside-scan beside it";
+            return Err(Problem::new(Status::INVALID_PROGRAM_INDEX.dnr(), told));
+        };
+        let only = FunctionRequest {
+            class: request.class,
+            deadline_ms: request.deadline_ms,
+            result_len_max: request.result_len_max,
+            sources: request.sources.clone(),
+            args: request.args.clone(),
+            ..FunctionRequest::new(FunctionKind::Read, SCAN_PIND)
+        };
+        if request != only {
+            return Err(Problem::in_data_at(
+                4,
+                "a scan is a call of kind read with a source and a plan, and nothing else",
+            ));
+        }
+        if request.args.len() > PLAN_LEN_MAX {
+            return Err(Problem::in_data_at(24, "the plan of a scan is too long"));
+        }
+        let whole = |endpoint: &Endpoint| (endpoint.offset, endpoint.len) == (0, Endpoint::TO_END);
+        let file = match &request.sources[..] {
+            [endpoint @ Endpoint { kind: EndpointKind::File(id), .. }] if whole(endpoint) => {
+                FileHandle { id: *id, generation: endpoint.generation }
+            }
+            _ => return Err(Problem::in_data_at(64, "a scan has one source, a whole file of an export")),
+        };
+        let deadline = match request.deadline_ms {
+            0 => DEADLINE,
+            asked => Duration::from_millis(asked.into()),
+        };
+        let memory_len = MEMORY_LEN.min(context.host.calls_memory_max(&environment.config));
+        Ok(Self { request, memory_len, program, file, deadline })
+    }
+}
+
+impl ScanJob {
+    /// Runs the scan to its end and says how it went.
+    pub(crate) fn run(self) {
+        let mut measured = Measured::default();
+        let mut trailer = self.execute(&mut measured).unwrap_or_else(|failed| *failed);
+        if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
+            trailer.outcome = Outcome::Cancelled;
+        }
+        trailer.result_len = measured.sent;
+        trailer.times = Times {
+            queue_us: micros(measured.queued + measured.waited.total()),
+            run_us: micros(measured.running.saturating_sub(measured.waited.total())),
+            send_us: micros(measured.sending),
+            total_us: micros(self.queued.elapsed()),
+            ..Times::default()
+        };
+        let function = FunctionId { program_id: 0, name: SCAN_NAME };
+        self.context.count(|statistics| statistics.ended(&trailer, function, 0, 0));
+        let watch = &self.context.environment.watch;
+        if watch.wants() {
+            let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);
+            let (bytes, run_us) = (trailer.media_read, trailer.times.run_us.into());
+            let ran = ProgramEvent::Ran { sha256: [0; 32], function: SCAN_NAME, calls: None, bytes, run_us, failed };
+            watch.program(&self.context.host.nqn, ran);
+        }
+        let Self { events, tag, .. } = self;
+        events.ended(Instant::now(), tag, trailer);
+    }
+
+    fn execute(&self, measured: &mut Measured) -> Result<Trailer, Box<Trailer>> {
+        measured.queued = self.queued.elapsed();
+        if self.control.cancel.is_cancelled() {
+            return Err(Box::new(trailer::simple(Outcome::Cancelled, "the call was cancelled before it began")));
+        }
+        let file = self.context.files.source(self.plan.file).map_err(|error| Box::new(trailer::of_file(&error)))?;
+        let descriptor = file.descriptor().map_err(|error| Box::new(trailer::of_file(&error)))?;
+        let scanned = self.scan(&file, descriptor, measured);
+        file.counters().read(scanned.as_ref().ok().map(|report| report.read_len));
+        // Bytes of two versions of a file make no result, and may make no sense.
+        file.unchanged().map_err(|error| Box::new(trailer::of_file(&error)))?;
+        let report = scanned?;
+        let mut trailer = Trailer::new(Outcome::Ok);
+        trailer.returned = measured.sent.cast_signed();
+        trailer.media_read = report.read_len;
+        trailer.generation = file.version();
+        let row_groups = report.row_groups - report.pruned.min(report.row_groups);
+        trailer.called = Some(Called { pieces: row_groups, input_bytes: report.read_len });
+        trailer.output_bytes = Some(measured.sent);
+        Ok(trailer)
+    }
+
+    /// Has the file scanned, and sends the result.
+    fn scan(&self, file: &FileSource, descriptor: OwnedFd, measured: &mut Measured) -> Result<Report, Box<Trailer>> {
+        let seat = self.context.seat();
+        let until = self.queued + self.plan.deadline;
+        let result_len_max = self.plan.request.result_len_max;
+        let mut writer = ResultWriter::new(ResultOf {
+            seat: &seat,
+            tag: self.tag,
+            events: &*self.events,
+            account: &self.context.host.account,
+            control: &self.control,
+            len_max: if result_len_max == 0 { u64::MAX } else { result_len_max },
+            until,
+        });
+        let done = self.converse(file, descriptor, until, &mut writer, measured);
+        (measured.sent, measured.sending) = (writer.sent, writer.sending);
+        match (done, writer.failure) {
+            (Ok(report), _) => Ok(report),
+            (Err(_), Some(failure)) => Err(Box::new(failure)),
+            (Err(failed), None) => Err(failed),
+        }
+    }
+
+    fn converse(
+        &self,
+        file: &FileSource,
+        descriptor: OwnedFd,
+        until: Instant,
+        writer: &mut ResultWriter<'_>,
+        measured: &mut Measured,
+    ) -> Result<Report, Box<Trailer>> {
+        let start = Start {
+            reads_by: ReadsBy::Descriptor,
+            takes_turns: true,
+            file_len: file.len_bytes(),
+            memory_len: self.plan.memory_len,
+            name: file.name().to_owned(),
+            plan: self.plan.request.args.clone(),
+        };
+        let turns = self.turns(until, &measured.waited);
+        let told = |error: ScanError| Box::new(self.failed(file, until, error));
+        let started = self.plan.program.start(&start, Source::Descriptor(descriptor));
+        let mut scanning = started.map_err(told)?;
+        loop {
+            let began = Instant::now();
+            let mut event = None;
+            let mut is_wanted = || !self.control.cancel.is_cancelled() && Instant::now() < until;
+            turns.take(&mut || event = Some(scanning.next(&mut is_wanted)));
+            measured.running += began.elapsed();
+            let sent = match event.expect("a turn runs its work once").map_err(told)? {
+                // Waiting for the host takes no turn from others.
+                Event::Output(bytes) => writer.write_all(&bytes),
+                Event::Turn => {
+                    scanning.grant().map_err(told)?;
+                    Ok(())
+                }
+                Event::Read { .. } => return Err(told(ScanError::Garbage("it has the file, and asks for it"))),
+                Event::Done(report) => match writer.write_all(&report.to_bytes()) {
+                    Ok(()) => return Ok(report),
+                    failed => failed,
+                },
+            };
+            sent.map_err(|error| Box::new(trailer::simple(Outcome::Media, &error.to_string())))?;
+        }
+    }
+
+    /// Of the process that computes for it.
+    fn turns(&self, until: Instant, waited: &Arc<Waited>) -> Arc<dyn Turns> {
+        let (compute, host) = (&self.context.environment, &self.context.host);
+        let (class, cancel, cpu_share) =
+            (self.plan.request.class, self.control.cancel.clone(), host.quota().cpu_share());
+        let turn = Turn { host: host.id, cpu_share, class, cancel, until };
+        HostTurns::of(&compute.gate, &compute.way, turn, waited)
+    }
+
+    fn failed(&self, file: &FileSource, until: Instant, error: ScanError) -> Trailer {
+        let named = |told: String| if told.contains(file.name()) { told } else { format!("{}: {told}", file.name()) };
+        let simple = |outcome, told: String| trailer::simple(outcome, &named(told));
+        match error {
+            ScanError::Stopped if self.control.cancel.is_cancelled() => {
+                trailer::simple(Outcome::Cancelled, "the call was cancelled")
+            }
+            ScanError::Stopped if Instant::now() >= until => {
+                simple(Outcome::Deadline, "the deadline passed before the scan was done".into())
+            }
+            ScanError::Failed(failure) => match failure.kind {
+                FailureKind::Plan => Trailer { returned: -EINVAL, ..simple(Outcome::Refused, failure.message) },
+                FailureKind::Unsupported | FailureKind::Memory => simple(Outcome::Refused, failure.message),
+                FailureKind::File | FailureKind::Reading | FailureKind::Bug => simple(Outcome::Media, failure.message),
+            },
+            other => simple(Outcome::Media, other.to_string()),
+        }
+    }
+}
+
+/// What a scan took.
+#[derive(Debug, Default)]
+struct Measured {
+    queued: Duration,
+    waited: Arc<Waited>,
+    running: Duration,
+    sent: u64,
+    sending: Duration,
+}
+
+impl fmt::Debug for ScanJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScanJob").field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

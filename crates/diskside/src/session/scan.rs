@@ -1,0 +1,339 @@
+//! Scans of tables in files: at the server that has the file, or here, by reading what is needed.
+
+use super::error::SessionError;
+use super::file::File;
+use super::place::Place;
+use super::run::Where;
+use diskside_dispatch::Side;
+use diskside_engine::CallError;
+use diskside_host::function::{Endpoint, FunctionError, FunctionKind, FunctionRequest};
+use diskside_io::request::{AsyncIo, Request, run_here};
+use diskside_nvme::Status;
+use diskside_sbpf::machine::CancelToken;
+use diskside_scan::{
+    Aggregate, AggregateKind, Answer, Event, FailureKind, Part, Plan, Program, REPORT_LEN, ReadsBy, Report, SCAN_PIND,
+    ScanError, Scanning, Source, Start,
+};
+use diskside_wire::function::{Outcome, Trailer};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a server returns with a plan that does not fit the file: `-EINVAL`.
+const MISFIT: i64 = -22;
+/// Memory of a scan here.
+const MEMORY_LEN: u64 = 2 << 30;
+/// Rows of a sample of which fewer than one in so many are wanted: they are cheaper to send than the columns.
+const SELECTIVE: u64 = 2;
+
+/// How a file is scanned.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// Where. See [`File::scan`] for what `auto` does.
+    pub place: Where,
+    /// Stops it.
+    pub cancel: Option<CancelToken>,
+    /// Bytes of memory that a scan here may use.
+    pub memory_len: u64,
+    /// The program that scans here; `None`: it is searched for.
+    pub program: Option<Program>,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None }
+    }
+}
+
+/// How a scan went.
+#[derive(Clone, Debug)]
+pub struct Scanned {
+    /// Where it ran.
+    pub side: Side,
+    /// Why there.
+    pub why: String,
+    /// What it came to.
+    pub report: Report,
+    /// Bytes of the result.
+    pub result_bytes: u64,
+    /// Bytes that were sent to a server, and those that came from it, without the protocol's headers.
+    pub moved_bytes: (u64, u64),
+    /// How long it took.
+    pub total: Duration,
+}
+
+impl File {
+    /// Scans the file and writes the result to `out` as an Arrow stream.
+    ///
+    /// A file of an export is scanned where [`ScanOptions::place`] says. `Auto` scans at the server where sums go out, or the
+    /// first rows, and with a filter if it takes fewer than half of the rows of the first row group, which a short scan
+    /// counts; else it reads the needed columns and scans here. Here it takes the program `diskside-scan`.
+    ///
+    /// # Errors
+    /// The plan does not fit the file, the file is damaged or changed meanwhile, a side is not able to, or `out` failed. Then
+    /// what `out` has is the beginning of a result.
+    pub fn scan(&self, plan: &Plan, options: &ScanOptions, out: &mut dyn Write) -> Result<Scanned, SessionError> {
+        let started = Instant::now();
+        let scan = Scan { file: self, plan, options };
+        let (side, why) = scan.choose()?;
+        let mut counted = Counted { out, count: 0 };
+        let (report, moved_bytes) = match side {
+            Side::Device => scan.at_server(plan, &mut counted)?,
+            Side::Host => scan.here(&mut counted)?,
+        };
+        Ok(Scanned { side, why, report, result_bytes: counted.count, moved_bytes, total: started.elapsed() })
+    }
+}
+
+/// A writer that knows what passed.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    count: u64,
+}
+
+impl Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+        self.out.write_all(bytes).map_err(CallError::Write)?;
+        self.count += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+struct Scan<'a> {
+    file: &'a File,
+    plan: &'a Plan,
+    options: &'a ScanOptions,
+}
+
+type Done = (Report, (u64, u64));
+
+impl Scan<'_> {
+    fn name(&self) -> &str {
+        &self.file.inner.name
+    }
+
+    fn choose(&self) -> Result<(Side, String), SessionError> {
+        let is_remote = matches!(self.file.inner.place, Place::Export(_));
+        match (self.options.place, is_remote) {
+            (Where::Host, _) => Ok((Side::Host, "as asked".into())),
+            (Where::Device, true) => Ok((Side::Device, "as asked".into())),
+            (Where::Device, false) => {
+                let why =
+                    "only files of exports are scanned at a server: name one as diskside://HOST/EXPORT/PATH".into();
+                Err(SessionError::NoDevice { name: self.name().to_owned(), why })
+            }
+            (Where::Auto, false) => Ok((Side::Host, "the file is not one of an export".into())),
+            (Where::Auto, true) if self.plan.aggregates() || self.plan.limit.is_some() => {
+                self.unless_missing("sums and first rows are few")
+            }
+            (Where::Auto, true) if self.plan.filter.is_none() => Ok((Side::Host, "all rows are wanted".into())),
+            (Where::Auto, true) => self.sampled(),
+        }
+    }
+
+    /// At the server, if it scans at all: that is asked by a scan of nothing.
+    fn unless_missing(&self, why: &str) -> Result<(Side, String), SessionError> {
+        match self.probe(Plan { part: Part { first: 0, count: 0 }, ..counting(self.plan) }) {
+            Err(error) => self.missing(error),
+            Ok(_) => Ok((Side::Device, why.into())),
+        }
+    }
+
+    fn sampled(&self) -> Result<(Side, String), SessionError> {
+        let report = match self.probe(Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) }) {
+            Err(error) => return self.missing(error),
+            Ok(report) => report,
+        };
+        let (rows, of) = (report.rows_selected, report.rows_read);
+        if report.pruned > 0 {
+            return Ok((Side::Device, "statistics rule the first row group out".into()));
+        }
+        let side = if rows.saturating_mul(SELECTIVE) < of { Side::Device } else { Side::Host };
+        Ok((side, format!("{rows} of {of} rows of the first row group are wanted")))
+    }
+
+    fn probe(&self, plan: Plan) -> Result<Report, SessionError> {
+        self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 }).map(|(report, _)| report)
+    }
+
+    fn missing(&self, error: SessionError) -> Result<(Side, String), SessionError> {
+        if is_missing(&error) { Ok((Side::Host, "the server does not scan".into())) } else { Err(error) }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.options.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
+    fn unwanted(&self) -> SessionError {
+        SessionError::Cancelled(self.name().to_owned())
+    }
+
+    fn at_server(&self, plan: &Plan, out: &mut Counted<'_>) -> Result<Done, SessionError> {
+        let Place::Export(remote) = &self.file.inner.place else { unreachable!("only of exports") };
+        let failed = |error: FunctionError| {
+            let known = remote.path().escape_ascii().to_string();
+            match error.trailer() {
+                // The plan does not fit the file, wherever it is carried out.
+                Some(Trailer { outcome: Outcome::Refused, returned: MISFIT, message, .. }) => {
+                    let why = message.strip_prefix(&format!("{known}: ")).unwrap_or(message).to_owned();
+                    SessionError::Input { name: self.name().to_owned(), why }
+                }
+                _ => SessionError::device_over(self.name(), &known, error),
+            }
+        };
+        if !self.is_wanted() {
+            return Err(self.unwanted());
+        }
+        let mut request = FunctionRequest::new(FunctionKind::Read, SCAN_PIND);
+        request.sources = vec![remote.file().map_err(failed)?.endpoint(0, Endpoint::TO_END)];
+        request.args = plan.to_bytes();
+        request.result_len_max = u64::MAX;
+        let running = remote.link.begin();
+        let mut stream = remote.link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
+        let handle = stream.handle();
+        let _watch = self.options.cancel.as_ref().map(|cancel| cancel.when_cancelled(move || handle.cancel()));
+        // The last bytes are the report.
+        let mut kept: Vec<u8> = Vec::new();
+        while let Some(bytes) = run_here(stream.next()).map_err(failed)? {
+            kept.extend_from_slice(&bytes);
+            if let Some(ready) = kept.len().checked_sub(REPORT_LEN) {
+                out.write(&kept[..ready])?;
+                kept.drain(..ready);
+            }
+        }
+        drop(running);
+        let report = Report::from_bytes(&kept).ok_or_else(|| SessionError::Input {
+            name: self.name().to_owned(),
+            why: "the server's result ends without its report".into(),
+        })?;
+        Ok((report, stream.wire_bytes()))
+    }
+
+    fn here(&self, out: &mut Counted<'_>) -> Result<Done, SessionError> {
+        let program = self.options.program.clone().or_else(Program::find).ok_or_else(|| SessionError::NoDevice {
+            name: self.name().to_owned(),
+            why: "a scan here takes the program diskside-scan beside diskside, in PATH or where DISKSIDE_SCAN says; \
+                  `make scan` builds it"
+                .into(),
+        })?;
+        let mut start = Start {
+            reads_by: ReadsBy::Requests,
+            takes_turns: false,
+            file_len: 0,
+            memory_len: self.options.memory_len,
+            name: self.name().to_owned(),
+            plan: self.plan.to_bytes(),
+        };
+        if let Place::Local { path, descriptor, .. } = &self.file.inner.place {
+            let opened = match descriptor {
+                Some(descriptor) => descriptor.duplicate(),
+                None => std::fs::File::open(path),
+            };
+            let opened = opened.map_err(|source| SessionError::Open { name: self.name().to_owned(), source })?;
+            let status = |file: &std::fs::File| file.metadata().map_err(|error| SessionError::file(self.name(), error));
+            let before = status(&opened)?;
+            if before.is_file() {
+                let again = opened.try_clone().map_err(|error| SessionError::file(self.name(), error))?;
+                (start.reads_by, start.file_len) = (ReadsBy::Descriptor, before.len());
+                let scanning = self.started(&program, &start, Source::Descriptor(OwnedFd::from(again)))?;
+                let report = self.listen(scanning, out, None)?;
+                let after = status(&opened)?;
+                let version =
+                    |of: &std::fs::Metadata| (of.len(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
+                if version(&before) != version(&after) {
+                    return Err(SessionError::Changed(self.name().to_owned()));
+                }
+                return Ok((report, (0, 0)));
+            }
+        }
+        let (io, len) = self.file.version_io()?;
+        start.file_len = len;
+        let scanning = self.started(&program, &start, Source::Requests)?;
+        let reads = Reads { io, file: self.file.clone() };
+        let report = self.listen(scanning, out, Some(&reads))?;
+        let is_remote = matches!(self.file.inner.place, Place::Export(_));
+        Ok((report, (0, if is_remote { report.read_len } else { 0 })))
+    }
+
+    fn started(&self, program: &Program, start: &Start, source: Source) -> Result<Scanning, SessionError> {
+        program.start(start, source).map_err(|error| self.failed(error))
+    }
+
+    fn listen(
+        &self,
+        mut scanning: Scanning,
+        out: &mut Counted<'_>,
+        reads: Option<&Reads>,
+    ) -> Result<Report, SessionError> {
+        loop {
+            let event = scanning.next(&mut || self.is_wanted()).map_err(|error| self.failed(error))?;
+            match event {
+                Event::Output(bytes) => out.write(&bytes)?,
+                Event::Turn => scanning.grant().map_err(|error| self.failed(error))?,
+                Event::Read { offset, len } => {
+                    let answer = reads.map(|reads| reads.begin(offset, len));
+                    let answer = answer.ok_or(ScanError::Garbage("it has the file, and asks for it"));
+                    answer.and_then(|answer| scanning.answer(answer)).map_err(|error| self.failed(error))?;
+                }
+                Event::Done(report) => return Ok(report),
+            }
+        }
+    }
+
+    fn failed(&self, error: ScanError) -> SessionError {
+        let name = self.name().to_owned();
+        let told = |message: &str| message.strip_prefix(&format!("{name}: ")).unwrap_or(message).to_owned();
+        match error {
+            ScanError::Stopped => self.unwanted(),
+            ScanError::Failed(failure) if failure.kind == FailureKind::Plan => {
+                SessionError::Input { why: told(&failure.message), name }
+            }
+            ScanError::Failed(failure) => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
+            other => SessionError::file(&name, std::io::Error::other(other.to_string())),
+        }
+    }
+}
+
+/// The plan that counts the rows that another one wants.
+fn counting(plan: &Plan) -> Plan {
+    let aggregate = Aggregate { kind: AggregateKind::Count, input: None, name: "rows".into() };
+    Plan { filter: plan.filter.clone(), aggregates: vec![aggregate], ..Plan::default() }
+}
+
+/// Whether a server says that it has no such service.
+fn is_missing(error: &SessionError) -> bool {
+    let missing = [Status::INVALID_PROGRAM_INDEX, Status::NO_PROGRAM, Status::FUNCTION_NOT_FOUND];
+    error.function().is_some_and(|error| missing.iter().any(|status| error.is_status(*status)))
+}
+
+/// What is read for a scan here.
+struct Reads {
+    io: Arc<dyn AsyncIo>,
+    file: File,
+}
+
+impl Reads {
+    /// Begins a read; its answer waits for it.
+    fn begin(&self, offset: u64, len: usize) -> Answer {
+        let name = self.file.inner.name.clone();
+        let check = move |bytes: Result<Vec<u8>, String>| match bytes {
+            Ok(bytes) if bytes.len() == len => Ok(bytes),
+            Ok(_) => Err(format!("{name}: it became shorter while it was read")),
+            Err(error) => Err(format!("{name}: {error}")),
+        };
+        if self.io.alignment_bytes() > 1 {
+            let pending = self.file.pread(offset, len);
+            return Answer(Box::new(move || {
+                check(pending.wait().map(|bytes| bytes.to_vec()).map_err(|error| error.to_string()))
+            }));
+        }
+        let buffer = diskside_io::buffer::Buffer::zeroed(len);
+        let reading = self.io.submit(Request::Read { offset, buffer });
+        Answer(Box::new(move || {
+            let read = run_here(reading).into_read();
+            check(read.map(|bytes| bytes.to_vec()).map_err(|error| error.to_string()))
+        }))
+    }
+}

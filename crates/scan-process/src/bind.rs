@@ -1,0 +1,353 @@
+//! From the names in a plan to the columns of a file, and from its expressions to ones with types.
+
+use crate::columns::{Class, Kind};
+use crate::condition::{Condition, Test, TextTest};
+use crate::like::Pattern;
+use crate::value::Number;
+use arrow_schema::Schema;
+use diskside_scan::{Comparison, Expression, Failure, FailureKind, Literal};
+
+/// Finds columns, and remembers which are needed. A column's slot is its place among those.
+pub(crate) struct Binder<'a> {
+    file: &'a str,
+    schema: &'a Schema,
+    needed: Vec<usize>,
+}
+
+/// What an expression is.
+enum Bound {
+    Number(Number),
+    /// A column of texts.
+    Text(usize),
+    Condition(Condition),
+    Literal(Literal),
+    /// A column that is neither computed with nor compared.
+    Other(usize),
+}
+
+impl<'a> Binder<'a> {
+    pub(crate) fn new(file: &'a str, schema: &'a Schema) -> Self {
+        Self { file, schema, needed: Vec::new() }
+    }
+
+    /// The columns that are needed, by their slots.
+    pub(crate) fn needed(self) -> Vec<usize> {
+        self.needed
+    }
+
+    pub(crate) fn wrong(&self, what: impl std::fmt::Display) -> Failure {
+        Failure { kind: FailureKind::Plan, message: format!("{}: {what}", self.file) }
+    }
+
+    /// The slot of a column.
+    pub(crate) fn slot(&mut self, name: &str) -> Result<usize, Failure> {
+        let mut found = self.schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
+        let Some((index, _)) = found.next() else {
+            let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
+            let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
+            return Err(self.wrong(format!("no column `{name}`; it has {}{more}", names.join(", "))));
+        };
+        if found.next().is_some() {
+            return Err(self.wrong(format!("several columns are called `{name}`")));
+        }
+        Ok(self.slot_of(index))
+    }
+
+    /// The slot of the column with this number.
+    pub(crate) fn slot_of(&mut self, index: usize) -> usize {
+        let known = self.needed.iter().position(|needed| *needed == index);
+        known.unwrap_or_else(|| {
+            self.needed.push(index);
+            self.needed.len() - 1
+        })
+    }
+
+    /// The type of what is in a slot.
+    pub(crate) fn class(&self, slot: usize) -> Class {
+        Class::of(self.schema.field(self.needed[slot]).data_type())
+    }
+
+    fn name(&self, slot: usize) -> &str {
+        self.schema.field(self.needed[slot]).name()
+    }
+
+    /// A condition.
+    pub(crate) fn condition(&mut self, expression: &Expression) -> Result<Condition, Failure> {
+        match self.bind(expression)? {
+            Bound::Condition(condition) => Ok(condition),
+            Bound::Literal(Literal::Boolean(value)) => Ok(Condition::Constant(Some(value))),
+            Bound::Literal(Literal::Null) => Ok(Condition::Constant(None)),
+            _ => Err(self.wrong("a filter is a condition, such as a < 1")),
+        }
+    }
+
+    /// A number, or the slot of a text.
+    pub(crate) fn input(&mut self, expression: &Expression) -> Result<Result<Number, usize>, Failure> {
+        match self.bind(expression)? {
+            Bound::Number(number) => Ok(Ok(number)),
+            Bound::Text(slot) | Bound::Other(slot) => Ok(Err(slot)),
+            Bound::Condition(Condition::Boolean(slot)) => Ok(Err(slot)),
+            Bound::Literal(literal) => match number_of(&literal) {
+                Some(number) => Ok(Ok(number)),
+                None => Err(self.wrong("only numbers and columns are aggregated")),
+            },
+            Bound::Condition(_) => Err(self.wrong("a condition is not aggregated")),
+        }
+    }
+
+    fn bind(&mut self, expression: &Expression) -> Result<Bound, Failure> {
+        Ok(match expression {
+            Expression::Column(name) => {
+                let slot = self.slot(name)?;
+                match self.class(slot) {
+                    class @ (Class::Exact(..) | Class::Float) => {
+                        let data_type = self.schema.field(self.needed[slot]).data_type();
+                        Bound::Number(Number::column(slot, class, data_type))
+                    }
+                    Class::Text => Bound::Text(slot),
+                    Class::Boolean => Bound::Condition(Condition::Boolean(slot)),
+                    Class::Other => Bound::Other(slot),
+                }
+            }
+            Expression::Literal(literal) => Bound::Literal(literal.clone()),
+            Expression::And(all) => Bound::Condition(Condition::And(self.conditions(all)?)),
+            Expression::Or(all) => Bound::Condition(Condition::Or(self.conditions(all)?)),
+            Expression::Not(one) => Bound::Condition(Condition::Not(Box::new(self.condition(one)?))),
+            Expression::IsNull(one) => Bound::Condition(match self.bind(one)? {
+                Bound::Number(number) => match number.value {
+                    crate::value::Value::Column(slot) => Condition::IsNull(slot),
+                    _ => Condition::NumberIsNull(number),
+                },
+                Bound::Text(slot) | Bound::Other(slot) => Condition::IsNull(slot),
+                Bound::Condition(condition) => Condition::IsUnknown(Box::new(condition)),
+                Bound::Literal(literal) => Condition::Constant(Some(literal == Literal::Null)),
+            }),
+            Expression::Like(one, pattern) => {
+                let Bound::Text(slot) = self.bind(one)? else {
+                    return Err(self.wrong("LIKE compares a column of texts with a pattern"));
+                };
+                let pattern = Pattern::new(pattern).ok_or_else(|| self.wrong("a pattern ends with a lone \\"))?;
+                Bound::Condition(Condition::Text(slot, TextTest::Like(pattern)))
+            }
+            Expression::In(one, among) => Bound::Condition(self.among(one, among)?),
+            Expression::Compare(how, left, right) => Bound::Condition(self.compare(*how, left, right)?),
+            Expression::Arithmetic(how, left, right) => {
+                let (left, right) = (self.number(left)?, self.number(right)?);
+                let computed = Number::computed(*how, left, right);
+                Bound::Number(computed.ok_or_else(|| self.wrong("a product has more than 37 digits behind the point"))?)
+            }
+        })
+    }
+
+    fn conditions(&mut self, all: &[Expression]) -> Result<Vec<Condition>, Failure> {
+        let mut all = all.iter().map(|one| self.condition(one)).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by_key(Condition::cost);
+        Ok(all)
+    }
+
+    /// What is computed with: numbers alone.
+    fn number(&mut self, expression: &Expression) -> Result<Number, Failure> {
+        let number = match self.bind(expression)? {
+            Bound::Number(number) => Some(number),
+            Bound::Literal(literal) => number_of(&literal),
+            _ => None,
+        };
+        let is_number = |number: &Number| !matches!(number.class, Class::Exact(Kind::Day | Kind::Time, _));
+        number.filter(is_number).ok_or_else(|| self.wrong("only numbers are added and multiplied"))
+    }
+
+    fn compare(&mut self, how: Comparison, left: &Expression, right: &Expression) -> Result<Condition, Failure> {
+        let (left, right) = (self.bind(left)?, self.bind(right)?);
+        Ok(match (left, right) {
+            (Bound::Literal(Literal::Null), _) | (_, Bound::Literal(Literal::Null)) => Condition::Constant(None),
+            (Bound::Literal(left), Bound::Literal(right)) => {
+                let (Some(left), Some(right)) = (number_of(&left), number_of(&right)) else {
+                    return Err(self.wrong("two values are compared, and no column"));
+                };
+                self.numbers(how, left, right)?
+            }
+            (left, Bound::Literal(literal)) => self.compare_literal(how, left, &literal)?,
+            (Bound::Literal(literal), right) => self.compare_literal(how.flipped(), right, &literal)?,
+            (Bound::Number(left), Bound::Number(right)) => self.numbers(how, left, right)?,
+            (Bound::Text(left), Bound::Text(right)) => Condition::Texts(how, left, right),
+            _ => return Err(self.wrong("things of different types are compared")),
+        })
+    }
+
+    fn numbers(&self, how: Comparison, left: Number, right: Number) -> Result<Condition, Failure> {
+        let moment = |number: &Number| match number.class {
+            Class::Exact(kind @ (Kind::Day | Kind::Time), _) => Some(kind),
+            _ => None,
+        };
+        if moment(&left) != moment(&right) {
+            return Err(self.wrong(format!("{} is compared with {}", left.class.name(), right.class.name())));
+        }
+        let alike = left.alike(right);
+        let (left, right) = alike.ok_or_else(|| self.wrong("two numbers have too many digits to be compared"))?;
+        Ok(Condition::Numbers(how, left, right))
+    }
+
+    fn compare_literal(&self, how: Comparison, bound: Bound, literal: &Literal) -> Result<Condition, Failure> {
+        match bound {
+            Bound::Text(slot) => match literal {
+                Literal::Text(text) => Ok(Condition::Text(slot, TextTest::Compare(how, text.clone()))),
+                _ => Err(self.wrong(format!("column `{}` is a text: compare it with 'one'", self.name(slot)))),
+            },
+            Bound::Condition(condition) => match (literal, how) {
+                (Literal::Boolean(true), Comparison::Equal) | (Literal::Boolean(false), Comparison::NotEqual) => {
+                    Ok(condition)
+                }
+                (Literal::Boolean(false), Comparison::Equal) | (Literal::Boolean(true), Comparison::NotEqual) => {
+                    Ok(Condition::Not(Box::new(condition)))
+                }
+                _ => Err(self.wrong("a condition is compared with true or false, by = or <>")),
+            },
+            Bound::Other(slot) => Err(self.wrong(format!("column `{}` is {}", self.name(slot), Class::Other.name()))),
+            Bound::Number(number) => {
+                let column = match number.value {
+                    crate::value::Value::Column(slot) => Some(slot),
+                    _ => None,
+                };
+                let Some(slot) = column else {
+                    let literal = number_of(literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                    return self.numbers(how, number, literal);
+                };
+                match number.class {
+                    Class::Float => {
+                        let value = float_of(literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                        Ok(Condition::Float(slot, Test::Compare(how, value)))
+                    }
+                    Class::Exact(kind, scale) => {
+                        if let (Kind::Integer | Kind::Decimal, Literal::Float(value)) = (kind, literal) {
+                            return self.numbers(how, number, Number::float(*value));
+                        }
+                        let digits = digits_of(kind, literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                        Ok(exact(slot, how, digits, scale))
+                    }
+                    _ => unreachable!("a number is exact or floating-point"),
+                }
+            }
+            Bound::Literal(_) => unreachable!("two literals were compared before"),
+        }
+    }
+
+    fn among(&mut self, one: &Expression, among: &[Literal]) -> Result<Condition, Failure> {
+        let bound = self.bind(one)?;
+        let known: Vec<&Literal> = among.iter().filter(|literal| **literal != Literal::Null).collect();
+        let condition = match bound {
+            Bound::Text(slot) => {
+                let text = |literal: &&Literal| match literal {
+                    Literal::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                let texts: Option<Vec<_>> = known.iter().map(text).collect();
+                let mut texts = texts
+                    .ok_or_else(|| self.wrong(format!("column `{}` is a text: IN takes others", self.name(slot))))?;
+                texts.sort_unstable();
+                Condition::Text(slot, TextTest::In(texts))
+            }
+            Bound::Number(number) => match (number.class, &number.value) {
+                (Class::Exact(kind, scale), crate::value::Value::Column(slot)) => {
+                    let mut values = Vec::with_capacity(known.len());
+                    for literal in known {
+                        let digits = digits_of(kind, literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                        // One with more digits than the column has is none of its values.
+                        values.extend(at_scale(digits, scale).ok());
+                    }
+                    values.sort_unstable();
+                    Condition::Exact(*slot, Test::In(values))
+                }
+                (Class::Float, crate::value::Value::Column(slot)) => {
+                    let values: Option<Vec<_>> = known.into_iter().map(float_of).collect();
+                    let values = values.ok_or_else(|| self.wrong("IN of a floating-point number takes numbers"))?;
+                    Condition::Float(*slot, Test::In(values))
+                }
+                _ => return Err(self.wrong("IN is of a column")),
+            },
+            _ => return Err(self.wrong("IN is of a column of numbers, dates or texts")),
+        };
+        if among.contains(&Literal::Null) {
+            return Ok(Condition::Or(vec![condition, Condition::Constant(None)]));
+        }
+        Ok(condition)
+    }
+
+    fn mismatch(&self, class: Class, literal: &Literal) -> Failure {
+        let what = match literal {
+            Literal::Null => "NULL",
+            Literal::Boolean(_) => "true or false",
+            Literal::Number { .. } | Literal::Float(_) => "a number",
+            Literal::Text(_) => "a text",
+            Literal::Date(_) => "a date",
+            Literal::Timestamp(_) => "a timestamp",
+        };
+        let hint = match class {
+            Class::Exact(Kind::Day, _) => "; a date is written date '1994-01-01'",
+            Class::Exact(Kind::Time, _) => "; a timestamp is written timestamp '1994-01-01 00:00:00'",
+            _ => "",
+        };
+        self.wrong(format!("{} is compared with {what}{hint}", class.name()))
+    }
+}
+
+fn number_of(literal: &Literal) -> Option<Number> {
+    match literal {
+        Literal::Number { digits, scale } => Some(Number::exact(*digits, *scale)),
+        Literal::Float(value) => Some(Number::float(*value)),
+        _ => None,
+    }
+}
+
+fn float_of(literal: &Literal) -> Option<f64> {
+    match literal {
+        Literal::Float(value) => Some(*value),
+        // As the text of it is read: the nearest one.
+        Literal::Number { digits, scale } => format!("{digits}e-{scale}").parse().ok(),
+        _ => None,
+    }
+}
+
+/// Digits and scale of what a column of this kind is compared with.
+fn digits_of(kind: Kind, literal: &Literal) -> Option<(i128, u8)> {
+    const DAY_MICROS: i128 = 86_400_000_000;
+    match (kind, literal) {
+        (Kind::Integer | Kind::Decimal, Literal::Number { digits, scale }) => Some((*digits, *scale)),
+        (Kind::Day, Literal::Date(days)) => Some(((*days).into(), 0)),
+        // Days are whole numbers of it; another one is between two.
+        (Kind::Day, Literal::Timestamp(micros)) => {
+            let micros = i128::from(*micros);
+            let between = i128::from(micros.rem_euclid(DAY_MICROS) != 0);
+            Some((micros.div_euclid(DAY_MICROS) * 10 + 5 * between, 1))
+        }
+        (Kind::Time, Literal::Timestamp(micros)) => Some(((*micros).into(), 6)),
+        (Kind::Time, Literal::Date(days)) => Some((i128::from(*days) * 86_400, 0)),
+        _ => None,
+    }
+}
+
+/// The digits at another scale; else the next lower ones.
+fn at_scale((digits, from): (i128, u8), to: u8) -> Result<i128, i128> {
+    if from <= to {
+        let factor = 10_i128.pow(u32::from(to - from));
+        // Beyond all values of a column, on the same side.
+        return Ok(digits.checked_mul(factor).unwrap_or(if digits < 0 { i128::MIN } else { i128::MAX }));
+    }
+    let divisor = 10_i128.pow(u32::from(from - to));
+    let lower = digits.div_euclid(divisor);
+    if digits.rem_euclid(divisor) == 0 { Ok(lower) } else { Err(lower) }
+}
+
+/// A column compared with a number that may have more digits behind the point than the column.
+fn exact(slot: usize, how: Comparison, digits: (i128, u8), scale: u8) -> Condition {
+    let (how, value) = match (at_scale(digits, scale), how) {
+        (Ok(value), how) => (how, value),
+        // Equal to none of the column's values, and different from all that are known.
+        (Err(_), Comparison::Equal) => return Condition::Exact(slot, Test::In(Vec::new())),
+        (Err(_), Comparison::NotEqual) => {
+            return Condition::Not(Box::new(Condition::Exact(slot, Test::In(Vec::new()))));
+        }
+        (Err(lower), Comparison::Less | Comparison::LessOrEqual) => (Comparison::LessOrEqual, lower),
+        (Err(lower), Comparison::Greater | Comparison::GreaterOrEqual) => (Comparison::Greater, lower),
+    };
+    Condition::Exact(slot, Test::Compare(how, value))
+}

@@ -1,0 +1,251 @@
+//! Which rows of a batch fulfil a condition.
+
+use crate::condition::{Condition, Test, TextTest, holds};
+use crate::value::{Digits, Overflow, with_exact};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array as _, ArrayRef, LargeStringArray, StringArray, StringViewArray};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::DataType;
+use diskside_scan::Comparison;
+
+/// What a condition is in each row.
+#[derive(Clone, Debug)]
+struct Truth {
+    /// True; nowhere else set.
+    yes: BooleanBuffer,
+    /// Not NULL; `None`: everywhere.
+    known: Option<BooleanBuffer>,
+}
+
+/// The rows where a condition is true.
+pub(crate) fn selected(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<BooleanBuffer, Overflow> {
+    truth(condition, columns, rows).map(|truth| truth.yes)
+}
+
+impl Truth {
+    fn new(yes: BooleanBuffer, nulls: Option<&NullBuffer>) -> Self {
+        match nulls {
+            None => Self { yes, known: None },
+            Some(nulls) => Self { yes: &yes & nulls.inner(), known: Some(nulls.inner().clone()) },
+        }
+    }
+
+    fn constant(value: Option<bool>, rows: usize) -> Self {
+        let yes = if value == Some(true) { BooleanBuffer::new_set(rows) } else { BooleanBuffer::new_unset(rows) };
+        Self { yes, known: value.is_none().then(|| BooleanBuffer::new_unset(rows)) }
+    }
+
+    fn no(&self) -> BooleanBuffer {
+        match &self.known {
+            None => !&self.yes,
+            Some(known) => known & &!&self.yes,
+        }
+    }
+
+    fn not(self) -> Self {
+        Self { yes: self.no(), known: self.known }
+    }
+
+    fn and(self, other: &Self) -> Self {
+        let yes = &self.yes & &other.yes;
+        if self.known.is_none() && other.known.is_none() {
+            return Self { yes, known: None };
+        }
+        // False, whatever is not known of the other.
+        let no = &self.no() | &other.no();
+        Self { known: Some(&yes | &no), yes }
+    }
+
+    fn or(self, other: &Self) -> Self {
+        let (left, right) = (self.not(), other.clone().not());
+        left.and(&right).not()
+    }
+}
+
+fn truth(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<Truth, Overflow> {
+    let of = |condition: &Condition| truth(condition, columns, rows);
+    Ok(match condition {
+        Condition::Constant(value) => Truth::constant(*value, rows),
+        Condition::Boolean(slot) => {
+            let array = columns[*slot].as_boolean();
+            Truth::new(array.values().clone(), array.nulls())
+        }
+        Condition::Exact(slot, test) => {
+            let array = &columns[*slot];
+            let yes = with_exact!(array, values => exact(values, test), unreachable!("the column is exact"));
+            Truth::new(yes, array.nulls())
+        }
+        Condition::Float(slot, test) => {
+            let array = &columns[*slot];
+            let yes = match array.data_type() {
+                DataType::Float32 => float(array.as_primitive::<Float32Type>().values(), test),
+                _ => float(array.as_primitive::<Float64Type>().values(), test),
+            };
+            Truth::new(yes, array.nulls())
+        }
+        Condition::Text(slot, test) => {
+            let array = &columns[*slot];
+            Truth::new(text(&Texts::of(array), test), array.nulls())
+        }
+        Condition::Texts(how, left, right) => {
+            let (left, right) = (&columns[*left], &columns[*right]);
+            let (a, b) = (Texts::of(left), Texts::of(right));
+            let yes = BooleanBuffer::collect_bool(rows, |row| holds(*how, a.get(row).cmp(b.get(row))));
+            Truth::new(yes, NullBuffer::union(left.nulls(), right.nulls()).as_ref())
+        }
+        Condition::Numbers(how, left, right) => {
+            let (left, right) = (left.numbers(columns, rows)?, right.numbers(columns, rows)?);
+            let yes = match (&left.values, &right.values) {
+                (Digits::Exact(a), Digits::Exact(b)) => {
+                    BooleanBuffer::collect_bool(rows, |row| holds(*how, a[row].cmp(&b[row])))
+                }
+                (Digits::Float(a), Digits::Float(b)) => {
+                    BooleanBuffer::collect_bool(rows, |row| float_holds(*how, a[row], b[row]))
+                }
+                _ => unreachable!("both sides were made alike"),
+            };
+            Truth::new(yes, NullBuffer::union(left.nulls.as_ref(), right.nulls.as_ref()).as_ref())
+        }
+        Condition::IsNull(slot) => {
+            // Of some types NULL is known only by asking.
+            let yes = match columns[*slot].logical_nulls() {
+                None => BooleanBuffer::new_unset(rows),
+                Some(nulls) => !nulls.inner(),
+            };
+            Truth { yes, known: None }
+        }
+        Condition::NumberIsNull(number) => {
+            let nulls = number.numbers(columns, rows)?.nulls;
+            let yes = nulls.map_or_else(|| BooleanBuffer::new_unset(rows), |nulls| !nulls.inner());
+            Truth { yes, known: None }
+        }
+        Condition::IsUnknown(inner) => {
+            let known = of(inner)?.known;
+            Truth { yes: known.map_or_else(|| BooleanBuffer::new_unset(rows), |known| !&known), known: None }
+        }
+        Condition::And(all) => {
+            let mut whole = Truth::constant(Some(true), rows);
+            for one in all {
+                whole = whole.and(&of(one)?);
+                // All are false, or NULL: a filter takes neither. Under a NOT it matters which.
+                if whole.known.is_none() && !whole.yes.has_true() {
+                    break;
+                }
+            }
+            whole
+        }
+        Condition::Or(any) => {
+            let mut whole = Truth::constant(Some(false), rows);
+            for one in any {
+                whole = whole.or(&of(one)?);
+            }
+            whole
+        }
+        Condition::Not(inner) => of(inner)?.not(),
+    })
+}
+
+fn exact<T: Copy + Ord + TryFrom<i128>>(values: &[T], test: &Test<i128>) -> BooleanBuffer {
+    match test {
+        Test::Compare(how, with) => match T::try_from(*with) {
+            Ok(with) => compare(values, *how, with),
+            // It is below, or above, all values of the type.
+            Err(_) => {
+                let order = if *with < 0 { std::cmp::Ordering::Greater } else { std::cmp::Ordering::Less };
+                match holds(*how, order) {
+                    true => BooleanBuffer::new_set(values.len()),
+                    false => BooleanBuffer::new_unset(values.len()),
+                }
+            }
+        },
+        Test::In(among) => {
+            let among: Vec<T> = among.iter().filter_map(|value| T::try_from(*value).ok()).collect();
+            BooleanBuffer::collect_bool(values.len(), |row| among.binary_search(&values[row]).is_ok())
+        }
+    }
+}
+
+fn compare<T: Copy + PartialOrd>(values: &[T], how: Comparison, with: T) -> BooleanBuffer {
+    let len = values.len();
+    // One loop for each: they are vectorised.
+    match how {
+        Comparison::Equal => BooleanBuffer::collect_bool(len, |row| values[row] == with),
+        Comparison::NotEqual => BooleanBuffer::collect_bool(len, |row| values[row] != with),
+        Comparison::Less => BooleanBuffer::collect_bool(len, |row| values[row] < with),
+        Comparison::LessOrEqual => BooleanBuffer::collect_bool(len, |row| values[row] <= with),
+        Comparison::Greater => BooleanBuffer::collect_bool(len, |row| values[row] > with),
+        Comparison::GreaterOrEqual => BooleanBuffer::collect_bool(len, |row| values[row] >= with),
+    }
+}
+
+/// A column of 32 bits is compared as one of 64: then both sides are exactly what was written.
+fn float<T: Copy + Into<f64>>(values: &[T], test: &Test<f64>) -> BooleanBuffer {
+    match test {
+        Test::Compare(how, with) => {
+            BooleanBuffer::collect_bool(values.len(), |row| float_holds(*how, values[row].into(), *with))
+        }
+        Test::In(among) => {
+            BooleanBuffer::collect_bool(values.len(), |row| among.iter().any(|with| values[row].into() == *with))
+        }
+    }
+}
+
+/// As IEEE 754 compares: NaN is different from all, itself among them.
+fn float_holds(how: Comparison, left: f64, right: f64) -> bool {
+    match how {
+        Comparison::Equal => left == right,
+        Comparison::NotEqual => left != right,
+        Comparison::Less => left < right,
+        Comparison::LessOrEqual => left <= right,
+        Comparison::Greater => left > right,
+        Comparison::GreaterOrEqual => left >= right,
+    }
+}
+
+fn text(texts: &Texts<'_>, test: &TextTest) -> BooleanBuffer {
+    let len = texts.len();
+    match test {
+        TextTest::Compare(Comparison::Equal, with) => BooleanBuffer::collect_bool(len, |row| texts.get(row) == with),
+        TextTest::Compare(how, with) => {
+            BooleanBuffer::collect_bool(len, |row| holds(*how, texts.get(row).cmp(with.as_str())))
+        }
+        TextTest::In(among) => BooleanBuffer::collect_bool(len, |row| {
+            among.binary_search_by(|with| with.as_str().cmp(texts.get(row))).is_ok()
+        }),
+        TextTest::Like(pattern) => BooleanBuffer::collect_bool(len, |row| pattern.matches(texts.get(row))),
+    }
+}
+
+/// A column of texts.
+pub(crate) enum Texts<'a> {
+    View(&'a StringViewArray),
+    Small(&'a StringArray),
+    Large(&'a LargeStringArray),
+}
+
+impl<'a> Texts<'a> {
+    pub(crate) fn of(array: &'a ArrayRef) -> Self {
+        match array.data_type() {
+            DataType::Utf8View => Self::View(array.as_string_view()),
+            DataType::LargeUtf8 => Self::Large(array.as_string()),
+            _ => Self::Small(array.as_string()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::View(array) => array.len(),
+            Self::Small(array) => array.len(),
+            Self::Large(array) => array.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, row: usize) -> &'a str {
+        match self {
+            Self::View(array) => array.value(row),
+            Self::Small(array) => array.value(row),
+            Self::Large(array) => array.value(row),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The bytes of the file: read by descriptor, or asked for and awaited.
+
+use bytes::Bytes;
+use diskside_scan::{Failure, FailureKind, Frame, READ_LEN_MAX, ReadsBy, Start, To};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::{ChunkReader, Length};
+use std::collections::VecDeque;
+use std::io::{Read, Stderr, Write as _};
+use std::ops::Range;
+
+/// Ranges with so few bytes between them are read together.
+const GAP_LEN_MAX: u64 = 64 << 10;
+/// Reads that are asked for at one time.
+const ASKED_MAX: usize = 32;
+
+/// The file.
+pub(crate) struct Input {
+    name: String,
+    len: u64,
+    read_len: u64,
+    file: Option<Stderr>,
+    /// Reads that were begun: first those that were asked for, then those that will be.
+    begun: VecDeque<Range<u64>>,
+    asked: usize,
+}
+
+/// Ranges on their way.
+pub(crate) struct Fetching(Vec<Range<u64>>);
+
+/// Ranges of the file that are here.
+#[derive(Clone)]
+pub(crate) struct Fetched {
+    len: u64,
+    parts: Vec<(u64, Bytes)>,
+}
+
+impl Input {
+    pub(crate) fn new(start: &Start) -> Self {
+        let file = (start.reads_by == ReadsBy::Descriptor).then(std::io::stderr);
+        let (name, len) = (start.name.clone(), start.file_len);
+        Self { name, len, read_len: 0, file, begun: VecDeque::new(), asked: 0 }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn read_len(&self) -> u64 {
+        self.read_len
+    }
+
+    pub(crate) fn failure(&self, kind: FailureKind, what: impl std::fmt::Display) -> Failure {
+        Failure { kind, message: format!("{}: {what}", self.name) }
+    }
+
+    /// Begins to read ranges.
+    ///
+    /// # Errors
+    /// One is not in the file.
+    pub(crate) fn begin(&mut self, mut ranges: Vec<Range<u64>>) -> Result<Fetching, Failure> {
+        if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > self.len) {
+            let told = format!("bytes {} to {} are not in it: it has {}", range.start, range.end, self.len);
+            return Err(self.failure(FailureKind::File, told));
+        }
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            match joined.last_mut() {
+                Some(last)
+                    if range.start <= last.end.saturating_add(GAP_LEN_MAX)
+                        && range.end.saturating_sub(last.start) <= READ_LEN_MAX as u64 =>
+                {
+                    last.end = last.end.max(range.end);
+                }
+                _ => joined.push(range),
+            }
+        }
+        if self.file.is_none() {
+            self.begun.extend(joined.iter().flat_map(pieces));
+            self.ask()?;
+        }
+        Ok(Fetching(joined))
+    }
+
+    /// Waits for ranges. Those that were begun first are finished first.
+    pub(crate) fn finish(&mut self, fetching: Fetching) -> Result<Fetched, Failure> {
+        let mut parts = Vec::with_capacity(fetching.0.len());
+        for range in fetching.0 {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let mut filled = 0;
+            for piece in pieces(&range) {
+                let end = filled + (piece.end - piece.start) as usize;
+                self.fill(piece.start, &mut bytes[filled..end])?;
+                filled = end;
+            }
+            self.read_len += bytes.len() as u64;
+            parts.push((range.start, Bytes::from(bytes)));
+        }
+        Ok(Fetched { len: self.len, parts })
+    }
+
+    /// Reads one range.
+    pub(crate) fn read(&mut self, range: Range<u64>) -> Result<Bytes, Failure> {
+        let fetching = self.begin(vec![range])?;
+        let mut fetched = self.finish(fetching)?;
+        Ok(fetched.parts.remove(0).1)
+    }
+
+    fn fill(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Failure> {
+        let Some(file) = &self.file else {
+            let bytes = self.awaited()?;
+            if bytes.len() != into.len() {
+                return Err(self.failure(FailureKind::Reading, "a read brought another length"));
+            }
+            into.copy_from_slice(&bytes);
+            return Ok(());
+        };
+        let mut filled = 0;
+        while filled < into.len() {
+            match rustix::io::pread(file, &mut into[filled..], offset + filled as u64) {
+                Ok(0) => return Err(self.failure(FailureKind::Reading, "it became shorter while it was read")),
+                Ok(count) => filled += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(self.failure(FailureKind::Reading, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for as much at one time as it may.
+    fn ask(&mut self) -> Result<(), Failure> {
+        while self.asked < ASKED_MAX.min(self.begun.len()) {
+            let range = &self.begun[self.asked];
+            let frame = Frame::Read { offset: range.start, len: (range.end - range.start) as u32 };
+            let mut out = std::io::stdout().lock();
+            let sent = frame.write(&mut out).and_then(|()| out.flush());
+            sent.map_err(|error| self.failure(FailureKind::Reading, error))?;
+            self.asked += 1;
+        }
+        Ok(())
+    }
+
+    fn awaited(&mut self) -> Result<Vec<u8>, Failure> {
+        let frame = Frame::read(&mut std::io::stdin().lock(), To::Child);
+        self.begun.pop_front();
+        self.asked -= 1;
+        self.ask()?;
+        match frame {
+            Ok(Frame::Bytes(bytes)) => Ok(bytes),
+            // The parent names the file.
+            Ok(Frame::NotRead(message)) => Err(Failure { kind: FailureKind::Reading, message }),
+            Ok(_) => Err(self.failure(FailureKind::Reading, "a read was answered with something else")),
+            Err(error) => Err(self.failure(FailureKind::Reading, error)),
+        }
+    }
+}
+
+fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let end = range.end;
+    (range.start..end).step_by(READ_LEN_MAX).map(move |start| start..end.min(start + READ_LEN_MAX as u64))
+}
+
+impl Length for Fetched {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Fetched {
+    fn from(&self, start: u64) -> ParquetResult<Bytes> {
+        let found = self.parts.iter().find_map(|(first, bytes)| {
+            let skipped = usize::try_from(start.checked_sub(*first)?).ok()?;
+            (skipped < bytes.len()).then(|| bytes.slice(skipped..))
+        });
+        found.ok_or_else(|| ParquetError::EOF(format!("byte {start} is in no chunk of the needed columns")))
+    }
+}
+
+impl ChunkReader for Fetched {
+    type T = BytesReader;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        self.from(start).map(BytesReader)
+    }
+
+    fn get_bytes(&self, start: u64, len: usize) -> ParquetResult<Bytes> {
+        let from = self.from(start)?;
+        if len > from.len() {
+            return Err(ParquetError::EOF(format!("{len} bytes from {start} on are beyond the chunk")));
+        }
+        Ok(from.slice(..len))
+    }
+}
+
+/// Bytes, as they are read one after another.
+pub(crate) struct BytesReader(Bytes);
+
+impl Read for BytesReader {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = into.len().min(self.0.len());
+        into[..count].copy_from_slice(&self.0.split_to(count));
+        Ok(count)
+    }
+}

@@ -1,0 +1,91 @@
+//! The process that scans tables in files.
+//!
+//! ```text
+//! diskside-scan < FRAMES > FRAMES             a scan: see `diskside_scan::frames`
+//! diskside-scan --format FORMAT < ARROW > OUT writes an Arrow stream as table, csv, arrow or parquet
+//! ```
+//!
+//! It is started for one scan, and trusts neither the file nor the plan. Before it looks at either it gives up everything but
+//! its pipes and the file: see `diskside_child`. What goes wrong in here ends this process, and nothing else.
+
+#![forbid(unsafe_code)]
+
+mod aggregate;
+mod bind;
+mod columns;
+mod condition;
+mod evaluate;
+mod format;
+mod input;
+mod like;
+mod parquet_file;
+mod prune;
+mod result;
+mod scan;
+mod value;
+
+use diskside_child::Limits;
+use diskside_scan::{Failure, FailureKind, Frame, To};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+/// Address space of what writes a result in another format: it holds some batches.
+const FORMAT_MEMORY_LEN: u64 = 4 << 30;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => serve(),
+        ["--format", format] => write_as(format),
+        _ => Err("unknown arguments; it is started by diskside, not by hand".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            use std::io::Write as _;
+            // Of a scan this is the file, which cannot be written.
+            let _ = writeln!(std::io::stderr(), "diskside-scan: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_as(format: &str) -> Result<(), String> {
+    diskside_child::confine(Limits { memory_len: FORMAT_MEMORY_LEN, cpu_seconds: None })?;
+    format::write(format).map_err(|failure| failure.message)
+}
+
+fn serve() -> Result<(), String> {
+    let start = match Frame::read(&mut std::io::stdin().lock(), To::Child) {
+        Ok(Frame::Start(start)) => start,
+        Ok(_) => return Err("the first frame is not a Start".into()),
+        Err(error) => return Err(error.to_string()),
+    };
+    diskside_child::confine(Limits { memory_len: start.memory_len, cpu_seconds: None })?;
+    let (name, place) = (start.name.clone(), scan::Place::default());
+    let (report, panicked) = catching(|| scan::run(start, &place));
+    let last = match report {
+        Some(Ok(report)) => Frame::Done(report),
+        Some(Err(failure)) => Frame::Failed(failure),
+        None => {
+            let (at, panicked) = (place.told(), panicked.unwrap_or_default());
+            let message =
+                format!("{name}: {at} cannot be decoded, most likely because the file is damaged ({panicked})");
+            Frame::Failed(Failure { kind: FailureKind::File, message })
+        }
+    };
+    last.write(&mut std::io::stdout().lock()).map_err(|error| error.to_string())
+}
+
+/// What `work` gives; `None`: it panicked, and with what message.
+fn catching<T>(work: impl FnOnce() -> T) -> (Option<T>, Option<String>) {
+    static SAID: Mutex<Option<String>> = Mutex::new(None);
+    std::panic::set_hook(Box::new(|panic| {
+        if let Ok(mut said) = SAID.lock() {
+            *said = Some(panic.to_string().replace('\n', " "));
+        }
+    }));
+    let result = catch_unwind(AssertUnwindSafe(work)).ok();
+    (result, SAID.lock().ok().and_then(|mut said| said.take()))
+}

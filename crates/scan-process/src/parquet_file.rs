@@ -1,0 +1,112 @@
+//! A Parquet file: its footer, its columns, and its row groups.
+
+use crate::columns::physical;
+use crate::input::{Fetched, Input};
+use arrow_schema::SchemaRef;
+use diskside_scan::{Failure, FailureKind};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// So much of the end is read first: most footers are in it.
+const TAIL_LEN: u64 = 64 << 10;
+/// The longest footer that is read.
+const FOOTER_LEN_MAX: u64 = 64 << 20;
+/// What a file ends with: the length of the footer, and a magic number.
+const END_LEN: u64 = 8;
+/// Rows that are decoded at a time.
+const BATCH_ROWS: usize = 32 << 10;
+
+/// An open file.
+pub(crate) struct ParquetFile {
+    metadata: ArrowReaderMetadata,
+    /// For each column its only leaf; `None`: it is nested.
+    leaves: Vec<Option<usize>>,
+}
+
+impl ParquetFile {
+    pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
+        let len = input.len();
+        let damaged = |input: &Input, what: &str| input.failure(FailureKind::File, what);
+        if len < 4 + END_LEN {
+            return Err(damaged(input, "it is too short to be a Parquet file"));
+        }
+        let tail = input.read(len.saturating_sub(TAIL_LEN)..len)?;
+        let (footer_len, magic) = tail[tail.len() - END_LEN as usize..].split_at(4);
+        match magic {
+            b"PAR1" => {}
+            b"PARE" => {
+                return Err(input.failure(FailureKind::Unsupported, "it is encrypted, which a scan does not read"));
+            }
+            _ => return Err(damaged(input, "it is not a Parquet file: it does not end with PAR1")),
+        }
+        let footer_len = u64::from(u32::from_le_bytes(footer_len.try_into().expect("four bytes")));
+        if footer_len > FOOTER_LEN_MAX || footer_len + END_LEN > len {
+            return Err(damaged(input, &format!("its footer has {footer_len} bytes, which cannot be")));
+        }
+        let start = len - END_LEN - footer_len;
+        let tail_start = len - tail.len() as u64;
+        let footer = match start >= tail_start {
+            true => tail.slice((start - tail_start) as usize..tail.len() - END_LEN as usize),
+            false => input.read(start..len - END_LEN)?,
+        };
+        let told = |error: parquet::errors::ParquetError| damaged(input, &format!("its footer is damaged: {error}"));
+        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata(&footer).map_err(told)?);
+        let written = ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(told)?;
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(physical(written.schema())));
+        // What cannot be read in the fastest types is read as it was written.
+        let metadata = ArrowReaderMetadata::try_new(metadata, options).unwrap_or(written);
+        let of_file = metadata.metadata().file_metadata().schema_descr();
+        let mut leaves: Vec<Option<usize>> = vec![None; metadata.schema().fields().len()];
+        let mut seen = vec![0; leaves.len()];
+        for leaf in 0..of_file.num_columns() {
+            let root = of_file.get_column_root_idx(leaf);
+            let Some(count) = seen.get_mut(root) else { return Err(damaged(input, "its schema is damaged")) };
+            *count += 1;
+            let is_flat =
+                *count == 1 && of_file.column(leaf).max_rep_level() == 0 && of_file.column(leaf).max_def_level() <= 1;
+            leaves[root] = is_flat.then_some(leaf);
+        }
+        Ok(Self { metadata, leaves })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        self.metadata.schema()
+    }
+
+    pub(crate) fn leaves(&self) -> &[Option<usize>] {
+        &self.leaves
+    }
+
+    pub(crate) fn row_groups(&self) -> &[RowGroupMetaData] {
+        self.metadata.metadata().row_groups()
+    }
+
+    /// Where the bytes of some columns of a row group are.
+    pub(crate) fn ranges(&self, row_group: usize, columns: &[usize]) -> Vec<Range<u64>> {
+        let of_file = self.metadata.metadata().file_metadata().schema_descr();
+        let chunks = self.row_groups()[row_group].columns().iter().enumerate();
+        let needed = chunks.filter(|(leaf, _)| columns.contains(&of_file.get_column_root_idx(*leaf)));
+        let range = |(start, len): (u64, u64)| start..start.saturating_add(len);
+        needed.map(|(_, chunk)| range(chunk.byte_range())).collect()
+    }
+
+    /// Decodes some columns of a row group, in the order of the file.
+    pub(crate) fn decode(
+        &self,
+        fetched: Fetched,
+        row_group: usize,
+        columns: &[usize],
+    ) -> parquet::errors::Result<ParquetRecordBatchReader> {
+        let of_file = self.metadata.metadata().file_metadata().schema_descr();
+        ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.metadata.clone())
+            .with_projection(ProjectionMask::roots(of_file, columns.iter().copied()))
+            .with_row_groups(vec![row_group])
+            .with_batch_size(BATCH_ROWS)
+            .build()
+    }
+}

@@ -1,0 +1,287 @@
+//! A scan from its plan to its report.
+
+use crate::aggregate::{Aggregation, Problem};
+use crate::bind::Binder;
+use crate::condition::Condition;
+use crate::evaluate::selected;
+use crate::input::{Fetching, Input};
+use crate::parquet_file::ParquetFile;
+use crate::prune::RowGroup;
+use crate::result::ResultStream;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::Schema;
+use arrow_select::filter::FilterBuilder;
+use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start, To};
+use std::cell::Cell;
+use std::io::Write as _;
+
+/// A row group may have so many bytes of needed columns for each byte of memory: what they decode to needs room as well.
+const FETCHED_PART: u64 = 3;
+/// Rows that are counted at a time where nothing of them is needed.
+const COUNTED_ROWS: u64 = 1 << 20;
+/// Groups may take this part of the memory.
+const GROUPS_PART: u64 = 4;
+
+/// Where a scan is, for messages about what it fell over.
+#[derive(Debug, Default)]
+pub(crate) struct Place(Cell<Option<usize>>);
+
+impl Place {
+    pub(crate) fn told(&self) -> String {
+        self.0.get().map_or("the footer".into(), |row_group| format!("row group {row_group}"))
+    }
+}
+
+/// What a plan comes to on a file.
+struct Bound {
+    filter: Option<Condition>,
+    aggregation: Option<Aggregation>,
+    /// Slots of the columns that go out.
+    out: Vec<usize>,
+    /// Columns of the file that are needed, by slots.
+    needed: Vec<usize>,
+}
+
+/// Carries a plan out.
+pub(crate) fn run(start: Start, place: &Place) -> Result<Report, Failure> {
+    let mut input = Input::new(&start);
+    let plan = Plan::from_bytes(&start.plan)
+        .map_err(|error| Failure { kind: FailureKind::Plan, message: error.to_string() })?;
+    let file = ParquetFile::open(&mut input)?;
+    let bound = bind(&plan, &file, input.name(), start.memory_len / GROUPS_PART)?;
+    let mut scan = Scan { start: &start, plan: &plan, file: &file, input, place, report: Report::default() };
+    scan.run(bound)?;
+    Ok(scan.report)
+}
+
+fn bind(plan: &Plan, file: &ParquetFile, name: &str, groups_len: u64) -> Result<Bound, Failure> {
+    let schema = file.schema();
+    let mut binder = Binder::new(name, schema);
+    let filter = match plan.conjuncts() {
+        [] => None,
+        _ => plan.filter.as_ref().map(|filter| binder.condition(filter)).transpose()?,
+    };
+    let groups_len = usize::try_from(groups_len).unwrap_or(usize::MAX);
+    let aggregation = plan.aggregates().then(|| Aggregation::new(plan, &mut binder, schema, groups_len)).transpose()?;
+    let out = if aggregation.is_some() {
+        Vec::new()
+    } else if plan.columns.is_empty() {
+        (0..schema.fields().len()).map(|index| binder.slot_of(index)).collect()
+    } else {
+        plan.columns.iter().map(|name| binder.slot(name)).collect::<Result<_, _>>()?
+    };
+    Ok(Bound { filter, aggregation, out, needed: binder.needed() })
+}
+
+struct Scan<'a> {
+    start: &'a Start,
+    plan: &'a Plan,
+    file: &'a ParquetFile,
+    input: Input,
+    place: &'a Place,
+    report: Report,
+}
+
+impl Scan<'_> {
+    fn run(&mut self, bound: Bound) -> Result<(), Failure> {
+        let Bound { filter, mut aggregation, out, needed } = bound;
+        let schema = self.file.schema();
+        let wanted = self.wanted(filter.as_ref(), &needed)?;
+        let fields: Vec<_> = out.iter().map(|slot| schema.fields()[needed[*slot]].clone()).collect();
+        let fields = Schema::new(fields);
+        let mut result = match aggregation {
+            Some(_) => None,
+            None => Some(self.arrow(ResultStream::new(&fields, self.plan.compression))?),
+        };
+        let mut order = needed.clone();
+        order.sort_unstable();
+        // Where each slot is in a batch, which has the order of the file.
+        let at: Vec<usize> = needed.iter().filter_map(|column| order.binary_search(column).ok()).collect();
+        let mut rows_left = self.plan.limit.unwrap_or(u64::MAX);
+        let mut next: Option<Fetching> = None;
+        for (index, row_group) in wanted.iter().enumerate() {
+            if rows_left == 0 && aggregation.is_none() {
+                break;
+            }
+            self.place.0.set(Some(*row_group));
+            if needed.is_empty() {
+                self.count_alone(*row_group, filter.as_ref(), aggregation.as_mut())?;
+                continue;
+            }
+            let fetching = match next.take() {
+                Some(fetching) => fetching,
+                None => self.begin(*row_group, &needed)?,
+            };
+            // While this one is decoded, the next one is on its way.
+            if let Some(following) = wanted.get(index + 1)
+                && self.plan.limit.is_none()
+            {
+                next = Some(self.begin(*following, &needed)?);
+            }
+            let fetched = self.input.finish(fetching)?;
+            let batches = self.file.decode(fetched, *row_group, &order);
+            for batch in batches.map_err(|error| self.damaged(*row_group, &error))? {
+                let batch = batch.map_err(|error| self.damaged(*row_group, &error))?;
+                self.turn(*row_group)?;
+                let rows = batch.num_rows();
+                self.report.rows_read += rows as u64;
+                let columns: Vec<ArrayRef> = at.iter().map(|index| batch.column(*index).clone()).collect();
+                let (columns, rows) = self.filter(filter.as_ref(), columns, rows)?;
+                self.report.rows_selected += rows as u64;
+                if let Some(aggregation) = &mut aggregation {
+                    aggregation.add(&columns, rows).map_err(|problem| self.problem(problem))?;
+                } else if let Some(result) = &mut result {
+                    let rows = usize::try_from(rows_left).map_or(rows, |left| rows.min(left));
+                    rows_left -= rows as u64;
+                    let out: Vec<ArrayRef> = out.iter().map(|slot| columns[*slot].slice(0, rows)).collect();
+                    let added = result.add(&out, rows);
+                    self.arrow(added)?;
+                    if rows_left == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        self.place.0.set(None);
+        let result = match (result, aggregation) {
+            (Some(result), _) => result,
+            (None, Some(aggregation)) => self.aggregates(aggregation)?,
+            (None, None) => unreachable!("rows or aggregates go out"),
+        };
+        self.report.read_len = self.input.read_len();
+        self.arrow(result.finish())
+    }
+
+    fn aggregates(&self, aggregation: Aggregation) -> Result<ResultStream, Failure> {
+        let batch = aggregation.finish().map_err(|problem| self.problem(problem))?;
+        let mut result = self.arrow(ResultStream::new(&batch.schema(), self.plan.compression))?;
+        let rows = self.plan.limit.and_then(|limit| usize::try_from(limit).ok());
+        let rows = rows.map_or(batch.num_rows(), |limit| limit.min(batch.num_rows()));
+        let batch: RecordBatch = batch.slice(0, rows);
+        self.arrow(result.add(batch.columns(), rows))?;
+        Ok(result)
+    }
+
+    /// The row groups of the part that may have rows that are wanted; counts all that the report says of row groups.
+    fn wanted(&mut self, filter: Option<&Condition>, needed: &[usize]) -> Result<Vec<usize>, Failure> {
+        let (file, part) = (self.file, self.plan.part);
+        let all = file.row_groups();
+        let last = u64::from(part.first) + u64::from(part.count);
+        let mut wanted = Vec::new();
+        (self.report.row_groups, self.report.file_len) = (all.len() as u64, self.input.len());
+        for (index, metadata) in all.iter().enumerate() {
+            self.place.0.set(Some(index));
+            let is_in_part = (u64::from(part.first)..last).contains(&(index as u64));
+            let row_group = RowGroup { metadata, schema: file.schema(), needed, leaves: file.leaves() };
+            if filter.is_some_and(|filter| !row_group.may_fulfil(filter)) || metadata.num_rows() == 0 {
+                self.report.pruned += u64::from(is_in_part);
+                continue;
+            }
+            let len: u64 = file.ranges(index, needed).iter().map(|range| range.end - range.start).sum();
+            self.report.needed_len_of_all += len;
+            if is_in_part {
+                self.report.needed_len += len;
+                wanted.push(index);
+            }
+        }
+        self.place.0.set(None);
+        Ok(wanted)
+    }
+
+    fn begin(&mut self, row_group: usize, needed: &[usize]) -> Result<Fetching, Failure> {
+        let ranges = self.file.ranges(row_group, needed);
+        let len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let len_max = self.start.memory_len / FETCHED_PART;
+        if len > len_max {
+            let told = format!(
+                "row group {row_group} has {len} bytes of the needed columns, and a scan here has room for {len_max}; scan \
+                 it on the host, or write the file with smaller row groups"
+            );
+            return Err(self.input.failure(FailureKind::Memory, told));
+        }
+        self.input.begin(ranges)
+    }
+
+    /// No column is needed: rows are counted, and nothing of them is looked at.
+    fn count_alone(
+        &mut self,
+        row_group: usize,
+        filter: Option<&Condition>,
+        aggregation: Option<&mut Aggregation>,
+    ) -> Result<(), Failure> {
+        let all = u64::try_from(self.file.row_groups()[row_group].num_rows()).unwrap_or(0);
+        self.report.rows_read += all;
+        if self.filter(filter, Vec::new(), 1)?.1 == 0 {
+            return Ok(());
+        }
+        self.report.rows_selected += all;
+        let Some(aggregation) = aggregation else { return Ok(()) };
+        let mut left = all;
+        while left > 0 {
+            self.turn(row_group)?;
+            let rows = left.min(COUNTED_ROWS);
+            left -= rows;
+            aggregation.add(&[], rows as usize).map_err(|problem| self.problem(problem))?;
+        }
+        Ok(())
+    }
+
+    fn filter(
+        &self,
+        filter: Option<&Condition>,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+    ) -> Result<(Vec<ArrayRef>, usize), Failure> {
+        let Some(filter) = filter else { return Ok((columns, rows)) };
+        let selected = selected(filter, &columns, rows).map_err(|_| self.problem(Problem::Overflow))?;
+        let count = selected.count_set_bits();
+        if count == rows {
+            return Ok((columns, rows));
+        }
+        let mask = BooleanArray::new(selected, None);
+        let filter = FilterBuilder::new(&mask).optimize().build();
+        let columns = columns.iter().map(|column| filter.filter(column.as_ref())).collect::<Result<_, _>>();
+        Ok((self.arrow(columns)?, count))
+    }
+
+    /// Asks whether to continue.
+    fn turn(&self, row_group: usize) -> Result<(), Failure> {
+        if !self.start.takes_turns {
+            return Ok(());
+        }
+        let frame = Frame::Turn { row_group: u32::try_from(row_group).unwrap_or(u32::MAX) };
+        let mut out = std::io::stdout().lock();
+        let asked = frame.write(&mut out).and_then(|()| out.flush());
+        let asked = asked.map_err(|error| self.input.failure(FailureKind::Reading, error));
+        match asked.map(|()| Frame::read(&mut std::io::stdin().lock(), To::Child))? {
+            Ok(Frame::Granted) => Ok(()),
+            _ => Err(self.input.failure(FailureKind::Reading, "nobody answers any more")),
+        }
+    }
+
+    fn damaged(&self, row_group: usize, error: &dyn std::fmt::Display) -> Failure {
+        self.input.failure(FailureKind::File, format!("row group {row_group} cannot be decoded: {error}"))
+    }
+
+    fn arrow<T>(&self, done: Result<T, arrow_schema::ArrowError>) -> Result<T, Failure> {
+        done.map_err(|error| self.input.failure(FailureKind::File, error))
+    }
+
+    fn problem(&self, problem: Problem) -> Failure {
+        match problem {
+            Problem::Overflow => {
+                let told =
+                    "a sum or a product has more digits than a result holds (18 of whole numbers, 38 of decimals)";
+                self.input.failure(FailureKind::Plan, told)
+            }
+            Problem::TooManyGroups(count) => {
+                let told = format!(
+                    "the aggregates do not fit: there are more than {count} groups, and they may take {} MiB; scan on the \
+                     host, or aggregate there",
+                    (self.start.memory_len / GROUPS_PART) >> 20
+                );
+                self.input.failure(FailureKind::Memory, told)
+            }
+        }
+    }
+}

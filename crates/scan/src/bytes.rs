@@ -1,0 +1,442 @@
+//! A plan as bytes, version 1: little endian, canonical. One plan has one form, so equal plans are equal bytes, and what
+//! does not have this form is refused: bytes come from anybody.
+//!
+//! Texts are a u32 length and UTF-8, lists a u32 count and their items, options a byte 0 or 1 before the value. Expressions
+//! begin with a byte that says which they are.
+
+use crate::plan::{
+    Aggregate, AggregateKind, Arithmetic, Comparison, Compression, DEPTH_MAX, Expression, GROUP_KEYS_MAX, Literal,
+    Part, Plan,
+};
+
+/// The most bytes of a plan.
+pub const PLAN_LEN_MAX: usize = 512 << 10;
+/// The most columns and aggregates.
+const COLUMNS_MAX: usize = 16 << 10;
+/// The most expressions and values in a plan.
+const NODES_MAX: usize = 64 << 10;
+const VERSION: u16 = 1;
+
+/// Bytes that are not a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the plan is not valid at byte {at}: {what}")]
+pub struct PlanError {
+    /// Where.
+    pub at: usize,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+impl Plan {
+    /// As it travels.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut to = Writer(Vec::new());
+        to.0.extend_from_slice(&VERSION.to_le_bytes());
+        to.u32(self.part.first);
+        to.u32(self.part.count);
+        to.list(&self.columns, |to, column| to.text(column));
+        to.option(self.filter.as_ref(), Writer::expression);
+        to.list(&self.aggregates, |to, aggregate| {
+            to.u8(aggregate.kind as u8);
+            to.option(aggregate.input.as_ref(), Writer::expression);
+            to.text(&aggregate.name);
+        });
+        to.list(&self.by, |to, column| to.text(column));
+        to.option(self.limit.as_ref(), |to, limit| to.0.extend_from_slice(&limit.to_le_bytes()));
+        to.u8(self.compression as u8);
+        to.0
+    }
+
+    /// The plan of these bytes.
+    ///
+    /// # Errors
+    /// They are not one, or not in the form that [`to_bytes`](Self::to_bytes) gives it.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PlanError> {
+        let mut from = Reader { bytes, at: 0, nodes: 0 };
+        if bytes.len() > PLAN_LEN_MAX {
+            return Err(from.wrong("it is too long"));
+        }
+        if u16::from_le_bytes(from.take()?) != VERSION {
+            return Err(from.wrong("unknown version"));
+        }
+        let part = Part { first: from.u32()?, count: from.u32()? };
+        let columns = from.list(COLUMNS_MAX, Reader::text)?;
+        let filter = from.option(|from| from.expression(0))?;
+        let aggregates = from.list(COLUMNS_MAX, Reader::aggregate)?;
+        let by = from.list(GROUP_KEYS_MAX, Reader::text)?;
+        let limit = from.option(|from| from.take().map(u64::from_le_bytes))?;
+        let compression = match from.u8()? {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            _ => return Err(from.wrong("unknown compression")),
+        };
+        if from.at != bytes.len() {
+            return Err(from.wrong("bytes follow its end"));
+        }
+        let plan = Self { part, columns, filter, aggregates, by, limit, compression };
+        if plan.aggregates() && !plan.columns.is_empty() {
+            return Err(from.wrong("with aggregates the columns that go out are those that rows are grouped by"));
+        }
+        Ok(plan)
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
+        self.u32(u32::try_from(items.len()).unwrap_or(u32::MAX));
+        items.iter().for_each(|item| write(self, item));
+    }
+
+    fn option<T>(&mut self, value: Option<&T>, write: impl Fn(&mut Self, &T)) {
+        self.u8(value.is_some().into());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    fn expression(&mut self, expression: &Expression) {
+        match expression {
+            Expression::Column(name) => {
+                self.u8(0);
+                self.text(name);
+            }
+            Expression::Literal(literal) => {
+                self.u8(1);
+                self.literal(literal);
+            }
+            Expression::Compare(how, left, right) => {
+                self.u8(2);
+                self.u8(*how as u8);
+                self.expression(left);
+                self.expression(right);
+            }
+            Expression::And(all) => {
+                self.u8(3);
+                self.list(all, Self::expression);
+            }
+            Expression::Or(all) => {
+                self.u8(4);
+                self.list(all, Self::expression);
+            }
+            Expression::Not(one) => {
+                self.u8(5);
+                self.expression(one);
+            }
+            Expression::In(one, among) => {
+                self.u8(6);
+                self.expression(one);
+                self.list(among, Self::literal);
+            }
+            Expression::IsNull(one) => {
+                self.u8(7);
+                self.expression(one);
+            }
+            Expression::Like(one, pattern) => {
+                self.u8(8);
+                self.expression(one);
+                self.text(pattern);
+            }
+            Expression::Arithmetic(how, left, right) => {
+                self.u8(9);
+                self.u8(*how as u8);
+                self.expression(left);
+                self.expression(right);
+            }
+        }
+    }
+
+    fn literal(&mut self, literal: &Literal) {
+        match literal {
+            Literal::Null => self.u8(0),
+            Literal::Boolean(value) => {
+                self.u8(1);
+                self.u8((*value).into());
+            }
+            Literal::Number { digits, scale } => {
+                self.u8(2);
+                self.0.extend_from_slice(&digits.to_le_bytes());
+                self.u8(*scale);
+            }
+            Literal::Float(value) => {
+                self.u8(3);
+                self.0.extend_from_slice(&value.to_bits().to_le_bytes());
+            }
+            Literal::Text(text) => {
+                self.u8(4);
+                self.text(text);
+            }
+            Literal::Date(days) => {
+                self.u8(5);
+                self.0.extend_from_slice(&days.to_le_bytes());
+            }
+            Literal::Timestamp(micros) => {
+                self.u8(6);
+                self.0.extend_from_slice(&micros.to_le_bytes());
+            }
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    nodes: usize,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, what: &'static str) -> PlanError {
+        PlanError { at: self.at, what }
+    }
+
+    fn slice(&mut self, len: usize) -> Result<&[u8], PlanError> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or_else(|| self.wrong("it ends too early"))?;
+        let found = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(found)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], PlanError> {
+        let mut found = [0; N];
+        found.copy_from_slice(self.slice(N)?);
+        Ok(found)
+    }
+
+    fn u8(&mut self) -> Result<u8, PlanError> {
+        self.take::<1>().map(|[value]| value)
+    }
+
+    fn u32(&mut self) -> Result<u32, PlanError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Result<bool, PlanError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.wrong("it is neither 0 nor 1")),
+        }
+    }
+
+    fn text(&mut self) -> Result<String, PlanError> {
+        let len = self.u32()? as usize;
+        let at = self.at;
+        let bytes = self.slice(len)?.to_vec();
+        String::from_utf8(bytes).map_err(|_| PlanError { at, what: "the text is not UTF-8" })
+    }
+
+    fn list<T>(
+        &mut self,
+        count_max: usize,
+        read: impl Fn(&mut Self) -> Result<T, PlanError>,
+    ) -> Result<Vec<T>, PlanError> {
+        let count = self.u32()? as usize;
+        if count > count_max {
+            return Err(self.wrong("a list is too long"));
+        }
+        // An item has at least a byte: no list is longer than what is there.
+        if count > self.bytes.len() - self.at {
+            return Err(self.wrong("it ends too early"));
+        }
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    fn option<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, PlanError>) -> Result<Option<T>, PlanError> {
+        if self.flag()? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    fn aggregate(&mut self) -> Result<Aggregate, PlanError> {
+        let kind = match self.u8()? {
+            0 => AggregateKind::Count,
+            1 => AggregateKind::Sum,
+            2 => AggregateKind::Min,
+            3 => AggregateKind::Max,
+            4 => AggregateKind::Avg,
+            _ => return Err(self.wrong("unknown aggregate")),
+        };
+        let input = self.option(|from| from.expression(0))?;
+        if input.is_none() && kind != AggregateKind::Count {
+            return Err(self.wrong("only rows are counted without an expression"));
+        }
+        Ok(Aggregate { kind, input, name: self.text()? })
+    }
+
+    fn expression(&mut self, depth: usize) -> Result<Expression, PlanError> {
+        if depth == DEPTH_MAX {
+            return Err(self.wrong("expressions are nested too deeply"));
+        }
+        self.node()?;
+        let within = |from: &mut Self| from.expression(depth + 1);
+        let boxed = |from: &mut Self| within(from).map(Box::new);
+        Ok(match self.u8()? {
+            0 => Expression::Column(self.text()?),
+            1 => Expression::Literal(self.literal()?),
+            2 => {
+                let how = match self.u8()? {
+                    0 => Comparison::Equal,
+                    1 => Comparison::NotEqual,
+                    2 => Comparison::Less,
+                    3 => Comparison::LessOrEqual,
+                    4 => Comparison::Greater,
+                    5 => Comparison::GreaterOrEqual,
+                    _ => return Err(self.wrong("unknown comparison")),
+                };
+                Expression::Compare(how, boxed(self)?, boxed(self)?)
+            }
+            3 => Expression::And(self.list(NODES_MAX, within)?),
+            4 => Expression::Or(self.list(NODES_MAX, within)?),
+            5 => Expression::Not(boxed(self)?),
+            6 => Expression::In(boxed(self)?, self.list(NODES_MAX, Self::literal)?),
+            7 => Expression::IsNull(boxed(self)?),
+            8 => Expression::Like(boxed(self)?, self.text()?),
+            9 => {
+                let how = match self.u8()? {
+                    0 => Arithmetic::Add,
+                    1 => Arithmetic::Subtract,
+                    2 => Arithmetic::Multiply,
+                    _ => return Err(self.wrong("unknown arithmetic")),
+                };
+                Expression::Arithmetic(how, boxed(self)?, boxed(self)?)
+            }
+            _ => return Err(self.wrong("unknown expression")),
+        })
+    }
+
+    fn node(&mut self) -> Result<(), PlanError> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX { Err(self.wrong("it has too many expressions")) } else { Ok(()) }
+    }
+
+    fn literal(&mut self) -> Result<Literal, PlanError> {
+        self.node()?;
+        Ok(match self.u8()? {
+            0 => Literal::Null,
+            1 => Literal::Boolean(self.flag()?),
+            2 => {
+                let (digits, scale) = (i128::from_le_bytes(self.take()?), self.u8()?);
+                if scale > 37 || digits.unsigned_abs() >= 10_u128.pow(38) {
+                    return Err(self.wrong("a number has at most 38 digits, 37 of them behind the point"));
+                }
+                Literal::Number { digits, scale }
+            }
+            3 => Literal::Float(f64::from_bits(u64::from_le_bytes(self.take()?))),
+            4 => Literal::Text(self.text()?),
+            5 => Literal::Date(i32::from_le_bytes(self.take()?)),
+            6 => Literal::Timestamp(i64::from_le_bytes(self.take()?)),
+            _ => return Err(self.wrong("unknown value")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn literal() -> impl Strategy<Value = Literal> {
+        prop_oneof![
+            Just(Literal::Null),
+            any::<bool>().prop_map(Literal::Boolean),
+            (-(10_i128.pow(38) - 1)..10_i128.pow(38), 0_u8..=37)
+                .prop_map(|(digits, scale)| Literal::Number { digits, scale }),
+            (-1e300..1e300).prop_map(Literal::Float),
+            ".*".prop_map(Literal::Text),
+            any::<i32>().prop_map(Literal::Date),
+            any::<i64>().prop_map(Literal::Timestamp),
+        ]
+    }
+
+    fn comparison() -> impl Strategy<Value = Comparison> {
+        prop_oneof![
+            Just(Comparison::Equal),
+            Just(Comparison::NotEqual),
+            Just(Comparison::Less),
+            Just(Comparison::LessOrEqual),
+            Just(Comparison::Greater),
+            Just(Comparison::GreaterOrEqual),
+        ]
+    }
+
+    fn expression() -> impl Strategy<Value = Expression> {
+        let leaf = prop_oneof![".*".prop_map(Expression::Column), literal().prop_map(Expression::Literal)];
+        leaf.prop_recursive(5, 40, 4, |inner| {
+            let boxed = || inner.clone().prop_map(Box::new);
+            let how = prop_oneof![Just(Arithmetic::Add), Just(Arithmetic::Subtract), Just(Arithmetic::Multiply)];
+            prop_oneof![
+                (comparison(), boxed(), boxed()).prop_map(|(how, a, b)| Expression::Compare(how, a, b)),
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Expression::And),
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Expression::Or),
+                boxed().prop_map(Expression::Not),
+                (boxed(), prop::collection::vec(literal(), 0..4)).prop_map(|(a, among)| Expression::In(a, among)),
+                boxed().prop_map(Expression::IsNull),
+                (boxed(), ".*").prop_map(|(a, pattern)| Expression::Like(a, pattern)),
+                (how, boxed(), boxed()).prop_map(|(how, a, b)| Expression::Arithmetic(how, a, b)),
+            ]
+        })
+    }
+
+    prop_compose! {
+        fn plan()(
+            first in any::<u32>(),
+            count in any::<u32>(),
+            columns in prop::collection::vec(".*", 0..4),
+            filter in prop::option::of(expression()),
+            limit in prop::option::of(any::<u64>()),
+            sums in prop::option::of(prop::collection::vec((expression(), ".*"), 1..3)),
+        ) -> Plan {
+            let sum = |(input, name)| Aggregate { kind: AggregateKind::Sum, input: Some(input), name };
+            let aggregates: Vec<_> = sums.into_iter().flatten().map(sum).collect();
+            let (columns, by) = if aggregates.is_empty() { (columns, Vec::new()) } else { (Vec::new(), columns) };
+            Plan { part: Part { first, count }, columns, filter, aggregates, by, limit, compression: Compression::Lz4 }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_the_same_after_its_travel(plan in plan()) {
+            let bytes = plan.to_bytes();
+            prop_assert_eq!(Plan::from_bytes(&bytes), Ok(plan));
+        }
+
+        /// What is read is canonical: it is written as the same bytes. No bytes make it panic.
+        #[test]
+        fn changed_bytes_are_refused_or_another_plan(plan in plan(), at in any::<prop::sample::Index>(), to: u8, cut: bool) {
+            let mut bytes = plan.to_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            if cut {
+                bytes.truncate(at);
+            }
+            if let Ok(read) = Plan::from_bytes(&bytes) {
+                prop_assert_eq!(read.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        let deep = |depth: usize| {
+            let column = Expression::Column("a".into());
+            let filter = (1..depth).fold(column, |inner, _| Expression::Not(Box::new(inner)));
+            Plan::from_bytes(&Plan { filter: Some(filter), ..Plan::default() }.to_bytes())
+        };
+        assert!(deep(DEPTH_MAX).is_ok());
+        assert_eq!(deep(DEPTH_MAX + 1).map_err(|error| error.what), Err("expressions are nested too deeply"));
+    }
+}

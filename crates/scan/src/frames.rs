@@ -1,0 +1,401 @@
+//! What the process that scans and the one that started it say to each other, over two pipes.
+//!
+//! A frame is a byte that says which it is, three zeros, a u32 length, and so many bytes; all numbers are little endian. First
+//! the parent sends one Start. Then the child speaks, and each Read and each Turn of it is answered, in order. Its last frame
+//! is Done or Failed. Neither side believes a length that is longer than the bounds here.
+
+use std::io::{self, Read, Write};
+
+/// The most bytes of a frame with output.
+pub const OUTPUT_LEN_MAX: usize = 1 << 20;
+/// The most bytes of one read.
+pub const READ_LEN_MAX: usize = 8 << 20;
+/// The most bytes of a Start besides its plan.
+const START_LEN_MAX: usize = 16 << 10;
+/// The most bytes of a message.
+const MESSAGE_LEN_MAX: usize = 1500;
+/// Bytes of a report behind the Arrow stream that it is of.
+pub const REPORT_LEN: usize = 72;
+const REPORT_MAGIC: &[u8; 8] = b"DSSCAN\x01\0";
+
+/// To whom a frame goes: both sides number theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// The process that scans.
+    Child,
+    /// The one that started it.
+    Parent,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame {
+    /// To the child: what to do.
+    Start(Start),
+    /// To the child: the bytes that it asked for.
+    Bytes(Vec<u8>),
+    /// To the child: why there are none.
+    NotRead(String),
+    /// To the child: it may compute.
+    Granted,
+    /// To the parent: bytes of the result.
+    Output(Vec<u8>),
+    /// To the parent: it asks for bytes of the file.
+    Read {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// To the parent: it is in this row group and asks whether to continue.
+    Turn {
+        /// Which.
+        row_group: u32,
+    },
+    /// To the parent: all of the result is there.
+    Done(Report),
+    /// To the parent: there will be no more.
+    Failed(Failure),
+}
+
+/// How the child reads the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadsBy {
+    /// It is its descriptor 2: standard error says nothing that a frame does not say better.
+    Descriptor,
+    /// It asks.
+    Requests,
+}
+
+/// What the child does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    /// How it reads.
+    pub reads_by: ReadsBy,
+    /// Whether it asks for turns.
+    pub takes_turns: bool,
+    /// Length of the file.
+    pub file_len: u64,
+    /// Bytes of address space that it may use.
+    pub memory_len: u64,
+    /// How messages call the file.
+    pub name: String,
+    /// The plan, as bytes: the child parses what a host sent.
+    pub plan: Vec<u8>,
+}
+
+/// What a scan came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Row groups of the file.
+    pub row_groups: u64,
+    /// Of those of the plan's part: known to have no row that is wanted.
+    pub pruned: u64,
+    /// Rows of those that were decoded.
+    pub rows_read: u64,
+    /// Rows that the filter took.
+    pub rows_selected: u64,
+    /// Bytes of the chunks of needed columns in the row groups of the part that are not pruned.
+    pub needed_len: u64,
+    /// The same of the whole file.
+    pub needed_len_of_all: u64,
+    /// Bytes that were read, those of the footer among them.
+    pub read_len: u64,
+    /// Bytes of the file.
+    pub file_len: u64,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The plan cannot be carried out on this file: an unknown column, a text that is compared with a number.
+    Plan,
+    /// The file is damaged, or not of the format.
+    File,
+    /// It is all right, but has something that a scan does not read.
+    Unsupported,
+    /// It needs more memory.
+    Memory,
+    /// Reading failed, or the parent's frames are not as they should be.
+    Reading,
+    /// A defect of ours, or of what we use: a panic.
+    Bug,
+}
+
+/// Why a scan ended without its result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Whose fault it is.
+    pub kind: FailureKind,
+    /// For a person; the file is named.
+    pub message: String,
+}
+
+/// What is not a frame.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The other side is gone.
+    #[error("the other side is gone")]
+    Ended,
+    /// The pipe broke.
+    #[error("pipe: {0}")]
+    Pipe(#[from] io::Error),
+    /// It makes no sense.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+const START: u8 = 1;
+const BYTES: u8 = 2;
+const GRANTED: u8 = 3;
+const NOT_READ: u8 = 4;
+const OUTPUT: u8 = 17;
+const READ: u8 = 18;
+const TURN: u8 = 19;
+const DONE: u8 = 20;
+const FAILED: u8 = 21;
+
+impl Frame {
+    /// Writes it, with one call where it is short.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let (kind, body) = match self {
+            Self::Start(start) => (START, start.to_bytes()),
+            Self::Bytes(bytes) => return write_long(to, BYTES, bytes),
+            Self::NotRead(message) => (NOT_READ, cut(message).into()),
+            Self::Granted => (GRANTED, Vec::new()),
+            Self::Output(bytes) => return write_long(to, OUTPUT, bytes),
+            Self::Read { offset, len } => (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes()].concat()),
+            Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
+            Self::Done(report) => (DONE, report.to_bytes().into()),
+            Self::Failed(failure) => (FAILED, [&[failure.kind as u8], cut(&failure.message)].concat()),
+        };
+        write_long(to, kind, &body)
+    }
+
+    /// Reads the next one.
+    ///
+    /// # Errors
+    /// There is none, or it is not one that this side gets.
+    pub fn read(from: &mut impl Read, to: To) -> Result<Self, FrameError> {
+        let mut header = [0; 8];
+        let mut filled = 0;
+        while filled < header.len() {
+            match from.read(&mut header[filled..]) {
+                Ok(0) => return Err(FrameError::Ended),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let [kind, 0, 0, 0, len @ ..] = header else { return Err(FrameError::Malformed("unknown bits in a frame")) };
+        let len = u32::from_le_bytes(len) as usize;
+        let (sent_to, len_max) = match kind {
+            START => (To::Child, START_LEN_MAX + crate::PLAN_LEN_MAX),
+            BYTES => (To::Child, READ_LEN_MAX),
+            NOT_READ => (To::Child, MESSAGE_LEN_MAX),
+            GRANTED => (To::Child, 0),
+            OUTPUT => (To::Parent, OUTPUT_LEN_MAX),
+            READ => (To::Parent, 12),
+            TURN => (To::Parent, 4),
+            DONE => (To::Parent, REPORT_LEN),
+            FAILED => (To::Parent, 1 + MESSAGE_LEN_MAX),
+            _ => return Err(FrameError::Malformed("unknown frame")),
+        };
+        if sent_to != to {
+            return Err(FrameError::Malformed("a frame of the other side"));
+        }
+        if len > len_max {
+            return Err(FrameError::Malformed("a frame is too long"));
+        }
+        let mut body = vec![0; len];
+        from.read_exact(&mut body).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => FrameError::Ended,
+            _ => error.into(),
+        })?;
+        Self::of(kind, body).ok_or(FrameError::Malformed("a frame has not the length of its kind"))
+    }
+
+    fn of(kind: u8, body: Vec<u8>) -> Option<Self> {
+        Some(match kind {
+            START => Self::Start(Start::from_bytes(&body)?),
+            BYTES => Self::Bytes(body),
+            NOT_READ => Self::NotRead(String::from_utf8_lossy(&body).into_owned()),
+            GRANTED => Self::Granted,
+            OUTPUT => Self::Output(body),
+            READ => {
+                let (offset, len) = body.split_first_chunk()?;
+                Self::Read { offset: u64::from_le_bytes(*offset), len: u32::from_le_bytes(len.try_into().ok()?) }
+            }
+            TURN => Self::Turn { row_group: u32::from_le_bytes(body.try_into().ok()?) },
+            DONE => Self::Done(Report::from_bytes(&body)?),
+            _ => {
+                let (kind, message) = body.split_first()?;
+                let kind = match kind {
+                    0 => FailureKind::Plan,
+                    1 => FailureKind::File,
+                    2 => FailureKind::Unsupported,
+                    3 => FailureKind::Memory,
+                    4 => FailureKind::Reading,
+                    5 => FailureKind::Bug,
+                    _ => return None,
+                };
+                Self::Failed(Failure { kind, message: String::from_utf8_lossy(message).into_owned() })
+            }
+        })
+    }
+}
+
+fn write_long(to: &mut impl Write, kind: u8, body: &[u8]) -> io::Result<()> {
+    let mut header = [0; 8];
+    header[0] = kind;
+    let len = u32::try_from(body.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    header[4..].copy_from_slice(&len.to_le_bytes());
+    if body.len() <= 4096 {
+        return to.write_all(&[&header, body].concat());
+    }
+    to.write_all(&header)?;
+    to.write_all(body)
+}
+
+/// The beginning of a message, whole characters.
+fn cut(message: &str) -> &[u8] {
+    let end = (0..=message.len().min(MESSAGE_LEN_MAX)).rev().find(|end| message.is_char_boundary(*end));
+    &message.as_bytes()[..end.unwrap_or(0)]
+}
+
+impl Start {
+    fn to_bytes(&self) -> Vec<u8> {
+        let by = u8::from(self.reads_by == ReadsBy::Requests);
+        let name_len = u32::try_from(self.name.len()).unwrap_or(u32::MAX);
+        let mut bytes = vec![by, self.takes_turns.into()];
+        bytes.extend_from_slice(&self.file_len.to_le_bytes());
+        bytes.extend_from_slice(&self.memory_len.to_le_bytes());
+        bytes.extend_from_slice(&name_len.to_le_bytes());
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes.extend_from_slice(&self.plan);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let ([by, turns], rest) = bytes.split_first_chunk()?;
+        let (file_len, rest) = rest.split_first_chunk()?;
+        let (memory_len, rest) = rest.split_first_chunk()?;
+        let (name_len, rest) = rest.split_first_chunk()?;
+        let (name, plan) = rest.split_at_checked(u32::from_le_bytes(*name_len) as usize)?;
+        Some(Self {
+            reads_by: if *by == 0 { ReadsBy::Descriptor } else { ReadsBy::Requests },
+            takes_turns: *turns != 0,
+            file_len: u64::from_le_bytes(*file_len),
+            memory_len: u64::from_le_bytes(*memory_len),
+            name: String::from_utf8_lossy(name).into_owned(),
+            plan: plan.to_vec(),
+        })
+    }
+}
+
+impl Report {
+    /// As it follows an Arrow stream.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; REPORT_LEN] {
+        let mut bytes = [0; REPORT_LEN];
+        let numbers = [
+            self.row_groups,
+            self.pruned,
+            self.rows_read,
+            self.rows_selected,
+            self.needed_len,
+            self.needed_len_of_all,
+            self.read_len,
+            self.file_len,
+        ];
+        for (to, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[64..].copy_from_slice(REPORT_MAGIC);
+        bytes
+    }
+
+    /// The report of these bytes; `None`: they are not one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; REPORT_LEN] = bytes.try_into().ok()?;
+        if &bytes[64..] != REPORT_MAGIC {
+            return None;
+        }
+        let number = |index: usize| bytes[8 * index..][..8].try_into().map(u64::from_le_bytes).ok();
+        Some(Self {
+            row_groups: number(0)?,
+            pruned: number(1)?,
+            rows_read: number(2)?,
+            rows_selected: number(3)?,
+            needed_len: number(4)?,
+            needed_len_of_all: number(5)?,
+            read_len: number(6)?,
+            file_len: number(7)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<(To, Frame)> {
+        let start = Start {
+            reads_by: ReadsBy::Requests,
+            takes_turns: true,
+            file_len: 1 << 40,
+            memory_len: 5,
+            name: "a b".into(),
+            plan: vec![1, 2, 3],
+        };
+        let failure = Failure { kind: FailureKind::Unsupported, message: "no \u{e9}".into() };
+        let report = Report { row_groups: 1, file_len: 9, ..Report::default() };
+        vec![
+            (To::Child, Frame::Start(start)),
+            (To::Child, Frame::Bytes(vec![7; 9000])),
+            (To::Child, Frame::NotRead("gone".into())),
+            (To::Child, Frame::Granted),
+            (To::Parent, Frame::Output(vec![])),
+            (To::Parent, Frame::Read { offset: 3, len: 4 }),
+            (To::Parent, Frame::Turn { row_group: 6 }),
+            (To::Parent, Frame::Done(report)),
+            (To::Parent, Frame::Failed(failure)),
+        ]
+    }
+
+    #[test]
+    fn frames_are_the_same_after_their_travel_and_no_shorter_ones_are_frames() {
+        for (to, frame) in frames() {
+            let mut bytes = Vec::new();
+            frame.write(&mut bytes).unwrap();
+            assert_eq!(Frame::read(&mut &bytes[..], to).unwrap(), frame);
+            let other = if to == To::Child { To::Parent } else { To::Child };
+            assert!(matches!(Frame::read(&mut &bytes[..], other), Err(FrameError::Malformed(_))));
+            for len in 0..bytes.len().min(100) {
+                assert!(matches!(Frame::read(&mut &bytes[..len], to), Err(FrameError::Ended)), "{frame:?} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_its_bound_takes_no_memory() {
+        let mut header = [OUTPUT, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+        let told = |header: &[u8]| Frame::read(&mut &header[..], To::Parent).unwrap_err().to_string();
+        assert_eq!(told(&header), "a frame is too long");
+        header[1] = 1;
+        assert_eq!(told(&header), "unknown bits in a frame");
+    }
+
+    #[test]
+    fn a_long_message_ends_between_characters() {
+        let message = "\u{e9}".repeat(1000);
+        let mut bytes = Vec::new();
+        Frame::NotRead(message.clone()).write(&mut bytes).unwrap();
+        assert_eq!(Frame::read(&mut &bytes[..], To::Child).unwrap(), Frame::NotRead(message[..1500].into()));
+    }
+}

@@ -1,0 +1,34 @@
+//! Scans of tables in files: which columns, which rows, which sums.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | `plan` | what a scan does, as types |
+//! | `bytes` | the same as canonical bytes, as they travel to a server |
+//! | `text` | the same as people write it: `l_quantity < 24 and l_comment like '%fox%'` |
+//! | `frames` | what the process that scans and the one that started it say to each other |
+//! | `process` | the process `diskside-scan`: found, started, answered, stopped |
+//!
+//! The process itself is the crate `scan-process`, the only one that sees Arrow and Parquet.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod frames;
+mod plan;
+mod process;
+mod text;
+
+pub use bytes::{PLAN_LEN_MAX, PlanError};
+pub use frames::{
+    Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadsBy, Report, Start, To,
+};
+pub use plan::{
+    Aggregate, AggregateKind, Arithmetic, Comparison, Compression, Expression, GROUP_KEYS_MAX, Literal, Part, Plan,
+};
+pub use process::{Answer, Event, FormatJob, Program, ScanError, Scanning, Source};
+pub use text::{TextError, parse_aggregates, parse_columns, parse_filter};
+
+/// The program index of the service at a server: the last one, which no program can be loaded at.
+pub const SCAN_PIND: u16 = u16::MAX;
+/// The name by which rights, statistics and audits know the service.
+pub const SCAN_NAME: &str = "scan";

@@ -1,0 +1,206 @@
+//! What a scan does.
+
+/// How deep expressions may be: what evaluates them calls itself.
+pub(crate) const DEPTH_MAX: usize = 64;
+/// The most columns that rows are grouped by.
+pub const GROUP_KEYS_MAX: usize = 8;
+
+/// A scan of one file. Columns are named: which types they have is known when the file is read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Which row groups.
+    pub part: Part,
+    /// Columns that go out, in this order; none: all of the file. With aggregates there are none: see [`Plan::by`].
+    pub columns: Vec<String>,
+    /// Rows for which this is true go out.
+    pub filter: Option<Expression>,
+    /// What goes out instead of rows.
+    pub aggregates: Vec<Aggregate>,
+    /// Columns that rows are grouped by, at most [`GROUP_KEYS_MAX`]; they go out before the aggregates.
+    pub by: Vec<String>,
+    /// The most rows that go out.
+    pub limit: Option<u64>,
+    /// Of the result.
+    pub compression: Compression,
+}
+
+/// Row groups of a file, from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first one.
+    pub first: u32,
+    /// How many; more than there are means all.
+    pub count: u32,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { first: 0, count: u32::MAX }
+    }
+}
+
+/// How the buffers of the result are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4 frames.
+    Lz4,
+}
+
+/// One value of all rows, or of all rows of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregate {
+    /// Which.
+    pub kind: AggregateKind,
+    /// Of what; `None`: rows are counted.
+    pub input: Option<Expression>,
+    /// The name of its column.
+    pub name: String,
+}
+
+/// Which value. NULL is left out of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AggregateKind {
+    /// How many.
+    Count,
+    /// Their sum; NULL of none.
+    Sum,
+    /// The smallest; NULL of none.
+    Min,
+    /// The greatest; NULL of none.
+    Max,
+    /// Their mean, a floating-point number; NULL of none.
+    Avg,
+}
+
+/// A value of each row. Conditions know three values: true, false, and NULL where it cannot be known.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// A column by its name.
+    Column(String),
+    /// The same value for all rows.
+    Literal(Literal),
+    /// Two values compared.
+    Compare(Comparison, Box<Self>, Box<Self>),
+    /// All of them are true.
+    And(Vec<Self>),
+    /// One of them is true.
+    Or(Vec<Self>),
+    /// It is false.
+    Not(Box<Self>),
+    /// A value is among these.
+    In(Box<Self>, Vec<Literal>),
+    /// A value is NULL.
+    IsNull(Box<Self>),
+    /// A text is like a pattern, in which `%` is any text, `_` any character, and `\` takes the next one for what it is.
+    Like(Box<Self>, String),
+    /// Two numbers.
+    Arithmetic(Arithmetic, Box<Self>, Box<Self>),
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// What is done with two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// It is not known.
+    Null,
+    /// True or false.
+    Boolean(bool),
+    /// `digits / 10^scale`, exactly; scale is at most 37.
+    Number {
+        /// All its digits.
+        digits: i128,
+        /// How many of them are behind the point.
+        scale: u8,
+    },
+    /// A floating-point number.
+    Float(f64),
+    /// A text.
+    Text(String),
+    /// A day, counted from 1970-01-01.
+    Date(i32),
+    /// Microseconds since 1970-01-01T00:00:00 UTC, or on a clock without a zone.
+    Timestamp(i64),
+}
+
+impl Plan {
+    /// The conditions that all have to be true.
+    pub fn conjuncts(&self) -> &[Expression] {
+        match &self.filter {
+            None => &[],
+            Some(Expression::And(all)) => all,
+            Some(one) => std::slice::from_ref(one),
+        }
+    }
+
+    /// Whether it gives sums instead of rows.
+    #[must_use]
+    pub fn aggregates(&self) -> bool {
+        !self.aggregates.is_empty() || !self.by.is_empty()
+    }
+}
+
+impl Expression {
+    /// Calls `found` with each column that it names.
+    pub fn columns<'a>(&'a self, found: &mut dyn FnMut(&'a str)) {
+        match self {
+            Self::Column(name) => found(name),
+            Self::Literal(_) => {}
+            Self::And(all) | Self::Or(all) => all.iter().for_each(|one| one.columns(found)),
+            Self::Not(one) | Self::In(one, _) | Self::IsNull(one) | Self::Like(one, _) => one.columns(found),
+            Self::Compare(_, left, right) | Self::Arithmetic(_, left, right) => {
+                left.columns(found);
+                right.columns(found);
+            }
+        }
+    }
+}
+
+impl Expression {
+    /// How many expressions are within each other at most, this one counted.
+    pub(crate) fn depth(&self) -> usize {
+        let of = |all: &[Self]| all.iter().map(Self::depth).max().unwrap_or(0);
+        1 + match self {
+            Self::Column(_) | Self::Literal(_) => 0,
+            Self::And(all) | Self::Or(all) => of(all),
+            Self::Not(one) | Self::In(one, _) | Self::IsNull(one) | Self::Like(one, _) => one.depth(),
+            Self::Compare(_, left, right) | Self::Arithmetic(_, left, right) => left.depth().max(right.depth()),
+        }
+    }
+}
+
+impl Comparison {
+    /// The same with its sides exchanged.
+    #[must_use]
+    pub fn flipped(self) -> Self {
+        match self {
+            Self::Equal | Self::NotEqual => self,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+        }
+    }
+}

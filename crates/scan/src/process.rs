@@ -1,0 +1,356 @@
+//! The process that scans, seen from the one that started it.
+
+use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+/// Name of the program that holds Arrow and Parquet.
+const PROGRAM: &str = "diskside-scan";
+/// The variable that says where it is; empty for nowhere.
+const VARIABLE: &str = "DISKSIDE_SCAN";
+/// How long a process that says nothing is waited for before somebody is asked whether to continue.
+const LISTENING_NS: i64 = 20_000_000;
+/// Reads that a process may have asked for at one time.
+const READS_MAX: usize = 64;
+
+/// Where the program is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program(PathBuf);
+
+/// What is scanned.
+#[derive(Debug)]
+pub enum Source {
+    /// An open file: the process reads it itself.
+    Descriptor(OwnedFd),
+    /// Something that is read for it: see [`Scanning::answer`].
+    Requests,
+}
+
+/// A process that scans. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Scanning {
+    child: Child,
+    from: ChildStdout,
+    to: ToChild,
+    row_group: Option<u32>,
+    memory_len: u64,
+}
+
+#[derive(Debug)]
+enum ToChild {
+    Pipe(ChildStdin),
+    Thread(SyncSender<Answer>),
+    Gone,
+}
+
+/// Brings bytes that were asked for; it may have begun to read them already.
+pub struct Answer(pub Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>);
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answer")
+    }
+}
+
+/// What a process says.
+#[derive(Debug)]
+pub enum Event {
+    /// Bytes of the result.
+    Output(Vec<u8>),
+    /// It asks for bytes: [`Scanning::answer`] it.
+    Read {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        len: usize,
+    },
+    /// It asks whether to continue: [`Scanning::grant`] it.
+    Turn,
+    /// It is done.
+    Done(Report),
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The program cannot be started.
+    #[error("{} cannot be started: {error}", .program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It says why.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// It ended without a word.
+    #[error("{0}")]
+    Crashed(String),
+    /// It is not wanted any more.
+    #[error("the scan was stopped")]
+    Stopped,
+    /// What it says makes no sense.
+    #[error("the process that scans said something that makes no sense: {0}")]
+    Garbage(&'static str),
+    /// A pipe broke.
+    #[error("talking to the process that scans: {0}")]
+    Pipe(io::Error),
+}
+
+impl Program {
+    /// The one that `DISKSIDE_SCAN` names, that lies beside the running program, or that `PATH` finds. `None` when there is
+    /// none, or `DISKSIDE_SCAN` is empty.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        diskside_child::find(PROGRAM, VARIABLE).map(Self)
+    }
+
+    /// The program at this place.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Starts a scan.
+    ///
+    /// # Errors
+    /// It cannot be started, or ended at once.
+    pub fn start(&self, start: &Start, source: Source) -> Result<Scanning, ScanError> {
+        let file = match source {
+            Source::Descriptor(file) => Stdio::from(file),
+            Source::Requests => Stdio::null(),
+        };
+        let mut child = self.spawn(&[], file)?;
+        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(ScanError::Garbage("it has no pipes"));
+        };
+        let sent = Frame::Start(start.clone()).write(&mut to);
+        let (to, memory_len) = (ToChild::Pipe(to), start.memory_len);
+        let mut scanning = Scanning { child, from, to, row_group: None, memory_len };
+        match sent {
+            Ok(()) => Ok(scanning),
+            Err(_) => Err(scanning.crashed()),
+        }
+    }
+
+    /// Starts what writes an Arrow stream in another format, `table`, `csv`, `arrow` or `parquet`, to `out`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn format(&self, format: &str, mut out: Box<dyn Write + Send>) -> Result<FormatJob, ScanError> {
+        let mut child = self.spawn(&["--format", format], Stdio::piped())?;
+        let (Some(to), Some(mut from), Some(said)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(ScanError::Garbage("it has no pipes"));
+        };
+        let copy = move || -> io::Result<()> {
+            io::copy(&mut from, &mut out)?;
+            out.flush()
+        };
+        let copying = std::thread::Builder::new().name("scan output".into()).spawn(copy).map_err(ScanError::Pipe)?;
+        Ok(FormatJob { child, to: Some(to), said, copying: Some(copying) })
+    }
+
+    fn spawn(&self, args: &[&str], stderr: Stdio) -> Result<Child, ScanError> {
+        Command::new(&self.0)
+            .args(args)
+            .env_clear()
+            // Each arena of the C library's takes address space that a limit on it counts.
+            .env("MALLOC_ARENA_MAX", "1")
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .map_err(|error| ScanError::Start { program: self.0.clone(), error })
+    }
+}
+
+impl Scanning {
+    /// Waits for what it says next. `is_wanted` is asked some times a second while it says nothing.
+    ///
+    /// # Errors
+    /// There is no result, and why; the process has ended.
+    pub fn next(&mut self, is_wanted: &mut dyn FnMut() -> bool) -> Result<Event, ScanError> {
+        loop {
+            let mut awaited = [PollFd::new(&self.from, PollFlags::IN)];
+            let timeout = Timespec { tv_sec: 0, tv_nsec: LISTENING_NS };
+            let heard = match poll(&mut awaited, Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => 0,
+                heard => heard.map_err(|errno| ScanError::Pipe(errno.into()))?,
+            };
+            if !is_wanted() {
+                self.stop();
+                return Err(ScanError::Stopped);
+            }
+            if heard > 0 {
+                break;
+            }
+        }
+        match Frame::read(&mut self.from, To::Parent) {
+            Ok(Frame::Output(bytes)) => Ok(Event::Output(bytes)),
+            Ok(Frame::Read { offset, len }) if len as usize <= crate::READ_LEN_MAX => {
+                Ok(Event::Read { offset, len: len as usize })
+            }
+            Ok(Frame::Turn { row_group }) => {
+                self.row_group = Some(row_group);
+                Ok(Event::Turn)
+            }
+            Ok(Frame::Done(report)) => Ok(Event::Done(report)),
+            Ok(Frame::Failed(failure)) => Err(failure.into()),
+            Ok(_) => Err(ScanError::Garbage("a read is too long")),
+            Err(FrameError::Ended) => Err(self.crashed()),
+            Err(FrameError::Pipe(error)) => Err(ScanError::Pipe(error)),
+            Err(FrameError::Malformed(what)) => Err(ScanError::Garbage(what)),
+        }
+    }
+
+    /// Lets it continue.
+    ///
+    /// # Errors
+    /// It is gone, or asks without listening.
+    pub fn grant(&mut self) -> Result<(), ScanError> {
+        let ToChild::Pipe(to) = &mut self.to else { return Err(ScanError::Garbage("it asks for turns and for bytes")) };
+        // One that never reads would keep its parent waiting.
+        let mut room = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut room, Some(&at_once)) == Ok(0) {
+            return Err(ScanError::Garbage("it does not listen"));
+        }
+        let granted = Frame::Granted.write(to);
+        granted.map_err(|_| self.crashed())
+    }
+
+    /// Gives it bytes that it asked for, in the order of its requests.
+    ///
+    /// # Errors
+    /// It asks for more at one time than it may.
+    pub fn answer(&mut self, answer: Answer) -> Result<(), ScanError> {
+        let answers = match std::mem::replace(&mut self.to, ToChild::Gone) {
+            ToChild::Thread(answers) => answers,
+            ToChild::Pipe(pipe) => {
+                let (answers, queue) = sync_channel(READS_MAX);
+                let thread = std::thread::Builder::new().name("scan reads".into());
+                thread.spawn(move || write_answers(pipe, &queue)).map_err(ScanError::Pipe)?;
+                answers
+            }
+            ToChild::Gone => return Err(ScanError::Garbage("it asks after its end")),
+        };
+        let sent = answers.try_send(answer);
+        self.to = ToChild::Thread(answers);
+        match sent {
+            Err(TrySendError::Full(_)) => Err(ScanError::Garbage("it asks for too much at one time")),
+            // It is gone, which the next frame says.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn crashed(&mut self) -> ScanError {
+        let status = match self.child.wait() {
+            Ok(status) => status,
+            Err(error) => return ScanError::Pipe(error),
+        };
+        let place = self.row_group.map_or(String::new(), |row_group| format!(" in row group {row_group}"));
+        let limit = self.memory_len >> 20;
+        ScanError::Crashed(format!(
+            "the process that scans ended with {}{place}: either the file needs more than the {limit} MiB that a scan has, or \
+             it is damaged",
+            how(status)
+        ))
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("exit code {code}"),
+        (None, None) => "no status".into(),
+    }
+}
+
+impl Drop for Scanning {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn write_answers(mut to: ChildStdin, queue: &Receiver<Answer>) {
+    while let Ok(Answer(answer)) = queue.recv() {
+        let frame = match answer() {
+            Ok(bytes) => Frame::Bytes(bytes),
+            Err(message) => Frame::NotRead(message),
+        };
+        if frame.write(&mut to).is_err() {
+            return;
+        }
+    }
+}
+
+/// What writes a result in another format. Dropped, it is killed.
+#[derive(Debug)]
+pub struct FormatJob {
+    child: Child,
+    to: Option<ChildStdin>,
+    said: std::process::ChildStderr,
+    copying: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl Write for FormatJob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl FormatJob {
+    /// Waits until all is written.
+    ///
+    /// # Errors
+    /// It was not: `out` failed, or the stream is not one.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.to = None;
+        let copied = self.copying.take().map(std::thread::JoinHandle::join);
+        match copied {
+            Some(Ok(copied)) => copied?,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => {}
+        }
+        let mut said = String::new();
+        let _ = (&mut self.said).take(4096).read_to_string(&mut said);
+        let status = self.child.wait()?;
+        if status.success() {
+            return Ok(());
+        }
+        let said = if said.is_empty() { format!("it ended with {}", how(status)) } else { said.trim().to_owned() };
+        Err(io::Error::other(said))
+    }
+}
+
+impl Drop for FormatJob {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
