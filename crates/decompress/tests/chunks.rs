@@ -155,6 +155,25 @@ fn what_is_wrong_is_told() {
     }
 }
 
+/// One member is decoded at once by a library that looks no further than its end. What follows it counts, too, even if it ends
+/// as the member does.
+#[test]
+fn members_of_gzip_that_follow_one_another_are_one_chunk() {
+    let (first, second) = (numbers(3_000), numbers(700));
+    let [first_encoded, second_encoded] = [&first, &second].map(|bytes| encode(ChunkCodec::Gzip, bytes));
+    let both = [&first_encoded[..], &second_encoded].concat();
+    assert_eq!(decode(&[ChunkCodec::Gzip], 3_700, &both), Ok([&first[..], &second].concat()));
+    let twice = [&first_encoded[..], &first_encoded].concat();
+    assert_eq!(decode(&[ChunkCodec::Gzip], 6_000, &twice), Ok([&first[..], &first].concat()));
+    for followed in [&both, &twice] {
+        let error = decode(&[ChunkCodec::Gzip], 3_000, followed).expect_err("too many bytes").to_string();
+        assert!(error.contains("more than the 3000 bytes that there may be"), "{error}");
+    }
+    // A long chunk goes through the steps from the beginning.
+    let long = numbers((8 << 20) + 1);
+    assert!(decode(&[ChunkCodec::Gzip], long.len(), &encode(ChunkCodec::Gzip, &long)) == Ok(long));
+}
+
 #[test]
 fn frames_of_blosc_that_cannot_be_are_refused() {
     let good = blosc(&numbers(40_000), 4, 4);
