@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diskside::host::ConnectOptions;
 use diskside::session::{
-    Decompress, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Where,
+    Decompress, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Where,
 };
 use diskside::target::config::{ExportSpec, VolumeSpec};
 use diskside::target::{Running, Target};
@@ -410,4 +410,49 @@ fn arguments_reach_the_device_and_errors_come_back_typed() {
     assert!(error.function().is_some(), "{error}");
     let missing = session.open(&served.url("missing")).unwrap_err();
     assert_eq!(missing.function().and_then(diskside::host::function::FunctionError::errno), Some(2), "{missing}");
+}
+
+/// A function over a short file took as long as four round trips, three of which were for opening and looking. Of a file that is to
+/// be opened late its target is told the path instead, and does all of that itself: the result, what is told of it and errors are
+/// the same.
+#[test]
+fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    let bytes = numbers(1000, 1);
+    served.file("plain", &bytes);
+    served.file("empty", b"");
+    // Longer than what a target reads when it looks a file up.
+    served.file("long", &numbers(1 << 18, 3));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut gzip, &bytes).unwrap();
+    served.file("packed", &gzip.finish().unwrap());
+    let header = format!("{:<117}\n", "{'descr': '<i8', 'fortran_order': False, 'shape': (1000,), }");
+    served.file("array", &[b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &bytes].concat());
+    served.file("odd", &bytes[..7999]);
+    let stats = session.function("stats64").unwrap();
+    let as_it_is = at(Where::Device);
+    let looked_at = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..at(Where::Device) };
+    let told = |ran: Result<diskside::session::Ran, SessionError>| match ran {
+        Ok(ran) => {
+            let part = &ran.parts[0];
+            let decided: Vec<_> =
+                ran.decisions.iter().map(|(name, decision)| (name.clone(), decision.reason)).collect();
+            Ok((ran.result, ran.input_bytes, ran.parts.len(), part.name.clone(), part.range.clone(), decided))
+        }
+        Err(error) => Err((error.kind(), error.to_string())),
+    };
+    for name in ["plain", "empty", "long", "packed", "array", "odd"] {
+        for options in [&as_it_is, &looked_at] {
+            let url = served.url(name);
+            let [opened, late] = [session.open(&url), session.open_late(&url.parse().unwrap())].map(Result::unwrap);
+            let [opened, late] = [opened, late].map(|file| told(session.run(&[file], &stats, &[], options, None)));
+            assert_eq!(late, opened, "{name}");
+        }
+    }
+    let missing = session.open_late(&served.url("missing").parse().unwrap()).unwrap();
+    let error = session.run(&[missing], &stats, &[], &as_it_is, None).unwrap_err();
+    assert_eq!(error.kind(), session.open(&served.url("missing")).unwrap_err().kind(), "{error}");
+    let said = format!("cannot open {}: No such file or directory (os error 2)", served.url("missing"));
+    assert_eq!(error.to_string(), said);
 }

@@ -33,7 +33,8 @@ pub(crate) struct Handles {
     open: Mutex<HashMap<String, (RemoteFile, Instant)>>,
 }
 
-/// How long a file that was opened is not looked for again: what has its name then may be another file.
+/// How long a file that was opened is not looked for again once the batch is read that it was opened for: what has its name then
+/// may be another file.
 const HANDLE_LIFE: Duration = Duration::from_millis(100);
 /// A target keeps no more than some handles of a host.
 const HANDLES_MAX: usize = 64;
@@ -54,6 +55,14 @@ impl Handles {
         let mut open = self.lock();
         if open.len() < HANDLES_MAX {
             open.insert(name.to_owned(), (file.clone(), Instant::now()));
+        }
+    }
+
+    /// A round trip may take longer than a handle lives: those of a batch live on from its end, unless they were forgotten
+    /// meanwhile.
+    fn renew(&self, name: &str) {
+        if let Some((_, opened)) = self.lock().get_mut(name) {
+            *opened = Instant::now();
         }
     }
 
@@ -99,7 +108,9 @@ pub(crate) fn fetch(
             match files.lookup(&group.url.path, FileFlags::READ).await {
                 Ok(file) => {
                     handles.keep(&name, &file);
-                    Ok(read_all(&file, &name, &ranges).await)
+                    let read = read_all(&file, &name, &ranges).await;
+                    handles.renew(&name);
+                    Ok(read)
                 }
                 Err(error) => Ok::<_, SessionError>(all_failed(&name, &ranges, error)),
             }

@@ -276,10 +276,11 @@ impl Sources for FilesByPath {
                 let file = self.files.open_source(&path).map_err(|error| read_error(&name, &error))?;
                 state.open = Some(file.clone());
                 let range = 0..file.len_bytes();
-                let reader = (self.read)(file, range.clone());
                 let asks = self.is_compressed(&[CompressedBy::Any, CompressedBy::AnyWithoutHeader]);
                 let mut head = vec![0; if asks { Codec::HEAD_LEN } else { 0 }];
-                reader.read_exact_at(0, &mut head).map_err(|error| failed(&name, 0, error))?;
+                // These bytes are read again, and counted then.
+                file.read_exact_at(0, &mut head).map_err(|error| failed(&name, 0, error))?;
+                let reader = (self.read)(file, range.clone());
                 let codec = self.codec_of(&head);
                 self.check_header(&name, &head)?;
                 Ok(Some(self.decompressed(Source::Reader { name, reader, range: Some(range) }, codec)))

@@ -246,6 +246,11 @@ impl Remote {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether it is to be opened when it is used, and is not yet.
+    pub(super) fn is_late_and_closed(&self) -> bool {
+        self.late && self.opened().is_none()
+    }
+
     /// Closes it if it was opened only to be used now.
     pub(super) fn close(&self) {
         if self.late {

@@ -181,8 +181,9 @@ class Session:
                 named.extend(expanded(self._native, joined(self.url, one), recursive))
         if not named:
             raise UsageError("there are no files to run over")
-        # That one of a few is not there is known before anything runs; of many only some are open at a time.
-        few = len(named) <= 8
+        # That one of a few is not there is known before anything runs; of many only some are open at a time. One that is
+        # alone is opened by its run, which may need no round trip of its own for that.
+        few = 1 < len(named) <= 8
         open_one = self._native.open_late if not few else lambda name: self._native.open(name, "read")
         return [open_one(one) if isinstance(one, str) else one for one in named]
 

@@ -162,7 +162,8 @@ fn over_one_of(files: &[File], error: FunctionError) -> SessionError {
     let message = error.trailer().map_or("", |trailer| &trailer.message);
     // A name may be the beginning of another one.
     let named = files.iter().filter(|file| message.contains(&name_there(file)));
-    match named.max_by_key(|file| file.inner.name.len()) {
+    let only = if let [only] = files { Some(only) } else { None };
+    match only.or_else(|| named.max_by_key(|file| file.inner.name.len())) {
         Some(file) => over_file(file, error),
         None => SessionError::device(&target_name(&files[0]), error),
     }

@@ -1,8 +1,8 @@
-//! Many files of one target: one call over all of them, at the target or here.
+//! Many files of one target: one call over all of them, at the target or here. And one file that is not opened for its call.
 
 use super::chunks::{ChunkRange, Chunks};
 use super::many::AT_ONCE;
-use super::{Decompress, Header, Job, Ran, RunOptions, device, host, with_another_try};
+use super::{Decompress, Header, Job, Ran, RunOptions, Where, device, host, with_another_try};
 use crate::location::{ExportUrl, Location};
 use crate::npy;
 use crate::session::error::SessionError;
@@ -29,6 +29,19 @@ const SOURCE_PATHS: u32 = 1 << 6;
 /// Whether these are chunks, or more files than run at the same time, all of exports of one target, which takes them by their
 /// paths.
 pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
+    (options.chunks.is_some() || files.len() > AT_ONCE) && can_take_paths(files, options)
+}
+
+/// Whether this is one file that is not open and need not be: its target is told the path with the request, looks itself at what
+/// the file begins with, and one round trip does for opening, looking and running. A file of which several threads are to
+/// read parts has to be opened, for the target has to know how long it is.
+pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool {
+    let [File { inner }] = files else { return false };
+    let is_closed = matches!(&inner.place, Place::Export(remote) if remote.is_late_and_closed());
+    is_closed && options.place == Where::Device && options.threads == 1 && can_take_paths(files, options)
+}
+
+fn can_take_paths(files: &[File], options: &RunOptions) -> bool {
     // Which header a file has, the host finds out.
     let asks =
         options.header == Header::Npy || options.header != Header::Ignore && options.decompress != Decompress::Auto;
@@ -43,8 +56,7 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
     let first = files.first().and_then(link);
     let target = files.first().and_then(|file| file.inner.place.link()).and_then(|link| link.compute().ok());
     let knows = target.is_some_and(|target| target.capabilities().source_kinds.get() & SOURCE_PATHS != 0);
-    let are_enough = are_chunks || files.len() > AT_ONCE;
-    knows && first.is_some() && are_enough && files.iter().all(|file| link(file) == first)
+    knows && first.is_some() && files.iter().all(|file| link(file) == first)
 }
 
 /// Sees to it that files can be chunks, if the options say that they are.
@@ -185,6 +197,9 @@ pub(super) fn paths_of(files: &[File], options: &RunOptions) -> Vec<u8> {
 }
 
 fn name_of(files: &[File]) -> String {
+    if let [only] = files {
+        return only.inner.name.clone();
+    }
     format!("{} files at {}", files.len(), target_name(&files[0]))
 }
 

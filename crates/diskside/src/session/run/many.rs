@@ -48,7 +48,9 @@ impl Session {
     /// `combine`, or one after another. With `out` the result is written there.
     ///
     /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees them
-    /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once.
+    /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once. One of an export that is to be
+    /// [opened late](Self::open_late) is not opened at all where the caller says that the function runs at its target
+    /// ([`Where::Device`](super::super::Where::Device)): that takes one round trip.
     pub fn run(
         &self,
         files: &[File],
@@ -110,7 +112,7 @@ impl Session {
             }
             return Ok(Ran { total: started.elapsed(), ..ran });
         }
-        if group::takes_paths(files, options) {
+        if group::takes_paths(files, options) || out.is_none() && group::is_asked_for_by_path(files, options) {
             let streams = out.is_some() && !folds;
             let ran = match &mut out {
                 None => group::run(files, function, args, options, None),
@@ -203,32 +205,33 @@ fn at_once(
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Result<Ran, SessionError>>>> = Mutex::new(files.iter().map(|_| None).collect());
     let turns = out.map(Turns::new);
-    std::thread::scope(|scope| {
-        for _ in 0..files.len().min(AT_ONCE) {
-            scope.spawn(|| {
-                while let Some((at, file)) = take(&next, files) {
-                    let input = input_of(file, at, options, frames);
-                    let mut options = options.clone();
-                    options.limits.cancel = Some(stops[at].clone());
-                    let mut out = turns.as_ref().map(|turns| turns.writer(at, &stops[at]));
-                    let mut ran = read(&input, function, args, &options, out.as_mut().map(|out| out as _));
-                    file.close_late();
-                    if ran.is_err() {
-                        next.store(files.len(), Ordering::Relaxed);
-                        stops[at + 1..].iter().for_each(CancelToken::cancel);
-                    }
-                    // What it gave before it failed is written in its turn, which then nobody else has.
-                    let ended = out.map(|out| if ran.is_ok() { out.finish() } else { out.end() });
-                    if let (Ok(_), Some(Err(error))) = (&ran, ended) {
-                        next.store(files.len(), Ordering::Relaxed);
-                        stops[at..].iter().for_each(CancelToken::cancel);
-                        ran = Err(CallError::Write(error).into());
-                    }
-                    results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
-                }
-            });
+    let work = || {
+        while let Some((at, file)) = take(&next, files) {
+            let input = input_of(file, at, options, frames);
+            let mut options = options.clone();
+            options.limits.cancel = Some(stops[at].clone());
+            let mut out = turns.as_ref().map(|turns| turns.writer(at, &stops[at]));
+            let mut ran = read(&input, function, args, &options, out.as_mut().map(|out| out as _));
+            file.close_late();
+            if ran.is_err() {
+                next.store(files.len(), Ordering::Relaxed);
+                stops[at + 1..].iter().for_each(CancelToken::cancel);
+            }
+            // What it gave before it failed is written in its turn, which then nobody else has.
+            let ended = out.map(|out| if ran.is_ok() { out.finish() } else { out.end() });
+            if let (Ok(_), Some(Err(error))) = (&ran, ended) {
+                next.store(files.len(), Ordering::Relaxed);
+                stops[at..].iter().for_each(CancelToken::cancel);
+                ran = Err(CallError::Write(error).into());
+            }
+            results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
         }
-    });
+    };
+    match files {
+        // The caller's thread does as well, and need not be woken.
+        [_] => work(),
+        files => std::thread::scope(|scope| (0..files.len().min(AT_ONCE)).for_each(|_| drop(scope.spawn(work)))),
+    }
     // Without a failure all were begun, and with one collecting ends at it.
     results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
