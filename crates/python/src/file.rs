@@ -4,7 +4,7 @@ use crate::error::Failure;
 use crate::function::Function;
 use crate::here::Here;
 use crate::options;
-use crate::request::{Output, Request};
+use crate::request::{Output, Request, interruptible};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::Request as ReadOrWrite;
 use diskside::session::{File as SessionFile, SessionError};
@@ -35,8 +35,8 @@ impl File {
 
     /// Its present length.
     fn len_bytes(&self, py: Python<'_>) -> PyResult<u64> {
-        let file = self.get()?;
-        Ok(py.detach(|| file.len_bytes()).map_err(Failure::from)?)
+        let file = self.get()?.clone();
+        interruptible(py, move || Ok(file.len_bytes()?))
     }
 
     fn truncate(&self, py: Python<'_>, len: u64) -> PyResult<()> {

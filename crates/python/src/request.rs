@@ -12,7 +12,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -193,6 +193,30 @@ impl Shared {
         self.ended.notify_all();
         if !callbacks.is_empty() {
             tell(callbacks);
+        }
+    }
+}
+
+/// Does what waits for a server. In the thread that Python handles signals in, one whose handler raises, such as that of Ctrl-C,
+/// ends the wait at once; the work then ends by itself when its server answers, or is given up.
+pub(crate) fn interruptible<T, F>(py: Python<'_>, work: F) -> PyResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, Failure> + Send + 'static,
+{
+    let hears_of_signals = rustix::thread::gettid() == rustix::process::getpid();
+    if !hears_of_signals {
+        return Ok(py.detach(work)?);
+    }
+    let (send, mut done) = sync_channel(1);
+    let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || drop(send.send(work())));
+    spawned.map_err(Failure::environment)?;
+    loop {
+        let waiting = &mut done;
+        match py.detach(move || waiting.recv_timeout(SLICE)) {
+            Ok(outcome) => return Ok(outcome?),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => return Err(defect("a request ended without an outcome: a bug")),
         }
     }
 }

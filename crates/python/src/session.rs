@@ -7,7 +7,7 @@ use crate::function::Function;
 use crate::here::Here;
 use crate::options;
 use crate::ran::Ran;
-use crate::request::{Output, Request};
+use crate::request::{Output, Request, interruptible};
 use crate::server::Server;
 use crate::writer::Writer;
 use diskside::host::function::FileInfo;
@@ -16,13 +16,14 @@ use diskside::wire::file::FileKind;
 use diskside::{Call, CallError, ExportUrl, Location, PathText};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Connections to targets, what was read of their files, and what was measured of functions.
+/// Connections to targets, what was read of their files, and what was measured of functions. And the targets that are connected.
 #[pyclass(frozen)]
-pub(crate) struct Session(Here<diskside::session::Session>, Here<Arc<Handles>>);
+pub(crate) struct Session(Here<diskside::session::Session>, Here<Arc<Handles>>, Mutex<HashSet<String>>);
 
 /// What is known of a file: kind, length, time of its last change, version, permission bits.
 type Info = (&'static str, u64, f64, u64, u32);
@@ -62,7 +63,7 @@ impl Session {
             options.connect.loss_timeout = seconds("loss_timeout", given)?;
         }
         options.instances = options::instances(io)?;
-        Ok(Self(Here::new(diskside::session::Session::new(options)), Here::new(Arc::default())))
+        Ok(Self(Here::new(diskside::session::Session::new(options)), Here::new(Arc::default()), Mutex::default()))
     }
 
     /// Opens what a path or URL names: for "read", "write", or "create".
@@ -74,15 +75,23 @@ impl Session {
             other => return Err(Failure::usage(format!("mode: {other:?} is none of read, write, create")).into()),
         };
         let location = location(&name)?;
-        let session = self.0.get()?;
-        Ok(File::of(py.detach(|| session.open_as(&location, mode)).map_err(Failure::from)?))
+        let session = self.0.get()?.clone();
+        Ok(File::of(interruptible(py, move || Ok(session.open_as(&location, mode)?))?))
     }
 
     /// What a path or URL names, to be opened when it is used.
     fn open_late(&self, py: Python<'_>, name: PathBuf) -> PyResult<File> {
         let location = location(&name)?;
-        let session = self.0.get()?;
-        Ok(File::of(py.detach(|| session.open_late(&location)).map_err(Failure::from)?))
+        let session = self.0.get()?.clone();
+        let target = if let Location::Export(url) = &location { Some(url.target().to_string()) } else { None };
+        let known = || self.2.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only connecting takes long.
+        if target.as_ref().is_none_or(|target| known().contains(target)) {
+            return Ok(File::of(py.detach(|| session.open_late(&location)).map_err(Failure::from)?));
+        }
+        let file = interruptible(py, move || Ok(session.open_late(&location)?))?;
+        known().extend(target);
+        Ok(File::of(file))
     }
 
     /// Begins a run over files; with `out` its result becomes that file.
@@ -176,15 +185,15 @@ impl Session {
 
     /// The files that a pattern means, or those below a directory: paths from the export's name on, as URLs have them.
     fn find(&self, py: Python<'_>, url: &str, recursive: bool) -> PyResult<Vec<(String, Option<Info>)>> {
-        let found = self.with_files(py, url, |files, path| files.find(path, recursive, true))?;
+        let found = self.with_files(py, url, move |files, path| files.find(path, recursive, true))?;
         let found = found.into_iter().filter(|one| one.kind != FileKind::Directory);
         Ok(found.map(|one| (PathText(&one.path).to_string(), one.info.as_ref().map(info))).collect())
     }
 
     /// The exports of a target: names, and whether they are read-only.
     fn exports(&self, py: Python<'_>, url: &str) -> PyResult<Vec<(String, bool)>> {
-        let (session, url) = (self.0.get()?, export(url)?);
-        let exports = py.detach(|| session.exports(&url)).map_err(Failure::from)?;
+        let (session, url) = (self.0.get()?.clone(), export(url)?);
+        let exports = interruptible(py, move || Ok(session.exports(&url)?))?;
         Ok(exports.into_iter().map(|one| (one.name, one.read_only)).collect())
     }
 
@@ -206,7 +215,7 @@ impl Session {
         let to = export(to)?;
         self.1.get()?.forget(&export(from_)?);
         self.1.get()?.forget(&to);
-        self.with_files(py, from_, |files, path| files.rename(path, &to.path, replace))
+        self.with_files(py, from_, move |files, path| files.rename(path, &to.path, replace))
     }
 
     /// Gives the targets that URLs call `host` a connection to a server of this process, without a socket.
@@ -262,20 +271,20 @@ impl Session {
 }
 
 impl Session {
-    fn with_files<T: Send>(
+    fn with_files<T: Send + 'static>(
         &self,
         py: Python<'_>,
         url: &str,
         work: impl FnOnce(&diskside::host::function::Files, &[u8]) -> Result<T, diskside::host::function::FunctionError>
-        + Send,
+        + Send
+        + 'static,
     ) -> PyResult<T> {
-        let (session, url) = (self.0.get()?, export(url)?);
-        let done = py.detach(|| {
+        let (session, url) = (self.0.get()?.clone(), export(url)?);
+        interruptible(py, move || {
             let files = session.files(&url)?;
             let done = work(&files, &url.path);
-            done.map_err(|source| diskside::session::SessionError::Device { name: url.to_string(), source })
-        });
-        done.map_err(|error| Failure::from(error).into())
+            Ok(done.map_err(|source| diskside::session::SessionError::Device { name: url.to_string(), source })?)
+        })
     }
 }
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Iterator
 
 import diskside
 import numpy
 import pytest
+
+# A shell without job control has what it starts in the background ignore Ctrl-C, and so would all that the tests start: two of
+# them waited for a minute, and failed.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Runs until it is stopped: the compiler cannot take its loop away.
 ENDLESS = """

@@ -112,6 +112,30 @@ except KeyboardInterrupt:
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
+def test_ctrl_c_ends_the_wait_for_a_server_that_stands_still(directory):
+    """Connecting, opening and listing went on for as long as the server was not given up, which takes a minute."""
+    program = f"""
+import diskside, os, signal, subprocess, sys, threading
+serve = "import diskside, sys; s = diskside.serve({str(directory)!r}, listen='127.0.0.1:0'); print(s.address, flush=True); sys.stdin.read()"
+server = subprocess.Popen([sys.executable, "-c", serve], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+url = f"diskside://{{server.stdout.readline().strip()}}/data"
+known = diskside.connect(url)
+known.ls()
+server.send_signal(signal.SIGSTOP)
+new = diskside.connect(url)
+for wait in [known.ls, lambda: known.open("n.u64"), lambda: known.read("n.u64"), lambda: known.run("stats64", "n.u64"), new.ls]:
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+server.kill()
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("interrupted\n" * 5, "")
+
+
 def test_threads_share_a_session(session):
     with ThreadPoolExecutor(8) as pool:
         sums = pool.map(lambda _: session.run("stats64", "n.u64").sum, range(32))
