@@ -208,6 +208,22 @@ typedef struct ds_session_options {
     int32_t mounted_proof;
     // Must be 0.
     uint32_t reserved;
+    // Instances that read and write the session's files of this machine, each one io_uring with threads of its own; 0: 1.
+    uint32_t instances;
+    // Threads of an instance: 1, or 2, of which one submits and the other completes; 0: 1.
+    uint32_t instance_threads;
+    // Requests of an instance that are in flight at once; 0: 128.
+    uint32_t in_flight_max;
+    // Requests that wait for an instance, before submitting another sleeps; 0: 4096.
+    uint32_t staging_max;
+    // A kernel thread submits, and sleeps after so many milliseconds without work; 0: none does.
+    uint32_t sq_poll_ms;
+    // 1: the device is polled for completions, which only files opened with O_DIRECT can be; 0: it interrupts.
+    uint32_t io_poll;
+    // How many microseconds a thread polls before it sleeps; 0: 100.
+    uint32_t spin_us;
+    // Must be 0.
+    uint32_t reserved_too;
 } ds_session_options;
 
 // How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =

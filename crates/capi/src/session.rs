@@ -6,8 +6,10 @@ use rust::ExportUrl;
 use rust::dispatch::{Plan, Reason};
 use rust::host::Url;
 use rust::host::mounted::Proof;
+use rust::io::instance::{InstanceConfig, Threads};
 use rust::session::{Session, SessionError, SessionOptions};
 use std::ffi::{c_char, c_int};
+use std::time::Duration;
 
 /// Connections to targets, what was read of their files, and what was measured of functions.
 pub struct ds_session(pub(crate) Session);
@@ -47,6 +49,22 @@ pub struct ds_session_options {
     pub mounted_proof: i32,
     /// Must be 0.
     pub reserved: u32,
+    /// Instances that read and write the session's files of this machine, each one io_uring with threads of its own; 0: 1.
+    pub instances: u32,
+    /// Threads of an instance: 1, or 2, of which one submits and the other completes; 0: 1.
+    pub instance_threads: u32,
+    /// Requests of an instance that are in flight at once; 0: 128.
+    pub in_flight_max: u32,
+    /// Requests that wait for an instance, before submitting another sleeps; 0: 4096.
+    pub staging_max: u32,
+    /// A kernel thread submits, and sleeps after so many milliseconds without work; 0: none does.
+    pub sq_poll_ms: u32,
+    /// 1: the device is polled for completions, which only files opened with O_DIRECT can be; 0: it interrupts.
+    pub io_poll: u32,
+    /// How many microseconds a thread polls before it sleeps; 0: 100.
+    pub spin_us: u32,
+    /// Must be 0.
+    pub reserved_too: u32,
 }
 
 // SAFETY: `size` is the first field, the others are numbers and pointers.
@@ -86,10 +104,35 @@ impl ds_session_options {
             DETECT => Proof::Detect,
             other => return Err(invalid("mounted_proof", format!("{other} is no proof: DS_PROOF_..."))),
         };
-        match given.reserved {
+        options.instances = given.instances().map_err(|why| invalid("instances", why))?;
+        match given.reserved | given.reserved_too {
             0 => Ok(options),
             other => Err(invalid("reserved", format!("{other}, and must be 0"))),
         }
+    }
+
+    fn instances(&self) -> Result<InstanceConfig, String> {
+        let usual = InstanceConfig::default();
+        let or_usual = |given: u32, usual: usize| if given == 0 { usual } else { given as usize };
+        let config = InstanceConfig {
+            instances: or_usual(self.instances, usual.instances),
+            threads: match self.instance_threads {
+                0 | 1 => Threads::One,
+                2 => Threads::Two,
+                other => return Err(format!("instance_threads is {other}, and must be 1 or 2")),
+            },
+            in_flight_max: if self.in_flight_max == 0 { usual.in_flight_max } else { self.in_flight_max },
+            staging_max: or_usual(self.staging_max, usual.staging_max),
+            sq_poll: (self.sq_poll_ms > 0).then(|| Duration::from_millis(self.sq_poll_ms.into())),
+            io_poll: match self.io_poll {
+                0 => false,
+                1 => true,
+                other => return Err(format!("io_poll is {other}, and must be 0 or 1")),
+            },
+            spin: if self.spin_us == 0 { usual.spin } else { Duration::from_micros(self.spin_us.into()) },
+        };
+        config.check().map_err(|error| error.to_string())?;
+        Ok(config)
     }
 }
 

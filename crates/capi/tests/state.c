@@ -49,6 +49,13 @@ int main(int argc, char **argv)
     NEVER(ds_session_new_with(&how) != NULL || !strstr(ds_error(), "host_nqn: me"));
     how.host_nqn = "nqn.2026-11.org.example:c-host";
     how.learnt_directory = learnt;
+    how.instances = 257;
+    NEVER(ds_session_new_with(&how) != NULL || !strstr(ds_error(), "instances is 257, and must be from 1 to 256"));
+    how.instances = 2;
+    how.instance_threads = 3;
+    NEVER(ds_session_new_with(&how) != NULL || !strstr(ds_error(), "instance_threads is 3, and must be 1 or 2"));
+    how.instance_threads = 2;
+    how.in_flight_max = 16;
     ds_session *session = ds_session_new_with(&how);
     NEVER(session == NULL);
     /* A program that was compiled with an older header has fewer fields. */
