@@ -456,3 +456,18 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     let said = format!("cannot open {}: No such file or directory (os error 2)", served.url("missing"));
     assert_eq!(error.to_string(), said);
 }
+
+/// The room for a result that a caller had set no bound to was more than there is, and ended the process.
+#[test]
+fn a_result_without_a_bound_is_made_as_any_other() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    served.file("n", &numbers(1000, 1));
+    let stats = session.function("stats64").unwrap();
+    let file = session.open(&served.url("n")).unwrap();
+    for (place, most) in [(Where::Host, 1 << 46), (Where::Host, usize::MAX), (Where::Device, usize::MAX)] {
+        let mut options = at(place);
+        options.limits.result_len_max = most;
+        assert_eq!(file.fold_fn(&stats, &[], &options).wait().unwrap().result.len(), 32);
+    }
+}

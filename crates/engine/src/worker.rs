@@ -256,20 +256,23 @@ impl<'c> Folder<'c> {
             return Ok(None);
         };
         let (activation, why) = activate(code, call, program, log)?;
+        let room = result_room(call);
+        let accumulator = Buffer::try_with_hugepages(room.next_multiple_of(8), Hugepages::No)
+            .map_err(|source| no_memory(program, room as u64, source))?;
         Ok(Some(Self {
             call,
             program: Arc::clone(program),
             activation,
             why,
             until,
-            accumulator: Buffer::zeroed(call.limits.result_len_max.next_multiple_of(8)),
+            accumulator,
             len: 0,
             run: Duration::ZERO,
         }))
     }
 
     pub(crate) fn fold(&mut self, part: &[u8], info: &ChunkInfo) -> Result<(), CallError> {
-        let cap = self.call.limits.result_len_max;
+        let cap = result_room(self.call);
         let limits = limits(self.call, (self.len + part.len()) as u64, self.until);
         let mappings = Mappings::new()
             .writable(RegionId::ACCUMULATOR, &mut self.accumulator[..cap])
@@ -378,6 +381,11 @@ pub(crate) fn trapped(program: &Program, place: Place, mut trap: Trap, budget: u
     }
     let source_line = source_line(program, &trap);
     CallError::Trapped { function: program.entry().section.clone(), place, trap: Box::new(trap), source_line }
+}
+
+/// Bytes of a folded result: callers who want no bound say more than a program can address.
+fn result_room(call: &Call<'_>) -> usize {
+    call.limits.result_len_max.min(usize::try_from(REGION_LEN_MAX).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn no_memory(program: &Program, len: u64, source: io::Error) -> CallError {
