@@ -52,6 +52,7 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/traversal/run
 	@bench/pushdown/run --out build/pushdown
 	@bench/python/run
+	@bench/scan/run
 
 clean: ## Remove everything that was built or fetched
 	@rm -rf target build bench/*/target fuzz/target
