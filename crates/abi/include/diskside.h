@@ -11,11 +11,12 @@
  *   combine      __s64 f(OUT *acc, __u64 acc_len, __u64 acc_cap, const OUT *part, __u64 part_len)
  *                                                         returns the new acc_len; it is 0 at first
  *   traverse     __s64 f(struct ds_traverse *t)           0: read t->next, 1: done
- *   kernel       __s64 f(struct ds_kernel *k)             returns the length of the result in bytes
+ *   kernel       __s64 f(struct ds_kernel *k, const ARGS *args, OUT *result)
+ *                                                         returns the length of the result in bytes
  *   exec         __s64 f(struct ds_exec *x)               returns the command's return value
  *
  * A negative value is an error, best one of the DS_E numbers below. Sources of other systems
- * compile with lambda_io.h, xrp.h and delilah.h.
+ * compile with lambda_io.h, xrp.h, delilah.h and isp_agent.h.
  *
  * The type of args describes the arguments: names, types and the DS_ARG tags of its members are
  * what `diskside run --arg name=value` checks. The type of out describes the result in the same
@@ -177,16 +178,17 @@ struct ds_traverse {
     struct ds_next next[DS_NEXT_MAX]; /* one call for each read, in this order */
 };
 
-/* Writable: result_len. */
+/* Of a function that reads and writes files itself (docs/kernels.md). It returns the length of its result. */
 struct ds_kernel {
     __u32 size, flags;
     const void *args;
     __u64 args_len;
-    void *result;
+    void *result; /* zeroed, result_cap bytes */
     __u64 result_cap, result_len;
-    __u8 *mask;
+    __u8 *mask; /* none: mask_len is 0 */
     __u64 mask_len;
-    __u32 nfiles, rsvd;
+    __u32 nfiles;    /* files are numbered from 0 */
+    __u32 nreadonly; /* the first so many may only be read; those behind them may be written as well */
 };
 
 /* ds_range.perm */
@@ -209,14 +211,20 @@ struct ds_exec {
 };
 
 /* Errors to return, negated; numbers and meanings are those of errno. */
+#define DS_ENOENT 2
 #define DS_EIO 5
 #define DS_E2BIG 7
+#define DS_EBADF 9
+#define DS_EAGAIN 11
 #define DS_ENOMEM 12
+#define DS_EACCES 13
 #define DS_EINVAL 22
-#define DS_ENOSPC 28 /* the output is too small */
+#define DS_ENOSPC 28 /* the output is too small, or the disk full */
+#define DS_EROFS 30
 #define DS_ERANGE 34
 #define DS_EOVERFLOW 75
 #define DS_EBADMSG 74
+#define DS_ESTALE 116 /* the file was closed or replaced */
 
 /* ---- Helpers -------------------------------------------------------------------------------- */
 
@@ -332,6 +340,32 @@ __s64 ds_fail(__s64 error, const char *why, __u64 len);
 __u64 ds_now(void);
 
 /*
+ * Files of a program of kind kernel, by their numbers; programs of other kinds that call these are refused. Offsets and
+ * lengths are in bytes and need no alignment; multiples of 4096 pass the buffer by (docs/kernels.md). Each returns a
+ * negative errno when it fails: DS_EBADF no such file, or read-only; DS_ESTALE closed or replaced; DS_EACCES not allowed any
+ * more; DS_ENOSPC; DS_EIO; DS_EINVAL an offset beyond 2^63.
+ */
+/* Bytes read: fewer than len only at the end of the file. */
+__s64 ds_pread(__u32 file, void *buf, __u64 len, __u64 offset);
+/* len; after an error some of it may be written. A file grows, a volume does not (DS_ENOSPC). */
+__s64 ds_pwrite(__u32 file, const void *buf, __u64 len, __u64 offset);
+/* Its present length in bytes. */
+__s64 ds_file_len(__u32 file);
+/* What was written before, and waited for, survives power loss: 0. */
+__s64 ds_sync(__u32 file);
+/*
+ * Begin a read or a write of up to 512 KiB and return 0, while it goes on; DS_EAGAIN: as many as may be are under way. The
+ * bytes of a write are taken at once. Those of a read are in buf, which is not on the stack, when a wait has returned for
+ * it, and not before. In which order those under way take place is not defined.
+ */
+__s64 ds_submit_read(__u32 file, void *buf, __u64 len, __u64 offset, __u64 cookie);
+__s64 ds_submit_write(__u32 file, const void *buf, __u64 len, __u64 offset, __u64 cookie);
+/* Waits for the oldest of this cookie: what ds_pread or ds_pwrite would return. DS_ENOENT: there is none. */
+__s64 ds_wait(__u64 cookie);
+/* Waits until one of them is done, or more: their cookies and results, up to n. Their number; 0: none is under way. */
+__s64 ds_wait_any(__u64 *cookies, __s64 *results, __u64 n);
+
+/*
  * Floating point. These are no calls: each becomes one or two machine instructions. A NaN result is
  * always the same quiet NaN; rounding is to nearest, ties to even; nothing is fused or reordered.
  * Minimum and maximum are NaN when one operand is, with -0 below +0. Conversions to integers
@@ -409,6 +443,7 @@ DS_FIELD(struct ds_kernel, result, 24);
 DS_FIELD(struct ds_kernel, result_len, 40);
 DS_FIELD(struct ds_kernel, mask, 48);
 DS_FIELD(struct ds_kernel, nfiles, 64);
+DS_FIELD(struct ds_kernel, nreadonly, 68);
 DS_LAYOUT(struct ds_range, 24);
 DS_FIELD(struct ds_range, perm, 16);
 DS_LAYOUT(struct ds_exec, 40);

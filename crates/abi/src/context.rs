@@ -129,16 +129,16 @@ context! {
         result: U64,
         /// Room for it in bytes.
         result_cap: U64,
-        /// Written by the program: length of the result in bytes.
+        /// 0; what the program returns is the length of the result.
         result_len: U64,
-        /// Which parts of the result are set.
+        /// None.
         mask: U64,
-        /// Its length in bytes.
+        /// 0.
         mask_len: U64,
         /// Number of files.
         nfiles: U32,
-        /// 0.
-        rsvd: U32,
+        /// How many of them, the first, may only be read.
+        nreadonly: U32,
     }
 }
 

@@ -23,12 +23,13 @@ pub struct Header {
 
 /// All headers that authors may include. They include one another by name, so they belong into one
 /// directory; those of the library into `diskside` below it.
-pub const HEADERS: [Header; 9] = [
+pub const HEADERS: [Header; 10] = [
     Header { name: "diskside.h", text: include_str!("../include/diskside.h") },
     Header { name: "diskside_native.h", text: include_str!("../include/diskside_native.h") },
     Header { name: "lambda_io.h", text: include_str!("../include/lambda_io.h") },
     Header { name: "xrp.h", text: include_str!("../include/xrp.h") },
     Header { name: "delilah.h", text: include_str!("../include/delilah.h") },
+    Header { name: "isp_agent.h", text: include_str!("../include/isp_agent.h") },
     Header { name: "diskside/groups.h", text: include_str!("../include/diskside/groups.h") },
     Header { name: "diskside/math.h", text: include_str!("../include/diskside/math.h") },
     Header { name: "diskside/sort.h", text: include_str!("../include/diskside/sort.h") },
@@ -40,14 +41,20 @@ pub const HEADERS: [Header; 9] = [
 #[must_use]
 pub const fn error_name(value: i64) -> Option<&'static str> {
     Some(match value {
+        -2 => "DS_ENOENT",
         -5 => "DS_EIO",
         -7 => "DS_E2BIG",
+        -9 => "DS_EBADF",
+        -11 => "DS_EAGAIN",
         -12 => "DS_ENOMEM",
+        -13 => "DS_EACCES",
         -22 => "DS_EINVAL",
         -28 => "DS_ENOSPC",
+        -30 => "DS_EROFS",
         -34 => "DS_ERANGE",
         -74 => "DS_EBADMSG",
         -75 => "DS_EOVERFLOW",
+        -116 => "DS_ESTALE",
         _ => return None,
     })
 }

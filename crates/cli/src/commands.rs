@@ -14,6 +14,7 @@ pub(crate) mod inspect;
 pub(crate) mod invite;
 pub(crate) mod join;
 pub(crate) mod key;
+pub(crate) mod launch;
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod names;

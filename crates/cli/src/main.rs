@@ -49,6 +49,8 @@ enum Command {
     Run(commands::run::Run),
     /// Scan a table in a Parquet file: columns, rows that fulfil a condition, sums.
     Scan(commands::scan::Scan),
+    /// Launch a kernel: a program that reads and writes files itself, here or at the target that has them.
+    Launch(commands::launch::Launch),
     /// Execute a program over memory ranges, as NVMe's Execute Program does, on this machine.
     Execute(commands::execute::Execute),
     /// Compile a function's source to an object that runs everywhere.
@@ -147,6 +149,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(c) => c.execute(),
         Command::Scan(c) => c.execute(),
+        Command::Launch(c) => c.execute(),
         Command::Execute(c) => c.execute(),
         Command::Build(c) => c.execute(),
         Command::Sign(c) => c.execute(),

@@ -93,6 +93,12 @@ fn the_page_has_every_field_and_no_other() {
         output(&["run", "stats64", &local, "--out", &out]),
     ];
     check("run", &runs, &["log[]", "refusals[].file", "refusals[].why"]);
+    let launches = [
+        output(&["launch", "ndp_aggregate", &file]),
+        output(&["launch", "ndp_filter", &text, "--arg", "pattern=two"]),
+        output(&["launch", "ndp_filter", &local, "--arg", "pattern=!"]),
+    ];
+    check("launch", &launches, &["log[]"]);
     check("execute", &[output(&["execute", &exec, &local, "--out", &format!("1={out}")])], &[]);
     let functions = [output(&["functions"]), output(&["functions", target]), output(&["functions", "--helpers"])];
     check("functions", &functions, &["functions[].arguments", "functions[].result", "functions[].effects[]"]);

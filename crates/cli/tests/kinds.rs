@@ -190,7 +190,7 @@ fn a_program_of_another_kind_is_told_how_it_is_run() {
     let cases = [
         ("exec", "struct ds_exec *x", "`diskside execute` here"),
         ("traverse", "struct ds_traverse *t", "Session::traverse in Rust and ds_traverse in C"),
-        ("kernel", "struct ds_kernel *k", "it is verified only"),
+        ("kernel", "struct ds_kernel *k", "`diskside launch` runs it"),
     ];
     for (kind, parameter, told) in cases {
         let text = format!("#include \"diskside.h\"\nSEC(\"{kind}/f\")\n__s64 f({parameter}) {{ return 1; }}\n");

@@ -402,6 +402,10 @@ impl Association {
         if request.kind == FunctionKind::Traverse {
             return self.prepare_traversal(tag, waiter, request, holding);
         }
+        if request.kind == FunctionKind::Launch {
+            let problem = Problem::in_data_at(4, "a launch is not prepared: each opens its files anew");
+            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+        }
         let plan = match Plan::new(&self.context, request.kind, request) {
             Ok(plan) if plan.sources.iter().any(crate::call::job::PlannedSource::is_stream) => {
                 let problem = Problem::in_data_at(64, "a prepared request has no host stream");

@@ -42,11 +42,12 @@ pub mod session;
 pub use diskside_compile as compile;
 pub use diskside_compile::CompileError;
 pub use diskside_dispatch as dispatch;
+pub use diskside_engine::kernel;
 pub use diskside_engine::pieces::PIECE_LEN_MAX;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
-    Call, CallError, CallLimits, CallStats, ChunkCodec, CodeCache, CodeStats, Codec, DEPTH_MAX, Engine, Execution,
-    Function, LlvmOptions, LoadError, Outcome, Place, Sink, Source, State, TierChoice, args, split,
+    Call, CallError, CallLimits, CallStats, ChunkCodec, CodeCache, CodeStats, Codec, DEPTH_MAX, DirectPolicy, Engine,
+    Execution, Function, LlvmOptions, LoadError, Outcome, Place, Sink, Source, State, TierChoice, args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;
@@ -68,6 +69,7 @@ pub mod wire {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/asynchronous.md")]
 #[doc = include_str!("../../../docs/pushdown.md")]
+#[doc = include_str!("../../../docs/kernels.md")]
 #[doc = include_str!("../../../docs/traversals.md")]
 struct Pages;
 

@@ -75,6 +75,11 @@ pub trait Turns: std::fmt::Debug + Send + Sync {
     /// Called by `work` some thousand times a second while the function runs: what waits may go first. It returns when it
     /// is the caller's turn again.
     fn pause(&self) {}
+
+    /// Runs `wait`, which only waits: others may compute meanwhile. It returns when it is the caller's turn again.
+    fn away(&self, wait: &mut dyn FnMut()) {
+        wait();
+    }
 }
 
 impl<'a> Call<'a> {
@@ -544,6 +549,24 @@ pub enum CallError {
         function: String,
         /// Its kind.
         kind: &'static str,
+    },
+    /// A kernel cannot be launched so.
+    #[error("{function} cannot be launched so: {what}")]
+    BadLaunch {
+        /// Which program.
+        function: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A kernel ended, and a write failed that it had begun and never waited for.
+    #[error("{function} did not wait for a write of {file}, which failed: {source}")]
+    FileWrite {
+        /// Which program.
+        function: String,
+        /// Which file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
     },
     /// An execution has not the memory ranges that its program takes.
     #[error("{function} was given {given} memory ranges: {what}")]

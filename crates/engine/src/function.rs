@@ -70,6 +70,17 @@ pub enum LoadError {
         /// Its kind.
         kind: Kind,
     },
+    /// Its kind opens no files.
+    #[error(
+        "`{program}` is of kind `{kind}`, which reads and writes no files itself: `diskside run` runs functions over files, \
+             and `diskside launch` those of kind kernel (docs/kernels.md)"
+    )]
+    NoKernel {
+        /// Its section name.
+        program: String,
+        /// Its kind.
+        kind: &'static str,
+    },
     /// Its kind does not traverse.
     #[error("`{program}` is of kind `{kind}`, which follows no pointers; kinds that do: traverse, xrp")]
     NoTraversal {
@@ -125,6 +136,32 @@ impl Function {
             return Ok(function);
         }
         Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind() })
+    }
+
+    /// Loads a kernel from the bytes of an object; see [`crate::Engine::load_kernel`].
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    pub fn load_kernel(object: &[u8], name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
+        let image = Arc::new(Image::from_elf(object, helpers)?);
+        Self::kernel_with_work(&image, name, helpers, &Work::default())
+    }
+
+    /// Takes a kernel of an image, with no more than this work.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    pub fn kernel_with_work(
+        image: &Arc<Image>,
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+        work: &Work,
+    ) -> Result<Self, LoadError> {
+        let function = Self::any_with_work(image, name, helpers, work)?;
+        if function.kind() == Kind::Kernel {
+            return Ok(function);
+        }
+        Err(LoadError::NoKernel { program: function.main.entry().section.clone(), kind: function.kind().name() })
     }
 
     /// Takes a function of an image to look at it; of whatever kind it is.
@@ -305,7 +342,7 @@ fn instead(kind: Kind) -> &'static str {
         Kind::Traverse | Kind::Xrp => {
             "it follows pointers, for Session::traverse in Rust and ds_traverse in C (docs/traversals.md)"
         }
-        Kind::Kernel => "it is verified only, because nothing offers the files yet that such a program opens itself",
+        Kind::Kernel => "it reads and writes files itself, and `diskside launch` runs it (docs/kernels.md)",
         _ => "kinds that do are read, write, lambda, lambda_io and delilah",
     }
 }

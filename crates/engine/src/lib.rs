@@ -16,6 +16,7 @@
 //! | [`frames`] | results of pieces on their way to where they are folded |
 //! | [`call`] | what a call is and how it ends |
 //! | [`small`] | the same over one small input, for who cannot wait |
+//! | [`kernel`] | programs that read and write files themselves |
 //! | [`state`] | memory that programs share across calls |
 //! | [`traverse`] | chains of dependent reads, step by step |
 
@@ -31,6 +32,7 @@ mod execute;
 mod fold;
 pub mod frames;
 pub mod function;
+pub mod kernel;
 pub mod pieces;
 mod run;
 pub mod small;
@@ -47,6 +49,7 @@ pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use environment::{LOG_LINES_MAX, WARNING};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
 pub use function::{Function, LoadError};
+pub use kernel::{DirectPolicy, IoCounts, Launch, LaunchStats, Launched};
 pub use pieces::{Asked, Part, Pieces, Undivided};
 pub use run::{CHUNKS_OUT_MAX, DEPTH, DEPTH_MAX};
 pub use small::{SmallCall, SmallInput};
@@ -142,6 +145,22 @@ impl Engine {
     /// Why it did not end well. What it wrote into its ranges stays.
     pub fn execute(&self, execution: Execution<'_>) -> Result<u64, CallError> {
         execute::execute(&self.code, execution)
+    }
+
+    /// Loads a kernel from the bytes of an object, by name; without a name, the only one there.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_kernel(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
+        Function::load_kernel(object, name, &self.helpers)
+    }
+
+    /// Runs a kernel once over its files, on the calling thread.
+    ///
+    /// # Errors
+    /// Why it did not end well. What it wrote stays written; nothing is under way any more.
+    pub fn launch(&self, launch: Launch<'_>) -> Result<Launched, CallError> {
+        kernel::launch(&self.code, launch)
     }
 
     /// Puts results of several calls of a function together, in this order: with its `combine` if it has one and

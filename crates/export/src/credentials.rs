@@ -35,6 +35,13 @@ impl Credentials {
         Ok(Self { uid, gid, groups: spec.groups.clone(), foreign })
     }
 
+    /// Whether every thread of this process has them, and no right that [`take_on`](Self::take_on) gives up.
+    pub(super) fn are_process(&self) -> bool {
+        let keeps_set_user_id =
+            || capabilities(None).map_or(true, |held| held.effective.contains(CapabilitySet::FSETID));
+        !self.foreign && !keeps_set_user_id()
+    }
+
     /// Makes the calling thread run as this user from here on. There is no way back, and with a user other than root
     /// no capability is left.
     pub(super) fn take_on(&self) -> io::Result<()> {

@@ -62,6 +62,11 @@ impl Workers {
         }
     }
 
+    /// Whether what any thread of this process writes is written as these threads would.
+    pub(super) fn writes_as_process(&self) -> bool {
+        self.credentials.are_process()
+    }
+
     /// Runs `job` and waits for what it gives. `None` if it panicked.
     pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (sender, receiver) = mpsc::sync_channel(1);

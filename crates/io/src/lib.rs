@@ -6,6 +6,7 @@
 //! | [`buffer`] | aligned buffers, bounded pools, memory shared by threads | everyone |
 //! | [`request`] | requests by position, their futures and outcomes, `poll` and `block_on` (DAPHNE D6.3, part 2) | hosts, applications |
 //! | [`instance`] | local files served by threads with a ring each, for requests from any thread | hosts, applications |
+//! | [`bytefile`] | files that are read and written here and there by one thread, which drives a ring meanwhile | kernels |
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
 //! | [`stream`] | pipes, sockets and other descriptors without positions | engines |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
@@ -14,6 +15,7 @@
 //! comes back with its completion, so no buffer is freed or reused while the kernel may touch it.
 
 pub mod buffer;
+pub mod bytefile;
 pub mod instance;
 pub mod readahead;
 pub mod request;

@@ -3,6 +3,7 @@
 //! Load once ([`Program::new`]), activate per thread ([`Activation::new`]), call many times. A call
 //! maps the caller's memory without copying and costs nanoseconds.
 
+use crate::files::Files;
 use crate::helpers::{Helper, HelperSet};
 use crate::image::Image;
 use crate::interp::{Interpreter, Tracer};
@@ -15,6 +16,7 @@ use crate::verify::{Contract, Diagnostic, Entry, Verified, contract, verify};
 use crate::work::Work;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -430,6 +432,28 @@ impl Activation {
         self.finish(mappings, status, value)
     }
 
+    /// As [`Self::call`], for a program of kind `kernel`, with its files.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    ///
+    /// # Panics
+    /// As [`Self::call`].
+    pub fn call_with_files(
+        &mut self,
+        mappings: &Mappings<'_>,
+        args: [u64; 5],
+        limits: &Limits,
+        files: &mut (dyn Files + '_),
+    ) -> Result<Returned, Stopped> {
+        // SAFETY: only the lifetime changes. The guard takes the pointer out of the machine before this function ends,
+        // however it ends, and until then `files` stays borrowed by it alone.
+        let files = unsafe { std::mem::transmute::<NonNull<dyn Files + '_>, NonNull<dyn Files>>(NonNull::from(files)) };
+        self.machine.files = Some(files);
+        let lent = LentFiles(self);
+        lent.0.call(mappings, args, limits)
+    }
+
     /// Calls the program in the interpreter, showing every step.
     ///
     /// # Errors
@@ -547,6 +571,15 @@ impl std::fmt::Debug for Activation {
             .field("program", &self.program.entry().name)
             .field("tier", &self.tier())
             .finish_non_exhaustive()
+    }
+}
+
+/// An activation that has files for one call.
+struct LentFiles<'a>(&'a mut Activation);
+
+impl Drop for LentFiles<'_> {
+    fn drop(&mut self) {
+        self.0.machine.files = None;
     }
 }
 

@@ -5,9 +5,11 @@
 //! methods here, so that all tiers trap alike.
 
 pub use crate::cancel::{CancelToken, CancelWatch};
+use crate::files::Files;
 use crate::helpers::{Helper, HelperSet};
 use crate::region::{GUARD_LEN, REGION_COUNT, REGION_SHIFT, RegionId};
 use crate::trap::{Trap, TrapKind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -96,9 +98,11 @@ pub struct Machine {
     pub(crate) finder: crate::helpers::find::FinderCache,
     pub(crate) regex: crate::helpers::regex::RegexCache,
     pub(crate) environment: Box<dyn Environment + Send>,
+    /// Borrowed for a call; `None` between calls, and of programs that have no files.
+    pub(crate) files: Option<NonNull<dyn Files>>,
 }
 
-// SAFETY: the raw pointers in `regions` are only dereferenced during a call, by the thread that
+// SAFETY: the raw pointers in `regions` and `files` are only dereferenced during a call, by the thread that
 // holds the machine exclusively; whoever maps them keeps the memory borrowed for the call.
 unsafe impl Send for Machine {}
 
@@ -137,6 +141,7 @@ impl Machine {
             finder: crate::helpers::find::FinderCache::default(),
             regex: crate::helpers::regex::RegexCache::default(),
             environment,
+            files: None,
         }
     }
 
@@ -236,6 +241,11 @@ impl Machine {
     pub fn refill(&mut self) -> Status {
         debug_assert_eq!(self.slice, -1, "a slice ends when one edge is not yet paid");
         self.environment.pause();
+        if let Some(mut files) = self.files {
+            // SAFETY: whoever put it there has borrowed it for the call alone (`Activation::call_with_files`), it is no part of
+            // the machine, and no helper runs at the end of a slice: this is the only reference.
+            unsafe { files.as_mut() }.pause();
+        }
         if let Some(kind) = self.interruption() {
             return self.stop(kind);
         }
@@ -286,6 +296,20 @@ impl Machine {
     #[must_use]
     pub fn edges_left(&self) -> u64 {
         self.budget + self.slice.max(0) as u64
+    }
+
+    /// Looks whether the call has to stop, and records why.
+    ///
+    /// # Errors
+    /// [`Fault::Trapped`]: it has.
+    pub(crate) fn look(&mut self) -> Result<(), Fault> {
+        match self.interruption() {
+            Some(kind) => {
+                self.stop(kind);
+                Err(Fault::Trapped)
+            }
+            None => Ok(()),
+        }
     }
 
     fn interruption(&self) -> Option<TrapKind> {

@@ -205,15 +205,29 @@ pub fn write_blocks(volume: &Volume, offset: u64, blocks: &[u8]) -> Result<(), E
 
 /// Writes bytes anywhere: the blocks at the edges keep what is not written, also against commands that write them.
 pub fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
-    let block = u64::from(volume.block_bytes);
-    let end = offset + bytes.len() as u64;
-    let (first, last) = (offset / block * block, end.next_multiple_of(block));
-    let mut blocks = Buffer::zeroed((last - first) as usize);
     let began = Instant::now();
-    let _hold = Hold::of(volume, first..last, Mode::Exclusive);
+    let _hold = Hold::of(volume, blocks_of(volume, offset, bytes.len()), Mode::Exclusive);
     if volume.is_removed() {
         return Err(Errno::NODEV);
     }
+    let written = write_held(volume, offset, bytes);
+    volume.functions.took(began.elapsed());
+    volume.functions.wrote(if written.is_ok() { bytes.len() as u64 } else { 0 }, written.is_err());
+    written
+}
+
+/// The whole blocks that bytes are in.
+pub fn blocks_of(volume: &Volume, offset: u64, len: usize) -> Range<u64> {
+    let block = u64::from(volume.block_bytes);
+    offset / block * block..(offset + len as u64).next_multiple_of(block)
+}
+
+/// Writes bytes anywhere. The caller holds their whole blocks alone.
+pub fn write_held(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let block = u64::from(volume.block_bytes);
+    let end = offset + bytes.len() as u64;
+    let Range { start: first, end: last } = blocks_of(volume, offset, bytes.len());
+    let mut blocks = Buffer::zeroed((last - first) as usize);
     if first < offset {
         read_held(volume, first, &mut blocks[..block as usize])?;
     }
@@ -223,10 +237,7 @@ pub fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno>
     }
     let skip = (offset - first) as usize;
     blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-    let written = write_blocks(volume, first, &blocks);
-    volume.functions.took(began.elapsed());
-    volume.functions.wrote(if written.is_ok() { bytes.len() as u64 } else { 0 }, written.is_err());
-    written
+    write_blocks(volume, first, &blocks)
 }
 
 /// Makes every completed write survive power loss.

@@ -5,6 +5,7 @@
 //! | [`medium`], [`media`] | the bytes behind a volume, one trait; file, memory, and two for tests |
 //! | [`Volume`], [`guard`] | a medium with a name, and what keeps its blocks whole |
 //! | [`blocking`] | reading and writing a volume on a thread that may wait |
+//! | [`VolumeFile`] | the same byte by byte, for a thread that drives a ring of its own |
 //! | [`cache`] | blocks that calls read, cached for later calls |
 //! | [`stats`], [`metered`] | counters per volume and host, and what counts |
 //! | [`VolumeSpec`], [`Size`] | a volume as a user writes it |
@@ -24,7 +25,9 @@ mod size;
 mod spec;
 pub mod stats;
 mod volume;
+mod volume_file;
 
 pub use size::Size;
 pub use spec::{Source, VolumeSpec, check_name};
 pub use volume::{Volume, VolumeTable};
+pub use volume_file::{May, VolumeFile};

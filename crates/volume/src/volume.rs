@@ -34,6 +34,8 @@ pub struct Volume {
     removed: AtomicBool,
     /// No other volume of this process has it.
     serial: u64,
+    /// Counts ranges that could be written and were let go of.
+    writes: AtomicU64,
     /// What keeps blocks of it, once something did.
     kept_in: OnceLock<Arc<BlockCache>>,
     /// What functions, and copies from and to memory, do with it.
@@ -56,6 +58,7 @@ impl Volume {
             failed: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            writes: AtomicU64::new(0),
             kept_in: OnceLock::new(),
             functions: Arc::default(),
         }
@@ -69,10 +72,11 @@ impl Volume {
 
     /// Lets go of a range of [`guards`](Self::guards). What was kept of a range that could be written is dropped first.
     pub fn release(&self, range: Range<u64>, mode: Mode) {
-        if mode == Mode::Exclusive
-            && let Some(cache) = self.kept_in.get()
-        {
-            cache.written(self.serial, &range);
+        if mode == Mode::Exclusive {
+            if let Some(cache) = self.kept_in.get() {
+                cache.written(self.serial, &range);
+            }
+            self.writes.fetch_add(1, Ordering::Release);
         }
         self.guards.release(range, mode);
     }
@@ -80,6 +84,11 @@ impl Volume {
     /// Its number among all volumes that there ever were.
     pub fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// What tells its content from what it was: another number once anybody has written, or could have.
+    pub fn version(&self) -> u64 {
+        self.writes.load(Ordering::Acquire)
     }
 
     /// Says that blocks will be kept; before the first of them is read.

@@ -3,7 +3,7 @@
 mod files;
 mod json;
 mod report;
-mod shown;
+pub(super) mod shown;
 
 use super::exports::{refuse_no_export, refuse_pattern};
 use super::parse_kind;
@@ -25,7 +25,7 @@ use diskside::session::{
 use diskside::split::Split;
 use diskside::wire::file::FileKind;
 use diskside::wire::function::StateName;
-use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Location, PIECE_LEN_MAX, TierChoice};
+use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Function, Location, PIECE_LEN_MAX, TierChoice};
 use shown::Shown;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write as _};
@@ -165,7 +165,7 @@ const LENGTHS_MAX: usize = 64;
 
 /// Where functions run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Side {
+pub(super) enum Side {
     /// Where it is faster
     Auto,
     /// With you
@@ -207,7 +207,8 @@ impl Run {
         {
             return Err(Failure::Usage(format!("--offset {offset} --length {length}: no file has so many bytes")));
         }
-        let args = self.encode_args(&function)?;
+        let usage = format!("diskside run {} FILE...", function.name());
+        let args = encode_args(&function, &self.args, &usage)?;
         let files = files::open(&session, &self.files, self.recursive)?;
         // How long many files are is known when they are read.
         let len =
@@ -322,23 +323,23 @@ impl Run {
         }
         session_failure(error)
     }
+}
 
-    fn encode_args(&self, function: &SessionFunction) -> Result<Vec<u8>, Failure> {
-        let mut given = Vec::new();
-        for arg in &self.args {
-            let Some((name, value)) = arg.split_once('=') else {
-                return Err(Failure::Usage(format!("--arg {arg}: write NAME=VALUE")));
-            };
-            given.push((name.to_owned(), value.to_owned()));
-        }
-        match function.args() {
-            Some(schema) => diskside::args::encode(schema, &given).map_err(|e| {
-                let usage = diskside::args::usage(schema);
-                Failure::Usage(format!("{0}: {e}\nUsage: diskside run {0} FILE... {usage}", function.name()))
-            }),
-            None if given.is_empty() => Ok(Vec::new()),
-            None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
-        }
+/// The arguments as the function sees them. `usage` is the command with its function and files.
+pub(super) fn encode_args(function: &Function, args: &[String], usage: &str) -> Result<Vec<u8>, Failure> {
+    let mut given = Vec::new();
+    for arg in args {
+        let Some((name, value)) = arg.split_once('=') else {
+            return Err(Failure::Usage(format!("--arg {arg}: write NAME=VALUE")));
+        };
+        given.push((name.to_owned(), value.to_owned()));
+    }
+    match function.args() {
+        Some(schema) => diskside::args::encode(schema, &given).map_err(|e| {
+            Failure::Usage(format!("{}: {e}\nUsage: {usage} {}", function.name(), diskside::args::usage(schema)))
+        }),
+        None if given.is_empty() => Ok(Vec::new()),
+        None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
     }
 }
 

@@ -2,6 +2,7 @@
 //! a thread of the pool.
 
 mod growth;
+mod launch;
 mod limits;
 
 use std::ops::Range;
@@ -19,6 +20,7 @@ use diskside_io::stream::StreamPart;
 use diskside_nvme::Status;
 use diskside_rights::Access;
 use diskside_sbpf::activation::Tier;
+use diskside_sbpf::image::Kind;
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{
     Called, ChunkCodec as WireCodec, ChunkInput, CompressedBy, Decompression, Endpoint, EndpointKind, FunctionKind,
@@ -119,7 +121,7 @@ impl Plan {
     /// Looks up everything that a request names. Nothing here waits.
     pub(crate) fn new(context: &CallContext, kind: FunctionKind, request: FunctionRequest) -> Result<Self, Problem> {
         match kind {
-            FunctionKind::Read | FunctionKind::Write => {}
+            FunctionKind::Read | FunctionKind::Write | FunctionKind::Launch => {}
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
         let compute = &context.environment;
@@ -129,8 +131,13 @@ impl Plan {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
             return Err(Problem::new(Status::PROGRAM_ID_MISMATCH.dnr(), told));
         }
-        let function = program.function(request.function.as_deref()).map_err(|error| error.0)?.clone();
-        if request.sources.is_empty() {
+        let name = request.function.as_deref();
+        let is_launch = kind == FunctionKind::Launch;
+        let function = if is_launch { program.kernel(name) } else { program.function(name) };
+        let function = function.map_err(|error| error.0)?.clone();
+        if is_launch {
+            launch::check(&request)?;
+        } else if request.sources.is_empty() {
             return Err(Problem::in_data_at(10, "a call has at least one source"));
         }
         match (kind, request.sinks.len()) {
@@ -164,7 +171,10 @@ impl Plan {
         let input_len = if request.decompression.is_some() { UNKNOWN_LEN } else { input_len(&sources) };
         let other_bytes = sink_bytes(&sinks) + source_bytes(&sources);
         let memory = (other_bytes, context.host.calls_memory_max(&compute.config));
-        let limits = PlanLimits::of(&request, &function, &compute.config, input_len, memory);
+        let limits = match is_launch {
+            true => PlanLimits::of_launch(&request, memory.1),
+            false => PlanLimits::of(&request, &function, &compute.config, input_len, memory),
+        };
         let program_id = program.id();
         Ok(Self { function, program, program_id, usage, request, sources, sinks, state, limits, version })
     }
@@ -461,6 +471,9 @@ impl Job {
         }
         if report.queued >= self.plan.limits.deadline {
             return trailer::simple(Outcome::Deadline, "the deadline passed before an engine was free");
+        }
+        if self.plan.function.kind() == Kind::Kernel {
+            return self.launch(report);
         }
         let files = &self.context.files;
         let (sources, opened) = match self.open_sources(files, report) {

@@ -71,6 +71,10 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
                 trailer.place = Some(PlaceInSource { source_index: *source_index, offset: *offset, len: 0 });
             }
         }
+        CallError::FileWrite { source, .. } => {
+            trailer.outcome = Outcome::Media;
+            trailer.returned = -i64::from(source.raw_os_error().unwrap_or(5));
+        }
         CallError::Write(error) => {
             trailer.outcome = Outcome::Media;
             trailer.returned = -i64::from(error.raw_os_error().unwrap_or(5));

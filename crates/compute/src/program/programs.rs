@@ -46,6 +46,8 @@ pub struct LoadedProgram {
     functions: BTreeMap<String, Function>,
     /// Those that follow pointers, by name.
     traversals: BTreeMap<String, TraverseFunction>,
+    /// Those that read and write files themselves, by name.
+    kernels: BTreeMap<String, Function>,
     /// Programs of a kind that is not run by a call, by name.
     others: BTreeMap<String, Kind>,
     /// What a device-defined program means when none is named.
@@ -65,10 +67,17 @@ impl LoadedProgram {
         // Of all programs together: an object may have hundreds.
         let work = Work::default();
         let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut kernels = BTreeMap::new();
         for program in image.programs.iter().filter(|program| program.kind != Kind::Combine) {
             if TraverseFunction::is_kind(program.kind) {
                 let traversal = TraverseFunction::with_work(&image, Some(&program.name), engine.helpers(), &work)?;
                 traversals.insert(program.name.clone(), traversal);
+                others.insert(program.name.clone(), program.kind);
+                continue;
+            }
+            if program.kind == Kind::Kernel {
+                let kernel = Function::kernel_with_work(&image, Some(&program.name), engine.helpers(), &work)?;
+                kernels.insert(program.name.clone(), kernel);
                 others.insert(program.name.clone(), program.kind);
                 continue;
             }
@@ -80,7 +89,7 @@ impl LoadedProgram {
         }
         let signer = signer_of(&object).ok().flatten();
         let default_function = default.map(str::to_owned);
-        Ok(Self { object, image, functions, traversals, others, default_function, signer })
+        Ok(Self { object, image, functions, traversals, kernels, others, default_function, signer })
     }
 
     /// By what it is decided who may run it.
@@ -119,20 +128,12 @@ impl LoadedProgram {
 
     /// The traversal of this name; without a name, the only one.
     pub(crate) fn traversal(&self, name: Option<&str>) -> Result<&TraverseFunction, NoFunction> {
-        let missing = |told: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), told));
-        let names = || self.traversals.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let Some(name) = name.or(self.default_function.as_deref()) else {
-            let mut all = self.traversals.values();
-            return match (all.next(), all.next()) {
-                (Some(only), None) => Ok(only),
-                (None, _) => Err(missing("the program has no traversal".to_owned())),
-                _ => Err(missing(format!("the program has several traversals: {}; name one", names()))),
-            };
-        };
-        self.traversals.get(name).ok_or_else(|| match self.traversals.is_empty() {
-            true => missing("the program has no traversal".to_owned()),
-            false => missing(format!("the program has no traversal `{name}`; it has {}", names())),
-        })
+        one_of(&self.traversals, "traversal", name.or(self.default_function.as_deref()))
+    }
+
+    /// The kernel of this name; without a name, the only one.
+    pub(crate) fn kernel(&self, name: Option<&str>) -> Result<&Function, NoFunction> {
+        one_of(&self.kernels, "kernel", name.or(self.default_function.as_deref()))
     }
 
     fn wrong_kind(&self, other: Option<(&String, &Kind)>) -> NoFunction {
@@ -495,6 +496,24 @@ impl Programs {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The program of a kind that has this name; without a name, the only one.
+fn one_of<'a, T>(all: &'a BTreeMap<String, T>, kind: &str, name: Option<&str>) -> Result<&'a T, NoFunction> {
+    let missing = |told: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), told));
+    let names = || all.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let Some(name) = name else {
+        let mut all = all.values();
+        return match (all.next(), all.next()) {
+            (Some(only), None) => Ok(only),
+            (None, _) => Err(missing(format!("the program has no {kind}"))),
+            _ => Err(missing(format!("the program has several {kind}s: {}; name one", names()))),
+        };
+    };
+    all.get(name).ok_or_else(|| match all.is_empty() {
+        true => missing(format!("the program has no {kind}")),
+        false => missing(format!("the program has no {kind} `{name}`; it has {}", names())),
+    })
 }
 
 impl Table {

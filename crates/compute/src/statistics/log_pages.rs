@@ -65,7 +65,7 @@ fn capabilities(context: &CallContext) -> Vec<u8> {
     page.opcodes.set(COMMANDS.iter().map(|(opcode, _)| opcode_bit(*opcode)).sum());
     let bit = |kind: FunctionKind| 1 << kind as u32;
     let mut kinds = bit(FunctionKind::Read) | bit(FunctionKind::Write) | bit(FunctionKind::Prepare);
-    kinds |= bit(FunctionKind::Traverse);
+    kinds |= bit(FunctionKind::Traverse) | bit(FunctionKind::Launch);
     let mut endpoints = 1 << 1;
     if has_exports {
         kinds |= bit(FunctionKind::File);

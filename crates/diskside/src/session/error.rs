@@ -236,9 +236,11 @@ fn kind_of_call(error: &CallError) -> FailureKind {
     match error {
         CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => FailureKind::Changed,
         CallError::Read { error: ReadError::OutOfRange { .. }, .. } => FailureKind::Usage,
-        CallError::Read { .. } | CallError::Write(_) | CallError::Thread(_) | CallError::NoMemory { .. } => {
-            FailureKind::Environment
-        }
+        CallError::Read { .. }
+        | CallError::Write(_)
+        | CallError::Thread(_)
+        | CallError::NoMemory { .. }
+        | CallError::FileWrite { .. } => FailureKind::Environment,
         CallError::Trapped { trap, .. } => match trap.kind {
             TrapKind::Budget => FailureKind::Budget,
             TrapKind::Deadline => FailureKind::Deadline,

@@ -4,6 +4,7 @@
 //! read before anything is loaded. A name carries its version: a changed meaning is a new name.
 
 mod access;
+mod file;
 mod filter;
 pub(crate) mod find;
 mod fold;
@@ -83,6 +84,8 @@ pub struct HelperEffects {
     pub uses_clock: bool,
     /// Reads or writes files, or logs.
     pub does_io: bool,
+    /// Works on the files of a program of kind `kernel`.
+    pub uses_files: bool,
 }
 
 /// What a call costs, as programs that choose between helpers want to know it.

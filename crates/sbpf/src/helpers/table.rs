@@ -1,12 +1,12 @@
 //! The helpers of every host, as data.
 
 use super::{Helper, HelperCost, HelperEffects, HelperFn, HelperSet, Param, Return};
-use super::{filter, find, fold, hash, heap, memory, regex, world};
+use super::{file, filter, find, fold, hash, heap, memory, regex, world};
 use crate::float::eval;
 use crate::ir::FloatOp;
 
 const SCALAR: Param = Param::Scalar;
-const PURE: HelperEffects = HelperEffects { uses_clock: false, does_io: false };
+const PURE: HelperEffects = HelperEffects { uses_clock: false, does_io: false, uses_files: false };
 
 /// The standard set: what `diskside.h` declares.
 #[must_use]
@@ -14,6 +14,7 @@ pub fn standard() -> HelperSet {
     let mut all = memory_helpers();
     all.extend(vector_helpers());
     all.extend(digest_helpers());
+    all.extend(file_helpers());
     all.extend(float_helpers());
     HelperSet::new(all)
 }
@@ -279,6 +280,80 @@ fn digest_helpers() -> Vec<Helper> {
             )
         },
     ]
+}
+
+fn file_helpers() -> Vec<Helper> {
+    let list = vec![
+        helper(
+            "ds_pread",
+            "__s64 ds_pread(__u32 file, void *buf, __u64 len, __u64 offset)",
+            &[SCALAR, Param::Write { len: 2, unit: 1 }, SCALAR, SCALAR],
+            Return::Scalar,
+            file::ds_pread,
+            "Reads len bytes at offset: how many, fewer only at the end of the file; or a negative errno.",
+        ),
+        helper(
+            "ds_pwrite",
+            "__s64 ds_pwrite(__u32 file, const void *buf, __u64 len, __u64 offset)",
+            &[SCALAR, Param::Read { len: 2, unit: 1 }, SCALAR, SCALAR],
+            Return::Scalar,
+            file::ds_pwrite,
+            "Writes len bytes at offset: len; or a negative errno, and then some may be written.",
+        ),
+        helper(
+            "ds_file_len",
+            "__s64 ds_file_len(__u32 file)",
+            &[SCALAR],
+            Return::Scalar,
+            file::ds_file_len,
+            "Present length of a file in bytes, or a negative errno.",
+        ),
+        helper(
+            "ds_sync",
+            "__s64 ds_sync(__u32 file)",
+            &[SCALAR],
+            Return::Scalar,
+            file::ds_sync,
+            "What was written to the file survives power loss: 0, or a negative errno.",
+        ),
+        Helper {
+            cost: HelperCost::Linear,
+            ..helper(
+                "ds_submit_read",
+                "__s64 ds_submit_read(__u32 file, void *buf, __u64 len, __u64 offset, __u64 cookie)",
+                &[SCALAR, Param::Pointer, SCALAR, SCALAR, SCALAR],
+                Return::Scalar,
+                file::ds_submit_read,
+                "Begins a read, whose bytes are there after a wait: 0, or a negative errno.",
+            )
+        },
+        helper(
+            "ds_submit_write",
+            "__s64 ds_submit_write(__u32 file, const void *buf, __u64 len, __u64 offset, __u64 cookie)",
+            &[SCALAR, Param::Read { len: 2, unit: 1 }, SCALAR, SCALAR, SCALAR],
+            Return::Scalar,
+            file::ds_submit_write,
+            "Begins a write, and takes its bytes: 0, or a negative errno.",
+        ),
+        helper(
+            "ds_wait",
+            "__s64 ds_wait(__u64 cookie)",
+            &[SCALAR],
+            Return::Scalar,
+            file::ds_wait,
+            "Waits for the oldest access of this cookie: bytes moved, or a negative errno.",
+        ),
+        helper(
+            "ds_wait_any",
+            "__s64 ds_wait_any(__u64 *cookies, __s64 *results, __u64 n)",
+            &[Param::Write { len: 2, unit: 8 }, Param::Write { len: 2, unit: 8 }, SCALAR],
+            Return::Scalar,
+            file::ds_wait_any,
+            "Waits for one access or more, up to n, and gives their cookies and results: how many, 0 if none is under way.",
+        ),
+    ];
+    let effects = HelperEffects { does_io: true, uses_files: true, ..PURE };
+    list.into_iter().map(|helper| Helper { effects, ..helper }).collect()
 }
 
 macro_rules! floats {

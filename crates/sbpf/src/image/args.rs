@@ -12,6 +12,9 @@ use crate::helpers::{Helper, Param, Return};
 pub(super) const RESULT_PARAM: usize = 0;
 /// Index of the parameter whose type describes the arguments.
 pub(super) const ARGS_PARAM: usize = 3;
+/// The same of kernels, whose first parameter is their context.
+pub(super) const KERNEL_ARGS_PARAM: usize = 1;
+pub(super) const KERNEL_RESULT_PARAM: usize = 2;
 /// Most fields of a schema.
 const FIELDS_MAX: usize = 256;
 /// Most bytes of all argument descriptions of an image.

@@ -184,6 +184,7 @@ fn args_of(
 ) -> Result<Option<super::ArgSchema>, ImageError> {
     match (program.kind, function) {
         (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id, args::ARGS_PARAM, room),
+        (Kind::Kernel, Some(id)) => args::schema(btf, &program.name, id, args::KERNEL_ARGS_PARAM, room),
         _ => Ok(None),
     }
 }
@@ -197,6 +198,9 @@ fn result_of(
 ) -> Option<super::ArgSchema> {
     match (program.kind, function) {
         (Kind::Read, Some(id)) => args::schema(btf, &program.name, id, args::RESULT_PARAM, room).ok().flatten(),
+        (Kind::Kernel, Some(id)) => {
+            args::schema(btf, &program.name, id, args::KERNEL_RESULT_PARAM, room).ok().flatten()
+        }
         _ => None,
     }
 }

@@ -105,7 +105,7 @@ pub enum Kind {
     Combine,
     /// `s64 f(struct ds_traverse *t)`.
     Traverse,
-    /// `s64 f(struct ds_kernel *k)`.
+    /// `s64 f(struct ds_kernel *k, const ARGS *args, OUT *result)`.
     Kernel,
     /// `s64 f(struct ds_exec *x)`.
     Exec,

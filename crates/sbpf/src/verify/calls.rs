@@ -5,6 +5,7 @@ use super::step::Here;
 use super::value::{State, Value};
 use super::{Base, Class};
 use crate::helpers::{Helper, Param, Return};
+use crate::image::Kind;
 use crate::insn::Reg;
 use crate::region::RegionId;
 
@@ -58,6 +59,15 @@ impl Flow<'_> {
             state.returned(Value::ANYTHING);
             return Ok(());
         };
+        if helper.effects.uses_files && setting.kind != Kind::Kernel {
+            let name = setting.kind.name();
+            self.find(
+                here,
+                "V0611",
+                || format!("`{}` is for programs of kind kernel, and this one is of kind {name}", helper.name),
+                "make it `SEC(\"kernel/NAME\")`, with one argument of type `struct ds_kernel *`",
+            );
+        }
         self.arguments(here, helper, state)?;
         if let Some(report) = &mut self.report {
             report.effects.uses_clock |= helper.effects.uses_clock;

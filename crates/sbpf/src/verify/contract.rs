@@ -12,7 +12,7 @@ use crate::region::{REGION_COUNT, RegionId};
 /// |---|---|
 /// | `ds_call` (56 bytes) | size 0, flags 4, args_len 8, out_cap 16, in_offset 24, record_index 32, source_len 40, source_index 48, chunk_index 52 |
 /// | `ds_traverse` (464) | size 0, flags 4, *data* 8, data_len 16, offset 24, file 32, hop 36, cookie 40, nfiles 44, *scratch* 48, scratch_cap 56, **result_len** 64, **nnext** 72, rsvd 76, **next\[16\]** 80, of 24 bytes each: offset 0, len 8, file 16, cookie 20 |
-/// | `ds_kernel` (72) | size 0, flags 4, *args* 8, args_len 16, *result* 24, result_cap 32, **result_len** 40, *mask* 48, mask_len 56, nfiles 64, rsvd 68 |
+/// | `ds_kernel` (72) | size 0, flags 4, *args* 8, args_len 16, *result* 24, result_cap 32, **result_len** 40, *mask* 48, mask_len 56, nfiles 64, nreadonly 68 |
 /// | `ds_exec` (40, then ranges) | size 0, nranges 4, cparam1 8, cparam2 16, *data* 24, data_len 32, range\[nranges\] 40, of 24 bytes each: addr 0, len 8, perm 16, nsid 20 |
 /// | `context` of lambda-IO (24) | *buf_o* 0, *buf_i* 8, size_i 16 |
 /// | `bpf_xrp` (352) | *data* 0, *scratch* 8, **done** 16, **next_addr\[16\]** 24, **size\[16\]** 152, **fd_arr\[16\]** 280, cur_fd 344 |
@@ -81,7 +81,7 @@ static TRAVERSE: Contract = Contract {
 };
 
 static KERNEL: Contract = Contract {
-    params: [CONTEXT, NONE, NONE, NONE, NONE],
+    params: [CONTEXT, Entry::Region(RegionId::ARGS), OUT, NONE, NONE],
     context_len: 72,
     context_pointers: &[(8, RegionId::ARGS), (24, RegionId::OUTPUT), (48, RegionId::SCRATCH)],
     context_writable: &[(40, 48)],

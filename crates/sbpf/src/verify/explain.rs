@@ -251,6 +251,12 @@ static EXPLANATIONS: &[Explanation] = &[
          Example: `ds_memcpy` into the input; into the context, whose fields have to be \
          written one by one.",
     ),
+    entry(
+        "V0611",
+        "file helper outside of a kernel",
+        "Only programs of kind `kernel` have files, which they read and write by their numbers. A \
+         program of another kind is given its input.",
+    ),
     entry("V0701", "no such program", "The image does not have that many programs."),
     entry("V0702", "inconsistent image", "Functions or programs refer to code that is not there."),
     entry(

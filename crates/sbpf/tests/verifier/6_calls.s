@@ -551,3 +551,29 @@ exit
 ;= stack: 0
 ;= main: frame 0
 ;=   4: output
+
+;;; a helper for files outside of a kernel
+;; kind: read
+mov %r1, 0
+call helper ds_file_len
+exit
+;= verify: rejected
+;= V0611 unsafe
+;=   reason:     `ds_file_len` is for programs of kind kernel, and this one is of kind read
+;=   at:         instruction 1 of `main`: call helper ds_file_len
+;=   suggestion: make it `SEC("kernel/NAME")`, with one argument of type `struct ds_kernel *`
+
+;;; a helper for files in a kernel, with the arguments and the result that it is given
+;; kind: kernel
+mov %r6, %r3
+ldxw %r1, [%r2+0]
+call helper ds_file_len
+stxdw [%r6+0], %r0
+mov %r0, 8
+exit
+;= verify: ok
+;= stack: 0
+;= effects: does_io
+;= main: frame 0
+;=   1: args
+;=   3: output

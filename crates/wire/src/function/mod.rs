@@ -31,8 +31,8 @@ pub use log::{
     StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
 };
 pub use request::{
-    Class, CompressedBy, Decompression, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, RequestPart,
-    StateName, TierHint,
+    Class, CompressedBy, Decompression, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader,
+    RequestPart, StateName, TierHint,
 };
 pub use trailer::{
     Called, MESSAGE_LEN_MAX, MissingRange, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader,

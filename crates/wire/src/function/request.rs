@@ -277,6 +277,21 @@ pub struct FunctionRequest {
     pub decompression: Option<Decompression>,
     /// What chunks its sources are, if they are.
     pub chunks: Option<ChunkInput>,
+    /// Of a launch: which accesses pass the buffer of the kernel by.
+    pub direct: DirectAccess,
+}
+
+/// Which accesses of a kernel go straight to its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DirectAccess {
+    /// Those that are whole slices.
+    #[default]
+    Possible = 0,
+    /// None.
+    Off = 1,
+    /// All: others are read with what is around them.
+    All = 2,
 }
 
 /// Types of a request's elements.
@@ -289,6 +304,7 @@ const TLV_PART: u16 = 4;
 const TLV_HEAP: u16 = 5;
 const TLV_SOURCE_LEN: u16 = 10;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
+const TLV_DIRECT: u16 = 11;
 
 /// The longest name of a function or a state.
 const NAME_LEN_MAX: usize = 64;
@@ -321,6 +337,7 @@ impl FunctionRequest {
             tier: TierHint::Best,
             decompression: None,
             chunks: None,
+            direct: DirectAccess::Possible,
         }
     }
 
@@ -404,6 +421,9 @@ impl FunctionRequest {
         }
         if let Some(chunks) = &self.chunks {
             tlv::push(&mut tlvs, TLV_CHUNKS, &chunks.encode());
+        }
+        if self.direct != DirectAccess::Possible {
+            tlv::push(&mut tlvs, TLV_DIRECT, &[self.direct as u8]);
         }
         tlvs
     }
@@ -515,6 +535,19 @@ impl FunctionRequest {
                     let value = DecompressionValue::ref_from_bytes(value)
                         .map_err(|_| FieldError::new(offset, "what is decompressed has 24 bytes"))?;
                     self.decompression = Some(value.parse(offset)?);
+                }
+                TLV_DIRECT => {
+                    self.direct = match value {
+                        [0] => DirectAccess::Possible,
+                        [1] => DirectAccess::Off,
+                        [2] => DirectAccess::All,
+                        _ => {
+                            return Err(FieldError::new(
+                                offset,
+                                "direct accesses are 0 (possible), 1 (off) or 2 (all)",
+                            ));
+                        }
+                    };
                 }
                 TLV_CHUNKS => self.chunks = Some(ChunkInput::parse(value, offset)?),
                 _ if kind & tlv::IGNORABLE != 0 => {}

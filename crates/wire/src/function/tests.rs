@@ -181,6 +181,22 @@ fn sample() -> FunctionRequest {
 }
 
 #[test]
+fn a_launch_says_which_accesses_are_direct() {
+    let launch = FunctionRequest {
+        direct: DirectAccess::All,
+        sources: vec![Endpoint::whole(EndpointKind::File(1))],
+        sinks: vec![Endpoint::whole(EndpointKind::Volume(2))],
+        ..FunctionRequest::new(FunctionKind::Launch, 1)
+    };
+    let bytes = launch.encode();
+    assert_eq!((bytes[4], &bytes[128..]), (4, &[11, 0, 1, 0, 2, 0, 0, 0][..]));
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(launch));
+    let wrong = [&bytes[..132], &[3, 0, 0, 0]].concat();
+    let error = FunctionRequest::decode(&wrong).unwrap_err();
+    assert_eq!(error, FieldError::new(132, "direct accesses are 0 (possible), 1 (off) or 2 (all)"));
+}
+
+#[test]
 fn a_part_of_a_request_is_laid_out_as_documented() {
     let part = RequestPart { start: 0x10, end: 0x500, zero: 8, source_index: 3 };
     let source = Endpoint::new(EndpointKind::File(1), 0x100, 0x200);

@@ -4,9 +4,9 @@
 use super::json;
 use crate::error::Failure;
 use crate::output::{self, Table};
+use diskside::Function;
 use diskside::result::{Value, columns, row_len, rows};
 use diskside::sandbox::image::ArgSchema;
-use diskside::session::SessionFunction;
 use std::io::{IsTerminal, Write};
 
 /// What is held before it is clear how a result is shown: all of a short one, and of a table what its columns' widths
@@ -17,7 +17,7 @@ const HELD_LEN: usize = 64 << 10;
 const JSON_LEN_MAX: usize = 64 << 20;
 
 /// What a function's output is written to.
-pub(super) struct Shown<'f> {
+pub(crate) struct Shown<'f> {
     /// Of the rows, if the result is made of rows.
     schema: Option<&'f ArgSchema>,
     json: bool,
@@ -43,19 +43,19 @@ enum Form {
 }
 
 impl<'f> Shown<'f> {
-    pub(super) fn new(function: &'f SessionFunction, json: bool) -> Self {
+    pub(crate) fn new(function: &'f Function, json: bool) -> Self {
         let schema = function.main().entry().result.as_ref().filter(|schema| row_len(schema).is_some());
         let terminal = std::io::stdout().is_terminal();
         Self { schema, json, terminal, held: Vec::new(), shown: 0, form: Form::Open, failure: None }
     }
 
     /// Why the result could not be shown, if that is why the run failed.
-    pub(super) fn take_failure(&mut self) -> Option<Failure> {
+    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
 
     /// Shows what is held at the end of a run that went well, and not as JSON.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let mut out = output::stdout();
         match (&self.form, self.schema.and_then(|schema| Some((schema, rows(schema, &self.held)?)))) {
             (Form::Table(_) | Form::JsonRows, _) => self.end_rows(),
@@ -77,7 +77,7 @@ impl<'f> Shown<'f> {
 
     /// Shows what is held of a run that failed: what stood before the first piece that did. A JSON document ends there if it has
     /// begun, and does not begin.
-    pub(super) fn break_off(mut self) -> Result<(), Failure> {
+    pub(crate) fn break_off(mut self) -> Result<(), Failure> {
         match (&self.form, self.schema) {
             (Form::JsonRows, _) => self.show_rows(),
             _ if self.json || self.held.is_empty() => Ok(()),
@@ -87,7 +87,7 @@ impl<'f> Shown<'f> {
     }
 
     /// Adds what is held, or ends what is begun, in the JSON document of a run that went well.
-    pub(super) fn finish_json(mut self, mut document: serde_json::Value) -> Result<(), Failure> {
+    pub(crate) fn finish_json(mut self, mut document: serde_json::Value) -> Result<(), Failure> {
         if let Form::JsonRows = self.form {
             self.end_rows()?;
             let mut out = output::stdout();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use diskside_engine::kernel::{KERNEL_DEPTH, KERNEL_DEPTH_MAX, KERNEL_RESULT_LEN, SLICE_LEN, SLICE_LEN_MAX};
 use diskside_engine::pieces::WINDOW_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{
-    Asked, CHUNKS_OUT_MAX, CallLimits, ChunkCodecs, Codec, DEPTH_MAX, Function, Pieces, decompression_memory,
+    Asked, CHUNKS_OUT_MAX, CallLimits, ChunkCodecs, Codec, DEPTH_MAX, Function, Launch, Pieces, decompression_memory,
 };
 use diskside_wire::function::{CompressedBy, Decompression, FunctionRequest};
 
@@ -152,6 +153,38 @@ impl PlanLimits {
             // One at each thread, one on its way there, and one that grows and is copied while it does.
             long_chunks: if pieces.split == Split::Whole { 1 } else { threads as u64 + 3 },
             long_outputs: outputs(threads),
+        }
+    }
+}
+
+impl PlanLimits {
+    /// Of a kernel. It has one thread and no chunks.
+    pub(crate) fn of_launch(request: &FunctionRequest, memory_bytes_max: u64) -> Self {
+        let heap_bytes = if request.heap_len == 0 { CallLimits::HEAP_LEN } else { request.heap_len };
+        let result_len_max = match request.result_len_max {
+            0 => KERNEL_RESULT_LEN as u64,
+            asked => asked,
+        };
+        let deadline = match request.deadline_ms {
+            0 => DEADLINE,
+            asked => Duration::from_millis(asked.into()),
+        };
+        let slice_len = if request.chunk_len == 0 { SLICE_LEN } else { request.chunk_len as usize };
+        let depth = request.depth.map_or(KERNEL_DEPTH, |asked| asked as usize).min(KERNEL_DEPTH_MAX);
+        let memory_bytes = Launch::memory_bytes(heap_bytes, result_len_max, depth, slice_len.min(SLICE_LEN_MAX));
+        Self {
+            window_len: slice_len,
+            depth,
+            threads: 1,
+            folded_len_max: 0,
+            result_len_max,
+            deadline,
+            heap_bytes,
+            output_len_max: result_len_max,
+            memory_bytes: memory_bytes.saturating_add(request.args.len() as u64),
+            memory_bytes_max,
+            long_chunks: 0,
+            long_outputs: 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::session::error::SessionError;
 use crate::session::file::File;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
 use diskside_engine::split::Split;
-use diskside_engine::{Asked, CallError, CallLimits, Codec, Function, LOG_LINES_MAX, Pieces, TierChoice};
+use diskside_engine::{Asked, CallError, CallLimits, Codec, DirectPolicy, Function, LOG_LINES_MAX, Pieces, TierChoice};
 use diskside_host::function::CallHandle;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
@@ -66,6 +66,8 @@ pub struct RunOptions {
     /// Windows of the input (pieces, of a function that is called on pieces) that are read ahead besides one for each thread, at
     /// most [`DEPTH_MAX`](diskside_engine::DEPTH_MAX); `None` for the usual. A device may have memory for fewer.
     pub depth: Option<usize>,
+    /// Which accesses of a [kernel](crate::session::Session::launch) go straight to its files.
+    pub direct: DirectPolicy,
     /// Threads on the host, and the most at the device; [`ALL_THREADS`](Self::ALL_THREADS): as many as each has.
     pub threads: usize,
     /// Which tier runs it.
@@ -97,6 +99,7 @@ impl Default for RunOptions {
             chunks: None,
             split: None,
             depth: None,
+            direct: DirectPolicy::Possible,
             threads: 1,
             tier: TierChoice::Best,
             fold: true,

@@ -162,7 +162,12 @@ fn writing_to_read_only_memory_traps() {
             if !matches!(helper.params[i], Param::Write { .. } | Param::WriteWithin { .. }) {
                 continue;
             }
-            let mappings = PLACES.iter().fold(Mappings::new(), |m, &place| m.read_only(place, &bytes));
+            let mut memory = PLACES.map(|_| [0u64; LEN / 8]);
+            let places = PLACES.iter().zip(&mut memory);
+            let mappings = places.fold(Mappings::new(), |m, (&place, memory)| match place == region {
+                true => m.read_only(place, &bytes),
+                false => m.writable(place, IntoBytes::as_mut_bytes(&mut memory[..])),
+            });
             let trap = host.mapped(mappings, |host| host.call(helper.name, &args)).expect_err(helper.name);
             assert_eq!((trap.kind, trap.region), (TrapKind::ReadOnly, Some(region)), "{}", helper.name);
         }

@@ -1,0 +1,191 @@
+//! A volume as a file that is read and written byte by byte, by a thread that drives a ring of its own.
+//!
+//! Accesses hold their blocks as commands of hosts do, from their beginning to their end, and end as late as the medium says
+//! (`latency_us`). Nobody is waited for here: who cannot have a block is told to ask again.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
+use diskside_io::bytefile::{self, Begun, ByteFile, Direction, Hold};
+
+use crate::Volume;
+use crate::blocking::{blocks_of, flush, write_held};
+use crate::guard::Mode;
+use crate::medium::{self, Action, Step};
+
+/// Whether a volume may be accessed so now.
+pub type May = dyn Fn(Direction) -> Result<(), Errno> + Send + Sync;
+
+/// See the [module](self).
+pub struct VolumeFile {
+    volume: Arc<Volume>,
+    may: Box<May>,
+}
+
+/// Blocks that are held until it is dropped.
+struct Held {
+    volume: Arc<Volume>,
+    range: Range<u64>,
+    mode: Mode,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.volume.release(self.range.clone(), self.mode);
+    }
+}
+
+/// A writer that waits until it is dropped.
+struct Waiting {
+    volume: Arc<Volume>,
+    range: Range<u64>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.volume.guards.give_up(self.range.clone());
+    }
+}
+
+impl VolumeFile {
+    /// A volume; `may` is asked before each access.
+    pub fn new(volume: Arc<Volume>, may: Box<May>) -> Self {
+        Self { volume, may }
+    }
+
+    fn check(&self, direction: Direction) -> Result<(), Errno> {
+        (self.may)(direction)?;
+        match direction {
+            _ if self.volume.is_removed() => Err(Errno::NODEV),
+            Direction::Write if self.volume.read_only => Err(Errno::ROFS),
+            Direction::Write if self.volume.has_failed() => Err(Errno::IO),
+            _ => Ok(()),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.volume.medium.properties().len_bytes
+    }
+
+    fn hold(&self, range: Range<u64>, mode: Mode) -> Result<Hold, Hold> {
+        let volume = Arc::clone(&self.volume);
+        if self.volume.guards.try_hold(range.clone(), mode) {
+            return Ok(Some(Box::new(Held { volume, range, mode })));
+        }
+        Err((mode == Mode::Exclusive).then(|| Box::new(Waiting { volume, range }) as _))
+    }
+
+    fn read(&self, mut access: bytefile::Access) -> Begun {
+        let offset = access.offset;
+        let len = self.len().saturating_sub(offset).min(access.buffer.len() as u64) as usize;
+        if len == 0 {
+            return Begun::at_once(Ok(0), access.buffer);
+        }
+        let whole = blocks_of(&self.volume, offset, len);
+        if whole != (offset..offset + len as u64) {
+            return Begun::at_once(Err(Errno::INVAL), access.buffer);
+        }
+        let hold = match self.hold(whole, Mode::Shared) {
+            Ok(hold) => hold,
+            Err(hold) => return Begun::Busy { access, hold },
+        };
+        let Step { delay, action } = self.volume.medium.start(&medium::Access::Read { offset, len });
+        match action {
+            Action::Bytes(bytes) => {
+                let count = bytes.len().min(len);
+                bytes.part(0..count).copy_to(&mut access.buffer[..count]);
+                Begun::Done { result: Ok(count as u64), buffer: access.buffer, after: delay, hold }
+            }
+            Action::File { file, len: most } => {
+                access.buffer.set_len(len.min(most));
+                // What the kernel asked for beyond the end it does not get.
+                Begun::Ring { op: access.on(file), after: delay, hold, direct: false }
+            }
+            action => done(failed(&action), access.buffer, delay, hold),
+        }
+    }
+
+    fn write(&self, access: bytefile::Access) -> Begun {
+        let (offset, len) = (access.offset, access.buffer.len());
+        if len == 0 {
+            return Begun::at_once(Ok(0), access.buffer);
+        }
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len()) {
+            return Begun::at_once(Err(Errno::NOSPC), access.buffer);
+        }
+        let whole = blocks_of(&self.volume, offset, len);
+        let is_whole = whole == (offset..offset + len as u64);
+        let hold = match self.hold(whole, Mode::Exclusive) {
+            Ok(hold) => hold,
+            Err(hold) => return Begun::Busy { access, hold },
+        };
+        if !is_whole {
+            // What is around them is read, and written again, while nobody else has it.
+            let written = write_held(&self.volume, offset, &access.buffer);
+            return done(written.map(|()| len as u64), access.buffer, Duration::ZERO, hold);
+        }
+        let data = &access.buffer[..];
+        let Step { delay, action } = self.volume.medium.start(&medium::Access::Write { offset, data, durable: false });
+        match action {
+            Action::Done(count) => done(Ok(count), access.buffer, delay, hold),
+            Action::File { file, .. } => Begun::Ring { op: access.on(file), after: delay, hold, direct: false },
+            action => done(failed(&action), access.buffer, delay, hold),
+        }
+    }
+}
+
+fn done(result: Result<u64, Errno>, buffer: Buffer, after: Duration, hold: Hold) -> Begun {
+    Begun::Done { result, buffer, after, hold }
+}
+
+fn failed(action: &Action) -> Result<u64, Errno> {
+    match action {
+        Action::Failed(errno) => Err(*errno),
+        _ => Err(Errno::IO),
+    }
+}
+
+impl ByteFile for VolumeFile {
+    fn name(&self) -> &str {
+        &self.volume.name
+    }
+
+    fn len_bytes(&self) -> Result<u64, Errno> {
+        self.check(Direction::Read).map(|()| self.len())
+    }
+
+    fn begin(&self, access: bytefile::Access) -> Begun {
+        match self.check(access.direction) {
+            Err(errno) => Begun::at_once(Err(errno), access.buffer),
+            Ok(()) if access.direction == Direction::Read => self.read(access),
+            Ok(()) => self.write(access),
+        }
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.volume.version())
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.check(Direction::Write)?;
+        flush(&self.volume)
+    }
+
+    fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
+        let counters = &self.volume.functions;
+        counters.took(took);
+        match direction {
+            Direction::Read => counters.read(result.ok()),
+            Direction::Write => counters.wrote(result.unwrap_or(0), result.is_err()),
+        }
+    }
+}
+
+impl std::fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeFile").field("volume", &self.volume.name).finish_non_exhaustive()
+    }
+}
