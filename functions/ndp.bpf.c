@@ -77,9 +77,14 @@ DS_INLINE char *take_unit(struct units *units, __u64 n, __s64 *len)
         char *ahead = units->memory + units->begun % units->overlap * units->unit;
         __s64 begun = ds_submit_read(0, ahead, units->unit, units->begun * units->unit, units->begun);
 
-        /* As many are under way as may be: those go first. */
+        /* As many are under way as may be: those go first. If all of them are writes, this one is read at once. */
         if (begun == -DS_EAGAIN && units->begun > n)
             break;
+        if (begun == -DS_EAGAIN) {
+            units->begun++;
+            *len = ds_pread(0, slot, units->unit, n * units->unit);
+            return slot;
+        }
         if (begun < 0) {
             *len = begun;
             return slot;

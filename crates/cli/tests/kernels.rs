@@ -420,6 +420,11 @@ fn the_shipped_kernels_find_and_sum_what_is_there() {
             assert!(written[..words.len()] == words, "{args:?}");
         }
     }
+    // With as many writes under way as may be, it had no place left for its next read, and failed.
+    let (to, all) = (world.url("out"), "pattern=\u{1}");
+    let few = ["launch", "ndp_filter", &there, "--arg", "unit=512", "--arg", all, "--write", &to, "--depth", "2"];
+    let (code, _, said) = diskside(&few);
+    assert_eq!(code, 0, "{said}");
     let (code, _, said) = diskside(&["launch", "ndp_filter", &there]);
     assert!(
         code == 2 && said.contains("argument `pattern` (text of at most 64 bytes) must be given"),
