@@ -19,7 +19,7 @@ use crate::medium::{self, Action, Step};
 /// Whether a volume may be accessed so now.
 pub type May = dyn Fn(Direction) -> Result<(), Errno> + Send + Sync;
 
-/// See the [module](self).
+/// A volume, byte by byte.
 pub struct VolumeFile {
     volume: Arc<Volume>,
     may: Box<May>,

@@ -100,12 +100,13 @@ fn a_kind_that_cannot_be_prepared_or_run_is_refused() {
     let mut client = Client::connect(&running);
     let pind = client.pind("stats64");
     let unfit = Status::FUNCTION_KIND_NOT_SUPPORTED.dnr();
-    for kind in [FunctionKind::Launch, FunctionKind::File] {
-        client.is_refused(FunctionKind::Prepare, &request(kind, pind), unfit, "");
-    }
+    client.is_refused(FunctionKind::Prepare, &request(FunctionKind::File, pind), unfit, "");
+    let told = "byte 4 of the data: a launch is not prepared: each opens its files anew";
+    client.is_refused(FunctionKind::Prepare, &request(FunctionKind::Launch, pind), INVALID, told);
     let told = "byte 4 of the data: this kind is not known";
     client.is_refused(FunctionKind::Prepare, &request(FunctionKind::Prepare, pind), INVALID, told);
-    client.is_refused(FunctionKind::Launch, &request(FunctionKind::Launch, pind), unfit, "");
+    let missing = Status::FUNCTION_NOT_FOUND.dnr();
+    client.is_refused(FunctionKind::Launch, &request(FunctionKind::Launch, pind), missing, "the program has no kernel");
     for kind in [FunctionKind::Read, FunctionKind::Write, FunctionKind::Traverse, FunctionKind::File] {
         let other = if kind == FunctionKind::Read { FunctionKind::Write } else { FunctionKind::Read };
         let told = "byte 4 of the data: the kind is not the command's";

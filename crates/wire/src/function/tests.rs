@@ -346,7 +346,8 @@ fn each_field_that_cannot_be_is_named_by_its_byte() {
         (128, 5, 128),    // a host stream is no sink
         (129, 8, 129),    // flag of a sink
         (129, 6, 129),    // append and replace
-        (163, 11, 163),   // element
+        (163, 99, 163),   // element
+        (163, 11, 167),   // which accesses are direct
         (165, 200, 165),  // length of an element
         (167, 0xff, 167), // a name that is no UTF-8
         (173, 2, 175),    // a state without its size
