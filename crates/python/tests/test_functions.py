@@ -10,6 +10,9 @@ import numpy
 import pytest
 from conftest import LONGEST
 
+# Traversals, and kernels, which open files themselves: shipped, but not run over files.
+OF_OTHER_KINDS = ("kv_", "ndp_")
+
 
 def test_a_function_comes_by_name_path_object_and_text(tmp_path, directory, longest):
     path = tmp_path / "longest.bpf.c"
@@ -33,7 +36,7 @@ def test_a_function_says_what_it_takes_and_gives():
     assert told[3] == "takes delimiter, a character [,]: between the columns"
     assert told[-1] == "gives key: char[64], count: u8, sum: f8, min: f8, max: f8, not_numbers: u8"
     assert diskside.function("grep").help.split("\n")[-1] == "gives bytes"
-    assert all(diskside.function(name).help for name in diskside.shipped() if not name.startswith("kv_"))
+    assert all(diskside.function(name).help for name in diskside.shipped() if not name.startswith(OF_OTHER_KINDS))
 
 
 def test_what_is_no_function_is_said():
@@ -118,7 +121,7 @@ def test_no_shipped_function_has_an_argument_called_as_an_option():
     """`offset` was an option, and of many functions an argument: they could not be given it by its name."""
     from diskside._session import OPTIONS
 
-    names = [name for name in diskside.shipped() if not name.startswith("kv_")]
+    names = [name for name in diskside.shipped() if not name.startswith(OF_OTHER_KINDS)]
     assert len(names) > 10
     for name in names:
         assert not OPTIONS & {argument["name"] for argument in diskside.function(name).arguments}, name

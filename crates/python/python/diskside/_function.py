@@ -236,7 +236,8 @@ def _of_python(written: Callable[..., Any], said: dict[str, Any]) -> Function:
 
 
 def shipped() -> list[str]:
-    """The names of the functions that come with Diskside; every server has them."""
+    """The names of the functions that come with Diskside; every server has them. Those that begin with ``kv_`` are traversals, and
+    with ``ndp_`` kernels: the command line runs them."""
     return _diskside.shipped()
 
 
