@@ -218,9 +218,12 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
         cancel: limits.cancel.clone(),
         turns: turns.clone(),
     });
-    let mut mapped = context;
+    // Numbers of the context have no alignment of their own, and what a program writes must have one.
+    let mut mapped = [0_u64; DsKernel::LEN_BYTES.div_ceil(8)];
+    let mapped = &mut mapped.as_mut_bytes()[..DsKernel::LEN_BYTES];
+    mapped.copy_from_slice(context.as_bytes());
     let mappings = Mappings::new()
-        .writable(RegionId::CONTEXT, mapped.as_mut_bytes())
+        .writable(RegionId::CONTEXT, mapped)
         .read_only(RegionId::ARGS, &args)
         .writable(RegionId::OUTPUT, &mut result);
     let registers = main.entry_registers(&[]);

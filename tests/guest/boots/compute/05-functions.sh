@@ -3,10 +3,10 @@ connect -i 1
 disk=$(volume 1) compute=$(generic 1024)
 
 # numbered NAME: the index of a shipped program, from log page C3h.
-nvme get-log "$CTRL" -n 1024 -i 0xc3 -l 4096 -b >/tmp/programs
+nvme get-log "$CTRL" -n 1024 -i 0xc3 -l 8192 -b >/tmp/programs
 numbered() {
     local index=0 entry
-    while [ $index -lt 31 ]; do
+    while [ $index -lt 63 ]; do
         entry=$((64 + 128 * index))
         if [ "$(tail -c +$((entry + 33)) /tmp/programs | head -c 64 | tr -d '\0')" = "$1" ]; then
             echo $((0x$(tail -c +$((entry + 2)) /tmp/programs | head -c 1 | hex)$(tail -c +$((entry + 1)) /tmp/programs | head -c 1 | hex)))
