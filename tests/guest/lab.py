@@ -1,5 +1,6 @@
 """The machine outside of the guests: what a boot's `host.py` works with."""
 
+import collections
 import os
 import re
 import select
@@ -32,6 +33,7 @@ class Lab:
         self.only = only
         self.directory = Path(tempfile.mkdtemp(prefix="diskside-guest-"))
         self.failures = []
+        self.lately = collections.deque(maxlen=16)
         self.processes = []
 
     def __enter__(self):
@@ -81,11 +83,13 @@ class Lab:
 
     def say(self, line, who=""):
         """Shown at once, under the boot's name: boots run side by side, and may hang."""
+        self.lately.append(line)
         print(f"{self.boot.name}{who}| {line}", flush=True)
 
     def fail(self, what):
-        self.failures.append(what)
+        """Kept with what was said just before: the end of the run repeats it, where it is looked for."""
         self.say(f"  FAILED: {what}")
+        self.failures.append((what, list(self.lately)))
 
 
 class Target:

@@ -36,7 +36,7 @@ use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
 use crate::call::input::InputQueue;
 use crate::call::result::{ResultOf, ResultWriter};
-use crate::call::trailer;
+use crate::call::trailer::{self, micros};
 use crate::endpoint::Written;
 use crate::endpoint::files::{FilesByPath, Kept};
 use crate::endpoint::layout_sink::LayoutSink;
@@ -46,6 +46,7 @@ use crate::program::programs::{ActiveProgram, LoadedProgram};
 use crate::program::usage::{InUse, Usage};
 use crate::schedule::permits::{HostTurns, Turn, Waited};
 use crate::schedule::quota::Holding;
+use crate::schedule::seat::Seat;
 use crate::schedule::yield_to_reactor::InPieces;
 use crate::standard::state::Standard;
 use crate::statistics::counters::FunctionId;
@@ -539,17 +540,22 @@ impl Job {
         trailer
     }
 
-    fn run_to_host(&self, call: &Call<'_>, report: &mut Report) -> Trailer {
-        let seat = self.context.seat();
-        let mut writer = ResultWriter::new(ResultOf {
-            seat: &seat,
+    /// Of what goes to the host.
+    fn result_writer<'a>(&'a self, seat: &'a Seat) -> ResultWriter<'a> {
+        ResultWriter::new(ResultOf {
+            seat,
             tag: self.tag,
             events: &*self.events,
             account: &self.context.host.account,
             control: &self.control,
             len_max: self.plan.limits.result_len_max,
             until: self.queued + self.plan.limits.deadline,
-        });
+        })
+    }
+
+    fn run_to_host(&self, call: &Call<'_>, report: &mut Report) -> Trailer {
+        let seat = self.context.seat();
+        let mut writer = self.result_writer(&seat);
         let mut sink = match self.plan.request.frames {
             true => EngineSink::Frames(&mut writer),
             false => EngineSink::Writer(&mut writer),
@@ -828,8 +834,4 @@ pub(crate) fn tier_of(hint: TierHint) -> TierChoice {
         TierHint::Cranelift => TierChoice::Only(Tier::Cranelift),
         TierHint::Llvm => TierChoice::Only(Tier::Llvm),
     }
-}
-
-fn micros(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }

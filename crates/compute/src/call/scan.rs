@@ -22,7 +22,7 @@ use crate::call::answer::Problem;
 use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
 use crate::call::result::{ResultOf, ResultWriter};
-use crate::call::trailer;
+use crate::call::trailer::{self, micros};
 use crate::schedule::permits::{HostTurns, Turn, Waited};
 use crate::schedule::quota::Holding;
 use crate::statistics::counters::FunctionId;
@@ -262,8 +262,4 @@ impl fmt::Debug for ScanJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScanJob").field("tag", &self.tag).finish_non_exhaustive()
     }
-}
-
-fn micros(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }

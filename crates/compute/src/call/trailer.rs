@@ -1,5 +1,7 @@
 //! From what went wrong to the trailer that tells the host.
 
+use std::time::Duration;
+
 use diskside_engine::{CallError, Place, ReadError};
 use diskside_sbpf::trap::{Trap, TrapKind};
 use diskside_wire::function::{MissingRange, Outcome, PlaceInSource, Trailer};
@@ -10,6 +12,11 @@ use diskside_export::FileError;
 
 /// Bit of the region field: the trap was a write.
 const WRITE: u16 = 1 << 15;
+
+/// A time as trailers have it.
+pub(crate) fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
 
 /// A trailer with nothing but a story.
 pub(crate) fn simple(outcome: Outcome, message: &str) -> Trailer {

@@ -14,10 +14,9 @@ use diskside_wire::function::{
     DirectAccess, Endpoint, EndpointKind, FunctionRequest, Placement, RecordSplit, Times, Trailer,
 };
 
-use super::{Job, PlannedSink, PlannedSource, Report, micros, tier_of};
+use super::{Job, PlannedSink, PlannedSource, Report, tier_of};
 use crate::call::answer::Problem;
-use crate::call::result::{ResultOf, ResultWriter};
-use crate::call::trailer;
+use crate::call::trailer::{self, micros};
 use crate::schedule::permits::Waited;
 use diskside_wire::function::Outcome;
 
@@ -107,15 +106,7 @@ impl Job {
         report.reads.media_bytes.store(stats.io.read_bytes, std::sync::atomic::Ordering::Relaxed);
         report.written.written = stats.io.written_bytes;
         let seat = self.context.seat();
-        let mut writer = ResultWriter::new(ResultOf {
-            seat: &seat,
-            tag: self.tag,
-            events: &*self.events,
-            account: &self.context.host.account,
-            control: &self.control,
-            len_max: limits.result_len_max,
-            until: self.queued + limits.deadline,
-        });
+        let mut writer = self.result_writer(&seat);
         let sent = writer.write_all(&result);
         (report.result_len, report.sending) = (writer.sent, writer.sending);
         match (sent, writer.failure) {
