@@ -26,7 +26,8 @@ pub struct ConnectOptions {
     pub queue_depth: u16,
     /// Requests that may wait for one queue; submitting sleeps while that many do.
     pub staging_max: usize,
-    /// The controller ends the association when it hears nothing for this long; zero: never.
+    /// The controller ends the association when it hears nothing for this long, and the host gives up a controller that does
+    /// not answer Keep Alive for so long, however long commands may take; zero: neither.
     pub keep_alive: Duration,
     /// Protect PDU headers by a CRC32C.
     pub header_digest: bool,

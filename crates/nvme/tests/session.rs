@@ -202,6 +202,29 @@ fn keep_alive_holds_a_controller_and_its_absence_ends_it() {
     assert!(pair.target.subsystem.controllers().is_empty());
 }
 
+/// A target that stood still was not missed before a command had taken twice the time that commands may take: a minute.
+#[test]
+fn a_controller_that_does_not_answer_keep_alive_is_given_up() {
+    let mut pair = Pair::connect(target(), admin_config(SUBSYSTEM, 1));
+    let start = pair.now;
+    // It hears nothing any more: nothing is carried to it. Every 2.5 s Keep Alive is sent, and 5 s later it is late.
+    let mut transmit = diskside_nvme::Transmit::new();
+    for tenths in 1..=74 {
+        pair.admin.handle_timeout(start + Duration::from_millis(100 * tenths));
+        while pair.admin.poll_transmit(&mut transmit) {
+            support::pair::bytes_of(&mut transmit, &mut pair.memory, false);
+            pair.admin.handle_transmitted(&mut transmit);
+        }
+        assert_eq!(pair.admin.state(), diskside_nvme::host::State::Live, "after {tenths} tenths of a second");
+    }
+    pair.admin.handle_timeout(start + Duration::from_millis(7600));
+    assert_ne!(pair.admin.state(), diskside_nvme::host::State::Live);
+    pair.admin.handle_close();
+    let events: Vec<_> = std::iter::from_fn(|| pair.admin.poll_event()).collect();
+    let silent = diskside_nvme::host::ConnectionError::Silent(Duration::from_secs(5));
+    assert!(matches!(events.last(), Some(AdminEvent::Closed(error)) if *error == silent), "{events:?}");
+}
+
 #[test]
 fn shutdown_is_orderly() {
     let mut pair = Pair::connect(target(), admin_config(SUBSYSTEM, 1));

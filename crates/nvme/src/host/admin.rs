@@ -29,7 +29,8 @@ pub struct AdminConfig {
     pub io_queues: u16,
     /// Entries of each I/O queue wanted.
     pub io_queue_entries: u16,
-    /// Keep Alive Timeout in milliseconds; 0: none.
+    /// Keep Alive Timeout in milliseconds; 0: none. A controller that does not answer Keep Alive for so long is given up, too,
+    /// whatever its commands may take.
     pub keep_alive_ms: u32,
     /// Ask for header digests, on all queues.
     pub header_digest: bool,
@@ -385,8 +386,7 @@ impl Admin {
                     }
                 }
                 Event::Compute(work) => self.events.push_back(AdminEvent::Compute(work)),
-                // An admin command that is late is waited for once more; then the connection ends.
-                Event::Late { .. } => {}
+                Event::Late { user_data, .. } => self.on_late(user_data),
                 Event::Closed(error) => self.on_closed(error),
             }
         }
@@ -398,6 +398,7 @@ impl Admin {
         {
             let timeout = match purpose {
                 Purpose::EventRequest => None,
+                Purpose::KeepAlive => Some(self.keep_alive()),
                 _ => Some(self.config.command_timeout),
             };
             let ticket = self.next_ticket;
@@ -414,6 +415,13 @@ impl Admin {
 
     pub(super) fn send(&mut self, purpose: Purpose, sqe: Sqe, data: Data) {
         self.backlog.push_back((purpose, sqe, data));
+    }
+
+    /// Any other command that is late is waited for once more; then the connection ends.
+    fn on_late(&mut self, ticket: u64) {
+        if matches!(self.purposes.get(&ticket), Some(Purpose::KeepAlive)) {
+            self.connection.fail(ConnectionError::Silent(self.keep_alive()));
+        }
     }
 
     // -- the end ------------------------------------------------------------------------------------------------------
@@ -442,7 +450,11 @@ impl Admin {
     fn keep_alive_interval(&self) -> Option<Duration> {
         match self.config.keep_alive_ms {
             0 => None,
-            timeout_ms => Some(Duration::from_millis(u64::from(timeout_ms) / 2).max(Duration::from_millis(1))),
+            _ => Some((self.keep_alive() / 2).max(Duration::from_millis(1))),
         }
+    }
+
+    fn keep_alive(&self) -> Duration {
+        Duration::from_millis(self.config.keep_alive_ms.into())
     }
 }

@@ -103,6 +103,9 @@ pub enum ConnectionError {
         /// What was waited for.
         step: &'static str,
     },
+    /// Keep Alive was not answered in time: the peer stands still, or cannot be reached.
+    #[error("the controller has said nothing for {0:?}, not even to Keep Alive")]
+    Silent(Duration),
     /// A command was late, and then as late again.
     #[error("a command took longer than twice its timeout of {0:?}")]
     CommandTimeout(Duration),
