@@ -36,6 +36,7 @@ mod place;
 mod run;
 mod scan;
 mod segments;
+mod short_files;
 mod traversal;
 mod writer;
 
@@ -65,6 +66,7 @@ use diskside_wire::function::StateName;
 use learnt::LearntFiles;
 use link::Link;
 use memo::Memo;
+use short_files::ShortFiles;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -118,6 +120,7 @@ struct Inner {
     options: SessionOptions,
     engine: Arc<Engine>,
     cache: Arc<BlockCache>,
+    short_files: ShortFiles,
     links: Memo<String, Arc<Link>>,
     dispatcher: Mutex<Dispatcher>,
     instances: OnceLock<Instances>,
@@ -137,6 +140,7 @@ impl Session {
         let inner = Inner {
             engine: Arc::new(Engine::new(crate::helpers()).with_llvm_if_found()),
             cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
+            short_files: ShortFiles::default(),
             links: Memo::default(),
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
@@ -351,6 +355,14 @@ impl Session {
 
     fn cache(&self) -> &Arc<BlockCache> {
         &self.inner.cache
+    }
+
+    fn policy(&self) -> Policy {
+        self.inner.options.policy
+    }
+
+    fn short_files(&self) -> &ShortFiles {
+        &self.inner.short_files
     }
 
     fn lock_dispatcher(&self) -> std::sync::MutexGuard<'_, Dispatcher> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diskside::host::ConnectOptions;
 use diskside::session::{
-    Decompress, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Where,
+    Decompress, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Side, Where,
 };
 use diskside::target::config::{ExportSpec, VolumeSpec};
 use diskside::target::{Running, Target};
@@ -410,6 +410,59 @@ fn arguments_reach_the_device_and_errors_come_back_typed() {
     assert!(error.function().is_some(), "{error}");
     let missing = session.open(&served.url("missing")).unwrap_err();
     assert_eq!(missing.function().and_then(diskside::host::function::FunctionError::errno), Some(2), "{missing}");
+}
+
+/// Where the caller did not say where a function runs, one over a short file took three round trips, however often it was asked for:
+/// two were for opening the file and for looking at it. Of one that was short the last time, the target does that itself.
+#[test]
+fn a_short_file_that_a_function_ran_over_before_takes_one_round_trip() {
+    let served = Served::new();
+    let session = session(Policy::Fixed(Side::Device));
+    let stats = session.function("stats64").unwrap();
+    let header = format!("{:<117}\n", "{'descr': '<i8', 'fortran_order': False, 'shape': (1000,), }");
+    let array = [b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &numbers(1000, 1)].concat();
+    for (name, bytes) in [("plain", numbers(1000, 1)), ("long", numbers(1 << 16, 3)), ("array", array)] {
+        served.file(name, &bytes);
+    }
+    let target = served.url("plain").parse::<diskside::ExportUrl>().unwrap().target();
+    // Files are closed when nobody waits for it any more.
+    let commands = || {
+        let sent = || session.compute(&target).unwrap().connection().stats().commands;
+        let mut last = sent();
+        loop {
+            std::thread::sleep(Duration::from_millis(30));
+            match sent() {
+                now if now == last => return now,
+                now => last = now,
+            }
+        }
+    };
+    let run = |name: &str, place| {
+        let looked_at = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..at(place) };
+        let (before, file) = (commands(), session.open_late(&served.url(name).parse().unwrap()).unwrap());
+        let ran = session.run(&[file], &stats, &[], &looked_at, None).unwrap();
+        (ran.result, commands() - before)
+    };
+    // The first one has the program loaded, too.
+    run("plain", Where::Device);
+    let (_, least) = run("plain", Where::Device);
+    for name in ["plain", "long", "array"] {
+        let (result, _) = run(name, Where::Host);
+        for round in 0..3 {
+            let (again, took) = run(name, Where::Auto);
+            assert_eq!(again, result, "{name}, round {round}");
+            assert_eq!(
+                took == least,
+                name == "plain",
+                "{name}, round {round}: {took} commands; one round trip has {least}"
+            );
+        }
+    }
+    // It is long by now, which is known after the next time.
+    served.file("plain", &numbers(1 << 16, 3));
+    let (longer, took) = run("plain", Where::Auto);
+    assert_eq!((longer, took), (run("long", Where::Host).0, least));
+    assert!(run("plain", Where::Auto).1 > least);
 }
 
 /// A function over a short file took as long as four round trips, three of which were for opening and looking. Of a file that is to

@@ -225,7 +225,9 @@ fn read_once(
     };
     this.is_over(file, now.version)?;
     let name = &file.inner.name;
-    let (range, zero, compressed) = match Content::of(file, &now, options)? {
+    let content = Content::of(file, &now, options)?;
+    content.note_len(file, &now);
+    let (range, zero, compressed) = match content {
         Content::Plain => {
             let range = input.part.range_within(now.len_bytes);
             (range.map_err(|range| SessionError::out_of_range(name, range, now.len_bytes))?, 0, None)

@@ -69,6 +69,15 @@ impl Content {
         }
     }
 
+    /// Takes note of how long a file of an export is. What an array holds, this side finds out each time.
+    pub(super) fn note_len(&self, file: &File, now: &Now) {
+        let (short_files, id) = (file.inner.session.short_files(), file.inner.id);
+        match (self, &file.inner.place) {
+            (Self::Plain | Self::Compressed(_), Place::Export(_)) => short_files.note(id, now.len_bytes),
+            _ => short_files.forget(id),
+        }
+    }
+
     /// What all files hold, if that is the same, and each is read from its first byte to its last.
     pub(super) fn of_all(files: &[File], options: &RunOptions) -> Result<Option<Self>, SessionError> {
         let mut common = None;

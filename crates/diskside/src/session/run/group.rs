@@ -9,7 +9,8 @@ use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::place::{Now, Place};
-use diskside_dispatch::{Decision, Direction, Plan, Reason, Request, Side};
+use crate::session::short_files::SHORT_LEN_MAX;
+use diskside_dispatch::{Decision, Direction, Plan, Policy, Reason, Request, Side};
 use diskside_engine::pieces::WHOLE_LEN_MAX;
 use diskside_engine::{CallError, ChunkCodecs, Codec, Source, Sources};
 use diskside_host::drive;
@@ -33,12 +34,20 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
 }
 
 /// Whether this is one file that is not open and need not be: its target is told the path with the request, looks itself at what
-/// the file begins with, and one round trip does for opening, looking and running. A file of which several threads are to
-/// read parts has to be opened, for the target has to know how long it is.
+/// the file begins with, and one round trip does for opening, looking and running. That is where the caller says that it runs there,
+/// and where the file was short when this session saw it last. A file of which several threads are to read parts has to be
+/// opened, for the target has to know how long it is.
 pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool {
     let [File { inner }] = files else { return false };
     let is_closed = matches!(&inner.place, Place::Export(remote) if remote.is_late_and_closed());
-    is_closed && options.place == Where::Device && options.threads == 1 && can_take_paths(files, options)
+    let can_be_there = match options.place {
+        Where::Device => true,
+        // The other policy measures both sides at once.
+        Where::Auto if matches!(inner.session.policy(), Policy::Periodic { .. }) => false,
+        Where::Auto => inner.session.short_files().len_bytes(inner.id).is_some(),
+        Where::Host => false,
+    };
+    is_closed && can_be_there && options.threads == 1 && can_take_paths(files, options)
 }
 
 fn can_take_paths(files: &[File], options: &RunOptions) -> bool {
@@ -123,6 +132,9 @@ fn run_once(
         Side::Device => device::over_paths(&job, files, streamed)?,
     };
     done.part.name = name_of(files);
+    if let ([only], None) = (files, &options.chunks) {
+        only.inner.session.short_files().note(only.inner.id, done.part.range.end);
+    }
     job.observe(&done);
     let mut ran = job.gather(vec![done], None, written)?;
     ran.decisions.push((name_of(files), decision));
@@ -134,15 +146,22 @@ fn run_once(
 }
 
 /// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips. Whether
-/// they are short, a few of them tell; where they are not, what was measured decides, as for a file that is alone.
+/// they are short, a few of them tell; where they are not, and of a file that is alone, what was measured decides.
 fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     let (function, told) = (job.function, job.options.place.told());
     let chunk_len = job.options.chunks.as_ref().and_then(|chunks| chunks.mean_len());
-    let len_bytes = if told.is_some() { 0 } else { chunk_len.unwrap_or_else(|| mean_len(files)) };
+    let known_len = match files {
+        [only] if chunk_len.is_none() => only.inner.session.short_files().len_bytes(only.inner.id),
+        _ => None,
+    };
+    let len_bytes = match told {
+        Some(_) => 0,
+        None => chunk_len.or(known_len).unwrap_or_else(|| mean_len(files)),
+    };
     // Of many short chunks decoding may take longer than their way: that is measured.
     let total = len_bytes.saturating_mul(files.len() as u64);
     let takes_long = job.options.chunks.is_some() && total > LONG_CHUNKS_BYTES;
-    if told.is_none() && len_bytes <= SHORT_LEN_MAX && !takes_long {
+    if told.is_none() && known_len.is_none() && len_bytes <= SHORT_LEN_MAX && !takes_long {
         match job.load() {
             Ok(()) => return Ok(Decision::made(Plan::Device, Reason::ManyFiles)),
             Err(error) if error.function().is_some_and(FunctionError::is_loss) => return Err(error),
@@ -261,9 +280,8 @@ enum Fetched {
     AnotherVersion,
 }
 
-/// Files that are fetched before it is their turn, and how long each may be for that.
+/// Short files that are fetched before it is their turn.
 const FETCHED_FILES: usize = 16;
-const SHORT_LEN_MAX: u64 = 256 << 10;
 /// Bytes of all chunks of a run from which on it matters where they are decoded.
 const LONG_CHUNKS_BYTES: u64 = 4 << 20;
 /// Bytes of chunks that are fetched before it is their turn, and two of them in any case.

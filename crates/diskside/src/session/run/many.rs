@@ -50,7 +50,8 @@ impl Session {
     /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees them
     /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once. One of an export that is to be
     /// [opened late](Self::open_late) is not opened at all where the caller says that the function runs at its target
-    /// ([`Where::Device`](super::super::Where::Device)): that takes one round trip.
+    /// ([`Where::Device`](super::super::Where::Device)), or where the file was short when this session ran a function over it last:
+    /// that takes one round trip.
     pub fn run(
         &self,
         files: &[File],
@@ -120,7 +121,9 @@ impl Session {
             };
             match ran {
                 // What each file with a header is given, this side finds out, file by file.
-                Err(error) if group::is_header(&error) && !streams => {}
+                Err(error) if group::is_header(&error) && !streams => {
+                    files.iter().for_each(|file| self.short_files().forget(file.inner.id));
+                }
                 Err(error) if group::is_header(&error) => {
                     let (name, why) = (error.to_string(), HEADER_AMONG_MANY.to_owned());
                     return Err(SessionError::Input { name, why });
