@@ -29,11 +29,12 @@ fn main() {
         writeln!(objects, "const OBJECT_{index}: &[u8] = include_bytes!({object:?});")
             .expect("writing to a string does not fail");
         let text = std::fs::read_to_string(&source).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
-        functions.extend(function_names(&text).into_iter().map(|name| (name, index, file.clone())));
+        functions.extend(declared(&text).into_iter().map(|(name, kind)| (name, kind, index, file.clone())));
     }
     functions.sort();
-    for (name, index, file) in functions {
-        writeln!(list, "    Shipped {{ name: {name:?}, object: OBJECT_{index}, source: \"functions/{file}\" }},")
+    for (name, kind, index, file) in functions {
+        let source = format!("functions/{file}");
+        writeln!(list, "    Shipped {{ name: {name:?}, kind: {kind:?}, object: OBJECT_{index}, source: {source:?} }},")
             .expect("writing to a string does not fail");
     }
     list.push(']');
@@ -41,15 +42,15 @@ fn main() {
     std::fs::write(out.join("shipped.rs"), text).expect("OUT_DIR is writable");
 }
 
-/// Names of the functions in a source: what its string literals `"KIND/NAME"` and lambda-IO's
+/// Names and kinds of the functions in a source: what its string literals `"KIND/NAME"` and lambda-IO's
 /// `LIO_PROG(NAME)` declare. A `combine` belongs to another and is none.
-fn function_names(source: &str) -> Vec<String> {
+fn declared(source: &str) -> Vec<(String, String)> {
     let sections = source.split('"').skip(1).step_by(2).filter_map(|literal| {
         let (kind, name) = literal.split_once('/')?;
-        KINDS.contains(&kind).then(|| name.to_owned())
+        KINDS.contains(&kind).then(|| (name.to_owned(), kind.to_owned()))
     });
-    let macros = source.split("LIO_PROG(").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned);
-    sections.chain(macros).collect()
+    let macros = source.split("LIO_PROG(").skip(1).filter_map(|rest| rest.split(')').next());
+    sections.chain(macros.map(|name| (name.to_owned(), "lambda_io".to_owned()))).collect()
 }
 
 fn c_files(dir: &Path) -> Vec<PathBuf> {

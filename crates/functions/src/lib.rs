@@ -9,6 +9,8 @@ pub mod clang;
 pub struct Shipped {
     /// Its name, also the name of its program.
     pub name: &'static str,
+    /// The kind of that: `read`, `write`, `lambda`, `lambda_io`, `traverse` or `kernel`.
+    pub kind: &'static str,
     /// The eBPF object that holds it, perhaps among others.
     pub object: &'static [u8],
     /// Its source, relative to the repository's root.

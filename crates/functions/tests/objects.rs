@@ -66,6 +66,7 @@ fn all_compile_load_and_verify() {
 fn all_are_pure() {
     for function in diskside_functions::shipped() {
         let loaded = shipped(function.name);
+        assert_eq!(loaded.kind().name(), function.kind, "{}", function.name);
         assert_eq!(loaded.is_pure(), loaded.kind() != Kind::Kernel, "{}", function.name);
     }
 }

@@ -1,6 +1,8 @@
 //! Reading many ranges of files of exports at once: every file is opened by one command, and every range read by as few as
-//! its length takes, all of them on the way together. So a batch takes two round trips however many files and ranges it has,
-//! and one if the batch before it has opened its files.
+//! its length takes, all of them on the way together. So a batch takes two round trips however many files and ranges it has.
+//!
+//! It takes one where files were opened before. Right after that, or where bytes are wanted of the version that was opened, they are
+//! read from that handle; else they are read from it while the file is looked for, and taken if it still is the same.
 
 use crate::error::Failure;
 use diskside::ExportUrl;
@@ -19,15 +21,19 @@ pub(crate) struct Wanted {
     pub(crate) url: ExportUrl,
     pub(crate) start: i64,
     pub(crate) end: Option<u64>,
+    /// The version of the file that the range was chosen for, as a chunk is by the index of its shard.
+    pub(crate) version: Option<u64>,
 }
 
 /// Ranges of one file, by their places in the batch.
 struct Group {
     url: ExportUrl,
     ranges: Vec<(usize, i64, Option<u64>)>,
+    /// The one that all of them are wanted of.
+    version: Option<u64>,
 }
 
-/// Files that are open for the batch that follows, which often reads on in them, as in a shard whose index was read.
+/// Files that are open for batches that follow, which often read on in them, as in a shard whose index was read.
 #[derive(Default)]
 pub(crate) struct Handles {
     open: Mutex<HashMap<String, (RemoteFile, Instant)>>,
@@ -35,9 +41,24 @@ pub(crate) struct Handles {
 
 /// How long a file that was opened is not looked for again once the batch is read that it was opened for: what has its name then
 /// may be another file.
-const HANDLE_LIFE: Duration = Duration::from_millis(100);
+const FRESH: Duration = Duration::from_millis(100);
+/// How long it stays open.
+const HANDLE_LIFE: Duration = Duration::from_secs(10);
 /// A target keeps no more than some handles of a host.
 const HANDLES_MAX: usize = 64;
+
+/// A file that was opened before.
+struct Kept {
+    file: RemoteFile,
+    is_fresh: bool,
+}
+
+impl Kept {
+    /// Whether what is read of it is what is wanted, or nothing is.
+    fn will_do(&self, version: Option<u64>) -> bool {
+        version.map_or(self.is_fresh, |version| self.file.info().version == version)
+    }
+}
 
 impl Handles {
     /// Forgets what is open by this name, which is going to be another file's, or nobody's.
@@ -45,21 +66,24 @@ impl Handles {
         self.lock().remove(&url.to_string());
     }
 
-    fn get(&self, name: &str) -> Option<RemoteFile> {
+    fn get(&self, name: &str) -> Option<Kept> {
         let mut open = self.lock();
         open.retain(|_, (_, opened)| opened.elapsed() < HANDLE_LIFE);
-        open.get(name).map(|(file, _)| file.clone())
+        open.get(name).map(|(file, opened)| Kept { file: file.clone(), is_fresh: opened.elapsed() < FRESH })
     }
 
+    /// Keeps it instead of the one that was used longest ago, if there are too many.
     fn keep(&self, name: &str, file: &RemoteFile) {
         let mut open = self.lock();
-        if open.len() < HANDLES_MAX {
-            open.insert(name.to_owned(), (file.clone(), Instant::now()));
+        if open.len() >= HANDLES_MAX && !open.contains_key(name) {
+            let oldest = open.iter().min_by_key(|(_, (_, opened))| *opened).map(|(name, _)| name.clone());
+            oldest.and_then(|oldest| open.remove(&oldest));
         }
+        open.insert(name.to_owned(), (file.clone(), Instant::now()));
     }
 
-    /// A round trip may take longer than a handle lives: those of a batch live on from its end, unless they were forgotten
-    /// meanwhile.
+    /// A round trip may take longer than a handle is fresh: those of a batch are so from its end on, unless they were
+    /// forgotten meanwhile.
     fn renew(&self, name: &str) {
         if let Some((_, opened)) = self.lock().get_mut(name) {
             *opened = Instant::now();
@@ -87,10 +111,12 @@ pub(crate) fn fetch(
     let mut known: HashMap<String, usize> = HashMap::new();
     for (place, one) in wanted.into_iter().enumerate() {
         let index = *known.entry(one.url.to_string()).or_insert_with(|| {
-            groups.push(Group { url: one.url, ranges: Vec::new() });
+            groups.push(Group { url: one.url, ranges: Vec::new(), version: one.version });
             groups.len() - 1
         });
-        groups[index].ranges.push((place, one.start, one.end));
+        let group = &mut groups[index];
+        group.version = group.version.filter(|version| one.version == Some(*version));
+        group.ranges.push((place, one.start, one.end));
     }
     let mut begun = Vec::with_capacity(groups.len());
     for group in groups {
@@ -98,22 +124,31 @@ pub(crate) fn fetch(
         let (files, handles) = (session.files(&group.url)?, Arc::clone(handles));
         begun.push(drive(async move {
             let ranges = group.ranges;
-            if let Some(file) = handles.get(&name).filter(|_| !anew) {
-                let version = file.info().version;
+            let mut kept = handles.get(&name);
+            if let Some(Kept { file, .. }) = kept.take_if(|kept| !anew && kept.will_do(group.version)) {
                 let read = read_all(&file, &name, &ranges).await;
-                if read.iter().all(|(_, one)| is_of(one, version)) {
+                if are_of(&read, file.info().version) {
                     return Ok(read);
                 }
             }
-            match files.lookup(&group.url.path, FileFlags::READ).await {
-                Ok(file) => {
-                    handles.keep(&name, &file);
-                    let read = read_all(&file, &name, &ranges).await;
-                    handles.renew(&name);
-                    Ok(read)
-                }
-                Err(error) => Ok::<_, SessionError>(all_failed(&name, &ranges, error)),
-            }
+            let looked_for = files.lookup(&group.url.path, FileFlags::READ);
+            let ahead = match &kept {
+                Some(Kept { file, .. }) => read_all(file, &name, &ranges).await,
+                None => Vec::new(),
+            };
+            let file = match looked_for.await {
+                Ok(file) => file,
+                Err(error) => return Ok::<_, SessionError>(all_failed(&name, &ranges, error)),
+            };
+            handles.keep(&name, &file);
+            let is_ahead = kept.is_some_and(|kept| is_same(&kept.file.info(), &file.info()));
+            let read = if is_ahead && are_of(&ahead, file.info().version) {
+                ahead
+            } else {
+                read_all(&file, &name, &ranges).await
+            };
+            handles.renew(&name);
+            Ok(read)
         }));
     }
     Ok(async move {
@@ -128,10 +163,16 @@ pub(crate) fn fetch(
     })
 }
 
-/// Whether bytes are of the version that was known when their range was chosen: another one may be longer. Of no bytes nobody
-/// knows.
-fn is_of(read: &Read, known: u64) -> bool {
-    matches!(read, Ok((bytes, _, version)) if *version == known && !bytes.is_empty())
+/// Whether all bytes are of the version that was known when their ranges were chosen: another one may be longer. Of no bytes
+/// nobody knows.
+fn are_of(read: &[(usize, Read)], known: u64) -> bool {
+    let is_of = |read: &Read| matches!(read, Ok((bytes, _, version)) if *version == known && !bytes.is_empty());
+    read.iter().all(|(_, read)| is_of(read))
+}
+
+/// Whether a file that is found now is the one that was open, and has not changed.
+fn is_same(before: &FileInfo, now: &FileInfo) -> bool {
+    (before.inode, before.version) == (now.inode, now.version) && !now.recent
 }
 
 async fn read_all(file: &RemoteFile, name: &str, ranges: &[(usize, i64, Option<u64>)]) -> Vec<(usize, Read)> {

@@ -43,11 +43,17 @@ impl Failure {
 
     /// An operation on a file of an export failed.
     pub(crate) fn of_file(name: &str, error: &FunctionError) -> Self {
-        Self { errno: error.errno(), ..Self::environment(format!("{name}: {error}")) }
+        let text = Self::in_words_of_python(&format!("{name}: {error}"));
+        Self { errno: error.errno(), ..Self::environment(text) }
     }
 
     fn new(kind: &'static str, text: impl ToString) -> Self {
         Self { kind, text: text.to_string(), errno: None, trap: None }
+    }
+
+    /// The commands' options have other names here.
+    fn in_words_of_python(text: &str) -> String {
+        text.replace("--loss-timeout-ms", "loss_timeout")
     }
 }
 
@@ -63,7 +69,8 @@ impl From<SessionError> for Failure {
             }
             _ => None,
         };
-        Self { kind: kind_name(error.kind()), errno, trap: trap_of(&error), text: error.to_string() }
+        let text = Self::in_words_of_python(&error.to_string());
+        Self { kind: kind_name(error.kind()), errno, trap: trap_of(&error), text }
     }
 }
 

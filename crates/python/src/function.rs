@@ -29,10 +29,10 @@ fn loader() -> &'static Session {
     LOADER.get_or_init(|| Session::new(SessionOptions { cache_len_bytes: 0, ..SessionOptions::default() }))
 }
 
-/// Names of the shipped functions.
+/// Names of the shipped functions, and the kind of each.
 #[pyfunction]
-pub(crate) fn shipped() -> Vec<&'static str> {
-    all_shipped().map(|function| function.name).collect()
+pub(crate) fn shipped() -> Vec<(&'static str, &'static str)> {
+    all_shipped().map(|function| (function.name, function.kind)).collect()
 }
 
 /// A shipped function by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.

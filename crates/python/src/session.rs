@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[pyclass(frozen)]
 pub(crate) struct Session(Here<diskside::session::Session>, Here<Arc<Handles>>, Mutex<HashSet<String>>);
 
+/// A range of a file of an export, as Python gives it.
+type Ranged = (String, i64, Option<u64>, Option<u64>);
+
 /// What is known of a file: kind, length, time of its last change, version, permission bits.
 type Info = (&'static str, u64, f64, u64, u32);
 
@@ -37,7 +40,7 @@ impl Session {
         learnt_directory: Option<PathBuf>,
         volumes: Vec<String>,
         host_nqn: Option<&str>,
-        timeouts: (Option<f64>, Option<f64>),
+        timeouts: [Option<f64>; 3],
         io: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let wrong = |what: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{what}: {why}"));
@@ -55,12 +58,16 @@ impl Session {
         }
         let seconds =
             |name: &str, given: f64| std::time::Duration::try_from_secs_f64(given).map_err(|error| wrong(name, &error));
-        let (connect_timeout, loss_timeout) = timeouts;
-        if let Some(given) = connect_timeout {
-            options.connect.connect_timeout = seconds("connect_timeout", given)?;
-        }
-        if let Some(given) = loss_timeout {
-            options.connect.loss_timeout = seconds("loss_timeout", given)?;
+        let connect = &mut options.connect;
+        let known = [
+            ("connect_timeout", &mut connect.connect_timeout),
+            ("loss_timeout", &mut connect.loss_timeout),
+            ("keep_alive", &mut connect.keep_alive),
+        ];
+        for ((name, timeout), given) in known.into_iter().zip(timeouts) {
+            if let Some(given) = given {
+                *timeout = seconds(name, given)?;
+            }
         }
         options.instances = options::instances(io)?;
         Ok(Self(Here::new(diskside::session::Session::new(options)), Here::new(Arc::default()), Mutex::default()))
@@ -134,11 +141,13 @@ impl Session {
         Ok(Ran::of(diskside::session::Ran { result, ..diskside::session::Ran::default() }))
     }
 
-    /// Reads ranges of files of exports, all at once; see [`batch`]. A range is a URL, a start and an end, which may be `None`;
-    /// a start below 0 counts from the file's end. With `anew`, files are looked for that were open just now.
+    /// Reads ranges of files of exports, all at once; see [`batch`]. A range is a URL, a start, an end, which may be `None`,
+    /// and the version that it was chosen for, if it was; a start below 0 counts from the file's end. With `anew`, files are looked
+    /// for that were open just now.
     #[pyo3(signature = (wanted, anew = false))]
-    fn fetch(&self, py: Python<'_>, wanted: Vec<(String, i64, Option<u64>)>, anew: bool) -> PyResult<Request> {
-        let wanted = wanted.into_iter().map(|(url, start, end)| Ok(Wanted { url: export(&url)?, start, end }));
+    fn fetch(&self, py: Python<'_>, wanted: Vec<Ranged>, anew: bool) -> PyResult<Request> {
+        let wanted_of = |(url, start, end, version): Ranged| Ok(Wanted { url: export(&url)?, start, end, version });
+        let wanted = wanted.into_iter().map(wanted_of);
         let wanted = wanted.collect::<Result<Vec<_>, Failure>>()?;
         let (session, handles) = (self.0.get()?, self.1.get()?);
         py.detach(|| {

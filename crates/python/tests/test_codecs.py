@@ -281,8 +281,8 @@ def test_rows_through_a_shard_that_changes_are_of_one_version(two_shards, monkey
     url, [(shard, _), (second, after), (third, _)] = two_shards
     read, left = ZarrStore._get, [second]
 
-    async def get(self, key, prototype, byte_range, *, anew=False):
-        found = await read(self, key, prototype, byte_range, anew=anew)
+    async def get(self, key, prototype, byte_range, **options):
+        found = await read(self, key, prototype, byte_range, **options)
         if key == "c/0/0" and len(found[0]) == 15 * 10 * 16 + 4 and left:
             replaced(shard, left.pop(), in_place)
             # Until the file is looked for again.

@@ -10,9 +10,6 @@ import numpy
 import pytest
 from conftest import LONGEST
 
-# Traversals, and kernels, which open files themselves: shipped, but not run over files.
-OF_OTHER_KINDS = ("kv_", "ndp_")
-
 
 def test_a_function_comes_by_name_path_object_and_text(tmp_path, directory, longest):
     path = tmp_path / "longest.bpf.c"
@@ -36,7 +33,24 @@ def test_a_function_says_what_it_takes_and_gives():
     assert told[3] == "takes delimiter, a character [,]: between the columns"
     assert told[-1] == "gives key: char[64], count: u8, sum: f8, min: f8, max: f8, not_numbers: u8"
     assert diskside.function("grep").help.split("\n")[-1] == "gives bytes"
-    assert all(diskside.function(name).help for name in diskside.shipped() if not name.startswith(OF_OTHER_KINDS))
+    assert all(diskside.function(name).help for name in diskside.shipped())
+
+
+def test_shipped_functions_have_kinds():
+    """Which of them run over files was told by how they are called."""
+    assert {"stats64", "grep", "lambda_sum"} <= set(diskside.shipped())
+    for kind in ["read", "write", "lambda", "lambda_io"]:
+        names = diskside.shipped(kind)
+        assert names and set(names) <= set(diskside.shipped()), kind
+        assert {diskside.function(name).kind for name in names} == {kind}
+    for kind, command in [("traverse", "kv_get"), ("kernel", "ndp_filter")]:
+        names = diskside.shipped(kind)
+        assert command in names and not set(names) & set(diskside.shipped())
+        for name in names:
+            with pytest.raises(diskside.RefusedError, match=kind):
+                diskside.function(name)
+    with pytest.raises(diskside.UsageError, match="'tree' is the kind of no shipped function; there are kernel, lambda, .*, write"):
+        diskside.shipped("tree")
 
 
 def test_what_is_no_function_is_said():
@@ -121,7 +135,7 @@ def test_no_shipped_function_has_an_argument_called_as_an_option():
     """`offset` was an option, and of many functions an argument: they could not be given it by its name."""
     from diskside._session import OPTIONS
 
-    names = [name for name in diskside.shipped() if not name.startswith(OF_OTHER_KINDS)]
+    names = diskside.shipped()
     assert len(names) > 10
     for name in names:
         assert not OPTIONS & {argument["name"] for argument in diskside.function(name).arguments}, name

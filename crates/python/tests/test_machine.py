@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 import subprocess
 import sys
 
@@ -44,6 +46,23 @@ with diskside.serve(sys.argv[1]) as server, server.connect() as session:
 """
     ran = python(WITHOUT.format(numbers=IO_URING) + run, str(tmp_path))
     assert ran.stdout.splitlines() == ["posix", *["499500"] * 3], ran.stdout + ran.stderr
+
+
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None or platform.machine() != "x86_64", reason="needs qemu-user")
+def test_an_old_processor_does_as_well(tmp_path):
+    """Of 2008: without AVX and BMI, which whoever builds may have."""
+    numpy.arange(1000, dtype="<u8").tofile(tmp_path / "n.u64")
+    (tmp_path / "a.log").write_text("one ERROR here\nall well\n" * 1000)
+    run = """
+import diskside, sys
+with diskside.serve(sys.argv[1], engines=1) as server, server.connect() as session:
+    for place in ["host", "device"]:
+        print(session.run("stats64", "n.u64", place=place).sum, session.run("grep_count", "a.log", pattern="ERROR", place=place)["rows"])
+        print(len(session.run("filter_i64", "n.u64", place=place, op="lt", value=10, form="positions").bytes))
+"""
+    command = ["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", run, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.stdout.splitlines() == ["499500 1000", "80"] * 2, ran.stdout + ran.stderr
 
 
 def test_importing_loads_nothing_of_others():

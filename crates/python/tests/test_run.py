@@ -43,6 +43,14 @@ def test_patterns_and_directories_are_expanded_at_the_server(session, server):
         session.run("grep_count", "*.txt", pattern="ERROR")
 
 
+def test_a_directory_is_run_over_when_that_is_said(session, server):
+    where = server.url
+    for name in [where, f"{where}/"]:
+        with pytest.raises(IsADirectoryError, match="Is a directory.*; recursive=True runs over all files below it, and a pattern"):
+            session.run("wc", name)
+    assert session.run("grep_count", where, recursive=True, pattern="ERROR")["rows"] == 3
+
+
 def test_results_stand_in_the_order_of_the_files(session):
     assert session.run("grep", ["b.log", "a.log"], pattern="ERROR").text == (
         "the last ERROR of them all\none ERROR here\nanother ERROR there\n"

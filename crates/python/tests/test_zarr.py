@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,27 @@ def test_a_row_through_shards(url, index_location):
     again = zarr.open_array(store, mode="r")
     numbers = again.vindex[[1, 39, 12], [0, 799, 50]]
     assert numbers.tolist() == [values[1, 0], values[39, 799], 0]
+
+
+def test_a_row_through_shards_that_are_known_takes_two_round_trips(url, server, directory):
+    """Files that were open a moment ago were looked for before anything was read of them: indexes took two round trips, however
+    often they were read. They are read while they are looked for; another file of the same name is still noticed."""
+    with server.connect() as session:
+        store = ZarrStore(url, session=session)
+        array = zarr.create_array(store, shape=(40, 80), shards=(40, 20), chunks=(5, 5), dtype="i4")
+        values = numpy.arange(40 * 80).reshape(40, 80)
+        array[:] = values
+        read = zarr.open_array(store, mode="r")
+        for row in [3, 30, 3]:
+            # Longer than a file counts as open without being looked for.
+            time.sleep(0.15)
+            assert (read[row] == values[row]).all()
+        other = zarr.create_array(ZarrStore(f"{server.url}/other", session=session), shape=(40, 80), shards=(40, 20), chunks=(5, 5), dtype="i4")
+        other[:] = -values
+        for shard in range(4):
+            (directory / "other" / "c" / "0" / str(shard)).rename(directory / "arrays" / "a.zarr" / "c" / "0" / str(shard))
+        time.sleep(0.15)
+        assert (read[7] == -values[7]).all()
 
 
 def test_shards_of_other_stores_are_read_as_before(directory):

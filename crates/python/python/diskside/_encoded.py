@@ -134,7 +134,7 @@ def in_shards(session: Session, urls: list[str], shards: Shards) -> Iterator[tup
     """The index of each: offset and length of each of its chunks, of those that are not there 2**64 - 1; and the version of the shard
     that says so."""
     length = shards.index_len
-    wanted = [(url, -length, None) if shards.at_end else (url, 0, length) for url in urls]
+    wanted = [(url, -length, None, None) if shards.at_end else (url, 0, length, None) for url in urls]
     at_once = max(min(_AT_ONCE, _AT_ONCE_BYTES // length), 1)
     for first in range(0, len(wanted), at_once):
         part = wanted[first : first + at_once]

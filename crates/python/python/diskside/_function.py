@@ -220,7 +220,7 @@ def function(
     if path.endswith(".c"):
         return _load(_compiled(lambda clang: _diskside.compile(path, clang)), name or asked or None)
     found = Function(_diskside.find(f"{named}:{name}" if name and os.sep in named else named))
-    if named in _diskside.shipped():
+    if named in dict(_diskside.shipped()):
         _shipped[named] = found
     return found
 
@@ -235,10 +235,24 @@ def _of_python(written: Callable[..., Any], said: dict[str, Any]) -> Function:
     return _load(object_of(written, **asked), written.__name__)
 
 
-def shipped() -> list[str]:
-    """The names of the functions that come with Diskside; every server has them. Those that begin with ``kv_`` are traversals, and
-    with ``ndp_`` kernels: the command line runs them."""
-    return _diskside.shipped()
+#: Kinds of functions that are not run over files: traversals follow pointers from block to block, and kernels open files themselves.
+_NOT_OVER_FILES = ("traverse", "kernel")
+
+
+def shipped(kind: str | None = None) -> list[str]:
+    """The names of the functions that come with Diskside; every server has them.
+
+    :param kind: those of this :attr:`Function.kind` alone, such as ``read``; also ``traverse``, for programs in Rust and C, and
+        ``kernel``, for ``diskside launch``. None: those that :func:`run` takes.
+    :raises UsageError: there is none of this kind.
+
+    >>> "stats64" in diskside.shipped()
+    True
+    """
+    kinds = dict(_diskside.shipped())
+    if kind is not None and kind not in kinds.values():
+        raise UsageError(f"shipped: {kind!r} is the kind of no shipped function; there are {', '.join(sorted(set(kinds.values())))}")
+    return [name for name, of in kinds.items() if (of == kind if kind is not None else of not in _NOT_OVER_FILES)]
 
 
 def _load(object_bytes: bytes, name: str | None) -> Function:

@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _diskside
-from ._function import Function, function
+from ._function import Function, function, shipped
 from ._job import Job
 from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, size
 from ._result import Result
-from .errors import DeadlineError, UsageError
+from .errors import DeadlineError, IsDirectoryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -110,12 +110,16 @@ class Session:
         1000
         """
         job, files_here = self._begin(function, files, args, out, recursive, options)
-        if progress is None or progress is False:
+        try:
+            if progress is not None and progress is not False:
+                return _with_progress(job, files_here, progress, timeout, _name(function))
             if not job._request.wait(timeout):
                 job.cancel()
                 raise DeadlineError(f"{_name(function)}: it had not ended within {timeout} s, and was stopped")
             return job.result()
-        return _with_progress(job, files_here, progress, timeout, _name(function))
+        except IsDirectoryError as error:
+            remedy = "recursive=True runs over all files below it, and a pattern such as */*.log over some"
+            raise IsDirectoryError(f"{error}; {remedy}", error.errno) from None
 
     def submit(
         self,
@@ -518,6 +522,7 @@ def connect(
     host_nqn: str | None = None,
     connect_timeout: float | None = None,
     loss_timeout: float | None = None,
+    keep_alive: float | None = None,
     io: Mapping[str, Any] | None = None,
 ) -> Session:
     """Makes a session. Servers are connected to when they are first used.
@@ -529,15 +534,17 @@ def connect(
     :param learnt_directory: where :meth:`Session.save_learnt` keeps what was measured.
     :param volumes: ``nvme-tcp://`` URLs of volumes that local files may be on, beside those that the kernel tells of.
     :param host_nqn: the NQN to connect as, if not this machine's.
-    :param connect_timeout: seconds that each step of connecting may take.
-    :param loss_timeout: seconds to try to connect again before requests fail.
+    :param connect_timeout: seconds that each step of connecting may take (5).
+    :param loss_timeout: seconds to try to connect again before requests fail (60).
+    :param keep_alive: seconds without a sign of life after which a server is taken for lost (10), however long its functions
+        run; it is asked every half of that.
     :param io: how files of this machine are read and written (``docs/asynchronous.md``): ``instances``, ``threads`` of each
         (1 or 2), ``in_flight_max``, ``staging_max``, ``spin`` and ``sq_poll`` in seconds, ``io_poll``.
     """
     if url is not None and not is_url(url):
         raise UsageError(f"connect: {url!r} is no URL; write diskside://HOST[:PORT]/EXPORT")
     learnt = None if learnt_directory is None else os.fspath(learnt_directory)
-    timeouts = (connect_timeout, loss_timeout)
+    timeouts = [connect_timeout, loss_timeout, keep_alive]
     return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
 
 
@@ -560,4 +567,4 @@ def info() -> dict[str, Any]:
     """What there is here: ``version``; ``tiers``, which run functions; ``functions``, the shipped ones; ``io``, which is
     ``"io_uring"``, or ``"posix"`` where that is denied."""
     tiers = ["interp", "cranelift", *(["llvm"] if default_session()._native.has_llvm else [])]
-    return {"version": _diskside.__version__, "tiers": tiers, "functions": _diskside.shipped(), "io": _diskside.interface()}
+    return {"version": _diskside.__version__, "tiers": tiers, "functions": shipped(), "io": _diskside.interface()}

@@ -78,7 +78,12 @@ class _Seen:
 
     async def _get(self, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
         found: Buffer | None
-        found, version = await self._store._get(self._path, prototype, byte_range, anew=self._anew)
+        # Chunks are where the index says of the shard that it is of. They need not be looked for again, however long ago it came.
+        known = next(iter(self._versions)) if self.is_of_one_version else None
+        is_known = known is not None and known > 0
+        found, version = await self._store._get(
+            self._path, prototype, byte_range, version=known if is_known else None, anew=self._anew and not is_known
+        )
         # A shard that is not there has one version, too, until a chunk of it is there.
         self._versions.add(-1 if found is None else version)
         return found

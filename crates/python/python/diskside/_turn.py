@@ -29,14 +29,14 @@ class Read(NamedTuple):
 class Wanted(NamedTuple):
     """A read that a task waits for."""
 
-    range: tuple[str, int, int | None]
+    range: tuple[str, int, int | None, int | None]
     anew: bool
     done: asyncio.Future[Read]
 
 
 class Turns:
     """Gathers the reads that tasks ask for in one turn of their loop, and begins them as one batch: however many they are,
-    and of however many files, that takes two round trips."""
+    and of however many files, that takes two round trips, or one where the files are open."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -45,9 +45,12 @@ class Turns:
         self.batches = 0
         """How many have been begun."""
 
-    async def read(self, url: str, start: int = 0, end: int | None = None, *, anew: bool = False) -> Read:
+    async def read(
+        self, url: str, start: int = 0, end: int | None = None, *, version: int | None = None, anew: bool = False
+    ) -> Read:
         """The bytes of a range of a file of an export that are there.
 
+        :param version: the one of the file that the range was chosen for. What comes says which it is of.
         :param anew: the file is looked for, although it was open just now.
         """
         loop = asyncio.get_running_loop()
@@ -55,7 +58,7 @@ class Turns:
         if not waiting:
             loop.call_soon(self._begin, loop)
         done: asyncio.Future[Read] = loop.create_future()
-        waiting.append(Wanted((joined(self._session.url, url), start, end), anew, done))
+        waiting.append(Wanted((joined(self._session.url, url), start, end, version), anew, done))
         return await done
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -320,9 +320,9 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
         try:
             return bytes(request.take())
         except OSError as error:
-            if error.errno != errno.ESTALE:
+            if error.errno not in (errno.ESTALE, None):
                 raise
-        # The server was away and has forgotten the handle; the session opens the file again.
+        # The server was away, and may have forgotten the handle. The session waits for it to come back, and opens the file again.
         request = self._file.read(start, length)
         request.wait()
         return bytes(request.take())

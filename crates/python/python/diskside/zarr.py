@@ -91,13 +91,19 @@ class ZarrStore(Store):
         return (await self._get(key, prototype, byte_range))[0]
 
     async def _get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None, *, anew: bool = False
+        self,
+        key: str,
+        prototype: BufferPrototype,
+        byte_range: ByteRequest | None,
+        *,
+        version: int | None = None,
+        anew: bool = False,
     ) -> tuple[Buffer | None, int]:
         """A value, and the version of the file that it is of; 0: of more than one, or there is none."""
         await self._ensure_open()
         start, end = _ends(byte_range)
         try:
-            read = await self._turns.read(self._of(key), start, end, anew=anew)
+            read = await self._turns.read(self._of(key), start, end, version=version, anew=anew)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None, 0
         return prototype.buffer.from_bytes(read.data), read.version
