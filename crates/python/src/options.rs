@@ -47,6 +47,11 @@ pub(crate) fn instances(given: &Bound<'_, PyDict>) -> PyResult<InstanceConfig> {
     Ok(config)
 }
 
+/// Where something is to run.
+pub(crate) fn place(value: &Bound<'_, PyAny>) -> PyResult<Where> {
+    chosen("place", value, &PLACES)
+}
+
 fn set_instances(config: &mut InstanceConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let wrong = |why: String| PyErr::from(Failure::usage(format!("io: {why}")));
     let seconds = || {

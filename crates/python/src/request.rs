@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a wait goes on before Python looks for signals, such as that of Ctrl-C.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// How long a request that Ctrl-C cancels is waited for: it ends at the function's next loop iteration.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -8,10 +8,11 @@ use crate::here::Here;
 use crate::options;
 use crate::ran::Ran;
 use crate::request::{Output, Request, interruptible};
+use crate::scan::{self, Scan};
 use crate::server::Server;
 use crate::writer::Writer;
 use diskside::host::function::FileInfo;
-use diskside::session::{FileWriter, OpenMode, SessionOptions};
+use diskside::session::{FileWriter, OpenMode, ScanOptions, SessionOptions};
 use diskside::wire::file::FileKind;
 use diskside::{Call, CallError, ExportUrl, Location, PathText};
 use pyo3::prelude::*;
@@ -119,6 +120,24 @@ impl Session {
             let pending = session.submit_run(&files, &function.0, args, &options, out);
             Request::begin_run(pending, cancel, Some(progress))
         }))
+    }
+
+    /// Begins a scan of a table in a file. What goes out and which rows are texts, as people write them.
+    #[expect(clippy::too_many_arguments, reason = "Python gives each by its place")]
+    fn scan(
+        &self,
+        file: &File,
+        columns: Vec<String>,
+        filter: Option<&str>,
+        aggregates: Option<&str>,
+        by: Vec<String>,
+        limit: Option<u64>,
+        place: &Bound<'_, PyAny>,
+    ) -> PyResult<Scan> {
+        self.0.get()?;
+        let plan = scan::plan(columns, filter, aggregates, by, limit)?;
+        let options = ScanOptions { place: options::place(place)?, ..ScanOptions::default() };
+        Ok(Scan::begin(file, plan, options)?)
     }
 
     /// Folds results of a function, in this order.

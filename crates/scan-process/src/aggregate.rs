@@ -4,9 +4,9 @@ use crate::bind::Binder;
 use crate::columns::{Class, Kind, outgoing};
 use crate::evaluate::Texts;
 use crate::result::exact_array;
-use crate::value::{Digits, Number, Numbers, Overflow, digits};
+use crate::value::{Digits, Narrow, Number, Numbers, Overflow, Rows, exact_digits};
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
 use diskside_scan::{AggregateKind, Failure, Plan};
 use std::collections::HashMap;
@@ -14,6 +14,14 @@ use std::sync::Arc;
 
 /// Few values are found faster by looking at all.
 const FEW: usize = 16;
+/// Views of texts whose codes are kept at hand, and the odd number (2^64 by the golden ratio) that spreads them.
+const VIEWS: usize = 64;
+const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+/// So many pairs of keys' codes have their group in a table.
+const TABLE_LEN: usize = 4096;
+/// Sums of so few groups are kept apart for every fourth row: then a row need not wait for the one before.
+const LANES: usize = 4;
+const LANES_GROUPS: usize = 256;
 /// What a group takes, about, besides its texts.
 const GROUP_LEN: usize = 64;
 
@@ -125,26 +133,46 @@ impl Aggregation {
     /// Adds rows; `columns` are those that were selected, by slot.
     pub(crate) fn add(&mut self, columns: &[ArrayRef], rows: usize) -> Result<(), Problem> {
         let groups = if self.keys.is_empty() { None } else { Some(self.groups_of(columns, rows)?) };
+        let mut counts = vec![0; self.groups.len()];
+        match &groups {
+            None => counts[0] = rows as u64,
+            Some(groups) => groups.iter().for_each(|group| counts[*group as usize] += 1),
+        }
+        let rows = Rows::new(columns, rows);
+        let of = Grouped { groups: groups.as_deref(), counts: &counts };
         for sum in &mut self.sums {
-            sum.add(columns, rows, groups.as_deref())?;
+            sum.add(&rows, &of)?;
         }
         Ok(())
     }
 
+    /// The group of each row.
     fn groups_of(&mut self, columns: &[ArrayRef], rows: usize) -> Result<Vec<u32>, Problem> {
         let mut codes = Vec::with_capacity(self.keys.len());
         for key in &mut self.keys {
             codes.push(key.codes_of(&columns[key.slot], rows, &mut self.len));
         }
-        let mut of_row = vec![0; self.keys.len()];
+        let widths = self.keys.iter().map(|key| key.values.len());
+        let table_len = widths.clone().try_fold(1_usize, usize::checked_mul).filter(|len| *len <= TABLE_LEN);
+        let Some(table_len) = table_len else {
+            return (0..rows).map(|row| self.group_at(&codes, row)).collect();
+        };
+        let widths: Vec<usize> = widths.collect();
+        let mut table: Vec<Option<u32>> = vec![None; table_len];
         let mut groups = Vec::with_capacity(rows);
         for row in 0..rows {
-            for (code, column) in of_row.iter_mut().zip(&codes) {
-                *code = column[row];
-            }
-            groups.push(self.group(&of_row).map_err(|_| Problem::TooManyGroups(self.groups.len()))?);
+            let at = codes.iter().zip(&widths).fold(0, |at, (codes, width)| at * width + codes[row] as usize);
+            groups.push(match table[at] {
+                Some(group) => group,
+                None => *table[at].insert(self.group_at(&codes, row)?),
+            });
         }
         Ok(groups)
+    }
+
+    fn group_at(&mut self, codes: &[Vec<u32>], row: usize) -> Result<u32, Problem> {
+        let of_row: Vec<u32> = codes.iter().map(|codes| codes[row]).collect();
+        self.group(&of_row).map_err(|_| Problem::TooManyGroups(self.groups.len()))
     }
 
     /// The group with these keys.
@@ -241,6 +269,9 @@ impl Key {
         let nulls = array.nulls();
         let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
         match Class::of(array.data_type()) {
+            Class::Text if nulls.is_none() && *array.data_type() == DataType::Utf8View => {
+                self.codes_of_views(array.as_string_view(), len)
+            }
             Class::Text => {
                 let texts = Texts::of(array);
                 let code = |row: usize| match is_null(row) {
@@ -260,12 +291,30 @@ impl Key {
                 (0..rows).map(code).collect()
             }
             _ => {
-                let Digits::Exact(values) = digits(array) else { unreachable!("keys are exact") };
+                let values = exact_digits(array);
                 let value = |row: usize| if is_null(row) { KeyValue::Null } else { KeyValue::Exact(values[row]) };
                 let code = |row| self.code(|known| *known == value(row), || value(row), len);
                 (0..rows).map(code).collect()
             }
         }
+    }
+
+    /// Equal views are equal texts, and most rows have one of a few: what a view's code is, is kept where its hash says.
+    fn codes_of_views(&mut self, array: &StringViewArray, len: &mut usize) -> Vec<u32> {
+        let mut seen = [(0_u128, None::<u32>); VIEWS];
+        let code = |(row, view): (usize, &u128)| {
+            let folded = (view ^ (view >> 64)) as u64;
+            let (known, code) = &mut seen[(folded.wrapping_mul(HASH) >> 32) as usize % VIEWS];
+            if let (true, Some(code)) = (known == view, *code) {
+                return code;
+            }
+            let text = array.value(row);
+            let is = |known: &KeyValue| matches!(known, KeyValue::Text(known) if **known == *text);
+            let found = self.code(is, || KeyValue::Text(text.into()), len);
+            (*known, *code) = (*view, Some(found));
+            found
+        };
+        array.views().iter().enumerate().map(code).collect()
     }
 
     fn code(&mut self, is: impl Fn(&KeyValue) -> bool, value: impl FnOnce() -> KeyValue, len: &mut usize) -> u32 {
@@ -306,16 +355,24 @@ fn key_array<'a>(data_type: &DataType, values: impl Iterator<Item = &'a KeyValue
     }
 }
 
+/// The group of each row; without keys there is one.
+struct Grouped<'a> {
+    groups: Option<&'a [u32]>,
+    /// Rows of each group.
+    counts: &'a [u64],
+}
+
 impl Sum {
-    fn add(&mut self, columns: &[ArrayRef], rows: usize, groups: Option<&[u32]>) -> Result<(), Problem> {
-        let group = |row: usize| groups.map_or(0, |groups| groups[row] as usize);
+    fn add(&mut self, rows: &Rows<'_>, of: &Grouped<'_>) -> Result<(), Problem> {
+        let columns = rows.columns();
+        let group = |row: usize| of.groups.map_or(0, |groups| groups[row] as usize);
+        let rows_len = rows.len();
         match &self.input {
-            Input::Rows if groups.is_none() => self.counts[0] += rows as u64,
-            Input::Rows => (0..rows).for_each(|row| self.counts[group(row)] += 1),
+            Input::Rows => add_each(&mut self.counts, of.counts),
             Input::Column(slot) => {
                 let array = &columns[*slot];
                 let nulls = array.logical_nulls();
-                let known = (0..rows).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)));
+                let known = (0..rows_len).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)));
                 let State::Text(values) = &mut self.state else {
                     known.for_each(|row| self.counts[group(row)] += 1);
                     return Ok(());
@@ -333,14 +390,26 @@ impl Sum {
                 }
             }
             Input::Number(number) => {
-                let Numbers { values, nulls } = number.numbers(columns, rows)?;
-                let known = (0..rows).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)));
+                let Numbers { values, nulls } = number.numbers(rows)?;
+                let is_summed = matches!(self.kind, AggregateKind::Sum | AggregateKind::Avg);
+                let known = (0..rows_len).filter(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row)));
                 match (&mut self.state, values) {
-                    (State::Exact(of), Digits::Exact(values)) => {
+                    (State::None, _) if nulls.is_none() => add_each(&mut self.counts, of.counts),
+                    (State::None, _) => known.for_each(|row| self.counts[group(row)] += 1),
+                    (State::Exact(to), Digits::Narrow(narrow))
+                        if is_summed && nulls.is_none() && has_room(narrow.bits, rows_len) =>
+                    {
+                        add_each(&mut self.counts, of.counts);
+                        for (to, sum) in to.iter_mut().zip(sums(&narrow, of)) {
+                            *to = to.checked_add(sum.into()).ok_or(Problem::Overflow)?;
+                        }
+                    }
+                    (State::Exact(to), values @ (Digits::Same(_) | Digits::Narrow(_) | Digits::Exact(_))) => {
+                        let values = values.into_exact(rows_len);
                         for row in known {
                             let (at, value) = (group(row), values[row]);
                             let is_first = self.counts[at] == 0;
-                            let to = &mut of[at];
+                            let to = &mut to[at];
                             match self.kind {
                                 AggregateKind::Min if is_first || value < *to => *to = value,
                                 AggregateKind::Max if is_first || value > *to => *to = value,
@@ -350,11 +419,11 @@ impl Sum {
                             self.counts[at] += 1;
                         }
                     }
-                    (State::Float(of), Digits::Float(values)) => {
+                    (State::Float(to), Digits::Float(values)) => {
                         for row in known {
                             let (at, value) = (group(row), values[row]);
                             let is_first = self.counts[at] == 0;
-                            let to = &mut of[at];
+                            let to = &mut to[at];
                             match self.kind {
                                 // NaN is the smallest and the greatest only where there is nothing else.
                                 AggregateKind::Min if is_first || value < *to || to.is_nan() => *to = value,
@@ -365,7 +434,7 @@ impl Sum {
                             self.counts[at] += 1;
                         }
                     }
-                    _ => known.for_each(|row| self.counts[group(row)] += 1),
+                    _ => unreachable!("sums have the type of what is added"),
                 }
             }
         }
@@ -412,5 +481,62 @@ impl Sum {
                 exact_array(&data_type, values.iter().enumerate().map(|(index, value)| known(index).then_some(*value)))
             }
         })
+    }
+}
+
+fn add_each(to: &mut [u64], counts: &[u64]) {
+    to.iter_mut().zip(counts).for_each(|(to, count)| *to += count);
+}
+
+/// Whether the sum of so many values fits 64 bits, whatever they are.
+fn has_room(bits: u32, rows: usize) -> bool {
+    bits + (usize::BITS - rows.leading_zeros()) < i64::BITS
+}
+
+/// The sum of each group's values, which [`has_room`].
+fn sums(narrow: &Narrow, of: &Grouped<'_>) -> Vec<i64> {
+    let values = &narrow.values;
+    let Some(groups) = of.groups else { return vec![values.iter().sum()] };
+    let mut sums = vec![0; of.counts.len()];
+    if sums.len() > LANES_GROUPS {
+        groups.iter().zip(values.iter()).for_each(|(group, value)| sums[*group as usize] += value);
+        return sums;
+    }
+    let mut lanes = vec![0; sums.len() * LANES];
+    let ((groups, groups_rest), (values, values_rest)) = (groups.as_chunks::<LANES>(), values.as_chunks::<LANES>());
+    for (groups, values) in groups.iter().zip(values) {
+        for lane in 0..LANES {
+            lanes[groups[lane] as usize * LANES + lane] += values[lane];
+        }
+    }
+    groups_rest.iter().zip(values_rest).for_each(|(group, value)| lanes[*group as usize * LANES] += value);
+    sums.iter_mut().zip(lanes.as_chunks::<LANES>().0).for_each(|(sum, lanes)| *sum = lanes.iter().sum());
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_the_same_however_many_groups_there_are() {
+        let rows = 1003;
+        let values: Vec<i64> = (0..rows).map(|row| (row * row) % 1009 - 500).collect();
+        for groups_len in [1, 3, LANES_GROUPS, LANES_GROUPS + 1] {
+            let groups: Vec<u32> = (0..rows).map(|row| (row as usize * 7 % groups_len) as u32).collect();
+            let mut wanted = vec![0; groups_len];
+            groups.iter().zip(&values).for_each(|(group, value)| wanted[*group as usize] += value);
+            let narrow = Narrow { values: values.clone().into(), bits: 10 };
+            let of = Grouped { groups: Some(&groups), counts: &vec![0; groups_len] };
+            assert_eq!(sums(&narrow, &of), wanted, "{groups_len} groups");
+        }
+        let one = Grouped { groups: None, counts: &[0] };
+        assert_eq!(sums(&Narrow { values: values.clone().into(), bits: 10 }, &one), [values.iter().sum::<i64>()]);
+    }
+
+    #[test]
+    fn a_sum_has_room_if_its_greatest_value_has() {
+        assert!(has_room(50, (1 << 13) - 1) && !has_room(50, 1 << 13), "50 bits and 13 are 63");
+        assert!(has_room(62, 1) && !has_room(63, 1));
     }
 }

@@ -1,7 +1,9 @@
 //! Which rows of a batch fulfil a condition.
 
 use crate::condition::{Condition, Test, TextTest, holds};
-use crate::value::{Digits, Overflow, with_exact};
+use crate::contains::contains;
+use crate::like::Pattern;
+use crate::value::{Digits, Overflow, Rows, with_exact};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array as _, ArrayRef, LargeStringArray, StringArray, StringViewArray};
@@ -95,17 +97,22 @@ fn truth(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<Tru
             Truth::new(yes, NullBuffer::union(left.nulls(), right.nulls()).as_ref())
         }
         Condition::Numbers(how, left, right) => {
-            let (left, right) = (left.numbers(columns, rows)?, right.numbers(columns, rows)?);
-            let yes = match (&left.values, &right.values) {
-                (Digits::Exact(a), Digits::Exact(b)) => {
-                    BooleanBuffer::collect_bool(rows, |row| holds(*how, a[row].cmp(&b[row])))
-                }
+            let of = Rows::new(columns, rows);
+            let (left, right) = (left.numbers(&of)?, right.numbers(&of)?);
+            let nulls = NullBuffer::union(left.nulls.as_ref(), right.nulls.as_ref());
+            let yes = match (left.values, right.values) {
                 (Digits::Float(a), Digits::Float(b)) => {
                     BooleanBuffer::collect_bool(rows, |row| float_holds(*how, a[row], b[row]))
                 }
-                _ => unreachable!("both sides were made alike"),
+                (Digits::Narrow(a), Digits::Narrow(b)) => {
+                    BooleanBuffer::collect_bool(rows, |row| holds(*how, a.values[row].cmp(&b.values[row])))
+                }
+                (a, b) => {
+                    let (a, b) = (a.into_exact(rows), b.into_exact(rows));
+                    BooleanBuffer::collect_bool(rows, |row| holds(*how, a[row].cmp(&b[row])))
+                }
             };
-            Truth::new(yes, NullBuffer::union(left.nulls.as_ref(), right.nulls.as_ref()).as_ref())
+            Truth::new(yes, nulls.as_ref())
         }
         Condition::IsNull(slot) => {
             // Of some types NULL is known only by asking.
@@ -116,7 +123,7 @@ fn truth(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<Tru
             Truth { yes, known: None }
         }
         Condition::NumberIsNull(number) => {
-            let nulls = number.numbers(columns, rows)?.nulls;
+            let nulls = number.numbers(&Rows::new(columns, rows))?.nulls;
             let yes = nulls.map_or_else(|| BooleanBuffer::new_unset(rows), |nulls| !nulls.inner());
             Truth { yes, known: None }
         }
@@ -213,6 +220,7 @@ fn text(texts: &Texts<'_>, test: &TextTest) -> BooleanBuffer {
         TextTest::In(among) => BooleanBuffer::collect_bool(len, |row| {
             among.binary_search_by(|with| with.as_str().cmp(texts.get(row))).is_ok()
         }),
+        TextTest::Like(Pattern::Contains(wanted)) if let Texts::View(array) = texts => contains(array, wanted),
         TextTest::Like(pattern) => BooleanBuffer::collect_bool(len, |row| pattern.matches(texts.get(row))),
     }
 }

@@ -1,7 +1,7 @@
 //! An Arrow stream as something else: a table for people, CSV, Arrow with types that everybody reads, Parquet.
 
 use crate::result::exact_array;
-use crate::value::{Digits, digits};
+use crate::value::exact_digits;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -133,10 +133,7 @@ fn text(column: &ArrayRef, row: usize) -> Option<String> {
     if column.is_null(row) {
         return None;
     }
-    let exact = || match digits(&column.slice(row, 1)) {
-        Digits::Exact(values) => values[0],
-        Digits::Float(_) => unreachable!("the column is exact"),
-    };
+    let exact = || exact_digits(&column.slice(row, 1))[0];
     Some(match column.data_type() {
         DataType::Null => return None,
         DataType::Utf8 => column.as_string::<i32>().value(row).into(),
@@ -215,8 +212,8 @@ fn widened(schema: &SchemaRef, batch: &RecordBatch) -> RecordBatch {
         if column.data_type() == field.data_type() {
             return Arc::clone(column);
         }
-        let Digits::Exact(values) = digits(column) else { unreachable!("decimals are exact") };
-        let known = values.into_iter().enumerate().map(|(row, value)| column.is_valid(row).then_some(value));
+        let known =
+            exact_digits(column).into_iter().enumerate().map(|(row, value)| column.is_valid(row).then_some(value));
         exact_array(field.data_type(), known)
     });
     RecordBatch::try_new(Arc::clone(schema), columns.collect()).expect("only types of columns changed")

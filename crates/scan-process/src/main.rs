@@ -14,6 +14,7 @@ mod aggregate;
 mod bind;
 mod columns;
 mod condition;
+mod contains;
 mod evaluate;
 mod format;
 mod input;

@@ -19,6 +19,8 @@ use std::io::Write as _;
 const FETCHED_PART: u64 = 3;
 /// Rows that are counted at a time where nothing of them is needed.
 const COUNTED_ROWS: u64 = 1 << 20;
+/// Rows that are added to aggregates at a time.
+const ADDED_ROWS: usize = 4 << 10;
 /// Groups may take this part of the memory.
 const GROUPS_PART: u64 = 4;
 
@@ -126,11 +128,13 @@ impl Scan<'_> {
                 let rows = batch.num_rows();
                 self.report.rows_read += rows as u64;
                 let columns: Vec<ArrayRef> = at.iter().map(|index| batch.column(*index).clone()).collect();
+                if let Some(aggregation) = &mut aggregation {
+                    self.add(filter.as_ref(), &columns, rows, aggregation)?;
+                    continue;
+                }
                 let (columns, rows) = self.filter(filter.as_ref(), columns, rows)?;
                 self.report.rows_selected += rows as u64;
-                if let Some(aggregation) = &mut aggregation {
-                    aggregation.add(&columns, rows).map_err(|problem| self.problem(problem))?;
-                } else if let Some(result) = &mut result {
+                if let Some(result) = &mut result {
                     let rows = usize::try_from(rows_left).map_or(rows, |left| rows.min(left));
                     rows_left -= rows as u64;
                     let out: Vec<ArrayRef> = out.iter().map(|slot| columns[*slot].slice(0, rows)).collect();
@@ -150,6 +154,24 @@ impl Scan<'_> {
         };
         self.report.read_len = self.input.read_len();
         self.arrow(result.finish())
+    }
+
+    /// Adds rows to aggregates, so few at a time that what is computed of them stays in the processor's cache.
+    fn add(
+        &mut self,
+        filter: Option<&Condition>,
+        columns: &[ArrayRef],
+        rows: usize,
+        aggregation: &mut Aggregation,
+    ) -> Result<(), Failure> {
+        for first in (0..rows).step_by(ADDED_ROWS) {
+            let count = ADDED_ROWS.min(rows - first);
+            let part = columns.iter().map(|column| column.slice(first, count)).collect();
+            let (part, count) = self.filter(filter, part, count)?;
+            self.report.rows_selected += count as u64;
+            aggregation.add(&part, count).map_err(|problem| self.problem(problem))?;
+        }
+        Ok(())
     }
 
     fn aggregates(&self, aggregation: Aggregation) -> Result<ResultStream, Failure> {

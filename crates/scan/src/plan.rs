@@ -20,7 +20,7 @@ pub struct Plan {
     pub by: Vec<String>,
     /// The most rows that go out.
     pub limit: Option<u64>,
-    /// Of the result.
+    /// Of a result that travels; what a scan on the host gives is not compressed.
     pub compression: Compression,
 }
 

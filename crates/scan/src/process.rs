@@ -170,6 +170,10 @@ impl Program {
             .env_clear()
             // Each arena of the C library's takes address space that a limit on it counts.
             .env("MALLOC_ARENA_MAX", "1")
+            // Each row group takes what the one before gave back, which would otherwise come from the kernel anew, page by page.
+            .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string())
+            .env("MALLOC_TRIM_THRESHOLD_", (1 << 30).to_string())
+            .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

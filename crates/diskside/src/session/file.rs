@@ -133,12 +133,16 @@ impl File {
     /// How the version that it has now is read by position, and its length. If the target of an export is started anew
     /// meanwhile, reads go on; if the file is another one then, they fail.
     pub fn version_io(&self) -> Result<(Arc<dyn AsyncIo>, u64), SessionError> {
+        self.version_now().map(|(io, now)| (io, now.len_bytes))
+    }
+
+    pub(super) fn version_now(&self) -> Result<(Arc<dyn AsyncIo>, super::place::Now), SessionError> {
         let now = self.inner.place.now(&self.inner.session, &self.inner.name)?;
         let io: Arc<dyn AsyncIo> = match now.version {
             Some(version) => Arc::new(OneVersion::new(Arc::clone(&self.inner) as _, version, now.len_bytes)),
             None => self.io()?,
         };
-        Ok((io, now.len_bytes))
+        Ok((io, now))
     }
 
     /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.

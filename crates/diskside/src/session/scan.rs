@@ -11,8 +11,8 @@ use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Event, FailureKind, Part, Plan, Program, REPORT_LEN, ReadsBy, Report, SCAN_PIND,
-    ScanError, Scanning, Source, Start,
+    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Part, Plan, Program, REPORT_LEN, ReadsBy,
+    Report, SCAN_PIND, ScanError, Scanning, Source, Start,
 };
 use diskside_wire::function::{Outcome, Trailer};
 use std::io::Write;
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const MISFIT: i64 = -22;
 /// Memory of a scan here.
 const MEMORY_LEN: u64 = 2 << 30;
+/// Why a scan is not at the server.
+const MISSING: &str = "the server does not scan";
 /// Rows of a sample of which fewer than one in so many are wanted: they are cheaper to send than the columns.
 const SELECTIVE: u64 = 2;
 
@@ -69,7 +71,8 @@ impl File {
     ///
     /// A file of an export is scanned where [`ScanOptions::place`] says. `Auto` scans at the server where sums go out, or the
     /// first rows, and with a filter if it takes fewer than half of the rows of the first row group, which a short scan
-    /// counts; else it reads the needed columns and scans here. Here it takes the program `diskside-scan`.
+    /// counts; else it reads the needed columns and scans here. Here it takes the program `diskside-scan`; where that is
+    /// missing, `Auto` scans at the server.
     ///
     /// # Errors
     /// The plan does not fit the file, the file is damaged or changed meanwhile, a side is not able to, or `out` failed. Then
@@ -77,11 +80,19 @@ impl File {
     pub fn scan(&self, plan: &Plan, options: &ScanOptions, out: &mut dyn Write) -> Result<Scanned, SessionError> {
         let started = Instant::now();
         let scan = Scan { file: self, plan, options };
-        let (side, why) = scan.choose()?;
+        let (mut side, mut why) = scan.choose()?;
         let mut counted = Counted { out, count: 0 };
-        let (report, moved_bytes) = match side {
-            Side::Device => scan.at_server(plan, &mut counted)?,
-            Side::Host => scan.here(&mut counted)?,
+        let done = match side {
+            Side::Device => scan.at_server(plan, &mut counted),
+            Side::Host => scan.here(&mut counted),
+        };
+        let (report, moved_bytes) = match done {
+            // Before anything ran.
+            Err(error) if side == Side::Device && options.place == Where::Auto && is_missing(&error) => {
+                (side, why) = (Side::Host, MISSING.into());
+                scan.here(&mut counted)?
+            }
+            done => done?,
         };
         Ok(Scanned { side, why, report, result_bytes: counted.count, moved_bytes, total: started.elapsed() })
     }
@@ -125,26 +136,21 @@ impl Scan<'_> {
                 Err(SessionError::NoDevice { name: self.name().to_owned(), why })
             }
             (Where::Auto, false) => Ok((Side::Host, "the file is not one of an export".into())),
+            (Where::Auto, true) if self.program().is_none() => {
+                Ok((Side::Device, "this machine has no program diskside-scan".into()))
+            }
             (Where::Auto, true) if self.plan.aggregates() || self.plan.limit.is_some() => {
-                self.unless_missing("sums and first rows are few")
+                Ok((Side::Device, "sums and first rows are few".into()))
             }
             (Where::Auto, true) if self.plan.filter.is_none() => Ok((Side::Host, "all rows are wanted".into())),
             (Where::Auto, true) => self.sampled(),
         }
     }
 
-    /// At the server, if it scans at all: that is asked by a scan of nothing.
-    fn unless_missing(&self, why: &str) -> Result<(Side, String), SessionError> {
-        match self.probe(Plan { part: Part { first: 0, count: 0 }, ..counting(self.plan) }) {
-            Err(error) => self.missing(error),
-            Ok(_) => Ok((Side::Device, why.into())),
-        }
-    }
-
     fn sampled(&self) -> Result<(Side, String), SessionError> {
         let report = match self.probe(Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) }) {
-            Err(error) => return self.missing(error),
-            Ok(report) => report,
+            Err(error) if is_missing(&error) => return Ok((Side::Host, MISSING.into())),
+            report => report?,
         };
         let (rows, of) = (report.rows_selected, report.rows_read);
         if report.pruned > 0 {
@@ -158,8 +164,9 @@ impl Scan<'_> {
         self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 }).map(|(report, _)| report)
     }
 
-    fn missing(&self, error: SessionError) -> Result<(Side, String), SessionError> {
-        if is_missing(&error) { Ok((Side::Host, "the server does not scan".into())) } else { Err(error) }
+    /// What scans here.
+    fn program(&self) -> Option<Program> {
+        self.options.program.clone().or_else(Program::find)
     }
 
     fn is_wanted(&self) -> bool {
@@ -212,7 +219,7 @@ impl Scan<'_> {
     }
 
     fn here(&self, out: &mut Counted<'_>) -> Result<Done, SessionError> {
-        let program = self.options.program.clone().or_else(Program::find).ok_or_else(|| SessionError::NoDevice {
+        let program = self.program().ok_or_else(|| SessionError::NoDevice {
             name: self.name().to_owned(),
             why: "a scan here takes the program diskside-scan beside diskside, in PATH or where DISKSIDE_SCAN says; \
                   `make scan` builds it"
@@ -224,7 +231,8 @@ impl Scan<'_> {
             file_len: 0,
             memory_len: self.options.memory_len,
             name: self.name().to_owned(),
-            plan: self.plan.to_bytes(),
+            // Nothing of the result travels.
+            plan: Plan { compression: Compression::None, ..self.plan.clone() }.to_bytes(),
         };
         if let Place::Local { path, descriptor, .. } = &self.file.inner.place {
             let opened = match descriptor {
@@ -248,11 +256,16 @@ impl Scan<'_> {
                 return Ok((report, (0, 0)));
             }
         }
-        let (io, len) = self.file.version_io()?;
-        start.file_len = len;
+        let (io, before) = self.file.version_now()?;
+        start.file_len = before.len_bytes;
         let scanning = self.started(&program, &start, Source::Requests)?;
         let reads = Reads { io, file: self.file.clone() };
         let report = self.listen(scanning, out, Some(&reads))?;
+        let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
+        // Each read was of the file as it was then.
+        if (after.version, after.len_bytes) != (before.version, before.len_bytes) {
+            return Err(SessionError::Changed(self.name().to_owned()));
+        }
         let is_remote = matches!(self.file.inner.place, Place::Export(_));
         Ok((report, (0, if is_remote { report.read_len } else { 0 })))
     }

@@ -7,7 +7,8 @@
 
 :func:`run` and :func:`submit` work in a default session; :func:`connect` makes one with a base URL. :func:`function` takes
 functions of your own, as C source. :func:`serve` serves directories from this process. Files of servers open through fsspec
-(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``.
+(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``, Parquet files by :func:`scan`, ``diskside.polars`` and
+``diskside.pyarrow``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ._diskside import __version__
 from ._function import Function, function, shipped
 from ._job import Job
 from ._result import Result
-from ._session import File, FileInfo, Session, connect, info, open, run, submit
+from ._scan import Scan
+from ._session import File, FileInfo, Session, connect, info, open, run, scan, submit
 from ._serve import Server, serve
 from .errors import *  # noqa: F403
 from .partition import Partition, combine, partitions, spread
@@ -30,6 +32,7 @@ __all__ = [
     "Job",
     "Partition",
     "Result",
+    "Scan",
     "Server",
     "Session",
     "__version__",
@@ -40,6 +43,7 @@ __all__ = [
     "open",
     "partitions",
     "run",
+    "scan",
     "serve",
     "shipped",
     "spread",

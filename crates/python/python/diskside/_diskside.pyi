@@ -10,6 +10,7 @@ __all__ = [
     "Function",
     "Ran",
     "Request",
+    "Scan",
     "Server",
     "Session",
     "Writer",
@@ -20,6 +21,7 @@ __all__ = [
     "has_lowering",
     "interface",
     "lower",
+    "scan_columns",
     "shipped",
 ]
 
@@ -31,6 +33,7 @@ type _Info = tuple[str, int, float, int, int]
 type _Ranged = tuple[str, int, int | None, int | None]
 type _Field = tuple[str, str, int, int | None]
 
+def scan_columns(text: str) -> list[str]: ...
 def shipped() -> list[tuple[str, str]]: ...
 def find(what: str) -> Function: ...
 def compile(path: _Path, clang: _Path | None = None) -> bytes: ...
@@ -102,6 +105,13 @@ class Request:
     def when_done(self, callback: Callable[[], object]) -> None: ...
 
 @final
+class Scan:
+    def next(self) -> bytes | None: ...
+    def close(self) -> None: ...
+    @property
+    def report(self) -> dict[str, Any] | None: ...
+
+@final
 class File:
     @property
     def name(self) -> str: ...
@@ -162,6 +172,16 @@ class Session:
         given: dict[str, Any],
         out: _Path | None,
     ) -> Request: ...
+    def scan(
+        self,
+        file: File,
+        columns: Sequence[str],
+        filter: str | None,
+        aggregates: str | None,
+        by: Sequence[str],
+        limit: int | None,
+        place: str,
+    ) -> Scan: ...
     def fold(
         self, function: Function, args: bytes, results: Sequence[bytes], given: dict[str, Any]
     ) -> Ran: ...

@@ -11,6 +11,7 @@ from ._function import Function, function, shipped
 from ._job import Job
 from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, size
 from ._result import Result
+from ._scan import Scan
 from .errors import DeadlineError, IsDirectoryError, UsageError
 
 if TYPE_CHECKING:
@@ -120,6 +121,35 @@ class Session:
         except IsDirectoryError as error:
             remedy = "recursive=True runs over all files below it, and a pattern such as */*.log over some"
             raise IsDirectoryError(f"{error}; {remedy}", error.errno) from None
+
+    def scan(
+        self,
+        file: str | os.PathLike[str],
+        columns: str | Iterable[str] | None = None,
+        *,
+        where: str | None = None,
+        aggregate: str | Mapping[str, str] | None = None,
+        by: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        place: str = "auto",
+    ) -> Scan:
+        """Columns, rows or sums of a Parquet file, wherever it is: what is not wanted does not travel.
+
+        :param file: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
+        :param columns: names, or one text with commas between them; None: all.
+        :param where: rows for which this is true, as SQL has it: ``l_quantity < 24 and l_comment like '%fox%'``.
+        :param aggregate: what comes instead of rows: ``sum(a * b) as total, count(*)``, or the same by name:
+            ``{"total": "sum(a * b)"}``. There are ``sum``, ``count``, ``min``, ``max`` and ``avg``.
+        :param by: up to eight columns that rows are grouped by.
+        :param limit: the most rows that come.
+        :param place: ``auto`` (where less is moved), ``host`` (the needed bytes are read, and decoded here by the program
+            ``diskside-scan``) or ``device`` (at the server).
+        :returns: a scan that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
+        :raises UsageError: an option is wrong; what is wrong for this file is found when the result is asked for.
+
+        >>> session.scan("data/lineitem.parquet", by="l_shipmode", aggregate="count(*)").pandas()
+        """
+        return Scan(self, joined(self.url, file), columns, where, aggregate, by, limit, place)
 
     def submit(
         self,
@@ -503,7 +533,7 @@ _default_lock = threading.Lock()
 
 
 def default_session() -> Session:
-    """The session of :func:`run`, :func:`submit` and :func:`open`."""
+    """The session of :func:`run`, :func:`submit`, :func:`scan` and :func:`open`."""
     global _default
     if _default is None:
         with _default_lock:
@@ -556,6 +586,11 @@ def run(function: Function | str | os.PathLike[str] | bytes, files: Any, **optio
 def submit(function: Function | str | os.PathLike[str] | bytes, files: Any, **options: Any) -> Job[Result]:
     """Begins :func:`run`, and does not wait: :meth:`Session.submit`."""
     return default_session().submit(function, files, **options)
+
+
+def scan(file: str | os.PathLike[str], columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
+    """Columns, rows or sums of a Parquet file, in the default session: :meth:`Session.scan`."""
+    return default_session().scan(file, columns, **options)
 
 
 def open(name: str | os.PathLike[str], mode: str = "r") -> File:

@@ -1,0 +1,192 @@
+"""Filters of pyarrow as conditions of scans.
+
+pyarrow shows what a filter is made of only as text, which says nothing of types and cannot tell a name from a value. So the text
+is read as what it may mean, a filter is made of that, and only if the two are equal is the meaning taken.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.dataset
+
+from ._condition import Column, NotPushed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<text>"(?:[^"\\]|\\.)*")
+      | (?P<sign>==|!=|<=|>=|<|>)
+      | (?P<mark>[()\[\]{},:=])
+      | (?P<word>[^\s()\[\]{},:="<>!]+(?:\ \d\d:\d\d:\d\d(?:\.\d+)?)?)
+    )""",
+    re.VERBOSE,
+)
+_SIGNS = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_EXPRESSIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+#: How deep a filter is read.
+_DEPTH_MAX = 40
+
+
+class _Meaning(NamedTuple):
+    """A part of a filter: as pyarrow has it, and as a condition."""
+
+    expression: Any
+    text: str
+
+
+def condition(filter: Any, schema: pyarrow.Schema) -> str:
+    """The condition that a filter is.
+
+    :raises NotPushed: it has something that a scan does not do, or that is not understood.
+    """
+    try:
+        reader = _Reader(str(filter), schema)
+        meaning = reader.part(0)
+        reader.end()
+        if not meaning.expression.equals(filter):
+            raise NotPushed("it means something else")
+    except (KeyError, IndexError, ValueError, ArithmeticError, pyarrow.ArrowException) as error:
+        raise NotPushed(str(error)) from None
+    return meaning.text
+
+
+class _Reader:
+    def __init__(self, text: str, schema: pyarrow.Schema) -> None:
+        self._schema = schema
+        self._tokens: list[str] = []
+        at = 0
+        text = text.rstrip()
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise NotPushed(f"not understood: {text[at : at + 20]!r}")
+            self._tokens.append(found[0].strip())
+            at = found.end()
+        self._at = 0
+
+    def end(self) -> None:
+        if self._at < len(self._tokens):
+            raise NotPushed("more follows")
+
+    def _next(self) -> str:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _expect(self, *wanted: str) -> None:
+        for one in wanted:
+            if self._next() != one:
+                raise NotPushed(f"expected {one}")
+
+    def part(self, depth: int) -> _Meaning:
+        if depth > _DEPTH_MAX:
+            raise NotPushed("too deep")
+        token = self._next()
+        if token == "(":
+            return self._pair(depth)
+        if self._at < len(self._tokens) and self._tokens[self._at] == "(":
+            return self._call(token, depth)
+        column = self._column(token)
+        if not column.is_boolean:
+            raise NotPushed("not a condition")
+        return _Meaning(pyarrow.dataset.field(token), column.text)
+
+    def _pair(self, depth: int) -> _Meaning:
+        if self._tokens[self._at + 1] in _SIGNS:
+            name, sign, value = self._next(), self._next(), self._next()
+            self._expect(")")
+            column, scalar = self._column(name), self._scalar(name, value)
+            expression = _EXPRESSIONS[sign](pyarrow.dataset.field(name), pyarrow.compute.scalar(scalar))
+            return _Meaning(expression, column.compared(_SIGNS[sign], scalar.as_py()))
+        left, how, right = self.part(depth + 1), self._next(), self.part(depth + 1)
+        self._expect(")")
+        if how == "and":
+            return _Meaning(left.expression & right.expression, f"({left.text}) and ({right.text})")
+        if how == "or":
+            return _Meaning(left.expression | right.expression, f"({left.text}) or ({right.text})")
+        raise NotPushed(f"{how} is not done")
+
+    def _call(self, name: str, depth: int) -> _Meaning:
+        self._expect("(")
+        if name == "if_else":
+            return self._among_or_null()
+        if name == "invert":
+            inner = self.part(depth + 1)
+            self._expect(")")
+            return _Meaning(~inner.expression, f"not ({inner.text})")
+        of = self._next()
+        field, column = pyarrow.dataset.field(of), self._column(of)
+        if name == "is_valid":
+            self._expect(")")
+            return _Meaning(field.is_valid(), f"{column.text} is not null")
+        if name == "is_null":
+            if self._tokens[self._at] == ",":
+                self._expect(",", "{", "nan_is_null", "=", "false", "}")
+            self._expect(")")
+            return _Meaning(field.is_null(), f"{column.text} is null")
+        if name == "is_in":
+            values = self._values(of)
+            return _Meaning(field.isin(values), column.among(values.to_pylist()))
+        raise NotPushed(f"{name} is not done")
+
+    def _among_or_null(self) -> _Meaning:
+        """What DuckDB makes of IN: NULL is in no list, and not in none either."""
+        self._expect("is_valid", "(")
+        of = self._next()
+        self._expect(")", ",", "is_in", "(", of)
+        field, column, values = pyarrow.dataset.field(of), self._column(of), self._values(of)
+        self._expect(",", "null", "[", "bool", "]", ")")
+        expression = pyarrow.compute.if_else(field.is_valid(), field.isin(values), pyarrow.scalar(None, pyarrow.bool_()))
+        return _Meaning(expression, column.among(values.to_pylist()))
+
+    def _values(self, of: str) -> pyarrow.Array:
+        """Those of is_in; long lists are shown with a gap, and so are not understood."""
+        self._expect(",", "{", "value_set", "=")
+        while self._next() != "[":
+            pass
+        values = []
+        while (token := self._next()) != "]":
+            if token != ",":
+                values.append(self._scalar(of, token))
+        self._expect(",", "null_matching_behavior", "=", "MATCH", "}", ")")
+        if not values or any(not value.is_valid for value in values):
+            raise NotPushed("NULL among values")
+        return pyarrow.array([value.as_py() for value in values], self._schema.field(of).type)
+
+    def _column(self, name: str) -> Column:
+        if self._schema.get_field_index(name) < 0:
+            raise NotPushed(f"{name} is no column")
+        return Column(self._schema.field(name))
+
+    def _scalar(self, name: str, token: str) -> pyarrow.Scalar:
+        """A value as a column has it."""
+        types, kind = pyarrow.types, self._schema.field(name).type
+        if token.startswith('"'):
+            return pyarrow.scalar(re.sub(r"\\(.)", r"\1", token[1:-1]), kind)
+        if types.is_boolean(kind):
+            return pyarrow.scalar({"true": True, "false": False}[token], kind)
+        if types.is_integer(kind):
+            return pyarrow.scalar(int(token), kind)
+        if types.is_decimal(kind):
+            return pyarrow.scalar(Decimal(token), kind)
+        if types.is_floating(kind):
+            return pyarrow.scalar(float(token), kind)
+        if types.is_date(kind):
+            return pyarrow.scalar(datetime.date.fromisoformat(token), kind)
+        if types.is_timestamp(kind):
+            return pyarrow.scalar(datetime.datetime.fromisoformat(token), kind)
+        raise NotPushed(f"{kind} is not compared")

@@ -1,0 +1,209 @@
+"""Scans of tables in files: what goes out is chosen where the file is."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from . import _diskside
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from ._session import Session
+
+
+class Scan:
+    """Columns, rows or sums of a Parquet file, wherever it is. :meth:`diskside.Session.scan` makes one.
+
+    Nothing is read before its result is asked for, and each time that it is asked for the file is scanned again. ``pyarrow``
+    (``pip install 'diskside[arrow]'``) makes tables of it; :meth:`ipc` does without.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        columns: str | Iterable[str] | None,
+        where: str | None,
+        aggregate: str | Mapping[str, str] | None,
+        by: str | Iterable[str] | None,
+        limit: int | None,
+        place: str,
+    ) -> None:
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit: {limit} is below 0")
+        if isinstance(aggregate, str) or aggregate is None:
+            sums = aggregate
+        else:
+            sums = ", ".join(f"{what} as {quoted(name)}" for name, what in aggregate.items())
+        self._session = session
+        self._plan = (_names("columns", columns), where, sums, _names("by", by), limit)
+        self._place = place
+        self._report: dict[str, Any] | None = None
+        #: What it scans.
+        self.name = name
+
+    def ipc(self) -> Iterator[bytes]:
+        """Scans, and gives the result as it comes: pieces of one Arrow IPC stream. A scan that is not read to its end is stopped.
+
+        :raises UsageError: a column is not there, or an expression does not fit the file.
+        :raises IoError: the file or its server cannot be used, or the file is damaged.
+        :raises ChangedError: the file changed meanwhile; what came is of two versions.
+        """
+        scan = self._begin(self._plan)
+        try:
+            while (piece := scan.next()) is not None:
+                yield piece
+            self._report = scan.report
+        finally:
+            scan.close()
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Scans, and gives record batches as they come."""
+        return self._reader(self._plan)
+
+    def arrow(self) -> pa.Table:
+        """Scans, and gives the result as an Arrow table."""
+        return self.batches().read_all()
+
+    def pandas(self) -> pd.DataFrame:
+        """Scans, and gives the result as a pandas DataFrame."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> pl.DataFrame:
+        """Scans, and gives the result as a Polars DataFrame."""
+        import polars
+
+        frame = polars.from_arrow(self.arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The result, for all that takes Arrow streams: ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``.
+
+        It is here whole before it is handed on: some who read such streams wait in one thread for Python's lock, which the other has.
+        """
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result, with their types. The server is asked; no row is read."""
+        return self._reader((*self._plan[:-1], 0)).schema
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """How the last scan that was read to its end went: ``place``, ``why``, ``row_groups``, ``row_groups_pruned``, ``rows_read``,
+        ``rows_selected``, ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``, ``sent_bytes``, ``received_bytes``, and
+        ``total_s`` in seconds.
+        """
+        if self._report is None:
+            raise UsageError("nothing of this scan was read to its end yet: take arrow(), or one of its like")
+        return dict(self._report)
+
+    def _begin(self, plan: tuple[Any, ...]) -> _diskside.Scan:
+        native = self._session._native
+        columns, where, sums, by, limit = plan
+        return native.scan(native.open_late(self.name), columns, where, sums, by, limit, self._place)
+
+    def _reader(self, plan: tuple[Any, ...]) -> pa.RecordBatchReader:
+        try:
+            import pyarrow
+        except ImportError:
+            raise UsageError("tables take pyarrow: pip install 'diskside[arrow]'; ipc() gives an Arrow stream without it") from None
+        pieces = _Pieces(self, self._begin(plan))
+        reader = pyarrow.ipc.open_stream(pieces)
+        schema = pyarrow.schema([_widened(field) for field in reader.schema], reader.schema.metadata)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with pieces:
+                for batch in reader:
+                    yield batch if schema == reader.schema else batch.cast(schema)
+                # That the file changed meanwhile is known only now.
+                pieces.finish()
+
+        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+
+    def __repr__(self) -> str:
+        given = zip(("columns", "where", "aggregate", "by", "limit"), self._plan, strict=True)
+        told = "".join(f", {name}={value!r}" for name, value in given if value not in (None, []))
+        return f"<diskside.Scan of {self.name}{told}>"
+
+
+class _Pieces(io.RawIOBase):
+    """The pieces of a scan as a file."""
+
+    def __init__(self, of: Scan, scan: _diskside.Scan) -> None:
+        self._of = of
+        self._scan = scan
+        self._rest = memoryview(b"")
+
+    def finish(self) -> None:
+        """Takes what may follow the stream, and learns how it went."""
+        while self._scan.next() is not None:
+            pass
+        self._of._report = self._scan.report
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        into = memoryview(buffer).cast("B")
+        while not self._rest:
+            piece = self._scan.next()
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        count = min(len(into), len(self._rest))
+        into[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        into = bytearray(size)
+        filled = 0
+        # Whoever reads an Arrow stream takes fewer bytes than it asked for as its end.
+        while filled < size and (count := self.readinto(memoryview(into)[filled:])):
+            filled += count
+        return bytes(into[:filled])
+
+    def close(self) -> None:
+        if not self.closed:
+            self._scan.close()
+        super().close()
+
+
+def _names(option: str, names: str | Iterable[str] | None) -> list[str]:
+    if names is None:
+        return []
+    if isinstance(names, str):
+        try:
+            return _diskside.scan_columns(names)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from None
+    listed = list(names)
+    if not all(isinstance(name, str) for name in listed):
+        raise UsageError(f"{option}: {listed!r} are not names of columns")
+    return listed
+
+
+def _widened(field: pa.Field) -> pa.Field:
+    """Decimals come as 64-bit numbers where they fit, which few packages know."""
+    import pyarrow
+
+    kind = field.type
+    if pyarrow.types.is_decimal32(kind) or pyarrow.types.is_decimal64(kind):
+        return field.with_type(pyarrow.decimal128(kind.precision, kind.scale))
+    return field
+
+
+def quoted(name: str) -> str:
+    """A name as conditions have it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,148 @@
+"""Parquet files on Diskside servers as a pyarrow dataset, which DuckDB and Ibis query, too.
+
+>>> lineitem = diskside.pyarrow.dataset("diskside://server/data/lineitem.parquet")
+>>> duckdb.sql("select l_orderkey from lineitem where l_quantity < 24")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pyarrow.dataset
+
+from ._condition import NotPushed
+from ._expression import condition
+from ._session import default_session
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from ._session import Session
+
+
+def dataset(source: str | os.PathLike[str], *, session: Session | None = None, place: str = "auto") -> Dataset:
+    """A Parquet file, wherever it is, as a ``pyarrow.dataset.Dataset``.
+
+    Columns that are not asked for stay where they are, and so do rows that a filter rules out: comparisons of columns with values,
+    ``is_in``, ``is_null``, ``is_valid``, and ``&``, ``|``, ``~`` of those. Any other filter is computed here, over all columns.
+
+    :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
+    :param place: ``auto``, ``host`` (the needed bytes are read and decoded here) or ``device`` (at the server).
+    """
+    used = session or default_session()
+    return Dataset(used, used.scan(source).schema, source, place)
+
+
+class Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
+    """A table that :func:`dataset` makes."""
+
+    # For Arrow's own code this is a table without rows; all that Python, DuckDB and Ibis ask for goes through scanner().
+
+    def __init__(self, session: Session, schema: pyarrow.Schema, source: str | os.PathLike[str], place: str) -> None:
+        super().__init__(schema.empty_table())
+        self._session = session
+        self._source = source
+        self._place = place
+
+    def scanner(self, columns: Any = None, filter: pyarrow.dataset.Expression | None = None, **options: Any) -> Scanner:
+        """What reads it. Options say how Arrow would read files here, and say nothing of scans."""
+        if columns is not None and not (isinstance(columns, (list, tuple)) and all(isinstance(name, str) for name in columns)):
+            raise UsageError(f"columns: {columns!r}: a scan gives columns by their names; compute others of its table")
+        return Scanner(self, self.schema.names if columns is None else list(columns), filter)
+
+    def get_fragments(self, filter: Any = None) -> Any:
+        raise self._not_done("get_fragments")
+
+    def filter(self, expression: Any) -> Any:
+        raise self._not_done("filter", "to_table(filter=...) and scanner(filter=...) take one")
+
+    def replace_schema(self, schema: Any) -> Any:
+        raise self._not_done("replace_schema")
+
+    def sort_by(self, sorting: Any, **options: Any) -> Any:
+        raise self._not_done("sort_by", "sort its table")
+
+    def join(self, right_dataset: Any, keys: Any, *more: Any, **options: Any) -> Any:
+        raise self._not_done("join", "join its table, or ask DuckDB")
+
+    def join_asof(self, right_dataset: Any, on: Any, by: Any, tolerance: Any, *more: Any, **options: Any) -> Any:
+        raise self._not_done("join_asof", "join its table, or ask DuckDB")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a dataset of diskside has a session, so it does not pickle; pickle the URL, and make one there")
+
+    def _not_done(self, what: str, instead: str = "to_table() gives a table that does it") -> UsageError:
+        return UsageError(f"{what}: not done where the file is: {instead}")
+
+
+class Scanner:
+    """What reads a :class:`Dataset`: the methods of ``pyarrow.dataset.Scanner``."""
+
+    def __init__(self, of: Dataset, columns: list[str], filter: pyarrow.dataset.Expression | None) -> None:
+        missing = [name for name in columns if name not in of.schema.names]
+        if missing:
+            raise UsageError(f"columns: no column {missing[0]!r}; it has {', '.join(of.schema.names)}")
+        self._of = of
+        self._columns = columns
+        self._filter = filter
+        self.projected_schema = pyarrow.schema([of.schema.field(name) for name in columns])
+
+    @property
+    def dataset_schema(self) -> pyarrow.Schema:
+        return self._of.schema
+
+    def to_reader(self) -> pyarrow.RecordBatchReader:
+        """Its rows as they come. Whoever has enough closes the reader, and that ends the scan."""
+        return pyarrow.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_batches(self) -> Iterator[pyarrow.RecordBatch]:
+        return self._batches(None)
+
+    def to_table(self) -> pyarrow.Table:
+        return pyarrow.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def head(self, num_rows: int, **options: Any) -> pyarrow.Table:
+        return pyarrow.Table.from_batches(self._batches(num_rows), self.projected_schema).slice(0, num_rows)
+
+    def count_rows(self) -> int:
+        """How many rows there are: the server counts them, if it can do all of the filter."""
+        where, is_pushed = self._condition()
+        if not is_pushed:
+            return sum(batch.num_rows for batch in self.to_batches())
+        counted = self._of._session.scan(self._of._source, where=where, aggregate="count(*)", place=self._of._place).arrow()
+        return int(counted.column(0)[0].as_py())
+
+    def take(self, indices: Sequence[int]) -> pyarrow.Table:
+        return self.to_table().take(indices)
+
+    def _condition(self) -> tuple[str | None, bool]:
+        if self._filter is None:
+            return None, True
+        try:
+            return condition(self._filter, self._of.schema), True
+        except NotPushed:
+            return None, False
+
+    def _batches(self, limit: int | None) -> Iterator[pyarrow.RecordBatch]:
+        where, is_pushed = self._condition()
+        session, source, place = self._of._session, self._of._source, self._of._place
+        if is_pushed:
+            # Without a column rows are counted, by one.
+            columns = self._columns or self._of.schema.names[:1]
+            yield from _selected(session.scan(source, columns, where=where, limit=limit, place=place).batches(), self._columns)
+            return
+        left = limit
+        for batch in session.scan(source, place=place).batches():
+            kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
+            yield from kept.to_batches()
+            if left is not None and (left := left - kept.num_rows) <= 0:
+                return
+
+
+def _selected(batches: pyarrow.RecordBatchReader, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+    with batches:
+        for batch in batches:
+            yield batch.select(columns)

@@ -1,0 +1,161 @@
+//! Scans under way: what they give is read as it comes.
+
+use crate::error::Failure;
+use crate::file::File;
+use crate::request::SLICE;
+use diskside::sandbox::machine::CancelToken;
+use diskside::scan::{Compression, Plan, parse_aggregates, parse_columns, parse_filter};
+use diskside::session::{ScanOptions, Scanned, Side};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Pieces of a result that wait for Python.
+const PIECES: usize = 4;
+
+/// A scan under way. Its result is an Arrow IPC stream, in pieces that mean nothing.
+#[pyclass(frozen)]
+pub(crate) struct Scan {
+    cancel: CancelToken,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None`: nothing more comes.
+    incoming: Option<Receiver<Piece>>,
+    scanned: Option<Scanned>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    End(Result<Box<Scanned>, Failure>),
+}
+
+/// The plan that texts mean. What is wrong with them is said of the option by its name in Python.
+pub(crate) fn plan(
+    columns: Vec<String>,
+    filter: Option<&str>,
+    aggregates: Option<&str>,
+    by: Vec<String>,
+    limit: Option<u64>,
+) -> Result<Plan, Failure> {
+    let wrong = |option: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{option}: {why}"));
+    let plan = Plan {
+        columns,
+        filter: filter.map(parse_filter).transpose().map_err(|error| wrong("where", &error))?,
+        aggregates: aggregates.map_or(Ok(Vec::new()), parse_aggregates).map_err(|error| wrong("aggregate", &error))?,
+        by,
+        limit,
+        compression: Compression::Lz4,
+        ..Plan::default()
+    };
+    // What a server would say of it is said before one is asked.
+    Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))
+}
+
+/// Names of columns that one text has, with commas between them.
+#[pyfunction]
+pub(crate) fn scan_columns(text: &str) -> PyResult<Vec<String>> {
+    Ok(parse_columns(text).map_err(Failure::usage)?)
+}
+
+impl Scan {
+    pub(crate) fn begin(file: &File, plan: Plan, mut options: ScanOptions) -> Result<Self, Failure> {
+        let (file, cancel) = (file.get()?.clone(), CancelToken::new());
+        options.cancel = Some(cancel.clone());
+        let (sender, incoming) = sync_channel(PIECES);
+        let work = move || {
+            let scanned = file.scan(&plan, &options, &mut Pieces(&sender));
+            // Whoever is gone needs to hear nothing.
+            drop(sender.send(Piece::End(scanned.map(Box::new).map_err(Failure::from))));
+        };
+        std::thread::Builder::new().name("diskside-scan".into()).spawn(work).map_err(Failure::environment)?;
+        Ok(Self { cancel, state: Mutex::new(State { incoming: Some(incoming), scanned: None }) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hands on what a scan writes.
+struct Pieces<'a>(&'a SyncSender<Piece>);
+
+impl io::Write for Pieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(Piece::Bytes(bytes.to_vec())).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Scan {
+    /// The next piece of the result; `None` at its end.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        loop {
+            let piece = py.detach(|| {
+                let mut state = self.lock();
+                let State { incoming: Some(incoming), .. } = &*state else { return Some(Ok(None)) };
+                match incoming.recv_timeout(SLICE) {
+                    Ok(Piece::Bytes(bytes)) => Some(Ok(Some(bytes))),
+                    Ok(Piece::End(ended)) => {
+                        state.incoming = None;
+                        Some(ended.map(|scanned| {
+                            state.scanned = Some(*scanned);
+                            None
+                        }))
+                    }
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        state.incoming = None;
+                        Some(Err(Failure::environment("the scan ended without an outcome")))
+                    }
+                }
+            });
+            match piece {
+                Some(Ok(bytes)) => return Ok(bytes.map(|bytes| PyBytes::new(py, &bytes))),
+                Some(Err(failure)) => return Err(failure.into()),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Stops it; what it still had to give is gone.
+    fn close(&self, py: Python<'_>) {
+        self.cancel.cancel();
+        py.detach(|| self.lock().incoming = None);
+    }
+
+    /// How it went, by name, once it has ended.
+    #[getter]
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(scanned) = py.detach(|| self.lock().scanned.clone()) else { return Ok(None) };
+        let (told, report) = (PyDict::new(py), scanned.report);
+        told.set_item("place", if scanned.side == Side::Device { "device" } else { "host" })?;
+        told.set_item("why", scanned.why)?;
+        told.set_item("row_groups", report.row_groups)?;
+        told.set_item("row_groups_pruned", report.pruned)?;
+        told.set_item("rows_read", report.rows_read)?;
+        told.set_item("rows_selected", report.rows_selected)?;
+        told.set_item("file_bytes", report.file_len)?;
+        told.set_item("needed_bytes", report.needed_len)?;
+        told.set_item("read_bytes", report.read_len)?;
+        told.set_item("result_bytes", scanned.result_bytes)?;
+        told.set_item("sent_bytes", scanned.moved_bytes.0)?;
+        told.set_item("received_bytes", scanned.moved_bytes.1)?;
+        told.set_item("total_s", scanned.total.as_secs_f64())?;
+        Ok(Some(told))
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}

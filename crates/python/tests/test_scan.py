@@ -1,0 +1,300 @@
+"""Scans of Parquet files, by a session and from Polars, pyarrow and DuckDB: the answers of those on the plain file."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Iterator
+
+import diskside
+import diskside.polars
+import diskside.pyarrow
+import duckdb
+import numpy
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 4000
+
+
+def table(rows: int = ROWS) -> pa.Table:
+    """What is hard: NULL everywhere, NaN, -0.0, numbers below zero, quotes, columns whose names are no words."""
+    every = range(rows)
+    words = ["fox", "the quick brown fox", "", 'a "quote"', "it's", "50%", "a_b", "\u00e9t\u00e9"]
+    floats = [float("nan"), -0.0, 0.0, 1.5, -2.25, 1e300, float("inf")]
+    unless = lambda row, of, value: None if row % of == 0 else value  # noqa: E731
+    return pa.table(
+        {
+            "n": pa.array(every, pa.int64()),
+            "small": pa.array([unless(row, 7, row % 11 - 5) for row in every], pa.int32()),
+            "price": pa.array([unless(row, 13, Decimal(row % 2001 - 1000).scaleb(-2)) for row in every], pa.decimal128(15, 2)),
+            "f": pa.array([unless(row, 17, floats[row % len(floats)]) for row in every], pa.float64()),
+            "word": pa.array([unless(row, 5, words[row % len(words)]) for row in every]),
+            "day": pa.array([unless(row, 19, datetime.date(1994, 1, 1) + datetime.timedelta(row % 900)) for row in every]),
+            "at": pa.array([datetime.datetime(2020, 1, 1) + datetime.timedelta(seconds=row, microseconds=row) for row in every], pa.timestamp("us")),
+            "flag": pa.array([unless(row, 3, row % 2 == 0) for row in every]),
+            'my "own" name': pa.array([row % 4 for row in every], pa.uint8()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scans") / "t.parquet"
+    pq.write_table(table(), path, row_group_size=700)
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(path: Path) -> Iterator[diskside.Session]:
+    with diskside.serve(path.parent, rw=True, engines=2) as server, server.connect() as session:
+        yield session
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What was asked of sessions: each scan, in order."""
+    asked: list[dict[str, Any]] = []
+    scan = diskside.Session.scan
+
+    def spy(self: Any, file: Any, columns: Any = None, **options: Any) -> Any:
+        asked.append({"columns": columns, **options})
+        return scan(self, file, columns, **options)
+
+    monkeypatch.setattr(diskside.Session, "scan", spy)
+    return asked
+
+
+@pytest.mark.parametrize("place", ["auto", "host", "device"])
+def test_rows_columns_and_sums(session: diskside.Session, place: str) -> None:
+    rows = session.scan("t.parquet", ["word", "n"], where="word like '%fox' and n < 100", place=place)
+    wanted = [(word, n) for word, n in zip(table()["word"].to_pylist(), range(100)) if word is not None and word.endswith("fox")]
+    assert [(row["word"], row["n"]) for row in rows.arrow().to_pylist()] == wanted
+    assert rows.report["rows_selected"] == len(wanted)
+    assert rows.report["place"] == ("device" if place == "auto" else place)
+    assert rows.schema == pa.schema([("word", pa.string()), ("n", pa.int64())])
+
+    sums = session.scan("t.parquet", by="small", aggregate={"rows": "count(*)", "total": "sum(price * 2)"}, place=place)
+    wanted_sums = duckdb.from_arrow(table()).aggregate("small, count(*), sum(price * 2)").fetchall()
+    assert sorted(map(tuple, (row.values() for row in sums.arrow().to_pylist())), key=str) == sorted(wanted_sums, key=str)
+    assert session.scan("t.parquet", "n", limit=3, place=place).pandas()["n"].tolist() == [0, 1, 2]
+
+
+def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> None:
+    scan = session.scan("t.parquet", ["n", "price"], where="n >= 3990")
+    assert scan.polars().equals(pl.DataFrame(scan))
+    assert pa.table(scan).equals(scan.arrow())
+    with pa.ipc.open_stream(b"".join(scan.ipc())) as stream:
+        assert stream.read_all().num_rows == 10
+    assert repr(scan).endswith("/t.parquet, columns=['n', 'price'], where='n >= 3990'>")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"where": "n <"}, "where: expected"),
+        ({"where": "missing = 1"}, "no column `missing`"),
+        ({"columns": ["missing"]}, "no column `missing`"),
+        ({"aggregate": "median(n)"}, "aggregate: "),
+        ({"limit": -1}, "limit: -1 is below 0"),
+        ({"columns": [1]}, "columns: .1. are not names"),
+        ({"place": "moon"}, "place: \"moon\" is none of auto, host, device"),
+        ({"columns": ["n"], "aggregate": "count(*)"}, "not possible"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_name(session: diskside.Session, options: Any, message: str) -> None:
+    with pytest.raises(diskside.UsageError, match=message):
+        session.scan("t.parquet", **options).arrow()
+    with pytest.raises(FileNotFoundError):
+        session.scan("absent.parquet").arrow()
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_file_that_changes_meanwhile_is_an_error_that_names_it(session: diskside.Session, path: Path, place: str) -> None:
+    """A reader that stops at the end of the Arrow stream never heard of what was found out after it."""
+    changing = path.with_name("changing.parquet")
+    # Of what does not compress: more than waits anywhere on its way.
+    numbers = numpy.random.default_rng(1).integers(0, 1 << 62, 6_000_000)
+    pq.write_table(pa.table({"n": numbers}), changing, row_group_size=100_000, compression="none", use_dictionary=False)
+    with pytest.raises(diskside.ChangedError, match="changing.parquet"):
+        for at, _ in enumerate(session.scan("changing.parquet", where="n >= 0", place=place).batches()):
+            if at == 0:
+                with open(changing, "r+b") as file:
+                    file.write(b"PAR1")
+
+
+def test_a_side_without_the_program_leaves_it_to_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setenv("DISKSIDE_SCAN", "")
+        server = diskside.serve(path.parent)
+    with server, server.connect() as session:
+        for options in ({"aggregate": "count(*)"}, {"where": "n < 3"}, {"limit": 1}):
+            scan = session.scan("t.parquet", **options)
+            assert scan.arrow().num_rows in (1, 3)
+            assert (scan.report["place"], scan.report["why"]) == ("host", "the server does not scan")
+        with pytest.raises(diskside.DisksideError, match="Invalid Program Index|does not scan"):
+            session.scan("t.parquet", place="device").arrow()
+        with monkeypatch.context() as without:
+            without.setenv("DISKSIDE_SCAN", "")
+            with pytest.raises(diskside.DisksideError, match="takes the program diskside-scan"):
+                session.scan("t.parquet", aggregate="count(*)").arrow()
+    with diskside.serve(path.parent) as server, server.connect() as session, monkeypatch.context() as without:
+        without.setenv("DISKSIDE_SCAN", "")
+        scan = session.scan("t.parquet")
+        assert scan.arrow().num_rows == ROWS
+        assert scan.report["place"] == "device", "all rows would be cheaper here, were there what decodes them"
+
+
+def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> None:
+    scan = session.scan("t.parquet")
+    begun = []
+    native = scan._begin
+    scan._begin = lambda plan: begun.append(native(plan)) or begun[-1]  # type: ignore[method-assign]
+    with scan.batches() as batches:
+        batches.read_next_batch()
+    del batches
+    assert begun[0].next() is None
+    with pytest.raises(diskside.UsageError, match="read to its end"):
+        _ = scan.report
+
+
+PREDICATES = [
+    pl.col("n") > 3900,
+    3900 < pl.col("n"),
+    (pl.col("n") > 100) & (pl.col("n") <= 120) & (pl.col("small") != 3),
+    pl.col("small").is_between(-2, 2, closed="left"),
+    pl.col("small").is_in([1, 4, -5]),
+    pl.col("small").is_in([1, None]),
+    ~pl.col("small").is_in([1, 4]),
+    pl.col("small").is_null() | (pl.col("n") < 5),
+    pl.col("small").is_not_null(),
+    pl.col("price") < Decimal("-9.99"),
+    pl.col("price").is_between(Decimal("0.05"), Decimal("0.07")),
+    pl.col("price") > 3,
+    pl.col("price") > 2.5,
+    *(compare(pl.col("f"), value) for value in (0.0, 1.5) for compare in (pl.Expr.lt, pl.Expr.le, pl.Expr.gt, pl.Expr.ge, pl.Expr.eq, pl.Expr.ne)),
+    pl.col("f").is_between(-3.0, 2.0),
+    pl.col("f") == float("nan"),
+    pl.col("f").is_nan(),
+    pl.col("word") == "it's",
+    pl.col("word") != "",
+    pl.col("word").is_in(["fox", "50%"]),
+    pl.col("word").str.starts_with("50%"),
+    pl.col("word").str.ends_with("_b"),
+    pl.col("word").str.contains("quick", literal=True),
+    pl.col("word").str.contains("^the"),
+    pl.col("word").str.to_uppercase() == "FOX",
+    pl.col("day") >= datetime.date(1995, 6, 17),
+    pl.col("at") < datetime.datetime(2020, 1, 1, 0, 1, 0, 5),
+    pl.col("flag"),
+    ~pl.col("flag"),
+    ~((pl.col("small") > 0) & pl.col("flag")),
+    pl.col('my "own" name') == 2,
+    pl.col("n") * 2 > 7990,
+    pl.col("small").eq_missing(None),
+]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES, ids=str)
+def test_polars_gives_what_it_gives_of_the_plain_file(session: diskside.Session, path: Path, predicate: pl.Expr) -> None:
+    plain, scanned = pl.scan_parquet(path), diskside.polars.scan_parquet("t.parquet", session=session)
+    for query in (
+        lambda frame: frame.filter(predicate),
+        lambda frame: frame.filter(predicate).select("word", "n"),
+        lambda frame: frame.filter(predicate).head(5),
+        lambda frame: frame.filter(predicate).select(pl.len()),
+    ):
+        assert query(scanned).collect().equals(query(plain).collect(), null_equal=True)
+
+
+def test_what_polars_says_to_a_server(session: diskside.Session, scans: list[dict[str, Any]]) -> None:
+    frame = diskside.polars.scan_parquet("t.parquet", session=session)
+    scans.clear()
+    frame.filter((pl.col("small") > 3) & (pl.col("word").str.to_uppercase() == "FOX")).select("n").collect()
+    frame.head(7).collect()
+    frame.select(pl.len()).collect()
+    assert [(one["where"], one["limit"]) for one in scans] == [('("small" > 3)', None), (None, 7), (None, None)]
+    assert sorted(scans[0]["columns"]) == ["n", "small", "word"]
+    assert len(scans[2]["columns"]) == 1, "rows are counted by one column"
+
+
+QUERIES = [
+    "select n from t where n > 3900",
+    "select word, n from t where small in (1, 4, -5) and price < 2.5",
+    "select count(*) from t where price between 0.05 and 0.07",
+    "select count(*) from t",
+    "select n from t where word = 'it''s' or word is null",
+    "select n from t where word like '%fox' and n < 50",
+    "select n from t where day between date '1994-02-01' and date '1994-02-03' and flag",
+    """select n from t where "at" > timestamp '2020-01-01 01:00:00.5'""",
+    "select count(*), sum(price * small) from t where small <> 3 and small > -3",
+    "select n from t where not flag and small is not null",
+    "select count(*) from t where f < 1.5 and f >= -2.25",
+    'select count(*) from t where "my ""own"" name" = 2',
+    "select a.n from t a join t b on a.n = b.n + 1 where a.small = 2 and b.n > 3000",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_duckdb_gives_what_it_gives_of_the_plain_dataset(session: diskside.Session, path: Path, query: str) -> None:
+    answers = []
+    for t in (diskside.pyarrow.dataset("t.parquet", session=session), ds.dataset(path)):
+        with duckdb.connect() as database:
+            database.register("t", t)
+            answers.append(sorted(database.sql(query).fetchall(), key=str))
+    assert answers[0] == answers[1]
+
+
+def test_what_duckdb_says_to_a_server(session: diskside.Session, scans: list[dict[str, Any]]) -> None:
+    t = diskside.pyarrow.dataset("t.parquet", session=session)
+    scans.clear()
+    with duckdb.connect() as database:
+        database.register("t", t)
+        database.sql("select n from t where word in ('fox', 'it''s') and price < 2.5").fetchall()
+    assert [one["where"] for one in scans] == ["""("word" in ('fox', 'it''s')) and ("price" < 2.50)"""]
+    assert [one["columns"] for one in scans] == [["n"]]
+
+
+FILTERS = [
+    pc.field("n") > 3990,
+    (pc.field("small") > 3) & ~(pc.field("word") == "fox"),
+    pc.field("word").isin(["fox", 'a "quote"']),
+    pc.field("small").is_null(),
+    pc.field("f").is_null(nan_is_null=True),
+    pc.field("flag") | (pc.field("n") < 3),
+    pc.match_like(pc.field("word"), "%fox"),
+    pc.field("small").cast(pa.float64()) > 1.5,
+    pc.field("n") > pc.field("small"),
+    pc.field("price") < Decimal("2.5"),
+    pc.field("at") <= pa.scalar(datetime.datetime(2020, 1, 1, 0, 0, 3), pa.timestamp("us")),
+    pc.field('my "own" name') == 2,
+]
+
+
+@pytest.mark.parametrize("filter", FILTERS, ids=str)
+def test_a_dataset_gives_what_that_of_the_plain_file_does(session: diskside.Session, path: Path, filter: pc.Expression) -> None:
+    t, plain = diskside.pyarrow.dataset("t.parquet", session=session), ds.dataset(path)
+    assert t.to_table(filter=filter, columns=["n", "word"]).equals(plain.to_table(filter=filter, columns=["n", "word"]))
+    assert t.count_rows(filter=filter) == plain.count_rows(filter=filter)
+    # NaN equals nothing, but is shown alike.
+    assert str(t.head(3, filter=filter).to_pylist()) == str(plain.head(3, filter=filter).to_pylist())
+    assert t.schema.names == plain.schema.names
+
+
+def test_a_dataset_does_no_method_of_arrow_over_its_empty_table(session: diskside.Session) -> None:
+    """To Arrow's own code it is a table without rows, so what is not done has to say so."""
+    t = diskside.pyarrow.dataset("t.parquet", session=session)
+    ours, rows = set(vars(diskside.pyarrow.Dataset)), {"to_table", "to_batches", "head", "take", "count_rows"}
+    others = {name for name in dir(ds.Dataset) if not name.startswith("_")} - ours - rows
+    assert others == {"partition_expression", "schema"}, "a method that was not there is to be done, or refused"
+    for refused in (t.get_fragments, lambda: t.filter(pc.field("n") > 1), lambda: t.sort_by("n"), lambda: t.join(t, "n")):
+        with pytest.raises(diskside.UsageError, match="not done where the file is"):
+            refused()
+    with pytest.raises(diskside.UsageError, match="columns: no column 'x'"):
+        t.to_table(columns=["x"])
+    assert t.take([5, 1]).column("n").to_pylist() == [5, 1]
