@@ -1,5 +1,6 @@
-//! Runs `stats64` over one file again and again, and prints medians in nanoseconds: of opening it and running, as a user of the
-//! library writes it, and of a file that is opened late, of which the target is told the path.
+//! Runs `stats64` over one file again and again, and prints medians in nanoseconds: of opening it and running at the target, as a
+//! user of the library writes it; of a file that is opened late, of which the target is told the path; and of that where nobody says
+//! where the function is to run.
 //!
 //! `cargo run --release -p diskside --example small_runs -- URL RUNS`: what `bench/python/run` compares Python with.
 
@@ -17,7 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // As the Python package asks.
     let looked_at = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..at_target };
     let late = median_ns(&session, runs, &looked_at, || session.open_late(&location))?;
-    println!("{opened} {late}");
+    let anywhere = RunOptions { place: Where::Auto, ..looked_at };
+    let auto = median_ns(&session, runs, &anywhere, || session.open_late(&location))?;
+    println!("{opened} {late} {auto}");
     Ok(())
 }
 
