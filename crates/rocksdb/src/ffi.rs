@@ -1,0 +1,150 @@
+//! RocksDB's C interface, as far as it is used here (`rocksdb/c.h`; the same from 7.8 to 11).
+
+use std::ffi::{c_char, c_int, c_uchar};
+
+/// Declares types that are known by pointers alone.
+macro_rules! opaque {
+    ($($name:ident)*) => {
+        $(
+            #[repr(C)]
+            pub(crate) struct $name {
+                _private: [u8; 0],
+            }
+        )*
+    };
+}
+
+opaque! {
+    rocksdb_t rocksdb_options_t rocksdb_readoptions_t rocksdb_writeoptions_t rocksdb_flushoptions_t rocksdb_iterator_t
+    rocksdb_column_family_metadata_t rocksdb_level_metadata_t rocksdb_sst_file_metadata_t
+}
+
+pub(crate) const BLOCK_CACHE_TIER: c_int = 1;
+pub(crate) const MEMTABLE_TIER: c_int = 3;
+
+#[link(name = "rocksdb")]
+unsafe extern "C" {
+    pub(crate) fn rocksdb_free(ptr: *mut std::ffi::c_void);
+
+    pub(crate) fn rocksdb_options_create() -> *mut rocksdb_options_t;
+    pub(crate) fn rocksdb_options_destroy(options: *mut rocksdb_options_t);
+    pub(crate) fn rocksdb_get_options_from_string(
+        base: *const rocksdb_options_t,
+        text: *const c_char,
+        options: *mut rocksdb_options_t,
+        error: *mut *mut c_char,
+    );
+
+    pub(crate) fn rocksdb_open(
+        options: *const rocksdb_options_t,
+        path: *const c_char,
+        error: *mut *mut c_char,
+    ) -> *mut rocksdb_t;
+    pub(crate) fn rocksdb_close(db: *mut rocksdb_t);
+
+    pub(crate) fn rocksdb_readoptions_create() -> *mut rocksdb_readoptions_t;
+    pub(crate) fn rocksdb_readoptions_destroy(options: *mut rocksdb_readoptions_t);
+    pub(crate) fn rocksdb_readoptions_set_read_tier(options: *mut rocksdb_readoptions_t, tier: c_int);
+    pub(crate) fn rocksdb_readoptions_set_background_purge_on_iterator_cleanup(
+        options: *mut rocksdb_readoptions_t,
+        yes: c_uchar,
+    );
+    pub(crate) fn rocksdb_writeoptions_create() -> *mut rocksdb_writeoptions_t;
+    pub(crate) fn rocksdb_writeoptions_destroy(options: *mut rocksdb_writeoptions_t);
+    pub(crate) fn rocksdb_flushoptions_create() -> *mut rocksdb_flushoptions_t;
+    pub(crate) fn rocksdb_flushoptions_destroy(options: *mut rocksdb_flushoptions_t);
+
+    pub(crate) fn rocksdb_put(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_writeoptions_t,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_merge(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_writeoptions_t,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_delete(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_writeoptions_t,
+        key: *const c_char,
+        key_len: usize,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_get(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+        key: *const c_char,
+        key_len: usize,
+        value_len: *mut usize,
+        error: *mut *mut c_char,
+    ) -> *mut c_char;
+    pub(crate) fn rocksdb_key_may_exist(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+        key: *const c_char,
+        key_len: usize,
+        value: *mut *mut c_char,
+        value_len: *mut usize,
+        timestamp: *const c_char,
+        timestamp_len: usize,
+        value_found: *mut c_uchar,
+    ) -> c_uchar;
+    pub(crate) fn rocksdb_flush(db: *mut rocksdb_t, options: *const rocksdb_flushoptions_t, error: *mut *mut c_char);
+    pub(crate) fn rocksdb_compact_range(
+        db: *mut rocksdb_t,
+        start: *const c_char,
+        start_len: usize,
+        limit: *const c_char,
+        limit_len: usize,
+    );
+
+    pub(crate) fn rocksdb_property_int(db: *mut rocksdb_t, name: *const c_char, value: *mut u64) -> c_int;
+
+    pub(crate) fn rocksdb_create_iterator(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+    ) -> *mut rocksdb_iterator_t;
+    pub(crate) fn rocksdb_iter_destroy(iterator: *mut rocksdb_iterator_t);
+    pub(crate) fn rocksdb_iter_seek(iterator: *mut rocksdb_iterator_t, key: *const c_char, key_len: usize);
+    pub(crate) fn rocksdb_iter_valid(iterator: *const rocksdb_iterator_t) -> c_uchar;
+    pub(crate) fn rocksdb_iter_key(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
+    pub(crate) fn rocksdb_iter_get_error(iterator: *const rocksdb_iterator_t, error: *mut *mut c_char);
+
+    pub(crate) fn rocksdb_get_column_family_metadata(db: *mut rocksdb_t) -> *mut rocksdb_column_family_metadata_t;
+    pub(crate) fn rocksdb_column_family_metadata_destroy(family: *mut rocksdb_column_family_metadata_t);
+    pub(crate) fn rocksdb_column_family_metadata_get_level_count(
+        family: *mut rocksdb_column_family_metadata_t,
+    ) -> usize;
+    pub(crate) fn rocksdb_column_family_metadata_get_level_metadata(
+        family: *mut rocksdb_column_family_metadata_t,
+        i: usize,
+    ) -> *mut rocksdb_level_metadata_t;
+    pub(crate) fn rocksdb_level_metadata_destroy(level: *mut rocksdb_level_metadata_t);
+    pub(crate) fn rocksdb_level_metadata_get_file_count(level: *mut rocksdb_level_metadata_t) -> usize;
+    pub(crate) fn rocksdb_level_metadata_get_sst_file_metadata(
+        level: *mut rocksdb_level_metadata_t,
+        i: usize,
+    ) -> *mut rocksdb_sst_file_metadata_t;
+    pub(crate) fn rocksdb_sst_file_metadata_destroy(file: *mut rocksdb_sst_file_metadata_t);
+    pub(crate) fn rocksdb_sst_file_metadata_get_relative_filename(
+        file: *mut rocksdb_sst_file_metadata_t,
+    ) -> *mut c_char;
+    pub(crate) fn rocksdb_sst_file_metadata_get_size(file: *mut rocksdb_sst_file_metadata_t) -> u64;
+    pub(crate) fn rocksdb_sst_file_metadata_get_smallestkey(
+        file: *mut rocksdb_sst_file_metadata_t,
+        len: *mut usize,
+    ) -> *mut c_char;
+    pub(crate) fn rocksdb_sst_file_metadata_get_largestkey(
+        file: *mut rocksdb_sst_file_metadata_t,
+        len: *mut usize,
+    ) -> *mut c_char;
+}
