@@ -174,6 +174,45 @@ fn a_controller_without_keep_alive_ends_after_ten_minutes_without_a_command() {
     assert_eq!(error, Some(&ConnectionError::KeepAliveExpired(Duration::from_secs(600))));
 }
 
+/// A target that was stopped for longer than its hosts' Keep Alive (SIGSTOP, a suspended machine) took that for their silence, and
+/// closed every connection when it went on.
+#[test]
+fn a_target_that_stood_still_hears_its_hosts_first() {
+    let mut config = admin_config(SUBSYSTEM, 0);
+    config.keep_alive_ms = 5000;
+    let still = Duration::from_secs(3600);
+    // One host is heard again, the other is not.
+    for is_heard in [true, false] {
+        let mut pair = Pair::connect(target(), config.clone());
+        let due = pair.admin_end.connection.poll_timeout().expect("the host's Keep Alive");
+        let late = due + still;
+        pair.admin_end.connection.handle_timeout(late);
+        assert_eq!(pair.admin_end.connection.state(), State::Live, "nobody looked");
+        let again = pair.admin_end.connection.poll_timeout().expect("it has its time once more");
+        assert_eq!(again, late + Duration::from_secs(5));
+        pair.now = late;
+        if is_heard {
+            pair.sleep(Duration::from_secs(1));
+            // It stands still again, and excuses its hosts again.
+            let due = pair.admin_end.connection.poll_timeout().expect("the host's Keep Alive");
+            pair.admin_end.connection.handle_timeout(due + still);
+            assert_eq!(pair.admin_end.connection.state(), State::Live);
+        } else {
+            // A target that is always late is no reason for a host to stay that is gone.
+            pair.admin_end.connection.handle_timeout(again + still);
+            assert_eq!(pair.admin_end.connection.state(), State::Closed);
+        }
+    }
+    // So has a host that was about to connect.
+    let mut connection = target().accept(Instant::now());
+    let due = connection.poll_timeout().expect("it does not wait for ever");
+    connection.handle_timeout(due + still);
+    assert_eq!(connection.state(), State::Negotiating);
+    let due = connection.poll_timeout().expect("it does not wait for ever");
+    connection.handle_timeout(due);
+    assert_eq!(connection.error(), Some(&ConnectionError::ConnectTimeout));
+}
+
 #[derive(Default)]
 struct Count(AtomicU32);
 

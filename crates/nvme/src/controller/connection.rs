@@ -155,6 +155,8 @@ pub struct Connection {
     pub(super) awaited_bytes: u64,
     pub(super) link: Option<Link>,
     pub(super) deadline: Option<Instant>,
+    /// A deadline was put off, because this side looked too late.
+    pub(super) was_late: bool,
     /// When authenticating must be over.
     pub(super) authentication_deadline: Option<Instant>,
     /// Requests for events, oldest first.
@@ -225,6 +227,7 @@ impl Connection {
             awaited_bytes: 0,
             link: None,
             deadline,
+            was_late: false,
             authentication_deadline: None,
             events: VecDeque::new(),
             finishing: false,
@@ -404,7 +407,7 @@ impl Connection {
     /// [`poll_timeout`](Self::poll_timeout) has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
-        if !self.is_open() {
+        if !self.is_open() || self.excuse(now) {
             return;
         }
         if is_due(self.authentication_deadline) {
@@ -426,6 +429,20 @@ impl Connection {
             Some(link) => ConnectionError::KeepAliveExpired(self.keep_alive(link)),
         };
         self.end(Some(error), State::Closed);
+    }
+
+    /// Whoever looks much later than it was asked to stood still: its process was stopped, or its machine. What the host said
+    /// meanwhile may not have been heard, so it has its time once more, and then none before it is heard.
+    fn excuse(&mut self, now: Instant) -> bool {
+        let is_late = self.poll_timeout().is_some_and(|due| now.saturating_duration_since(due) >= LATE);
+        if !is_late || std::mem::replace(&mut self.was_late, true) {
+            return false;
+        }
+        let time = self.link.as_ref().map_or(self.config.connect_timeout, |link| self.keep_alive(link));
+        self.deadline = self.deadline.map(|deadline| deadline.max(now + time));
+        let time = self.config.authentication_timeout;
+        self.authentication_deadline = self.authentication_deadline.map(|deadline| deadline.max(now + time));
+        true
     }
 
     /// The waker was woken.
@@ -590,6 +607,9 @@ impl Connection {
 
 /// How long a host that asked for no Keep Alive may send no command at all: its controller shall not stay for ever.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// So late nobody looks at a deadline who has not stood still.
+const LATE: Duration = Duration::from_secs(1);
 
 impl Drop for Connection {
     /// A connection that is dropped without [`handle_close`](Self::handle_close) must not leave its controller behind.

@@ -214,6 +214,7 @@ impl Connection {
 
     /// Restarts the timer of Keep Alive. Discovery controllers without a timeout count every command.
     fn note_activity(&mut self, now: Instant, restarts: bool) {
+        self.was_late = false;
         let Some(link) = &self.link else { return };
         if restarts || link.controller.subsystem.is_discovery() && link.controller.features().keep_alive_ms == 0 {
             self.deadline = Some(now + self.keep_alive(link));
