@@ -152,7 +152,7 @@ impl Compute {
         counted.map(|association| association.tags_open()).sum()
     }
 
-    /// Threads that run a call.
+    /// Calls that run, or wait for a thread.
     pub fn working(&self) -> usize {
         self.environment.pool.working()
     }

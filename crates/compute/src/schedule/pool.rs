@@ -45,7 +45,7 @@ struct Inner {
     limits: PoolLimits,
     state: Mutex<State>,
     changed: Condvar,
-    /// Threads that have work.
+    /// Work that was given and has not ended: a thread has it, or is to have it.
     working: AtomicUsize,
 }
 
@@ -107,11 +107,13 @@ impl Pool {
         if !state.queues.push(work, &self.inner.limits) {
             return false;
         }
+        // Before a thread has it: a reactor that gave it and polls on would keep that thread from its processor.
+        self.inner.working.fetch_add(1, Ordering::Relaxed);
         self.inner.find_thread(&mut state);
         true
     }
 
-    /// Threads that have work: they compute, or wait for a disk or a host.
+    /// Work that was given and has not ended: it computes, or waits for a disk, a host, or a thread.
     pub(crate) fn working(&self) -> usize {
         self.inner.working.load(Ordering::Relaxed)
     }
@@ -166,6 +168,7 @@ impl Pool {
         let mut state = self.inner.lock();
         state.stopping = true;
         let dropped = state.queues.clear();
+        self.inner.working.fetch_sub(dropped.len(), Ordering::Relaxed);
         self.inner.changed.notify_all();
         while state.threads > 0 {
             state = self.inner.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +208,6 @@ impl Inner {
         loop {
             if let Some(work) = state.queues.next(&self.limits) {
                 let (host, class, memory) = (work.host, work.class, work.memory);
-                self.working.fetch_add(1, Ordering::Relaxed);
                 if state.queues.waiting() > 0 {
                     self.find_thread(&mut state);
                 }
@@ -340,6 +342,26 @@ mod tests {
                 let begin = begin.clone();
                 assert!(pool.submit(work(Box::new(move || {
                     begin.send(()).expect("it is heard");
+    /// A reactor that had given a call to an engine went on polling, on the engine's own processor, until its time slice ended.
+    #[test]
+    fn work_counts_from_when_it_is_given_to_its_end() {
+        let pool = Pool::new(limits());
+        let (hold, held) = mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for given in 1..=6 {
+            let held = Arc::clone(&held);
+            let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
+            // Two run, the others wait for these.
+            assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
+            assert_eq!(pool.working(), given);
+        }
+        drop(hold);
+        while pool.working() > 0 {
+            std::thread::yield_now();
+        }
+        pool.stop();
+    }
+
                     assert!(held.recv().is_err(), "held until the end");
                 }))));
             }
