@@ -41,6 +41,7 @@ use crate::host::Host;
 use crate::limits::{PREPARED_MAX, TAG_LIMITS};
 use crate::program::programs::Unverified;
 use crate::reactors::Name;
+use crate::schedule::aside::verify_aside;
 use crate::schedule::clock::Timed;
 use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::{ENDPOINT_BYTES, Holding, HostBytes, PART_BYTES, TAG_BYTES};
@@ -534,7 +535,11 @@ impl Association {
             return programs.activation(&host.nqn, sqe).map(|()| None);
         }
         if sqe.unloads_program() {
-            return programs.load((&host.nqn, host.quota()), self.id, sqe, data);
+            let unloaded = programs.unload(&host.nqn, sqe.program_index())?;
+            // It may be large: to free it takes longer than others shall wait. Where there is too much to do already it goes here.
+            let free = Box::new(move || drop(unloaded));
+            self.context.submit(WorkClass::Prompt, 0, free);
+            return Ok(None);
         }
         let rights = self.context.rights.now();
         let refuse = |problem: Problem| {
@@ -564,7 +569,8 @@ impl Association {
         let run = Box::new(move || {
             let programs = &me.context.environment.programs;
             let (sha256, len) = (unverified.sha256(), unverified.len_bytes());
-            let verify = AssertUnwindSafe(|| programs.verify(&me.context.environment.engine, unverified));
+            let verify = || verify_aside(|| programs.verify(&me.context.environment.engine, unverified));
+            let verify = AssertUnwindSafe(verify);
             let verified = catch_unwind(verify).unwrap_or_else(|_| {
                 programs.give_up(place);
                 Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))

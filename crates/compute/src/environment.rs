@@ -16,6 +16,7 @@ use crate::host::SharedStates;
 use crate::limits::PROGRAM_LEN_MAX;
 use crate::program::programs::{ProgramLimits, Programs};
 use crate::reactors::Reactors;
+use crate::schedule::aside::compile_aside;
 use crate::schedule::clock::Clock;
 use crate::schedule::permits::Gate;
 use crate::schedule::pool::{Pool, PoolLimits};
@@ -80,7 +81,8 @@ pub struct Surroundings {
 impl Environment {
     /// Verifies the shipped functions and starts the clock.
     pub(crate) fn new(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Self> {
-        let engine = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
+        let engine =
+            Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found().compiling_aside(compile_aside);
         let limits = ProgramLimits {
             indexes: config.programs.into(),
             len_max: PROGRAM_LEN_MAX,

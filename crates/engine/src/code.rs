@@ -50,10 +50,23 @@ pub enum TierError {
     Absent,
 }
 
-/// Compiled code by content, so that each program is compiled once.
+/// Runs the work of a compiler, to its end: it takes milliseconds, and others may have to go first.
+pub type Aside = fn(Compiler, &mut (dyn FnMut() + Send));
+
+/// Whose work it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compiler {
+    /// Cranelift's: milliseconds of the thread's own.
+    Quick,
+    /// LLVM's: a program that is waited for, some hundred milliseconds.
+    Thorough,
+}
+
+/// Compiled code by content, so that each program is compiled once. What nobody has loaded any more is kept for a while.
 #[derive(Default)]
 pub struct CodeCache {
     compiled: Mutex<Compiled>,
+    aside: Option<Aside>,
     /// Why the last program that runs in a plainer form does.
     plainer: Mutex<Option<String>>,
     llvm: Option<Llvm>,
@@ -62,14 +75,29 @@ pub struct CodeCache {
 /// Content hash of the object, the program in it, its kind, and the tier.
 type Key = (u64, usize, Kind, Tier);
 
+type Compiled = HashMap<Key, Made>;
+
 /// Code with what it was made from. The hash can be made to collide, so that is compared.
-type Compiled = HashMap<Key, (Arc<Module>, Result<Arc<dyn Code>, CompileError>)>;
+struct Made {
+    /// Of whoever asked last: nobody has loaded it any more when nobody else holds it.
+    module: Arc<Module>,
+    code: Result<Arc<dyn Code>, CompileError>,
+    number: u64,
+}
 
 impl CodeCache {
     /// One that compiles with LLVM as well.
     #[must_use]
     pub fn with_llvm(options: LlvmOptions) -> Self {
         Self { llvm: Some(Llvm::new(options)), ..Self::default() }
+    }
+
+    /// The same, where compilers run in this way.
+    #[must_use]
+    pub fn compiling_aside(mut self, aside: Aside) -> Self {
+        self.aside = Some(aside);
+        self.llvm = self.llvm.map(|llvm| llvm.compiling_aside(aside));
+        self
     }
 
     /// Whether it compiles with LLVM as well.
@@ -120,19 +148,23 @@ impl CodeCache {
 
     fn cranelift(&self, program: &Program) -> Result<Arc<dyn Code>, CompileError> {
         let (key, module) = (key(program, Tier::Cranelift), program.optimised());
-        if let Some((from, code)) = self.compiled().get(&key)
-            && is_same(from, module)
+        if let Some(made) = self.compiled().get_mut(&key)
+            && is_same(&made.module, module)
         {
-            return code.clone();
+            made.module = Arc::clone(module);
+            return made.code.clone();
         }
         let options = diskside_sbpf_cranelift::Options::default();
-        let fast = diskside_sbpf_cranelift::compile(module, &options);
-        let with_fast_loops = fast.is_ok();
-        // Without fast forms of its loops there is less to compile.
-        let code = match fast {
-            Err(CompileError::TooLarge { .. }) => diskside_sbpf_cranelift::compile(program.plain(), &options),
-            other => other,
-        };
+        let (code, with_fast_loops) = run_aside(self.aside, Compiler::Quick, || {
+            let fast = diskside_sbpf_cranelift::compile(module, &options);
+            let with_fast_loops = fast.is_ok();
+            // Without fast forms of its loops there is less to compile.
+            let code = match fast {
+                Err(CompileError::TooLarge { .. }) => diskside_sbpf_cranelift::compile(program.plain(), &options),
+                other => other,
+            };
+            (code, with_fast_loops)
+        });
         let code = code.map(|code| Arc::new(code) as Arc<dyn Code>);
         let why = match &code {
             Err(e) => Some(format!("{e}; it is interpreted")),
@@ -144,7 +176,15 @@ impl CodeCache {
             tracing::warn!("{why}");
             *self.plainer.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         }
-        self.compiled().insert(key, (Arc::clone(module), code.clone()));
+        let mut compiled = self.compiled();
+        let number = compiled.values().map(|made| made.number + 1).max().unwrap_or_default();
+        compiled.insert(key, Made { module: Arc::clone(module), code: code.clone(), number });
+        let of_llvm = self.llvm.as_ref().map(Llvm::modules).unwrap_or_default();
+        let is_unused =
+            |module: &_| Arc::strong_count(module) == 1 + usize::from(of_llvm.contains(&Arc::as_ptr(module)));
+        let forgotten = forget_unused(&mut compiled, |made| (is_unused(&made.module), made.number));
+        drop(compiled);
+        drop(forgotten);
         code
     }
 
@@ -157,6 +197,32 @@ fn key(program: &Program, tier: Tier) -> Key {
     (program.image().content_hash, program.verified().program, program.entry().kind, tier)
 }
 
+/// Runs a compiler in the way that was asked for.
+fn run_aside<T: Send>(aside: Option<Aside>, compiler: Compiler, work: impl FnOnce() -> T + Send) -> T {
+    let Some(aside) = aside else { return work() };
+    let (mut work, mut result) = (Some(work), None);
+    aside(compiler, &mut || result = work.take().map(|work| work()));
+    result.expect("it was run to its end")
+}
+
+/// Takes those programs out of a table that nobody has loaded any more, but for the latest: whoever loads, runs and unloads one
+/// program after the other fills no memory, and who comes back finds its own compiled. `about` says of a program whether it is
+/// unused, and its number.
+fn forget_unused<E>(programs: &mut HashMap<Key, E>, about: impl Fn(&E) -> (bool, u64)) -> Vec<E> {
+    let mut unused: Vec<u64> =
+        programs.values().map(&about).filter_map(|(unused, number)| unused.then_some(number)).collect();
+    if unused.len() <= UNUSED_MAX {
+        return Vec::new();
+    }
+    unused.sort_unstable();
+    let oldest = unused[unused.len() - UNUSED_MAX];
+    let forgotten = |program: &E| matches!(about(program), (true, number) if number < oldest);
+    programs.extract_if(|_, program| forgotten(program)).map(|(_, program)| program).collect()
+}
+
+/// Programs that are kept though nobody has loaded them any more.
+const UNUSED_MAX: usize = 64;
+
 /// Whether code of one is code of the other.
 fn is_same(a: &Arc<Module>, b: &Arc<Module>) -> bool {
     Arc::ptr_eq(a, b) || a == b
@@ -165,5 +231,69 @@ fn is_same(a: &Arc<Module>, b: &Arc<Module>) -> bool {
 impl std::fmt::Debug for CodeCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CodeCache").field("programs", &self.compiled().len()).field("llvm", &self.stats()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Function;
+    use diskside_sbpf::asm::assemble;
+    use diskside_sbpf::helpers::standard;
+
+    fn function(number: u64) -> Function {
+        let helpers = Arc::new(standard());
+        let assembly = assemble(&format!("mov r0, {number}\nexit")).expect("it assembles");
+        let mut image = assembly.into_image(Kind::Exec, &helpers).expect("it links");
+        image.content_hash = number;
+        Function::any_from_image(&Arc::new(image), None, &helpers).expect("it verifies")
+    }
+
+    /// A host that loaded, ran and unloaded one program after the other, each a little different, filled the server's memory with
+    /// their code.
+    #[test]
+    fn programs_that_nobody_has_loaded_any_more_are_forgotten_but_for_the_latest() {
+        static ASIDE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let compiled = || ASIDE.load(std::sync::atomic::Ordering::Relaxed);
+        let code = CodeCache::default().compiling_aside(|compiler, work| {
+            assert_eq!(compiler, Compiler::Quick);
+            ASIDE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            work();
+        });
+        let get = |function: &Function| drop(code.get(function.main(), TierChoice::Best).expect("it compiles"));
+        let loaded: Vec<Function> = (1000..1010).map(function).collect();
+        loaded.iter().for_each(get);
+        (0..3 * UNUSED_MAX as u64).for_each(|number| get(&function(number)));
+        assert_eq!(compiled(), loaded.len() + 3 * UNUSED_MAX);
+        // The last one was still loaded when it was compiled.
+        assert_eq!(code.compiled().len(), loaded.len() + UNUSED_MAX + 1);
+        loaded.iter().for_each(get);
+        get(&function(3 * UNUSED_MAX as u64 - 5));
+        assert_eq!(compiled(), loaded.len() + 3 * UNUSED_MAX, "what is loaded, and what was lately, is there");
+        get(&function(0));
+        assert_eq!(compiled(), loaded.len() + 3 * UNUSED_MAX + 1);
+    }
+
+    /// Where there is LLVM each program is in two tables, and neither may take the other for somebody who has loaded it.
+    #[test]
+    fn they_are_forgotten_where_llvm_is_as_well() {
+        let compiler = diskside_sbpf_llvm::Compiler::at("/none");
+        let code = CodeCache::with_llvm(LlvmOptions { compiler, store: None, input_len_min: u64::MAX });
+        let run = |function: &Function| {
+            drop(code.get(function.main(), TierChoice::Best).expect("it compiles"));
+            assert!(code.ran(function.main(), Tier::Cranelift, 1).is_none());
+        };
+        let loaded: Vec<Function> = (1000..1010).map(function).collect();
+        loaded.iter().for_each(run);
+        (0..4 * UNUSED_MAX as u64).for_each(|number| run(&function(number)));
+        assert_eq!(code.compiled().len(), loaded.len() + UNUSED_MAX + 1);
+        let (of_llvm, most) = (code.llvm.as_ref().unwrap().modules().len(), loaded.len() + 2 * UNUSED_MAX + 2);
+        assert!((loaded.len()..=most).contains(&of_llvm), "{of_llvm} of {most}");
+        // Whoever loads a program again holds it as well as who did first.
+        let again: Vec<Function> = (1000..1010).map(function).collect();
+        again.iter().for_each(run);
+        drop(loaded);
+        (0..2 * UNUSED_MAX as u64).for_each(|number| run(&function(2000 + number)));
+        assert!((1000..1010).map(function).all(|f| code.compiled().contains_key(&key(f.main(), Tier::Cranelift))));
     }
 }

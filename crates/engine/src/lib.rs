@@ -42,7 +42,7 @@ pub mod traverse;
 mod worker;
 
 pub use call::{Call, CallError, CallLimits, CallStats, Folded, Growth, Outcome, Place, Sink, Source, Sources, Turns};
-pub use code::{CodeCache, CodeStats, LlvmOptions, TierChoice};
+pub use code::{Aside, CodeCache, CodeStats, Compiler, LlvmOptions, TierChoice};
 pub use decompressed::decompression_memory;
 pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
@@ -59,7 +59,7 @@ pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
 use diskside_sbpf::helpers::HelperSet;
 use std::sync::Arc;
 
-/// Runs functions. Cheap to share; compiled code is kept for as long as the engine lives.
+/// Runs functions. Cheap to share; compiled code is kept for as long as its program is loaded, and for a while longer.
 #[derive(Debug)]
 pub struct Engine {
     helpers: Arc<HelperSet>,
@@ -87,6 +87,13 @@ impl Engine {
             Some(options) => self.with_llvm(options),
             None => self,
         }
+    }
+
+    /// The same engine, whose compilers run in this way: the last of its settings.
+    #[must_use]
+    pub fn compiling_aside(mut self, aside: Aside) -> Self {
+        self.code = self.code.compiling_aside(aside);
+        self
     }
 
     /// The helpers that programs can call.

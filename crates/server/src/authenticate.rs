@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use diskside_nvme::auth::Work;
 use diskside_nvme::controller::Tag;
-use diskside_sys::schedule::{Policy as SchedulingPolicy, set_policy};
+use diskside_sys::schedule::{Behind, step_back};
 
 use crate::channel::{Shaking, TlsKeys};
 use crate::shared::{Mailboxes, Message};
@@ -86,8 +86,9 @@ impl Authenticators {
 }
 
 fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys>) {
-    if let Err(error) = set_policy(SchedulingPolicy::Batch) {
-        tracing::debug!(%error, "a thread that authenticates hosts has the usual policy");
+    // Who comes, with the right key or a wrong one, shall not hold up those that are served.
+    if let Err(error) = step_back(Behind::Calls) {
+        tracing::debug!(%error, "a thread that authenticates hosts keeps its scheduling policy and priority");
     }
     loop {
         // One waits at the channel, the others for the lock; the target's end closes the channel.

@@ -10,7 +10,7 @@
 //! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
 //! | [`descriptor`] | a descriptor once more, by its number (`F_DUPFD_CLOEXEC`) | `fcntl(2)` |
 //! | [`standard`] | standard input and output that were closed | `fcntl(2)` |
-//! | [`schedule`] | a thread's scheduling policy (`sched_setscheduler`) | `sched(7)` |
+//! | [`schedule`] | a thread's scheduling policy and priority (`sched_setscheduler`) | `sched(7)` |
 //!
 //! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
 //! call owns. Nothing here decides anything; the rules are in `diskside-layout`.

@@ -1,4 +1,4 @@
-//! How the kernel's scheduler treats the calling thread (`sched_setscheduler`, `sched_setattr`); no right is needed for this.
+//! How the kernel's scheduler treats the calling thread (`sched_setscheduler`, `sched_setattr`, `setpriority`); no right is needed for this.
 
 use std::io;
 use std::time::Duration;
@@ -38,18 +38,52 @@ pub fn policy() -> io::Result<Option<Policy>> {
         .find_map(|(known, policy)| (known == number & !libc::SCHED_RESET_ON_FORK).then_some(policy)))
 }
 
+/// What a thread that computes goes behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Threads that answer: what it computes takes milliseconds, and nobody shall wait for its time slice to end.
+    Answers,
+    /// Those as well, and threads that compute what somebody waits for.
+    Calls,
+}
+
+impl Behind {
+    /// Its nice value, if it has none that is higher; see `nice(2)`.
+    #[must_use]
+    pub fn nice(self) -> i32 {
+        match self {
+            Self::Answers => 10,
+            Self::Calls => 15,
+        }
+    }
+}
+
+/// Has the calling thread, and those that it starts, go behind others. It is not [`Policy::Idle`]: then any other program that
+/// computes on this machine would starve it. A thread that somebody gave that policy keeps it.
+pub fn step_back(behind: Behind) -> io::Result<()> {
+    if policy()? != Some(Policy::Idle) {
+        set_policy(Policy::Batch)?;
+    }
+    // SAFETY: nothing is passed by address; of number 0 Linux takes the calling thread alone.
+    checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, behind.nice().max(nice())) }).map(drop)
+}
+
+/// The calling thread's nice value.
+pub fn nice() -> i32 {
+    // SAFETY: 0 is the calling thread; nothing is passed by address. It answers 20 less the nice value.
+    20 - unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) } as i32
+}
+
 /// Asks for time slices of this length for the calling thread: who asks for short ones gets them sooner. The kernel takes
 /// 100 us to 100 ms, and before Linux 6.12 does as it likes. A thread that somebody gave another policy keeps that.
 pub fn set_slice(slice: Duration) -> io::Result<()> {
     if policy()? != Some(Policy::Other) {
         return Ok(());
     }
-    // SAFETY: 0 is the calling thread; nothing is passed by address. It answers 20 less the nice value.
-    let nice = 20 - unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         policy: libc::SCHED_OTHER as u32,
-        nice: nice as i32,
+        nice: nice(),
         runtime_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
         ..Attributes::default()
     };
@@ -91,6 +125,29 @@ mod tests {
         let run =
             || set_policy(Policy::Batch).and_then(|()| set_slice(Duration::from_micros(100))).and_then(|()| policy());
         assert_eq!(std::thread::spawn(run).join().unwrap().unwrap(), Some(Policy::Batch), "it was somebody's choice");
+    }
+
+    #[test]
+    fn who_steps_back_goes_behind_those_that_did_before() {
+        let before = (policy().unwrap(), nice());
+        for behind in [Behind::Answers, Behind::Calls] {
+            let found = std::thread::spawn(move || step_back(behind).map(|()| (policy().unwrap(), nice())));
+            assert_eq!(found.join().unwrap().unwrap(), (Some(Policy::Batch), behind.nice().max(before.1)));
+        }
+        assert!(Behind::Answers.nice() < Behind::Calls.nice());
+        let twice = || step_back(Behind::Calls).and_then(|()| step_back(Behind::Answers)).map(|()| nice());
+        assert_eq!(
+            std::thread::spawn(twice).join().unwrap().unwrap(),
+            Behind::Calls.nice().max(before.1),
+            "no way forward"
+        );
+        let idle = || {
+            set_policy(Policy::Idle)?;
+            step_back(Behind::Calls)?;
+            policy()
+        };
+        assert_eq!(std::thread::spawn(idle).join().unwrap().unwrap(), Some(Policy::Idle), "nor here");
+        assert_eq!((policy().unwrap(), nice()), before, "other threads keep theirs");
     }
 
     #[test]

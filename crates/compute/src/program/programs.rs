@@ -196,6 +196,12 @@ struct Entry {
     usage: Arc<Usage>,
 }
 
+/// What an unload leaves, or a load that was not ended.
+#[derive(Debug)]
+pub struct Unloaded {
+    _slot: Slot,
+}
+
 /// A program that may run now.
 #[derive(Debug)]
 pub struct ActiveProgram {
@@ -286,7 +292,8 @@ impl Programs {
         data: &[u8],
     ) -> Result<Option<Unverified>, Problem> {
         if sqe.unloads_program() {
-            return self.unload(host, sqe.program_index()).map(|()| None);
+            drop(self.unload(host, sqe.program_index())?);
+            return Ok(None);
         }
         let (pind, len) = (sqe.program_index(), sqe.program_len() as usize);
         let (offset, part_len) = (sqe.load_offset() as usize, sqe.load_len() as usize);
@@ -393,7 +400,8 @@ impl Programs {
         }
     }
 
-    fn unload(&self, host: &str, pind: u16) -> Result<(), Problem> {
+    /// An unload of `host`. What is given is still to be freed.
+    pub fn unload(&self, host: &str, pind: u16) -> Result<Unloaded, Problem> {
         let mut table = self.lock();
         let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         match slot {
@@ -402,14 +410,12 @@ impl Programs {
             Slot::Empty => return Err(Status::NO_PROGRAM.dnr().into()),
             Slot::Verifying { .. } => return Err(Status::PROGRAM_IN_USE.dnr().into()),
             Slot::Loaded(Entry { active: true, .. }) => return Err(Status::PROGRAM_IN_USE.dnr().into()),
-            Slot::Loaded(entry) => {
-                entry.usage.unload().map_err(still_runs)?;
-                *slot = Slot::Empty;
-            }
-            Slot::Loading { .. } => *slot = Slot::Empty,
+            Slot::Loaded(entry) => drop(entry.usage.unload().map_err(still_runs)?),
+            Slot::Loading { .. } => {}
         }
+        let unloaded = Unloaded { _slot: std::mem::take(slot) };
         table.generation += 1;
-        Ok(())
+        Ok(unloaded)
     }
 
     /// A Program Activation Management of `host`. Calls that run go on.

@@ -7,9 +7,11 @@
 //! | `permits` | who computes on an engine, for a chunk at a time |
 //! | `quota` | what each host makes the target hold, and whether there is room for more |
 //! | `turn_share` | what traversals of a host take of a reactor's turn |
+//! | `aside` | when programs are verified and compiled: behind calls that run |
 //! | `yield_to_reactor` | engines let a reactor go first on their processor |
 //! | `clock` | ends what has waited long enough |
 
+pub(crate) mod aside;
 pub(crate) mod clock;
 pub(crate) mod permits;
 pub(crate) mod pool;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use diskside_sys::schedule::Policy;
+use diskside_sys::schedule::{Behind, step_back};
 use diskside_wire::function::Class;
 
 use crate::schedule::quota::Bounds;
@@ -192,7 +192,10 @@ impl Inner {
     fn start_thread(self: &Arc<Self>, state: &mut State) {
         let inner = Arc::clone(self);
         let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
-            step_back();
+            // Reactors come first: a command of a host shall not wait until a function has used up its time slice.
+            if let Err(error) = step_back(Behind::Answers) {
+                tracing::debug!(%error, "an engine keeps its scheduling policy and priority");
+            }
             inner.serve();
         });
         match started {
@@ -250,27 +253,13 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Reactors come first: a command of a host shall not wait until a function has used up its time slice.
-///
-/// The policy keeps an engine that wakes, as it does after each chunk that it waited for, from pushing a reactor
-/// aside. It is not `SCHED_IDLE`: then any other program that computes on this machine would starve functions.
-fn step_back() {
-    if let Err(error) = diskside_sys::schedule::set_policy(Policy::Batch) {
-        tracing::debug!(%error, "an engine keeps its scheduling policy");
-    }
-    let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
-        tracing::debug!(%error, "an engine keeps its priority");
-    }
-}
-
-const NICE: i32 = 10;
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diskside_sys::schedule;
     use std::sync::mpsc;
 
     fn limits() -> PoolLimits {
@@ -342,6 +331,17 @@ mod tests {
                 let begin = begin.clone();
                 assert!(pool.submit(work(Box::new(move || {
                     begin.send(()).expect("it is heard");
+                    assert!(held.recv().is_err(), "held until the end");
+                }))));
+            }
+            for _ in 0..2 {
+                begun.recv_timeout(Duration::from_secs(60)).expect("both run side by side");
+            }
+            drop(holds);
+            pool.stop();
+        }
+    }
+
     /// A reactor that had given a call to an engine went on polling, on the engine's own processor, until its time slice ended.
     #[test]
     fn work_counts_from_when_it_is_given_to_its_end() {
@@ -362,29 +362,15 @@ mod tests {
         pool.stop();
     }
 
-                    assert!(held.recv().is_err(), "held until the end");
-                }))));
-            }
-            for _ in 0..2 {
-                begun.recv_timeout(Duration::from_secs(60)).expect("both run side by side");
-            }
-            drop(holds);
-            pool.stop();
-        }
-    }
-
     #[test]
     fn engines_step_back_behind_reactors() {
-        let own = || {
-            let thread = rustix::thread::gettid();
-            (diskside_sys::schedule::policy().unwrap(), rustix::process::getpriority_process(Some(thread)).unwrap())
-        };
+        let own = || (schedule::policy().unwrap(), schedule::nice());
         let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
         let run = Box::new(move || sender.send(own()).unwrap());
         assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
         let (policy, nice) = receiver.recv().unwrap();
-        assert_eq!(policy, Some(Policy::Batch));
-        assert_eq!(nice, before.1.max(NICE));
+        assert_eq!(policy, Some(schedule::Policy::Batch));
+        assert_eq!(nice, before.1.max(Behind::Answers.nice()));
         pool.stop();
         assert_eq!(own(), before, "the thread that submits is no engine");
     }

@@ -1,11 +1,11 @@
 //! LLVM beside running calls: what to compile, when, and what became of it.
 
 use super::store::Store;
-use super::{Key, is_same, key};
+use super::{Aside, Compiler as Which, Key, forget_unused, is_same, key, run_aside};
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf_llvm::{CompiledModule, Compiler, compile, intermediate_code};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -92,6 +92,7 @@ pub(super) struct Llvm {
 
 struct Shared {
     options: LlvmOptions,
+    aside: Option<Aside>,
     store: Option<Store>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -100,12 +101,15 @@ struct Shared {
 #[derive(Default)]
 struct Progress {
     programs: HashMap<Key, Entry>,
+    /// Looked for so far.
+    entries: u64,
     stats: CodeStats,
 }
 
 /// A program, and how far it is.
 struct Entry {
     module: Arc<Module>,
+    number: u64,
     input_len: u64,
     looked: bool,
     state: State,
@@ -140,8 +144,14 @@ impl Llvm {
                 None
             }
         });
-        let shared = Shared { options, store, progress: Mutex::new(progress), changed: Condvar::new() };
+        let shared = Shared { options, aside: None, store, progress: Mutex::new(progress), changed: Condvar::new() };
         Self { shared: Arc::new(shared), jobs: Mutex::new(None) }
+    }
+
+    /// The same, before anything was compiled, where the compiler runs in this way.
+    pub(super) fn compiling_aside(mut self, aside: Aside) -> Self {
+        Arc::get_mut(&mut self.shared).expect("no thread has it yet").aside = Some(aside);
+        self
     }
 
     pub(super) fn stats(&self) -> CodeStats {
@@ -150,13 +160,19 @@ impl Llvm {
 
     /// The code, when it is there.
     pub(super) fn ready(&self, program: &Program) -> Option<Arc<dyn Code>> {
-        let progress = self.shared.progress();
-        match progress.programs.get(&key(program, Tier::Llvm)) {
+        let mut progress = self.shared.progress();
+        match progress.programs.get_mut(&key(program, Tier::Llvm)) {
             Some(Entry { module, state: State::Ready(code), .. }) if is_same(module, program.optimised()) => {
+                *module = Arc::clone(program.optimised());
                 Some(Arc::clone(code))
             }
             _ => None,
         }
+    }
+
+    /// What it holds of programs.
+    pub(super) fn modules(&self) -> HashSet<*const Module> {
+        self.shared.progress().programs.values().map(|entry| Arc::as_ptr(&entry.module)).collect()
     }
 
     /// Counts input; see [`super::CodeCache::ran`].
@@ -238,14 +254,21 @@ impl Progress {
     /// The entry of a program, made if need be; `None` while another one with its key is compiled.
     fn entry(&mut self, program: &Program) -> Option<&mut Entry> {
         let module = program.optimised();
-        let new = || Entry { module: Arc::clone(module), input_len: 0, looked: false, state: State::Idle };
-        let entry = self.programs.entry(key(program, Tier::Llvm)).or_insert_with(new);
+        let key = key(program, Tier::Llvm);
+        if !self.programs.contains_key(&key) {
+            drop(forget_unused(&mut self.programs, |entry| (Arc::strong_count(&entry.module) == 1, entry.number)));
+        }
+        self.entries += 1;
+        let number = self.entries;
+        let new = || Entry { module: Arc::clone(module), number, input_len: 0, looked: false, state: State::Idle };
+        let entry = self.programs.entry(key).or_insert_with(new);
         if !is_same(&entry.module, module) {
             if matches!(entry.state, State::Waiting) {
                 return None;
             }
             *entry = new();
         }
+        entry.module = Arc::clone(module);
         Some(entry)
     }
 }
@@ -269,7 +292,7 @@ impl Shared {
 
     fn work(&self, job: &Job) {
         let started = Instant::now();
-        let result = self.make(job);
+        let result = run_aside(self.aside, Which::Thorough, || self.make(job));
         self.finish(job, result, started.elapsed());
     }
 
