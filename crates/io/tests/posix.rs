@@ -87,7 +87,8 @@ fn a_thousand_connections_are_served_and_nothing_is_left_of_them() {
         });
         let mut ring = ring();
         let group = ring.provide(64, 4096).unwrap();
-        ring.push(u64::MAX, Op::Accept { listener: Arc::new(listener.into()) });
+        let listener: Arc<OwnedFd> = Arc::new(listener.into());
+        ring.push(u64::MAX, Op::Accept { listener: Arc::clone(&listener) });
         let mut sockets: Vec<Arc<OwnedFd>> = Vec::new();
         let mut ended = 0;
         serve(&mut ring, |ring, done| {
@@ -99,6 +100,7 @@ fn a_thousand_connections_are_served_and_nothing_is_left_of_them() {
                     ring.register_file(&socket);
                     ring.push(sockets.len() as u64, Op::Receive { socket: Arc::clone(&socket), group });
                     sockets.push(socket);
+                    ring.push(u64::MAX, Op::Accept { listener: Arc::clone(&listener) });
                 }
                 Payload::Received(bytes) => {
                     ring.push(token | 1 << 32, Op::Send { socket: socket.unwrap(), batch: batch(&bytes) });

@@ -105,7 +105,7 @@ const NEEDED: [(&str, u8); 12] = [
     ("fixed write", opcode::WriteFixed::CODE),
     ("fsync", opcode::Fsync::CODE),
     ("fallocate", opcode::Fallocate::CODE),
-    ("accept", opcode::AcceptMulti::CODE),
+    ("accept", opcode::Accept::CODE),
     ("receive", opcode::RecvMulti::CODE),
     ("sendmsg", opcode::SendMsg::CODE),
     ("connect", opcode::Connect::CODE),

@@ -69,7 +69,7 @@ pub enum Op {
         /// Length in bytes.
         len: u64,
     },
-    /// Accepts connections until cancelled: one completion with [`Payload::Accepted`] for each.
+    /// Accepts one connection, which comes with [`Payload::Accepted`]: how fast others come is for whoever pushes it to say.
     Accept {
         /// A listening socket.
         listener: Arc<OwnedFd>,
@@ -126,7 +126,7 @@ pub struct Completion {
     pub token: u64,
     /// The operation's count, or its error.
     pub result: Result<u32, Errno>,
-    /// Whether further completions of the same operation follow ([`Op::Accept`], [`Op::Receive`]).
+    /// Whether further completions of the same operation follow ([`Op::Receive`]).
     pub more: bool,
     /// What the operation owned or produced.
     pub payload: Payload,
@@ -232,7 +232,8 @@ impl Op {
                 (entry, Held::File(file))
             }
             Self::Accept { listener } => {
-                let entry = opcode::AcceptMulti::new(fd(&listener)).flags(libc::SOCK_CLOEXEC).build();
+                let nobody = std::ptr::null_mut();
+                let entry = opcode::Accept::new(fd(&listener), nobody, nobody.cast()).flags(libc::SOCK_CLOEXEC).build();
                 (entry, Held::Accept(listener))
             }
             Self::Receive { socket, group } => {

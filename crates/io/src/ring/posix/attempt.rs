@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,7 @@ use super::super::provided::Group;
 use super::descriptors::{Descriptor, Direction, Kind};
 use crate::buffer::Buffer;
 
-/// Arrivals and connections that one operation takes before others have their turn.
+/// Arrivals that one operation takes before others have their turn.
 const EVENTS_AT_ONCE_MAX: usize = 16;
 /// Stands for "from where it is" in calls that take an offset.
 const NO_OFFSET: u64 = u64::MAX;
@@ -26,6 +26,8 @@ const NO_OFFSET: u64 = u64::MAX;
 pub(super) enum Step {
     /// It is over.
     Done(Result<u32, Errno>),
+    /// It is over: this came of it.
+    Accepted(OwnedFd),
     /// It goes on when others have had their turn.
     Later,
     /// It waits until the descriptor is ready.
@@ -62,7 +64,7 @@ impl Trial<'_> {
                 Kind::Stream => write_stream(descriptor, file, &buffer[range.clone()]),
             },
             Op::Sync { .. } | Op::Allocate { .. } => Step::Thread { is_positioned: true },
-            Op::Accept { listener } => accept(descriptor, listener, moved, &mut emit),
+            Op::Accept { listener } => accept(descriptor, listener, moved),
             Op::Receive { socket, group } => receive(descriptor, socket, &groups[group.index()], &mut emit),
             Op::ReceiveInto { socket, buffer, range, whole } => {
                 receive_into(descriptor, socket, (buffer, range.clone()), *whole, moved)
@@ -172,12 +174,7 @@ fn write_stream(descriptor: &mut Descriptor, file: &OwnedFd, bytes: &[u8]) -> St
     Step::Wait(Direction::Out)
 }
 
-fn accept(
-    descriptor: &mut Descriptor,
-    listener: &OwnedFd,
-    begun: &mut usize,
-    emit: &mut impl FnMut(u32, Payload),
-) -> Step {
+fn accept(descriptor: &mut Descriptor, listener: &OwnedFd, begun: &mut usize) -> Step {
     if *begun == 0 {
         // Between a look and a call somebody else may take the connection: only this keeps the call from waiting.
         if let Err(errno) = set_blocking(listener, false) {
@@ -190,7 +187,7 @@ fn accept(
             return Step::Wait(Direction::In);
         }
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(socket) => emit(socket.as_raw_fd().cast_unsigned(), Payload::Accepted(socket)),
+            Ok(socket) => return Step::Accepted(socket),
             // It went away before it was accepted.
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(Errno::AGAIN) => descriptor.input.is_ready = false,

@@ -115,6 +115,10 @@ impl Posix {
         };
         match step {
             Step::Done(result) => self.finish(key, result),
+            Step::Accepted(socket) => {
+                let result = Ok(socket.as_raw_fd().cast_unsigned());
+                self.end(key, result, |_| Payload::Accepted(socket));
+            }
             Step::Later => self.due.push_back(key),
             Step::Wait(direction) => self.wait(key, direction),
             Step::Thread { is_positioned } => {
@@ -144,9 +148,13 @@ impl Posix {
 
     /// Ends an operation.
     fn finish(&mut self, key: Key, result: Result<u32, Errno>) {
+        self.end(key, result, |op| op.map_or(Payload::None, into_payload));
+    }
+
+    fn end(&mut self, key: Key, result: Result<u32, Errno>, payload: impl FnOnce(Option<Op>) -> Payload) {
         let InFlight { token, op, .. } = self.slots.remove(key).expect("it ends once");
         self.completions += 1;
-        let payload = op.map_or(Payload::None, into_payload);
+        let payload = payload(op);
         self.ready.push_back(Completion { token, result, more: false, payload });
     }
 
