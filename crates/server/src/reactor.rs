@@ -16,6 +16,7 @@ mod local;
 mod media;
 mod memory;
 mod receive;
+mod sends;
 mod start;
 mod task;
 
@@ -35,6 +36,7 @@ use slab::Slab;
 use self::connection::{Connection, Link};
 use self::local::LocalVolumes;
 use self::memory::Memory;
+use self::sends::Sends;
 use self::task::{Next, Task};
 use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
@@ -75,6 +77,10 @@ pub(crate) struct Core {
     delayed: usize,
     /// Connections to settle at the end of the turn.
     dirty: Vec<usize>,
+    /// What sends of this turn carry, and which of them go with the next.
+    sends: Sends,
+    /// Connections that do not read, and whose reads are to be copied.
+    to_detach: VecDeque<usize>,
     /// Connections whose machine waits for memory.
     starved: Vec<usize>,
     /// Where records of secure channels are opened.
@@ -147,6 +153,8 @@ impl Reactor {
             timers: BinaryHeap::new(),
             delayed: 0,
             dirty: Vec::new(),
+            sends: Sends::default(),
+            to_detach: VecDeque::new(),
             starved: Vec::new(),
             opened: Vec::new(),
             spare_sealed: Vec::new(),
@@ -184,6 +192,7 @@ impl Reactor {
             self.core.now = Instant::now();
             self.core.refresh_volumes();
             self.resume_put_off();
+            self.resume_sends();
             if wait.woken {
                 self.read_messages();
             }
@@ -191,6 +200,7 @@ impl Reactor {
                 self.handle(completion);
             }
             self.run_timers();
+            self.detach_some();
             self.retry_tasks();
             self.settle();
             self.core.memory.keep_arrived();
@@ -205,6 +215,8 @@ impl Reactor {
         if !core.yielded.is_empty() || !core.dirty.is_empty() || !core.put_off.is_empty() {
             return Some(Duration::ZERO);
         }
+        let goes_on = (core.sends.are_put_off() || !core.to_detach.is_empty())
+            .then(|| if core.shared.is_crowded() { TURN_PAUSE } else { Duration::ZERO });
         let timer =
             core.timers.peek().map(|Reverse((at, timer))| match (at.saturating_duration_since(core.now), timer) {
                 // A sleep would take longer.
@@ -216,7 +228,7 @@ impl Reactor {
         let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
         let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
         let stop = core.stop_at.map(|at| at.saturating_duration_since(core.now));
-        [timer, blocks, stall, owed, shrink, stop].into_iter().flatten().min()
+        [goes_on, timer, blocks, stall, owed, shrink, stop].into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -286,6 +298,29 @@ impl Reactor {
         for id in std::mem::take(&mut self.core.starved) {
             if let Some(connection) = self.connections.get_mut(id) {
                 connection.fed(&mut self.core);
+            }
+        }
+    }
+
+    /// Sends that were put off, in this order and before others that come now.
+    fn resume_sends(&mut self) {
+        for id in self.core.sends.begin_turn() {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.resume_send(&mut self.core);
+            }
+        }
+    }
+
+    /// Copies what peers that do not read hold of volumes, a little in each turn: they may be many, and each hold much.
+    fn detach_some(&mut self) {
+        let mut left = DETACHED_BYTES;
+        while left > 0
+            && let Some(&id) = self.core.to_detach.front()
+        {
+            let connection = self.connections.get_mut(id);
+            match connection.and_then(|connection| connection.detach_some(&mut self.core)) {
+                Some(copied) => left = left.saturating_sub(copied),
+                None => drop(self.core.to_detach.pop_front()),
             }
         }
     }
@@ -492,6 +527,8 @@ impl Reactor {
         {
             tracing::warn!(%error, left_out, "a new connection's socket");
         }
+        // Where it cannot be set, as with a socket that is none of TCP's, the kernel's own bounds hold.
+        let _ = diskside_sys::socket::set_unsent_bytes_max(&socket, UNSENT_BYTES_MAX);
         let address = diskside_io::socket::peer_address(&socket).ok();
         let peer = address.map_or_else(|| "?".into(), |peer| peer.to_string());
         let alive = Arc::new(());
@@ -635,6 +672,11 @@ const RING_ENTRIES: u32 = 1024;
 /// 2 MiB a reactor, shared by all its connections.
 const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
+/// Bytes that a socket takes before they can be sent: enough for a reactor that comes back some hundred microseconds later.
+/// Without a bound a peer that does not read has the kernel keep some MiB for it.
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
+/// Bytes that a turn copies for peers that do not read; at least one read of theirs.
+const DETACHED_BYTES: usize = 256 << 10;
 /// How long blocks of a memory volume stay held for a peer that does not read.
 const STALL: Duration = Duration::from_millis(5);
 /// How often hosts are looked after that owe data.
@@ -647,10 +689,12 @@ const RESTING_FETCHES_MIN: usize = 96;
 const DELAY_SLEPT_MIN: Duration = Duration::from_micros(150);
 /// How soon spare memory goes back to the system.
 const SHRINK: Duration = Duration::from_secs(1);
+/// How soon a turn follows that sends more to those who have much to read, while functions want the processor.
+const TURN_PAUSE: Duration = Duration::from_micros(100);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Hosts that a reactor counts by name.
-const HOSTS_MAX: usize = 1024;
-const OTHER_HOSTS: &str = "(others)";
 /// How soon after a connection came the next is let in while functions want the processor. Otherwise it is one each turn. Letting
 /// one in and seeing it go takes some ten microseconds: so who comes and goes has a tenth of the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_micros(500);
+/// Hosts that a reactor counts by name.
+const HOSTS_MAX: usize = 1024;
+const OTHER_HOSTS: &str = "(others)";

@@ -9,6 +9,7 @@
 //! | [`attributes`] | file system, flags and identity of an open file | `ioctl_fsgetxattr(2)`, `statx(2)` |
 //! | [`loopdev`] | a file as a block device (`LOOP_CONFIGURE`) | `loop(4)` |
 //! | [`descriptor`] | a descriptor once more, by its number (`F_DUPFD_CLOEXEC`) | `fcntl(2)` |
+//! | [`socket`] | how much a TCP socket takes before it can send it (`TCP_NOTSENT_LOWAT`) | `tcp(7)` |
 //! | [`standard`] | standard input and output that were closed | `fcntl(2)` |
 //! | [`schedule`] | a thread's scheduling policy and priority (`sched_setscheduler`) | `sched(7)` |
 //!
@@ -23,6 +24,7 @@ pub mod lease;
 pub mod lock;
 pub mod loopdev;
 pub mod schedule;
+pub mod socket;
 pub mod standard;
 
 use std::io;

@@ -1,6 +1,7 @@
 //! One connection: its machine, its link, and what it has in flight.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -63,6 +64,17 @@ pub(super) struct Connection {
     pub(super) told: Told,
     dirty: bool,
     starved: bool,
+    /// It sends nothing before the next turn, or before its reads are copied.
+    holds_sends: Option<Hold>,
+}
+
+/// Why a connection does not send what it has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Others come first in this turn.
+    Turn,
+    /// Its host does not read, and what it asked for is to be copied first.
+    Detach,
 }
 
 /// Where a connection's bytes go.
@@ -102,7 +114,7 @@ struct Sending {
     sealed: Option<Sealed>,
     /// The most bytes of one send.
     send_len_max: usize,
-    /// The send under way; a loop that is full has none.
+    /// The send under way; a loop that is full has none, nor has what waits for the next turn.
     op: Option<OpId>,
     /// When that was begun.
     begun: Instant,
@@ -161,6 +173,7 @@ impl Connection {
             told: Told::default(),
             dirty: false,
             starved: false,
+            holds_sends: None,
         };
         connection.mark_dirty(core);
         connection
@@ -310,6 +323,9 @@ impl Connection {
             core.memory.charge_to_host(&mut self.account, &host);
             self.quota = Some(core.shared.quotas.of(&host));
         }
+        if let Some(host) = &self.account.host {
+            core.sends.hear(Rc::as_ptr(host).addr(), core.now);
+        }
         while self.phase == Phase::Open {
             self.function.begin_batch();
             let mut moved = false;
@@ -318,7 +334,7 @@ impl Connection {
             }
             self.transmit(core);
             // The end of a send brings us back here. A loop's sends end at once, and may have made room for more.
-            if !moved || self.sending.is_some() {
+            if !moved || self.sending.is_some() || self.holds_sends.is_some() {
                 break;
             }
         }
@@ -393,6 +409,9 @@ impl Connection {
         {
             self.abandon(core, sending.transmit);
         }
+        if self.holds_sends.is_some() {
+            return;
+        }
         if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
             self.send(core, sending);
         }
@@ -413,24 +432,41 @@ impl Connection {
         }
     }
 
+    /// The next turn has begun.
+    pub(super) fn resume_send(&mut self, core: &mut Core) {
+        if self.holds_sends == Some(Hold::Turn) {
+            self.holds_sends = None;
+            self.mark_dirty(core);
+        }
+    }
+
     fn send(&mut self, core: &mut Core, mut sending: Sending) {
+        let is_socket = matches!(self.link, Link::Socket { .. });
+        if is_socket && core.sends.put_off(self.id, sending.transmit.remaining(), core.now) {
+            self.holds_sends = Some(Hold::Turn);
+            self.sending = Some(sending);
+            return;
+        }
         let mut batch = core.spare_batches.pop().unwrap_or_default();
         sending.begun = core.now;
+        let len_max = sending.send_len_max.min(core.sends.len_max(core.now));
         match &self.link {
             Link::Socket { socket, .. } => {
                 core.start_media();
                 if sending.sealed.is_none() {
                     let (memory, spare) = (&core.memory, &mut core.spare_sealed);
-                    sending.sealed = self.channel.seal(&sending.transmit, memory, sending.send_len_max, spare);
+                    sending.sealed = self.channel.seal(&sending.transmit, memory, len_max, spare);
                 }
                 match &mut sending.sealed {
                     Some(sealed) => sealed.put(&mut batch),
-                    None => fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, sending.send_len_max)),
+                    None => fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, len_max)),
                 }
+                let len = batch.len_bytes();
                 let op = Op::Send { socket: Arc::clone(socket), batch };
                 sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
                 core.sends_in_flight += 1;
                 self.sending = Some(sending);
+                core.sends.sent(len);
             }
             Link::Loop(end) => {
                 // All of it: a loop takes a whole batch or nothing.
@@ -442,7 +478,10 @@ impl Connection {
                     Ok(()) => self.advance(core, sending, len),
                     Err(LoopWriteError::Full(_)) => {
                         self.sending = Some(sending);
-                        self.detach(core);
+                        // What it reads from here on is copied at once: there is nothing more of it in volumes.
+                        if !self.copy_reads {
+                            self.detach(core);
+                        }
                     }
                     Err(LoopWriteError::Closed(_)) => {
                         self.abandon(core, sending.transmit);
@@ -498,8 +537,24 @@ impl Connection {
     /// The peer is slow: its reads shall not hold blocks of a volume.
     fn detach(&mut self, core: &mut Core) {
         self.copy_reads = true;
-        let detached = core.memory.detach(self.id);
-        core.counters().stalled_reads.add(detached);
+        self.holds_sends = Some(Hold::Detach);
+        core.to_detach.push_back(self.id);
+    }
+
+    /// Copies one of them, and gives its bytes; `None`: there are no more, and it goes on sending.
+    pub(super) fn detach_some(&mut self, core: &mut Core) -> Option<usize> {
+        if self.holds_sends != Some(Hold::Detach) {
+            return None;
+        }
+        let copied = if self.phase == Phase::Open { core.memory.detach(self.id) } else { None };
+        match copied {
+            Some(_) => core.counters().stalled_reads.add(1),
+            None => {
+                self.holds_sends = None;
+                self.mark_dirty(core);
+            }
+        }
+        copied
     }
 
     fn abandon(&mut self, core: &mut Core, mut transmit: Transmit) {
@@ -512,14 +567,15 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        if self.channel.has_failed() && self.sending.is_none() {
+        let sends = self.sending.is_some() || self.holds_sends.is_some();
+        if self.channel.has_failed() && !sends {
             return self.linger(core);
         }
         match self.machine.state() {
             // Whatever is still being sent: nobody waits for it, and a host that fell silent would never take it.
             State::Closed => self.close(core, "the controller closed the connection"),
             State::Draining if !self.channel.is_open() => self.close(core, "its secure channel was not made"),
-            _ if self.sending.is_some() => {}
+            _ if sends => {}
             State::Draining if self.tasks == 0 => {
                 if self.say_goodbye() {
                     // The end of this send brings us back here.

@@ -419,25 +419,22 @@ impl Memory {
         }
     }
 
-    /// Copies what `owner` sends from volumes, and lets go of the volumes' ranges. Returns how many reads it were.
-    pub(crate) fn detach(&mut self, owner: usize) -> u64 {
-        let mut detached = 0;
-        for index in 0..self.entries.capacity() {
-            if self.entries.get(index).is_some_and(|entry| entry.owner == owner) {
-                detached += u64::from(self.detach_one(index));
-            }
-        }
-        detached
+    /// Copies one of the reads that `owner` sends from volumes, and lets go of the volume's range. Gives its bytes; `None` where
+    /// there is none.
+    pub(crate) fn detach(&mut self, owner: usize) -> Option<usize> {
+        let held = |entry: &Entry| entry.owner == owner && matches!(entry.data, Data::Volume { .. });
+        let (index, _) = self.entries.iter().find(|(_, entry)| held(entry))?;
+        self.detach_one(index)
     }
 
-    fn detach_one(&mut self, index: usize) -> bool {
-        let Data::Volume { volume, offset, len } = &self.entries[index].data else { return false };
+    fn detach_one(&mut self, index: usize) -> Option<usize> {
+        let Data::Volume { volume, offset, len } = &self.entries[index].data else { return None };
         let (volume, offset, len) = (Rc::clone(volume), *offset, *len);
         let mut buffer = self.buffer(len);
         bytes_of(&volume).read(offset as usize, &mut buffer);
         self.entries[index].data = Data::Sending(Arc::new(buffer));
         volume.volume.guards.release(offset..offset + len as u64, Mode::Shared);
-        true
+        Some(len)
     }
 
     fn insert(&mut self, account: &Account, charge: Charge, data: Data) -> BufferId {
