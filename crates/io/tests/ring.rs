@@ -199,13 +199,15 @@ fn connections_are_accepted_and_carry_batches_whole() {
     for text in ["127.0.0.1:0", "[::1]:0"] {
         let listener = Arc::new(listen_at(text.parse().unwrap(), 16, &options).unwrap());
         let address: SocketAddr = local_address(&listener).unwrap();
-        let accept = ring.push(1, Op::Accept { listener });
+        ring.push(1, Op::Accept { listener: Arc::clone(&listener) });
         let client = Arc::new(socket_for(address, &options).unwrap());
         ring.push(2, Op::Connect { socket: client.clone(), address });
         let mut found = gather(&mut ring, 2);
         found.sort_by_key(|done| done.token);
         assert_eq!(found[1].result, Ok(0));
-        let Payload::Accepted(server) = found.swap_remove(0).payload else { panic!("an accept yields a socket") };
+        let accepted = found.swap_remove(0);
+        assert!(!accepted.more, "one connection, and no others");
+        let Payload::Accepted(server) = accepted.payload else { panic!("an accept yields a socket") };
 
         let shared = SharedMemory::zeroed(1 << 20, Hugepages::No);
         shared.write(0, &vec![b's'; 100_000]);
@@ -240,6 +242,7 @@ fn connections_are_accepted_and_carry_batches_whole() {
             }
         }
         assert_eq!(received, expected);
+        let accept = ring.push(1, Op::Accept { listener });
         ring.cancel(accept);
         let end = gather(&mut ring, 1).pop().unwrap();
         assert_eq!((end.token, end.result, end.more), (1, Err(Errno::CANCELED), false));
