@@ -11,7 +11,7 @@ use crate::error::HostError;
 use crate::link::{Link, NoMemory};
 use crate::login::{Party, login};
 use crate::options::ConnectOptions;
-use crate::route::Route;
+use crate::route::{Peer, Route};
 use crate::url::Url;
 
 /// The subsystems that a target's discovery controller lists.
@@ -36,40 +36,48 @@ fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<
     let after = options.connect_timeout * 3;
     let admin = Admin::new(admin_config(options, identity, login), started);
     let mut link = Link::new(admin, wired, group, 1);
-    let mut answer = None;
+    let mut answer: Answer = None;
     loop {
         let now = Instant::now();
         while let Some(done) = ring.next_completion() {
             link.handle(done, now, &mut NoMemory);
         }
         link.take_in(now, &mut NoMemory);
-        while let Some(event) = link.machine.poll_event() {
-            match event {
-                AdminEvent::Compute(work) => link.machine.computed(now, diskside_keys::compute(work)),
-                AdminEvent::Ready(_) => link.machine.discover(now),
-                AdminEvent::Discovered(found) => {
-                    let what = || "reading the discovery log".to_owned();
-                    answer.get_or_insert(found.map_err(|source| HostError::Command { what: what(), source }));
-                    link.machine.shutdown(now);
-                }
-                AdminEvent::Closed(source) => {
-                    answer.get_or_insert(Err(link.ended(address, source)));
-                }
-                _ => {}
-            }
-        }
+        take_events(&mut link, address, now, &mut answer);
         if now.duration_since(started) >= after {
             answer.get_or_insert(Err(HostError::TooSlow { address, after }));
             link.close();
         }
         link.pump(&mut ring, now, &mut NoMemory);
         if link.is_finished() {
+            // Why it ended is said only now.
+            take_events(&mut link, address, now, &mut answer);
             let ended = || Err(link.ended(address, ConnectionError::PeerClosed));
             return answer.unwrap_or_else(ended);
         }
         let deadline = link.deadline().into_iter().chain([started + after]).min();
         let patience = deadline.map(|deadline| deadline.saturating_duration_since(now).max(Duration::from_millis(1)));
         ring.wait(patience).map_err(environment)?;
+    }
+}
+
+type Answer = Option<Result<Vec<DiscoveredSubsystem>, HostError>>;
+
+fn take_events(link: &mut Link<Admin>, address: Peer, now: Instant, answer: &mut Answer) {
+    while let Some(event) = link.machine.poll_event() {
+        match event {
+            AdminEvent::Compute(work) => link.machine.computed(now, diskside_keys::compute(work)),
+            AdminEvent::Ready(_) => link.machine.discover(now),
+            AdminEvent::Discovered(found) => {
+                let what = || "reading the discovery log".to_owned();
+                answer.get_or_insert(found.map_err(|source| HostError::Command { what: what(), source }));
+                link.machine.shutdown(now);
+            }
+            AdminEvent::Closed(source) => {
+                answer.get_or_insert(Err(link.ended(address, source)));
+            }
+            _ => {}
+        }
     }
 }
 

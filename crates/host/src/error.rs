@@ -192,6 +192,9 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
             ": it may not be the server that is meant; where it is, its dhchap_controller_key is not the server-key of \
              this host's file"
         }
+        ConnectionError::ConnectTimeout { .. } => {
+            ": the server stands still or is very busy, or what listens there is no NVMe/TCP server: check the port"
+        }
         ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
             "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
              (diskside key new --tls, and URLs with +tls)"

@@ -122,6 +122,9 @@ def test_a_server_that_stands_still_is_given_up(directory):
                 assert 1000 <= number < 399_999
                 # 1.5 until it is missed, 0.2 and a second for trying to connect again; and the machine may be busy.
                 assert time.monotonic() - began < 30
+            # It told of a connection that was closed.
+            with diskside.connect(url, connect_timeout=1) as other, pytest.raises(OSError, match="did not answer ICReq in time: the server stands still"):
+                other.ls()
             for use in [session.ls, lambda: session.read("n.u64"), lambda: session.run("stats64", "n.u64"), lambda: fs.cat_file(f"{url}/a.log")]:
                 with pytest.raises(OSError):
                     use()
