@@ -66,7 +66,7 @@ def wait_for(session):
 def functions(directory):
     page = (ROOT / "docs/python.md").read_text()
     in_c = re.search(r"source='''\n(.*?)\n\.\.\. '''\)", page, re.DOTALL)[1]
-    evens = diskside.function(source="\n".join(line.removeprefix("... ") for line in in_c.splitlines()))
+    evens = diskside.function(source=re.sub(r"^\.\.\. ?", "", in_c, flags=re.MULTILINE))
 
     def add(acc, part):
         acc.count += part.count

@@ -52,8 +52,9 @@ impl Failure {
     }
 
     /// The commands' options have other names here.
-    fn in_words_of_python(text: &str) -> String {
+    pub(crate) fn in_words_of_python(text: &str) -> String {
         text.replace("--loss-timeout-ms", "loss_timeout")
+            .replace("--insecure (insecure = true in the file)", "insecure=True")
     }
 }
 

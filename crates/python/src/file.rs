@@ -40,8 +40,8 @@ impl File {
     }
 
     fn truncate(&self, py: Python<'_>, len: u64) -> PyResult<()> {
-        let file = self.get()?;
-        Ok(py.detach(|| file.truncate(len)).map_err(Failure::from)?)
+        let file = self.get()?.clone();
+        interruptible(py, move || Ok(file.truncate(len)?))
     }
 
     /// Reads up to `len` bytes; fewer only at the end.

@@ -24,7 +24,9 @@ impl<T> Here<T> {
         if self.is_here() {
             return Ok(&self.value);
         }
-        Err(Failure::usage("it was made before this process was forked, and its threads are not here; open it again"))
+        Err(Failure::usage(
+            "it was made before this process was forked, and its threads are not here; make it again in this process",
+        ))
     }
 }
 

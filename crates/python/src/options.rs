@@ -152,12 +152,13 @@ fn chunks(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Chunks> {
 }
 
 fn chosen<T: Copy>(name: &str, value: &Bound<'_, PyAny>, all: &[(&str, T)]) -> PyResult<T> {
-    let value: String = value.extract()?;
-    if let Some((_, found)) = all.iter().find(|(name, _)| *name == value) {
+    let text: Option<String> = value.extract().ok();
+    if let Some((_, found)) = all.iter().find(|(name, _)| text.as_deref() == Some(*name)) {
         return Ok(*found);
     }
     let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
-    Err(Failure::usage(format!("{name}: {value:?} is none of {}", names.join(", "))).into())
+    let given = text.map_or_else(|| value.to_string(), |text| format!("{text:?}"));
+    Err(Failure::usage(format!("{name}: {given} is none of {}", names.join(", "))).into())
 }
 
 /// "lines", "bytes", "whole", or the bytes of a record.

@@ -3,6 +3,7 @@
 use crate::batch::Read;
 use crate::buffer::Data;
 use crate::error::{Failure, defect};
+use crate::here::Here;
 use crate::ran::Ran;
 use diskside::host::drive;
 use diskside::io::buffer::Buffer;
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How long a wait goes on before Python looks for signals, such as that of Ctrl-C.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
-/// How long a request that Ctrl-C cancels is waited for: it ends at the function's next loop iteration.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a function that Ctrl-C stops is waited for: it ends at its next loop iteration, unless its server stands still.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a request gives.
 pub(crate) enum Output {
@@ -36,7 +37,7 @@ pub(crate) enum Output {
 /// A request under way.
 #[pyclass(frozen)]
 pub(crate) struct Request {
-    shared: Arc<Shared>,
+    shared: Here<Arc<Shared>>,
     cancel: Option<CancelToken>,
     progress: Option<Arc<AtomicU64>>,
 }
@@ -61,7 +62,7 @@ impl Request {
     where
         F: Future<Output = Result<Output, Failure>> + Send + 'static,
     {
-        Self { shared: Shared::begin(work), cancel: None, progress: None }
+        Self { shared: Here::new(Shared::begin(work)), cancel: None, progress: None }
     }
 
     /// Begins a function, which the token of its options stops.
@@ -70,15 +71,16 @@ impl Request {
         F: Future<Output = Result<diskside::session::Ran, SessionError>> + Send + 'static,
     {
         let shared = Shared::begin(async move { Ok(Output::Ran(Box::new(work.await?))) });
-        Self { shared, cancel: Some(cancel), progress }
+        Self { shared: Here::new(shared), cancel: Some(cancel), progress }
     }
 
     /// Waits with Python's lock released. Whether it has ended.
     fn wait_until(&self, py: Python<'_>, end: Option<Instant>) -> PyResult<bool> {
+        let shared = self.shared.get()?;
         loop {
             let now = Instant::now();
             let left = end.map_or(SLICE, |end| end.saturating_duration_since(now).min(SLICE));
-            if py.detach(|| self.shared.wait(left)) {
+            if py.detach(|| shared.wait(left)) {
                 return Ok(true);
             }
             py.check_signals()?;
@@ -99,13 +101,15 @@ impl Request {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.wait_until(py, end).inspect_err(|_| {
             self.cancel();
-            py.detach(|| self.shared.wait(CANCEL_PATIENCE));
+            if let (Some(_), Ok(shared)) = (&self.cancel, self.shared.get()) {
+                py.detach(|| shared.wait(CANCEL_PATIENCE));
+            }
         })
     }
 
     /// What it gave, once; it must have ended.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let output = self.shared.lock().output.take();
+        let output = self.shared.get()?.lock().output.take();
         match output.ok_or_else(|| defect("the output of a request is taken once, after its end"))?? {
             Output::Ran(ran) => Ran::of(*ran).into_bound_py_any(py),
             Output::Bytes(bytes) => Data(bytes).into_bound_py_any(py),
@@ -129,8 +133,8 @@ impl Request {
 
     /// Whether it has ended.
     #[getter]
-    fn is_done(&self) -> bool {
-        self.shared.lock().is_done
+    fn is_done(&self) -> PyResult<bool> {
+        Ok(self.shared.get()?.lock().is_done)
     }
 
     /// Bytes of input that the function is done with.
@@ -140,15 +144,16 @@ impl Request {
     }
 
     /// Calls `callback()` when it has ended, in a thread of this module; at once if it has.
-    fn when_done(&self, callback: &Bound<'_, PyAny>) {
+    fn when_done(&self, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.get()?.lock();
             if !state.is_done {
                 state.callbacks.push(callback.clone().unbind());
-                return;
+                return Ok(());
             }
         }
         call(callback);
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::file::File;
+use crate::here::Here;
 use crate::request::SLICE;
 use diskside::sandbox::machine::CancelToken;
 use diskside::scan::{Compression, Plan, parse_aggregates, parse_columns, parse_filter};
@@ -19,7 +20,7 @@ const PIECES: usize = 4;
 #[pyclass(frozen)]
 pub(crate) struct Scan {
     cancel: CancelToken,
-    state: Mutex<State>,
+    state: Here<Mutex<State>>,
 }
 
 struct State {
@@ -72,11 +73,11 @@ impl Scan {
             drop(sender.send(Piece::End(scanned.map(Box::new).map_err(Failure::from))));
         };
         std::thread::Builder::new().name("diskside-scan".into()).spawn(work).map_err(Failure::environment)?;
-        Ok(Self { cancel, state: Mutex::new(State { incoming: Some(incoming), scanned: None }) })
+        Ok(Self { cancel, state: Here::new(Mutex::new(State { incoming: Some(incoming), scanned: None })) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Failure> {
+        Ok(self.state.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -100,7 +101,10 @@ impl Scan {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         loop {
             let piece = py.detach(|| {
-                let mut state = self.lock();
+                let mut state = match self.lock() {
+                    Ok(state) => state,
+                    Err(failure) => return Some(Err(failure)),
+                };
                 let State { incoming: Some(incoming), .. } = &*state else { return Some(Ok(None)) };
                 match incoming.recv_timeout(SLICE) {
                     Ok(Piece::Bytes(bytes)) => Some(Ok(Some(bytes))),
@@ -129,13 +133,14 @@ impl Scan {
     /// Stops it; what it still had to give is gone.
     fn close(&self, py: Python<'_>) {
         self.cancel.cancel();
-        py.detach(|| self.lock().incoming = None);
+        // Of another process there is nothing to stop here.
+        py.detach(|| self.lock().map(|mut state| state.incoming = None).unwrap_or_default());
     }
 
     /// How it went, by name, once it has ended.
     #[getter]
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(scanned) = py.detach(|| self.lock().scanned.clone()) else { return Ok(None) };
+        let Some(scanned) = py.detach(|| self.lock().map(|state| state.scanned.clone()))? else { return Ok(None) };
         let (told, report) = (PyDict::new(py), scanned.report);
         told.set_item("place", if scanned.side == Side::Device { "device" } else { "host" })?;
         told.set_item("why", scanned.why)?;

@@ -42,7 +42,8 @@ impl Server {
             ..Settings::default()
         };
         settings.compute.engines = engines;
-        let config = ServeConfig::resolve(settings).map_err(Failure::usage)?;
+        let config = ServeConfig::resolve(settings)
+            .map_err(|error| Failure::usage(Failure::in_words_of_python(&error.to_string())))?;
         let started = py.detach(|| Target::builder().config(config).build().and_then(Target::start));
         let running = started.map_err(Failure::environment)?;
         let addresses = running.handle().local_addresses().iter().map(ToString::to_string).collect();

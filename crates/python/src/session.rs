@@ -16,9 +16,9 @@ use diskside::session::{FileWriter, OpenMode, ScanOptions, SessionOptions};
 use diskside::wire::file::FileKind;
 use diskside::{Call, CallError, ExportUrl, Location, PathText};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 use std::collections::HashSet;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -177,24 +177,17 @@ impl Session {
     }
 
     /// Writes a file of an export whole: it appears with all of these bytes, or not at all.
-    fn write_whole(&self, py: Python<'_>, url: &str, bytes: &[u8]) -> PyResult<()> {
-        let (session, url) = (self.0.get()?, export(url)?);
-        let handles = self.1.get()?;
-        py.detach(|| {
-            let mut writer = FileWriter::create(session, &url)?;
-            let name = url.to_string();
-            writer.write_all(bytes).map_err(|source| diskside::session::SessionError::File { name, source })?;
-            let published = writer.publish();
-            handles.forget(&url);
-            published
-        })
-        .map_err(|error| Failure::from(error).into())
+    fn write_whole(&self, py: Python<'_>, url: &str, bytes: PyBackedBytes) -> PyResult<()> {
+        let writer = self.writer(py, url)?;
+        writer.write(py, bytes)?;
+        writer.publish(py)
     }
 
     /// Begins a file of an export that will appear whole, or not at all.
     fn writer(&self, py: Python<'_>, url: &str) -> PyResult<Writer> {
-        let (session, url) = (self.0.get()?, export(url)?);
-        let writer = py.detach(|| FileWriter::create(session, &url)).map_err(Failure::from)?;
+        let (session, url) = (self.0.get()?.clone(), export(url)?);
+        let of = url.clone();
+        let writer = interruptible(py, move || Ok(FileWriter::create(&session, &of)?))?;
         Ok(Writer::of(url, writer, Arc::clone(self.1.get()?)))
     }
 
@@ -259,13 +252,14 @@ impl Session {
 
     /// Zeroes a named state of calls that ran here, or with a URL, of calls of this host at that target.
     fn clear_state(&self, py: Python<'_>, name: &str, url: Option<&str>) -> PyResult<()> {
-        let session = self.0.get()?;
+        let (session, name) = (self.0.get()?.clone(), name.to_owned());
         let target = url.map(export).transpose()?.map(|url| url.target());
-        py.detach(|| match target {
-            None => session.clear_state(name, 0..u64::MAX),
-            Some(target) => session.clear_state_at(&target, name, 0..u64::MAX),
+        interruptible(py, move || {
+            Ok(match target {
+                None => session.clear_state(&name, 0..u64::MAX),
+                Some(target) => session.clear_state_at(&target, &name, 0..u64::MAX),
+            }?)
         })
-        .map_err(|error| Failure::from(error).into())
     }
 
     /// Forgets all bytes of files of exports that are kept.

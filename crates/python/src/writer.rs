@@ -3,63 +3,96 @@
 use crate::batch::Handles;
 use crate::error::Failure;
 use crate::here::Here;
+use crate::request::interruptible;
 use diskside::ExportUrl;
 use diskside::session::{FileWriter, SessionError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A new file, which gets its name when it is published; dropped before, nothing of it is left.
 #[pyclass(frozen)]
-pub(crate) struct Writer {
+pub(crate) struct Writer(Here<Arc<Shared>>);
+
+struct Shared {
     url: ExportUrl,
-    writer: Here<Mutex<Option<FileWriter>>>,
-    handles: Here<Arc<Handles>>,
+    writer: Mutex<Option<FileWriter>>,
+    handles: Arc<Handles>,
+    /// Nobody waits for it any more, so it must not get its name.
+    is_given_up: AtomicBool,
 }
 
 impl Writer {
     pub(crate) fn of(url: ExportUrl, writer: FileWriter, handles: Arc<Handles>) -> Self {
-        Self { url, writer: Here::new(Mutex::new(Some(writer))), handles: Here::new(handles) }
+        let (writer, is_given_up) = (Mutex::new(Some(writer)), AtomicBool::new(false));
+        Self(Here::new(Arc::new(Shared { url, writer, handles, is_given_up })))
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Option<FileWriter>>, Failure> {
-        Ok(self.writer.get()?.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn ended(&self) -> Failure {
-        Failure::usage(format!("{}: it is written already, or given up", self.url))
+    /// Does what waits for the server. When that is interrupted, the file is given up.
+    fn working<F>(&self, py: Python<'_>, work: F) -> PyResult<()>
+    where
+        F: FnOnce(&Shared) -> Result<(), Failure> + Send + 'static,
+    {
+        let shared = Arc::clone(self.0.get()?);
+        let worked = interruptible(py, move || {
+            let done = work(&shared);
+            shared.drop_given_up();
+            done
+        });
+        worked.inspect_err(|_| drop(self.discard(py)))
     }
 }
 
 #[pymethods]
 impl Writer {
     /// Takes more bytes; what came before is on its way meanwhile.
-    fn write(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        py.detach(|| {
-            let mut writer = self.lock()?;
-            let written = writer.as_mut().ok_or_else(|| self.ended())?.write_all(bytes);
-            written.map_err(|source| Failure::from(SessionError::File { name: self.url.to_string(), source }))
+    pub(crate) fn write(&self, py: Python<'_>, bytes: PyBackedBytes) -> PyResult<()> {
+        self.working(py, move |shared| {
+            let mut writer = shared.lock();
+            let written = writer.as_mut().ok_or_else(|| shared.ended())?.write_all(&bytes);
+            written.map_err(|source| SessionError::File { name: shared.url.to_string(), source }.into())
         })
-        .map_err(Into::into)
     }
 
     /// Makes it durable and gives it its name.
-    fn publish(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            let writer = self.lock()?.take().ok_or_else(|| self.ended())?;
+    pub(crate) fn publish(&self, py: Python<'_>) -> PyResult<()> {
+        self.working(py, |shared| {
+            let writer = shared.lock().take().ok_or_else(|| shared.ended())?;
             let published = writer.publish().map_err(Failure::from);
-            self.handles.get()?.forget(&self.url);
+            shared.handles.forget(&shared.url);
             published
         })
-        .map_err(Into::into)
     }
 
     /// Gives it up.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            self.lock()?.take();
-            Ok(())
-        })
-        .map_err(|error: Failure| error.into())
+        let shared = self.0.get()?;
+        shared.is_given_up.store(true, Ordering::SeqCst);
+        py.detach(|| shared.drop_given_up());
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<FileWriter>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever writes has the lock, and does this afterwards.
+    fn drop_given_up(&self) {
+        if !self.is_given_up.load(Ordering::SeqCst) {
+            return;
+        }
+        match self.writer.try_lock() {
+            Ok(mut writer) => drop(writer.take()),
+            Err(TryLockError::Poisoned(writer)) => drop(writer.into_inner().take()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn ended(&self) -> Failure {
+        Failure::usage(format!("{}: it is written already, or given up", self.url))
     }
 }

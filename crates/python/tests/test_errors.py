@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 
 import diskside
 import pytest
@@ -80,10 +81,37 @@ def test_wrong_calls_say_what_is_wrong(session):
         (lambda: session.run("stats64", "n.u64", threads=0), "threads: 0 is not from 1 to 1024"),
         (lambda: session.run("stats64", "n.u64", split="words"), 'split: "words" is none of lines, bytes, whole'),
         (lambda: session.run("stats64", "n.u64", state=("", 8)), "state: it has a name of 1 to 64 bytes"),
+        (lambda: session.run("stats64", "n.u64", header=True), "header: True is none of auto, none, npy"),
+        (lambda: session.run("stats64", "n.u64", state=5), "state: 5 is not a name and a size"),
+        (lambda: session.run("stats64", "n.u64", timeout="soon"), "timeout: 'soon' is no number of seconds"),
+        (lambda: session.run("stats64", "n.u64", args=[1]), "stats64: args: \\[1\\] is not a dictionary"),
+        (lambda: session.run("stats64", "n.u64", progress=5), "progress: 5 is neither True nor a function"),
+        (lambda: session.run("stats64", [None]), "None is no file: give a path, a URL"),
         (lambda: session.run("stats64", []), "there are no files to run over"),
         (lambda: session.run("stats64", "http://x/y"), "is no URL that is known here"),
+        (lambda: session.write("a", "text"), "str has no bytes: text becomes bytes by its encode\\(\\)"),
+        (lambda: session.open("n.u64").write(0, b""), "n.u64: it was opened for reading; open it with the mode r\\+"),
+        (lambda: session.open("n.u64").truncate(0), "n.u64: it was opened for reading"),
+        (lambda: diskside.combine("stats64", [5]), "combine: 5 is no result of a function"),
+        (lambda: diskside.connect(loss_timeout="long"), "loss_timeout: 'long' is no number of seconds"),
+        (lambda: diskside.serve(".", listen="0.0.0.0:0"), "say so with insecure=True"),
         (lambda: diskside.connect("server/data"), "connect: 'server/data' is no URL"),
         (lambda: diskside.connect(policy="best"), "policy: `best` is no policy"),
     ]:
         with pytest.raises(diskside.UsageError, match=told):
             run()
+
+
+def test_what_is_missing_above_and_below_is_said(session, directory):
+    with pytest.raises(FileNotFoundError, match="no-such/a.log: .* make the directory first, with mkdir"):
+        session.write("no-such/a.log", b"")
+    (directory / "full").mkdir()
+    (directory / "full/a.log").touch()
+    with pytest.raises(OSError, match="Directory not empty.*recursive=True"):
+        session.remove("full")
+
+
+def test_without_tqdm_the_remedy_is_said(session, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(diskside.UsageError, match="pip install tqdm"):
+        session.run("stats64", "n.u64", progress=True)

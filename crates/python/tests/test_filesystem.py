@@ -168,6 +168,17 @@ def test_a_file_appears_when_it_is_closed(fs, server, directory):
         fs.open(f"{server.url}/later.bin", "xb")
 
 
+def test_a_file_whose_writer_fails_does_not_appear(fs, server, directory):
+    """It had its name, and the bytes that were written before."""
+    (directory / "kept.bin").write_bytes(b"as it was")
+    for name in ["kept.bin", "half.bin"]:
+        with pytest.raises(KeyboardInterrupt):
+            with fs.open(f"{server.url}/{name}", "wb", block_size=1 << 20) as file:
+                file.write(bytes(5 << 20))
+                raise KeyboardInterrupt
+    assert (directory / "kept.bin").read_bytes() == b"as it was" and not (directory / "half.bin").exists()
+
+
 def test_an_open_file_outlives_its_server(directory):
     """What was open was read by a handle that the new server does not know."""
     server = diskside.serve(directory)

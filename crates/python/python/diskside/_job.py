@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .errors import DeadlineError
+from ._names import seconds
+from .errors import DeadlineError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,13 +46,14 @@ class Job(Generic[T]):
         :raises DeadlineError: it has not ended in time; also a TimeoutError.
         :raises DisksideError: what failed.
         """
-        if not self._request.wait(timeout):
+        # A process that was forked has what it gave, but not the request.
+        if self._outcome is None and not self._request.wait(seconds("timeout", timeout)):
             raise DeadlineError(f"the request has not ended within {timeout} s; it goes on")
         return self._ended()
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._request.is_done
+        return self._outcome is not None or self._request.is_done
 
     def cancel(self) -> None:
         """Asks that its function be stopped; :meth:`result` then raises :class:`~diskside.CancelledError`, unless the function
@@ -98,5 +100,11 @@ class Job(Generic[T]):
             raise outcome
         return outcome[0]
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a diskside.Job is under way in its process, so it does not pickle; pickle its result")
+
     def __repr__(self) -> str:
-        return f"<diskside.Job {'done' if self.done() else 'under way'}>"
+        try:
+            return f"<diskside.Job {'done' if self.done() else 'under way'}>"
+        except UsageError:
+            return "<diskside.Job of the process that this one was forked from>"

@@ -31,6 +31,25 @@ def size(name: str, value: Any) -> int:
     return int(number)
 
 
+def seconds(name: str, value: Any) -> float | None:
+    """A time in seconds; None: none is given."""
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: {value!r} is no number of seconds") from None
+
+
+def path_of(name: Any) -> str | bytes:
+    """A path or URL as text."""
+    try:
+        text: str | bytes = os.fspath(name)
+    except TypeError:
+        raise UsageError(f"{name!r} is no file: give a path, a URL, an open file, or several of them") from None
+    return text
+
+
 _OF_EXPORTS = ("diskside", "diskside+tls")
 _OF_VOLUMES = ("nvme-tcp", "nvme-tcp+tls")
 
@@ -65,11 +84,9 @@ def export_of(url: str) -> tuple[str, str]:
 
 def joined(base: str | None, name: str | os.PathLike[str]) -> str:
     """A path or URL; a relative path is that of the base, if there is one."""
-    text = os.fspath(name)
+    text = path_of(name)
     if isinstance(text, bytes):
         text = os.fsdecode(text)
-    if not isinstance(text, str):
-        raise UsageError(f"{name!r} is no path and no URL")
     for scheme in (f"{name}:/" for name in _OF_EXPORTS + _OF_VOLUMES):
         # pathlib makes one slash of two.
         if text.startswith(scheme) and not text.startswith(scheme + "/"):

@@ -473,7 +473,8 @@ def _emitted(llvm: Any, text: str, written: _Written) -> bytes:
     if not _diskside.has_lowering():
         raise NoCompilerError(
             f"{written.name}: floating-point numbers, long copies and arrays on the stack are compiled by diskside-llvm, which "
-            "is not here: install LLVM 19 (scripts/setup --for llvm), then make install"
+            "is not here: the wheel does not have it: in Diskside's source, scripts/setup --for llvm and make install make it; whole numbers "
+            "need numba alone"
         )
     return bytes(_diskside.lower(written.file, _older(text).encode(), stack_bytes))
 

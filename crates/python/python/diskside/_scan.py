@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _diskside
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
     import polars as pl
@@ -36,10 +37,14 @@ class Scan:
         limit: int | None,
         place: str,
     ) -> None:
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit: {limit} is below 0")
+        if limit is not None:
+            limit = _whole(limit)
+        if where is not None and not isinstance(where, str):
+            raise UsageError(f"where: {where!r} is no text; write a condition as SQL has it, such as 'price < 2.5'")
         if isinstance(aggregate, str) or aggregate is None:
             sums = aggregate
+        elif not isinstance(aggregate, Mapping):
+            raise UsageError(f"aggregate: {aggregate!r} is neither text, such as 'sum(price) as total', nor a dictionary of names and sums")
         else:
             sums = ", ".join(f"{what} as {quoted(name)}" for name, what in aggregate.items())
         self._session = session
@@ -180,6 +185,16 @@ class _Pieces(io.RawIOBase):
         super().close()
 
 
+def _whole(limit: Any) -> int:
+    try:
+        number = int(limit.__index__())
+    except AttributeError:
+        raise UsageError(f"limit: {limit!r} is no number of rows") from None
+    if number < 0:
+        raise UsageError(f"limit: {number} is below 0")
+    return number
+
+
 def _names(option: str, names: str | Iterable[str] | None) -> list[str]:
     if names is None:
         return []
@@ -188,7 +203,10 @@ def _names(option: str, names: str | Iterable[str] | None) -> list[str]:
             return _diskside.scan_columns(names)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
-    listed = list(names)
+    try:
+        listed = list(names)
+    except TypeError:
+        raise UsageError(f"{option}: {names!r} are not names of columns") from None
     if not all(isinstance(name, str) for name in listed):
         raise UsageError(f"{option}: {listed!r} are not names of columns")
     return listed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _diskside
 from ._function import Function, function, shipped
 from ._job import Job
-from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, size
+from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, seconds, size
 from ._result import Result
 from ._scan import Scan
-from .errors import DeadlineError, IsDirectoryError, UsageError
+from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -110,10 +111,12 @@ class Session:
         >>> diskside.run("stats64", "measured.u64").count
         1000
         """
+        timeout = seconds("timeout", timeout)
+        tell = None if progress is None or progress is False else _told(progress, _name(function))
         job, files_here = self._begin(function, files, args, out, recursive, options)
         try:
-            if progress is not None and progress is not False:
-                return _with_progress(job, files_here, progress, timeout, _name(function))
+            if tell is not None:
+                return _with_progress(job, files_here, tell, timeout, _name(function))
             if not job._request.wait(timeout):
                 job.cancel()
                 raise DeadlineError(f"{_name(function)}: it had not ended within {timeout} s, and was stopped")
@@ -256,7 +259,11 @@ class Session:
         """Writes a file whole: of an export, it appears with all of these bytes, or not at all."""
         to = joined(self.url, name)
         if is_export_url(to):
-            self._native.write_whole(to, as_bytes(data))
+            try:
+                self._native.write_whole(to, as_bytes(data))
+            except NotFoundError as error:
+                remedy = "make the directory first, with mkdir; what fsspec opens for writing makes it by itself"
+                raise NotFoundError(f"{error}; {remedy}", error.errno) from None
             return
         with self.open(to, "w+") as file:
             file.truncate(0)
@@ -270,7 +277,13 @@ class Session:
         """Removes a file of an export, or a directory that is empty."""
         name = joined(self.url, url)
         if self.stat(name).kind == "directory":
-            self._native.remove_directory(name)
+            try:
+                self._native.remove_directory(name)
+            except IoError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                remedy = "rm(url, recursive=True) of fsspec.filesystem('diskside') removes it with all that is in it"
+                raise IoError(f"{error}; {remedy}", error.errno) from None
         else:
             self._native.unlink(name)
 
@@ -365,9 +378,15 @@ class File:
         """Writes all of ``data``: bytes, or an array of any type and order (in C order). Returns its number of bytes."""
         return self.submit_write(offset, data, durable=durable).result()
 
+    @property
+    def _writable(self) -> _diskside.File:
+        if self.mode == "r":
+            raise UsageError(f"{self.name}: it was opened for reading; open it with the mode r+, or w+, which makes it if it is not there")
+        return self._native
+
     def submit_write(self, offset: int, data: Any, *, durable: bool = False) -> Job[int]:
         """Begins :meth:`write`; the data is copied at once."""
-        return Job(self._native.write(size("offset", offset), as_bytes(data), durable), int)
+        return Job(self._writable.write(size("offset", offset), as_bytes(data), durable), int)
 
     def sync(self) -> None:
         """Makes durable what was written before."""
@@ -375,7 +394,7 @@ class File:
 
     def truncate(self, length: int) -> None:
         """Makes it so many bytes long."""
-        self._native.truncate(size("length", length))
+        self._writable.truncate(size("length", length))
 
     def run(self, function: Function | str | os.PathLike[str] | bytes, **options: Any) -> Result:
         """Runs a function over it: :meth:`Session.run`."""
@@ -399,7 +418,7 @@ class File:
         run_by = function(what)
         chosen, arguments = parted(run_by, args, options)
         encoded = run_by.encode(arguments)
-        request = self._native.write_fn(size("offset", offset), as_bytes(data), run_by._native, encoded, chosen)
+        request = self._writable.write_fn(size("offset", offset), as_bytes(data), run_by._native, encoded, chosen)
         return Job(request, lambda ran: Result(ran, run_by)).result()
 
     def close(self) -> None:
@@ -431,7 +450,10 @@ def parted(by: Function, args: Mapping[str, Any] | None, options: dict[str, Any]
     for name in _SIZES & chosen.keys():
         chosen[name] = size(name, chosen[name])
     if "state" in chosen and not isinstance(chosen["state"], str):
-        state, length = chosen["state"]
+        try:
+            state, length = chosen["state"]
+        except (TypeError, ValueError):
+            raise UsageError(f"state: {chosen['state']!r} is not a name and a size, such as ('seen', '64KiB')") from None
         chosen["state"] = (state, size("state", length))
     elif "state" in chosen:
         state, _, length = chosen["state"].partition("=")
@@ -442,7 +464,11 @@ def parted(by: Function, args: Mapping[str, Any] | None, options: dict[str, Any]
     for name in arguments:
         if name not in known:
             raise UsageError(_unknown(by, name, known))
-    for name, value in (args or {}).items():
+    try:
+        given = dict(args or {})
+    except (TypeError, ValueError):
+        raise UsageError(f"{by.name}: args: {args!r} is not a dictionary of names and values") from None
+    for name, value in given.items():
         if name in arguments:
             raise UsageError(f"{by.name}: argument `{name}` is given twice")
         arguments[name] = value
@@ -487,45 +513,67 @@ def as_bytes(data: Any) -> bytes:
     except TypeError:
         if hasattr(data, "tobytes"):
             return bytes(data.tobytes())
-        raise UsageError(f"{type(data).__name__} has no bytes: give bytes, or an array") from None
+        remedy = "text becomes bytes by its encode()" if isinstance(data, str) else "give bytes, or an array"
+        raise UsageError(f"{type(data).__name__} has no bytes: {remedy}") from None
 
 
 def _name(what: Any) -> str:
     return what.name if isinstance(what, Function) else str(what)
 
 
+class _Bar:
+    """A bar of tqdm's, told of progress."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            raise UsageError("progress=True shows a bar of tqdm: pip install tqdm; or give a function that is told") from None
+        self._tqdm: Any = tqdm
+        self._name = name
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int | None) -> None:
+        self._bar = self._bar or self._tqdm(total=total, unit="B", unit_scale=True, desc=self._name)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _told(progress: Callable[[int, int | None], object] | bool, name: str) -> Callable[[int, int | None], object]:
+    if callable(progress):
+        return progress
+    if progress is True:
+        return _Bar(name)
+    raise UsageError(f"progress: {progress!r} is neither True nor a function of the bytes that are done, and of those that there are")
+
+
 def _with_progress(
     job: Job[Result],
     files: list[_diskside.File],
-    progress: Callable[[int, int | None], object] | bool,
+    tell: Callable[[int, int | None], object],
     timeout: float | None,
     name: str,
 ) -> Result:
     import time
 
     total = sum(file.len_bytes() for file in files) if len(files) <= 64 else None
-    bar = None
-    if progress is True:
-        from tqdm.auto import tqdm
-
-        bar = tqdm(total=total, unit="B", unit_scale=True, desc=name)
     end = None if timeout is None else time.monotonic() + timeout
     try:
         while True:
             ended = job._request.wait(0.05)
             done = job.done_bytes
-            if bar is not None:
-                bar.update(done - bar.n)
-            else:
-                progress(done, total)  # type: ignore[operator]
+            tell(done, total)
             if ended:
                 return job.result()
             if end is not None and time.monotonic() >= end:
                 raise DeadlineError(f"{name}: it had not ended within {timeout} s, and was stopped")
     finally:
         job.cancel()
-        if bar is not None:
-            bar.close()
+        if isinstance(tell, _Bar):
+            tell.close()
 
 
 _default: Session | None = None
@@ -574,7 +622,11 @@ def connect(
     if url is not None and not is_url(url):
         raise UsageError(f"connect: {url!r} is no URL; write diskside://HOST[:PORT]/EXPORT")
     learnt = None if learnt_directory is None else os.fspath(learnt_directory)
-    timeouts = [connect_timeout, loss_timeout, keep_alive]
+    timeouts = [
+        seconds("connect_timeout", connect_timeout),
+        seconds("loss_timeout", loss_timeout),
+        seconds("keep_alive", keep_alive),
+    ]
     return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
 
 

@@ -353,6 +353,13 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
             self._writer.publish()
             self._writer = None
 
+    def __exit__(self, kind: Any, *raised: Any) -> None:
+        # fsspec's own closes the file, which then has its name with half of its bytes.
+        if kind is not None and self._writer is not None:
+            self.discard()
+            self.closed = True
+        super().__exit__(kind, *raised)
+
     def discard(self) -> None:
         """Gives up what was written."""
         if self._writer is not None:

@@ -142,6 +142,13 @@ def combine(
     run_by = function(what)
     used = session or default_session()
     chosen, arguments = parted(run_by, None, options)
-    parts = [bytes(result) for result in results]
+    parts = [_bytes_of(result) for result in results]
     folded: _diskside.Ran = used._native.fold(run_by._native, run_by.encode(arguments), parts, chosen)
     return Result(folded, run_by)
+
+
+def _bytes_of(result: Any) -> bytes:
+    try:
+        return memoryview(result).tobytes()
+    except TypeError:
+        raise UsageError(f"combine: {result!r} is no result of a function, and not the bytes of one") from None
