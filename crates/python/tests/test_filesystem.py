@@ -168,6 +168,20 @@ def test_a_file_appears_when_it_is_closed(fs, server, directory):
         fs.open(f"{server.url}/later.bin", "xb")
 
 
+def test_a_server_that_vanishes_while_a_file_is_written_is_named_once(directory):
+    server = diskside.serve(directory, rw=True)
+    with server.connect(connect_timeout=1, loss_timeout=0.2) as session:
+        fs = DisksideFileSystem(session=session, skip_instance_cache=True)
+        with pytest.raises(OSError, match="lost") as told:
+            with fs.open(f"{server.url}/half.bin", "wb", block_size=1 << 20) as file:
+                file.write(bytes(5 << 20))
+                server.close()
+                for _ in range(20):
+                    file.write(bytes(5 << 20))
+    assert str(told.value).count(f"{server.url}/half.bin") == 1
+    assert not (directory / "half.bin").exists()
+
+
 def test_a_file_whose_writer_fails_does_not_appear(fs, server, directory):
     """It had its name, and the bytes that were written before."""
     (directory / "kept.bin").write_bytes(b"as it was")

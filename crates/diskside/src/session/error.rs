@@ -38,7 +38,7 @@ pub enum SessionError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// A local file, or a volume, could not be used.
-    #[error("{name}: {source}")]
+    #[error("{}", naming(name, source))]
     File {
         /// Which one.
         name: String,
