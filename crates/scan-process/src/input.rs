@@ -4,6 +4,7 @@ use bytes::Bytes;
 use diskside_scan::{Failure, FailureKind, Frame, READ_LEN_MAX, ReadsBy, Start, To};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
+use rustix::buffer::spare_capacity;
 use std::collections::VecDeque;
 use std::io::{Read, Stderr, Write as _};
 use std::ops::Range;
@@ -90,13 +91,10 @@ impl Input {
     pub(crate) fn finish(&mut self, fetching: Fetching) -> Result<Fetched, Failure> {
         let mut parts = Vec::with_capacity(fetching.0.len());
         for range in fetching.0 {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            let mut filled = 0;
-            for piece in pieces(&range) {
-                let end = filled + (piece.end - piece.start) as usize;
-                self.fill(piece.start, &mut bytes[filled..end])?;
-                filled = end;
-            }
+            let bytes = match &self.file {
+                Some(file) => self.read_by_descriptor(file, &range)?,
+                None => self.receive(&range)?,
+            };
             self.read_len += bytes.len() as u64;
             parts.push((range.start, Bytes::from(bytes)));
         }
@@ -110,25 +108,32 @@ impl Input {
         Ok(fetched.parts.remove(0).1)
     }
 
-    fn fill(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Failure> {
-        let Some(file) = &self.file else {
-            let bytes = self.awaited()?;
-            if bytes.len() != into.len() {
-                return Err(self.failure(FailureKind::Reading, "a read brought another length"));
-            }
-            into.copy_from_slice(&bytes);
-            return Ok(());
-        };
-        let mut filled = 0;
-        while filled < into.len() {
-            match rustix::io::pread(file, &mut into[filled..], offset + filled as u64) {
+    fn read_by_descriptor(&self, file: &Stderr, range: &Range<u64>) -> Result<Vec<u8>, Failure> {
+        let len = (range.end - range.start) as usize;
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let offset = range.start + bytes.len() as u64;
+            match rustix::io::pread(file, spare_capacity(&mut bytes), offset) {
                 Ok(0) => return Err(self.failure(FailureKind::Reading, "it became shorter while it was read")),
-                Ok(count) => filled += count,
-                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(self.failure(FailureKind::Reading, errno)),
             }
         }
-        Ok(())
+        // A vector may have more room than it was asked for.
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    fn receive(&mut self, range: &Range<u64>) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        for piece in pieces(range) {
+            let read = self.awaited()?;
+            if read.len() as u64 != piece.end - piece.start {
+                return Err(self.failure(FailureKind::Reading, "a read brought another length"));
+            }
+            bytes.extend_from_slice(&read);
+        }
+        Ok(bytes)
     }
 
     /// Asks for as much at one time as it may.
