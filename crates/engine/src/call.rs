@@ -240,7 +240,7 @@ pub enum Sink<'a> {
 /// When a call is stopped.
 #[derive(Clone, Debug)]
 pub struct CallLimits {
-    /// Retreating edges of each run over a chunk; `None` for max(16 Mi, 4 per byte).
+    /// Retreating edges of each run over a chunk; `None` for max(16 Mi, 4 per byte), and 0 is 1, as on its way to a target.
     pub budget: Option<u64>,
     /// Time for the whole call.
     pub deadline: Option<Duration>,
@@ -259,6 +259,12 @@ impl CallLimits {
     pub const RESULT_LEN_MAX: usize = 64 << 20;
     /// Most bytes that `ds_alloc` gives out at one time.
     pub const HEAP_LEN: u64 = 16 << 20;
+
+    /// The budget that was asked for, or the usual one.
+    #[must_use]
+    pub fn budget_or(&self, usual: u64) -> u64 {
+        self.budget.map_or(usual, |budget| budget.max(1))
+    }
 }
 
 impl Call<'_> {

@@ -79,7 +79,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
     let bytes = ranges.iter().map(|(_, range)| range.len() as u64).sum();
     let output_cap = ranges.get(1).map_or(0, |(_, output)| output.len() as u64);
     let mut machine_limits = Limits::for_bytes(bytes, data.len() as u64);
-    machine_limits.budget = limits.budget.unwrap_or(machine_limits.budget);
+    machine_limits.budget = limits.budget_or(machine_limits.budget);
     machine_limits.deadline = limits.until(started);
     machine_limits.cancel.clone_from(&limits.cancel);
     let turns = turns.as_deref();

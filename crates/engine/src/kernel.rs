@@ -204,7 +204,7 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
     context.nfiles.set(files.len() as u32);
     context.nreadonly.set(readonly as u32);
     let mut machine_limits = Limits::for_bytes(lens, result_len_max as u64);
-    machine_limits.budget = limits.budget.unwrap_or(machine_limits.budget);
+    machine_limits.budget = limits.budget_or(machine_limits.budget);
     machine_limits.deadline = limits.until(started);
     machine_limits.cancel.clone_from(&limits.cancel);
     let mut flight = Flight::new(FlightPlan {

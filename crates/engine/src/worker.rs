@@ -366,9 +366,7 @@ fn activate(
 
 fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {
     let mut limits = Limits::for_bytes(bytes, 0);
-    if let Some(budget) = call.limits.budget {
-        limits.budget = budget;
-    }
+    limits.budget = call.limits.budget_or(limits.budget);
     limits.deadline = until;
     limits.cancel.clone_from(&call.limits.cancel);
     limits

@@ -179,6 +179,21 @@ impl SessionError {
         }
     }
 
+    /// Whether a function was stopped, or failed, where it ran: that depends on its input alone.
+    pub(super) fn is_of_function(&self) -> bool {
+        matches!(self.kind(), FailureKind::Trap | FailureKind::Budget | FailureKind::OutputFull | FailureKind::Returned)
+    }
+
+    /// Where the piece begins in its file that the function failed on.
+    pub(super) fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Call(
+                CallError::Trapped { place, .. } | CallError::Errno { place, .. } | CallError::OutputFull { place, .. },
+            ) => Some(place.range.start),
+            _ => Some(self.function()?.trailer()?.place?.offset),
+        }
+    }
+
     pub(super) fn device(name: &str, source: FunctionError) -> Self {
         if let Some(MissingRange { start, end, len }) = source.trailer().and_then(|trailer| trailer.missing) {
             return Self::out_of_range(name, start..end, len);

@@ -194,7 +194,7 @@ impl KernelRequest {
         request.args.clone_from(&self.args);
         request.result_len_max = options.limits.result_len_max as u64;
         request.heap_len = options.limits.heap_quota_bytes;
-        request.budget = options.limits.budget.map_or(0, |budget| budget.max(1));
+        request.budget = options.limits.budget_or(0);
         let saturated = |limit: Duration| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
         request.deadline_ms = options.limits.deadline.map_or(0, saturated);
         request.class = if options.background { Class::Background } else { Class::Normal };

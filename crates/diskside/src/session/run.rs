@@ -274,7 +274,15 @@ fn read_once(
         out => {
             // Parts that are folded apart would be folded in another order.
             job.frames |= folds && function.folds_in_order() && segments.len() > 1;
-            let done = job.run_together(segments, probe, decision.plan)?;
+            let is_cut = segments.len() > 1;
+            let done = match job.run_together(segments, probe, decision.plan) {
+                // Parts fail in whatever order they ran in: one call tells the failure that comes first in the file.
+                Err(error) if is_cut && error.is_of_function() => {
+                    let options = RunOptions { place: Where::Device, ..options.clone() };
+                    return read_once(input, function, args, &options, out, this);
+                }
+                done => done?,
+            };
             let mut ran = job.gather(done, Some(decision), false)?;
             if let Some(out) = out {
                 out.write_all(&ran.result).map_err(CallError::Write)?;

@@ -170,7 +170,7 @@ impl Request {
         request.sources = endpoints.collect();
         request.args.clone_from(&self.input);
         request.result_len_max = self.scratch_len.into();
-        request.budget = options.limits.budget.unwrap_or(0);
+        request.budget = options.limits.budget_or(0);
         let saturated = |limit: Duration| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
         request.deadline_ms = options.limits.deadline.map_or(0, saturated);
         request.class = if options.background { Class::Background } else { Class::Normal };
@@ -205,7 +205,7 @@ impl Request {
     fn here(&self, options: &RunOptions) -> Result<Followed, SessionError> {
         let lens = self.files.iter().map(File::len_bytes).collect::<Result<Vec<_>, _>>()?;
         let mut limits = TraverseLimits::default();
-        limits.edges_max = options.limits.budget.unwrap_or(limits.edges_max);
+        limits.edges_max = options.limits.budget_or(limits.edges_max);
         // A step has no loop to make vectors of.
         let tier = match options.tier {
             TierChoice::Only(Tier::Interpreter) => options.tier,

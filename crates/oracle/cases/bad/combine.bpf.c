@@ -30,3 +30,30 @@ FIRST(spins)
         ;
     return 8;
 }
+
+/* The function fails on the second file, and what it gave before cannot be folded. */
+SEC("read/second")
+__s64 second(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    *out = in_len;
+    return call->source_index ? -DS_EBADMSG : 8;
+}
+SEC("combine/second")
+__s64 second_fold(__u64 *acc, __u64 acc_len, __u64 acc_cap, const __u64 *part, __u64 part_len)
+{
+    acc[acc_cap / 8] = *part;
+    return 8;
+}
+
+/* The function fails on the second piece of the second file, and its result of the first one cannot be folded. */
+SEC("read/after")
+__s64 after(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    *out = call->source_index;
+    return call->source_index && call->chunk_index ? -DS_EBADMSG : 8;
+}
+SEC("combine/after")
+__s64 after_fold(__u64 *acc, __u64 acc_len, __u64 acc_cap, const __u64 *part, __u64 part_len)
+{
+    return *part ? -DS_EBADMSG : 8;
+}

@@ -397,7 +397,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         depth: options.depth.map(|depth| u32::try_from(depth).unwrap_or(u32::MAX)),
         result_len_max: limits.result_len_max as u64,
         // 0 would be the target's own.
-        budget: limits.budget.map_or(0, |budget| budget.max(1)),
+        budget: limits.budget_or(0),
         deadline_ms: limits.deadline.map_or(0, saturated),
         split: match options.split {
             None => RecordSplit::Program,

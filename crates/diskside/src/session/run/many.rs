@@ -133,22 +133,36 @@ impl Session {
         }
         let mut total = Ran::default();
         if let Some(out) = out.as_mut().filter(|_| !folds) {
-            let parts = at_once(files, function, args, options, false, Some(&mut **out))?;
+            let (parts, failed) = at_once(files, function, args, options, false, Some(&mut **out));
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
             parts.into_iter().for_each(|part| total.add(part));
         } else {
             // Each file's own fold would be another order.
             let frames = folds && files.len() > 1 && function.folds_in_order();
-            let parts = at_once(files, function, args, options, frames, None)?;
+            let (mut parts, failed) = at_once(files, function, args, options, frames, None);
+            match &failed {
+                Some(error) if frames && error.is_of_function() => {
+                    let input = input_of(&files[parts.len()], parts.len(), options, frames);
+                    parts.extend(before_failure(input, error, function, args, options));
+                }
+                Some(_) => return Err(failed.expect("it failed")),
+                None => {}
+            }
             let names = files.iter().map(|file| &file.inner.name[..]);
             let results: Vec<(&str, &[u8])> = names.zip(parts.iter().map(|part| &part.result[..])).collect();
             let mut call = Call::new(function, Vec::new(), args.to_vec());
             call.fold = options.fold;
             call.limits = options.limits.clone();
             let result = match &results[..] {
-                [(_, only)] => only.to_vec(),
                 results if frames => self.engine().fold_frames(&call, results)?,
+                [(_, only)] => only.to_vec(),
                 results => self.engine().fold(&call, results)?,
             };
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
             match out {
                 Some(out) => out.write_all(&result).map_err(CallError::Write)?,
                 None => total.result = result,
@@ -189,7 +203,7 @@ impl Write for Counted<'_> {
 
 /// Runs over each file on one of a few threads; with `out` the results go there in the order of the files. A failure ends what is
 /// behind it: that is not begun, or stopped. Files before it go on, for the first of several failures is the one that is told, as
-/// by one call over all of them.
+/// by one call over all of them. Gives what the files before it gave, and it.
 fn at_once(
     files: &[File],
     function: &SessionFunction,
@@ -197,7 +211,7 @@ fn at_once(
     options: &RunOptions,
     frames: bool,
     out: Option<&mut (dyn Write + Send)>,
-) -> Result<Vec<Ran>, SessionError> {
+) -> (Vec<Ran>, Option<SessionError>) {
     let stops: Vec<CancelToken> = files.iter().map(|_| CancelToken::new()).collect();
     let own = stops.clone();
     let _watch = options
@@ -236,7 +250,29 @@ fn at_once(
         files => std::thread::scope(|scope| (0..files.len().min(AT_ONCE)).for_each(|_| drop(scope.spawn(work)))),
     }
     // Without a failure all were begun, and with one collecting ends at it.
-    results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+    let mut parts = Vec::with_capacity(files.len());
+    for ran in results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten() {
+        match ran {
+            Ok(ran) => parts.push(ran),
+            Err(error) => return (parts, Some(error)),
+        }
+    }
+    (parts, None)
+}
+
+/// What a file gave before the piece on which the function failed. One call over all files had folded that already: had the fold
+/// failed, then that would be told.
+fn before_failure(
+    mut input: Input,
+    failed: &SessionError,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Option<Ran> {
+    let end = failed.offset()?;
+    input.part.end = (function.is_pure() && end > input.part.start).then_some(end);
+    input.part.end?;
+    read(&input, function, args, options, None).ok()
 }
 
 /// A file, as one of several that a function runs over.
