@@ -1,11 +1,12 @@
 //! Loads a database and reads it, as YCSB does: one cell of `bench/rocksdb/run`, as a line of JSON.
 //!
 //! `… --example ycsb -- load DIRECTORY --records=N --value=BYTES` fills a database.
-//! `… -- run DIRECTORY URL --workload=c|b --mode=plain|pushed --cache=BYTES --index=cached|memory --threads=N --seconds=S --sampled=N`
-//! reads it; the volume at URL is the one that the directory is on. Keys are chosen by YCSB's scrambled zipfian of 0.99.
-//! Values of the first version are checked. Reads of tables bypass this machine's page cache.
+//! `… -- run DIRECTORY URL --workload=a|b|c|d|f --mode=plain|pushed --cache=BYTES --index=cached|memory --batch=N --threads=N
+//! --warm=S --seconds=S --sampled=N` reads it; the volume at URL is the one that the directory is on. It says `warm` when it begins to measure.
+//! Workloads are YCSB's: keys by its scrambled zipfian of 0.99, in D the latest ones; with a batch, reads are of so many keys at
+//! once. Each value that is read is checked. Reads of tables bypass this machine's page cache.
 
-use diskside_rocksdb::{Database, Options, Reads, Store};
+use diskside_rocksdb::{ConnectOptions, Database, Options, Reads, Store};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use std::path::Path;
@@ -33,18 +34,16 @@ fn main() -> Result<(), Failure> {
                 records,
                 value_len,
                 pushed: value("mode") == Some("pushed"),
-                reads_of_100: match value("workload").unwrap_or("c") {
-                    "c" => 100,
-                    "b" => 95,
-                    "a" => 50,
-                    other => return Err(format!("no workload {other}").into()),
-                },
+                workload: Workload::of(value("workload").unwrap_or("c"))?,
+                batch: number("batch", 1)?,
                 cache_bytes: number("cache", 0)?,
                 index_in_memory: value("index") == Some("memory"),
                 table: value("table").unwrap_or_default().to_owned(),
                 threads: number("threads", 1)?,
+                warm_seconds: value("warm").unwrap_or("1").parse()?,
                 seconds: value("seconds").unwrap_or("2").parse()?,
                 sampled: number("sampled", 0)?,
+                spin_us: number("spin", 100)?,
             };
             run(directory, arguments.get(2).ok_or("say the URL of the volume")?, &plan)
         }
@@ -56,13 +55,43 @@ struct Plan {
     records: u64,
     value_len: usize,
     pushed: bool,
-    reads_of_100: u64,
+    workload: Workload,
+    batch: u64,
     cache_bytes: u64,
     index_in_memory: bool,
     table: String,
     threads: u64,
+    warm_seconds: f64,
     seconds: f64,
     sampled: u64,
+    spin_us: u64,
+}
+
+struct Workload {
+    reads_of_100: u64,
+    otherwise: Otherwise,
+}
+
+/// What is done instead of a read.
+enum Otherwise {
+    Update,
+    /// And reads are of the records that were inserted last.
+    Insert,
+    ReadModifyWrite,
+}
+
+impl Workload {
+    fn of(name: &str) -> Result<Self, Failure> {
+        let (reads_of_100, otherwise) = match name {
+            "a" => (50, Otherwise::Update),
+            "b" => (95, Otherwise::Update),
+            "c" => (100, Otherwise::Update),
+            "d" => (95, Otherwise::Insert),
+            "f" => (50, Otherwise::ReadModifyWrite),
+            other => return Err(format!("no workload {other}").into()),
+        };
+        Ok(Self { reads_of_100, otherwise })
+    }
 }
 
 fn load(directory: &Path, records: u64, value_len: usize, table: &str) -> Result<(), Failure> {
@@ -87,20 +116,23 @@ fn run(directory: &Path, url: &str, plan: &Plan) -> Result<(), Failure> {
         plan.cache_bytes.max(1024)
     );
     let database = Arc::new(Database::open(directory, &options)?);
-    let store = Store::on_volume(directory, &url.parse()?)?;
+    let connect = ConnectOptions { spin: Duration::from_micros(plan.spin_us), ..ConnectOptions::default() };
+    let store = Store::on_volume(directory, &url.parse()?, &connect)?;
     let mut options = Options::default();
     options.sampled = plan.sampled;
     let reads = Reads::new(database, store, options);
-    let (stop, checked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, inserted) = (AtomicBool::new(false), AtomicU64::new(0));
     let zipf = Zipfian::new(plan.records);
     // Tables are opened when they are first read.
-    let warm = Duration::from_secs_f64(0.5 + plan.seconds / 4.0);
+    let warm = Duration::from_secs_f64(plan.warm_seconds);
     let totals: Result<Vec<_>, Failure> = std::thread::scope(|scope| {
-        let (reads, stop, checked, zipf) = (&reads, &stop, &checked, &zipf);
+        let (reads, stop, inserted, zipf) = (&reads, &stop, &inserted, &zipf);
         let threads: Vec<_> = (0..plan.threads)
-            .map(|seed| scope.spawn(move || work(reads, plan, zipf, seed, (warm, stop, checked))))
+            .map(|seed| scope.spawn(move || Worker { reads, plan, zipf, inserted }.work(seed, warm, stop)))
             .collect();
-        std::thread::sleep(warm + Duration::from_secs_f64(plan.seconds));
+        std::thread::sleep(warm);
+        println!("warm");
+        std::thread::sleep(Duration::from_secs_f64(plan.seconds));
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().expect("a thread ends")).collect()
     });
@@ -110,7 +142,7 @@ fn run(directory: &Path, url: &str, plan: &Plan) -> Result<(), Failure> {
     let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
     let found = json!({
         "per_s": latencies.len() as f64 / plan.seconds, "p50_us": us(0.5), "p99_us": us(0.99), "p999_us": us(0.999),
-        "checked": checked.load(Ordering::Relaxed), "in_memory": counters.in_memory, "at_server": counters.at_server,
+        "operations": latencies.len(), "in_memory": counters.in_memory, "at_server": counters.at_server,
         "sampled": counters.sampled, "fallbacks": counters.fallbacks,
         "mounted": reads.store().mounted_counters().map(ToString::to_string),
     });
@@ -118,34 +150,78 @@ fn run(directory: &Path, url: &str, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn work(
-    reads: &Reads,
-    plan: &Plan,
-    zipf: &Zipfian,
-    seed: u64,
-    (warm, stop, checked): (Duration, &AtomicBool, &AtomicU64),
-) -> Result<Histogram<u64>, Failure> {
-    let mut dice = fastrand::Rng::with_seed(seed);
-    let mut latencies = Histogram::new(3)?;
-    let begun = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
-        let number = zipf.next(&mut dice);
-        let started = Instant::now();
-        if dice.u64(..100) < plan.reads_of_100 {
-            let key = key(number);
-            let value = if plan.pushed { reads.get(&key)? } else { reads.database().get(&key)? };
-            if value.as_deref() != Some(&contents(number, plan.value_len)[..]) {
-                return Err(format!("key {number} has another value").into());
+struct Worker<'a> {
+    reads: &'a Reads,
+    plan: &'a Plan,
+    zipf: &'a Zipfian,
+    /// Records behind those that were loaded.
+    inserted: &'a AtomicU64,
+}
+
+impl Worker<'_> {
+    fn work(&self, seed: u64, warm: Duration, stop: &AtomicBool) -> Result<Histogram<u64>, Failure> {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        let mut latencies = Histogram::new(3)?;
+        let begun = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let started = Instant::now();
+            self.operation(&mut dice)?;
+            if started - begun >= warm {
+                latencies.record(started.elapsed().as_nanos() as u64)?;
             }
-            checked.fetch_add(1, Ordering::Relaxed);
-        } else {
-            reads.database().put(&key(number), &contents(number, plan.value_len))?;
         }
-        if started - begun >= warm {
-            latencies.record(started.elapsed().as_nanos() as u64)?;
+        Ok(latencies)
+    }
+
+    fn operation(&self, dice: &mut fastrand::Rng) -> Result<(), Failure> {
+        let workload = &self.plan.workload;
+        if dice.u64(..100) < workload.reads_of_100 {
+            return self.read(&(0..self.plan.batch).map(|_| self.choose(dice)).collect::<Vec<_>>());
+        }
+        let number = match workload.otherwise {
+            Otherwise::Update => self.choose(dice),
+            Otherwise::Insert => {
+                // Two threads may insert the same one; none is chosen before it is there.
+                let number = self.plan.records + self.inserted.load(Ordering::SeqCst);
+                self.reads.database().put(&key(number), &contents(number, self.plan.value_len))?;
+                self.inserted.fetch_max(number + 1 - self.plan.records, Ordering::SeqCst);
+                return Ok(());
+            }
+            Otherwise::ReadModifyWrite => {
+                let number = self.choose(dice);
+                self.read(&[number])?;
+                number
+            }
+        };
+        Ok(self.reads.database().put(&key(number), &contents(number, self.plan.value_len))?)
+    }
+
+    fn choose(&self, dice: &mut fastrand::Rng) -> u64 {
+        let rank = self.zipf.next(dice);
+        match self.plan.workload.otherwise {
+            Otherwise::Insert => {
+                let last = self.plan.records + self.inserted.load(Ordering::SeqCst) - 1;
+                last.saturating_sub(rank)
+            }
+            _ => scrambled(rank) % self.plan.records,
         }
     }
-    Ok(latencies)
+
+    fn read(&self, numbers: &[u64]) -> Result<(), Failure> {
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| key(number)).collect();
+        let found = match (&keys[..], self.plan.pushed) {
+            ([key], true) => vec![self.reads.get(key)?],
+            ([key], false) => vec![self.reads.database().get(key)?],
+            (keys, true) => self.reads.multi_get(keys)?,
+            (keys, false) => self.reads.database().multi_get(keys)?,
+        };
+        for (number, value) in numbers.iter().zip(found) {
+            if value.as_deref() != Some(&contents(*number, self.plan.value_len)[..]) {
+                return Err(format!("key {number} has another value").into());
+            }
+        }
+        Ok(())
+    }
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -165,7 +241,7 @@ fn scrambled(number: u64) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// YCSB's scrambled zipfian: the k-th most popular key is chosen with a frequency of k^-0.99, and popular keys are scattered.
+/// YCSB's zipfian: rank k is chosen with a frequency of k^-0.99.
 struct Zipfian {
     items: u64,
     zeta: f64,
@@ -186,13 +262,12 @@ impl Zipfian {
     fn next(&self, dice: &mut fastrand::Rng) -> u64 {
         let u = dice.f64();
         let uz = u * self.zeta;
-        let rank = if uz < 1.0 {
+        if uz < 1.0 {
             0
         } else if uz < 1.0 + 0.5_f64.powf(Self::THETA) {
             1
         } else {
             (self.items as f64 * (self.eta * u - self.eta + 1.0).powf(1.0 / (1.0 - Self::THETA))) as u64
-        };
-        scrambled(rank) % self.items
+        }
     }
 }

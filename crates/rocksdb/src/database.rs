@@ -7,12 +7,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 
 /// An open database. Any number of threads use it at a time.
 pub struct Database {
     db: NonNull<rocksdb_t>,
-    /// Whether it is closed with this.
-    own: bool,
+    /// Of the default column family, if the database was opened here: then it is closed with this, too.
+    own: Option<NonNull<rocksdb_column_family_handle_t>>,
     usual: ReadOptions,
     cached: ReadOptions,
     memory: ReadOptions,
@@ -31,6 +32,15 @@ pub enum InMemory {
     Known(Option<Vec<u8>>),
     /// Only files can tell.
     Unknown,
+}
+
+/// RocksDB's cache of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cache {
+    /// How much fits.
+    pub capacity_bytes: u64,
+    /// How much is in it.
+    pub used_bytes: u64,
 }
 
 /// Keeps the tables of a super version from being deleted, and its memtables in memory.
@@ -58,11 +68,17 @@ impl Database {
         unsafe {
             let (base, parsed) = (rocksdb_options_create(), rocksdb_options_create());
             let parsing = checked(|error| rocksdb_get_options_from_string(base, text.as_ptr(), parsed, error));
-            let opened = parsing.and_then(|()| checked(|error| rocksdb_open(parsed, path.as_ptr(), error)));
+            let (name, mut family) = (c"default".as_ptr(), ptr::null_mut());
+            let (names, options, families) = (&raw const name, [parsed.cast_const()], &raw mut family);
+            let opened = parsing.and_then(|()| {
+                checked(|error| {
+                    rocksdb_open_column_families(parsed, path.as_ptr(), 1, names, options.as_ptr(), families, error)
+                })
+            });
             rocksdb_options_destroy(base);
             rocksdb_options_destroy(parsed);
             let mut database = Self::over(opened?.cast());
-            database.own = true;
+            database.own = NonNull::new(family);
             Ok(database)
         }
     }
@@ -70,7 +86,8 @@ impl Database {
     /// Over a handle of the C interface (`rocksdb_t *`) that the caller has opened.
     ///
     /// # Safety
-    /// It must be open, and stay open as long as this is used.
+    /// It must be open, and stay open as long as this is used. Tables with uncommitted data (`WRITE_PREPARED` of a
+    /// `TransactionDB`) do not say so: reads at the server would give them.
     ///
     /// # Panics
     /// If it is null.
@@ -81,12 +98,15 @@ impl Database {
         // SAFETY: the options were just made.
         unsafe {
             rocksdb_readoptions_set_read_tier(cached.0.as_ptr(), BLOCK_CACHE_TIER);
+            if MEMORY_IS_BEFORE_DEADLINE.get_or_init(|| is_memory_before_deadline().unwrap_or(false)) == &true {
+                rocksdb_readoptions_set_deadline(cached.0.as_ptr(), OVER);
+            }
             rocksdb_readoptions_set_read_tier(memory.0.as_ptr(), MEMTABLE_TIER);
             rocksdb_readoptions_set_background_purge_on_iterator_cleanup(memory.0.as_ptr(), 1);
         }
         // SAFETY: takes nothing.
         let writing = NonNull::new(unsafe { rocksdb_writeoptions_create() }).expect("RocksDB allocates or aborts");
-        Self { db, own: false, usual: ReadOptions::new(), cached, memory, writing }
+        Self { db, own: None, usual: ReadOptions::new(), cached, memory, writing }
     }
 
     /// The value of a key, as RocksDB reads it.
@@ -95,6 +115,31 @@ impl Database {
     /// What RocksDB said.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         self.get_by(&self.usual, key)
+    }
+
+    /// The values of keys, as RocksDB reads them: together if it was opened here, else one after the other.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let Some(family) = self.own else { return keys.iter().map(|key| self.get(key.as_ref())).collect() };
+        let (at, lens): (Vec<_>, Vec<_>) = keys.iter().map(|key| (chars(key.as_ref()), key.as_ref().len())).unzip();
+        let (mut values, mut errors) = (vec![ptr::null_mut(); keys.len()], vec![ptr::null_mut(); keys.len()]);
+        let (db, options) = (self.db.as_ptr(), self.usual.0.as_ptr());
+        // SAFETY: all lists are as long as `keys`, and the keys outlive the call.
+        unsafe {
+            let (values, errors) = (values.as_mut_ptr(), errors.as_mut_ptr());
+            let (at, lens, family) = (at.as_ptr(), lens.as_ptr(), family.as_ptr());
+            rocksdb_batched_multi_get_cf(db, options, family, keys.len(), at, lens, values, errors, false);
+        }
+        // Each is taken, also behind one that failed.
+        let found: Vec<Result<_, DatabaseError>> = values
+            .into_iter()
+            .zip(errors)
+            // SAFETY: RocksDB gives a value, or none, or an error, and they are ours.
+            .map(|(value, error)| unsafe { refused(error).map(|()| pinned_value(value)) })
+            .collect();
+        found.into_iter().collect()
     }
 
     /// The value of a key if RocksDB can tell without reading a file.
@@ -106,7 +151,7 @@ impl Database {
             // Some versions say so of a table that is not open: rocksdb 7.8's TableCache::Get.
             Ok(Some(value)) if value.is_empty() => Ok(self.value_that_exists(key)),
             Ok(value) => Ok(InMemory::Known(value)),
-            Err(error) if error.0.starts_with(INCOMPLETE) => Ok(InMemory::Unknown),
+            Err(error) if FILES_ARE_NEEDED.iter().any(|text| error.0.starts_with(text)) => Ok(InMemory::Unknown),
             Err(error) => Err(error),
         }
     }
@@ -114,9 +159,20 @@ impl Database {
     /// Number of the super version: it changes with the set of memtables and tables.
     #[must_use]
     pub fn super_version(&self) -> Option<u64> {
+        self.property(SUPER_VERSION)
+    }
+
+    /// The cache of blocks; `None`: there is none.
+    #[must_use]
+    pub fn cache(&self) -> Option<Cache> {
+        let capacity_bytes = self.property(CACHE_CAPACITY)?;
+        Some(Cache { capacity_bytes, used_bytes: self.property(CACHE_USAGE)? })
+    }
+
+    fn property(&self, name: &CStr) -> Option<u64> {
         let mut number = 0;
         // SAFETY: the name ends with a zero, and `number` outlives the call.
-        let failed = unsafe { rocksdb_property_int(self.db.as_ptr(), SUPER_VERSION.as_ptr(), &raw mut number) };
+        let failed = unsafe { rocksdb_property_int(self.db.as_ptr(), name.as_ptr(), &raw mut number) };
         (failed == 0).then_some(number)
     }
 
@@ -251,7 +307,8 @@ impl Drop for Database {
         // SAFETY: nothing uses them any more: pins borrow the database.
         unsafe {
             rocksdb_writeoptions_destroy(self.writing.as_ptr());
-            if self.own {
+            if let Some(family) = self.own {
+                rocksdb_column_family_handle_destroy(family.as_ptr());
                 rocksdb_close(self.db.as_ptr());
             }
         }
@@ -309,23 +366,87 @@ impl fmt::Debug for Pin<'_> {
     }
 }
 
-/// How RocksDB's `Status::Incomplete` begins in words.
-const INCOMPLETE: &str = "Result incomplete";
+/// How RocksDB's `Status::Incomplete` and `Status::TimedOut` begin in words.
+const FILES_ARE_NEEDED: [&str; 2] = ["Result incomplete", "Operation timed out"];
+const CACHE_CAPACITY: &CStr = c"rocksdb.block-cache-capacity";
+const CACHE_USAGE: &CStr = c"rocksdb.block-cache-usage";
 const SUPER_VERSION: &CStr = c"rocksdb.current-super-version-number";
+
+/// A deadline of reads that is over.
+const OVER: u64 = 1;
+
+/// rocksdb 7.8 reads parts of indexes of two levels although files are forbidden (`PartitionIndexReader::NewIterator` does not
+/// pass the tier on). It does pass the deadline on, which is looked at before a file is read: one that is over forbids that. With
+/// a version that looked at it before the memtables nothing would ever be found there, so whether it does is tried.
+static MEMORY_IS_BEFORE_DEADLINE: OnceLock<bool> = OnceLock::new();
+
+/// Tries it with a database in memory.
+fn is_memory_before_deadline() -> Result<bool, DatabaseError> {
+    let (key, value) = (chars(b"key"), chars(b"value"));
+    // SAFETY: everything is destroyed once, in the opposite order; key and value are as long as is said.
+    unsafe {
+        let (env, options) = (rocksdb_create_mem_env(), rocksdb_options_create());
+        rocksdb_options_set_env(options, env);
+        rocksdb_options_set_create_if_missing(options, 1);
+        let tried = checked(|error| rocksdb_open(options, c"/deadline".as_ptr(), error)).and_then(|db| {
+            let (reading, writing) = (ReadOptions::new(), rocksdb_writeoptions_create());
+            rocksdb_readoptions_set_deadline(reading.0.as_ptr(), OVER);
+            let written = checked(|error| rocksdb_put(db, writing, key, 3, value, 5, error));
+            let found = written.and_then(|()| {
+                let mut len = 0;
+                let found = checked(|error| rocksdb_get(db, reading.0.as_ptr(), key, 3, &raw mut len, error))?;
+                Ok(!found.is_null() && taken(found, len) == b"value")
+            });
+            rocksdb_writeoptions_destroy(writing);
+            rocksdb_close(db);
+            found
+        });
+        rocksdb_options_destroy(options);
+        rocksdb_env_destroy(env);
+        tried
+    }
+}
 
 /// Calls with room for an error, which RocksDB allocates.
 fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T, DatabaseError> {
     let mut error = ptr::null_mut();
     let value = call(&raw mut error);
+    // SAFETY: RocksDB leaves null there, or an error that is ours.
+    unsafe { refused(error) }.map(|()| value)
+}
+
+/// Takes an error of RocksDB's; null is none.
+///
+/// # Safety
+/// It must be ours.
+unsafe fn refused(error: *mut c_char) -> Result<(), DatabaseError> {
     if error.is_null() {
-        return Ok(value);
+        return Ok(());
     }
-    // SAFETY: an error is a string of RocksDB's that is ours.
+    // SAFETY: an error is a string that ends with a zero.
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         rocksdb_free(error.cast());
         Err(DatabaseError(text))
     }
+}
+
+/// Copies a value of RocksDB's, and gives it back; null is none.
+///
+/// # Safety
+/// It must be ours.
+unsafe fn pinned_value(value: *mut rocksdb_pinnableslice_t) -> Option<Vec<u8>> {
+    let mut len = 0;
+    (!value.is_null()).then(|| {
+        // SAFETY: the bytes are there until the value is destroyed.
+        unsafe {
+            let at = rocksdb_pinnableslice_value(value, &raw mut len);
+            // An empty one may be nowhere.
+            let copy = if len == 0 { Vec::new() } else { std::slice::from_raw_parts(at.cast::<u8>(), len).to_vec() };
+            rocksdb_pinnableslice_destroy(value);
+            copy
+        }
+    })
 }
 
 /// Copies bytes that RocksDB allocated, and frees them.

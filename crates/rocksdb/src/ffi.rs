@@ -16,6 +16,7 @@ macro_rules! opaque {
 
 opaque! {
     rocksdb_t rocksdb_options_t rocksdb_readoptions_t rocksdb_writeoptions_t rocksdb_flushoptions_t rocksdb_iterator_t
+    rocksdb_env_t rocksdb_column_family_handle_t rocksdb_pinnableslice_t
     rocksdb_column_family_metadata_t rocksdb_level_metadata_t rocksdb_sst_file_metadata_t
 }
 
@@ -26,8 +27,13 @@ pub(crate) const MEMTABLE_TIER: c_int = 3;
 unsafe extern "C" {
     pub(crate) fn rocksdb_free(ptr: *mut std::ffi::c_void);
 
+    pub(crate) fn rocksdb_create_mem_env() -> *mut rocksdb_env_t;
+    pub(crate) fn rocksdb_env_destroy(env: *mut rocksdb_env_t);
+
     pub(crate) fn rocksdb_options_create() -> *mut rocksdb_options_t;
     pub(crate) fn rocksdb_options_destroy(options: *mut rocksdb_options_t);
+    pub(crate) fn rocksdb_options_set_env(options: *mut rocksdb_options_t, env: *mut rocksdb_env_t);
+    pub(crate) fn rocksdb_options_set_create_if_missing(options: *mut rocksdb_options_t, yes: c_uchar);
     pub(crate) fn rocksdb_get_options_from_string(
         base: *const rocksdb_options_t,
         text: *const c_char,
@@ -40,6 +46,16 @@ unsafe extern "C" {
         path: *const c_char,
         error: *mut *mut c_char,
     ) -> *mut rocksdb_t;
+    pub(crate) fn rocksdb_open_column_families(
+        options: *const rocksdb_options_t,
+        path: *const c_char,
+        count: c_int,
+        names: *const *const c_char,
+        family_options: *const *const rocksdb_options_t,
+        families: *mut *mut rocksdb_column_family_handle_t,
+        error: *mut *mut c_char,
+    ) -> *mut rocksdb_t;
+    pub(crate) fn rocksdb_column_family_handle_destroy(family: *mut rocksdb_column_family_handle_t);
     pub(crate) fn rocksdb_close(db: *mut rocksdb_t);
 
     pub(crate) fn rocksdb_readoptions_create() -> *mut rocksdb_readoptions_t;
@@ -49,6 +65,7 @@ unsafe extern "C" {
         options: *mut rocksdb_readoptions_t,
         yes: c_uchar,
     );
+    pub(crate) fn rocksdb_readoptions_set_deadline(options: *mut rocksdb_readoptions_t, microseconds: u64);
     pub(crate) fn rocksdb_writeoptions_create() -> *mut rocksdb_writeoptions_t;
     pub(crate) fn rocksdb_writeoptions_destroy(options: *mut rocksdb_writeoptions_t);
     pub(crate) fn rocksdb_flushoptions_create() -> *mut rocksdb_flushoptions_t;
@@ -87,6 +104,19 @@ unsafe extern "C" {
         value_len: *mut usize,
         error: *mut *mut c_char,
     ) -> *mut c_char;
+    pub(crate) fn rocksdb_batched_multi_get_cf(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+        family: *mut rocksdb_column_family_handle_t,
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut *mut rocksdb_pinnableslice_t,
+        errors: *mut *mut c_char,
+        are_sorted: bool,
+    );
+    pub(crate) fn rocksdb_pinnableslice_value(value: *const rocksdb_pinnableslice_t, len: *mut usize) -> *const c_char;
+    pub(crate) fn rocksdb_pinnableslice_destroy(value: *mut rocksdb_pinnableslice_t);
     pub(crate) fn rocksdb_key_may_exist(
         db: *mut rocksdb_t,
         options: *const rocksdb_readoptions_t,

@@ -21,6 +21,7 @@ pub mod table;
 
 #[cfg(feature = "librocksdb")]
 pub use database::Database;
+pub use diskside::host::ConnectOptions;
 #[cfg(feature = "librocksdb")]
 pub use reads::{Options, Reads};
 pub use store::Store;

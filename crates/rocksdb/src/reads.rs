@@ -25,11 +25,13 @@ pub struct Options {
     /// Of so many reads that need tables, RocksDB makes one itself: this keeps its cache of blocks warm, which reads at the
     /// server do not fill. 0: none.
     pub sampled: u64,
+    /// Whether RocksDB makes these reads until its cache of blocks is full for the first time.
+    pub fill: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sampled: 100 }
+        Self { sampled: 100, fill: true }
     }
 }
 
@@ -40,6 +42,8 @@ pub struct Reads {
     store: Store,
     options: Options,
     plan: RwLock<Option<Arc<Plan>>>,
+    /// Reads by which RocksDB may still fill its cache.
+    filling: AtomicU64,
     counts: Counts,
 }
 
@@ -78,7 +82,10 @@ impl Reads {
     /// Over a database whose directory the store has.
     #[must_use]
     pub fn new(database: Arc<Database>, store: Store, options: Options) -> Self {
-        Self { database, store, options, plan: RwLock::default(), counts: Counts::default() }
+        // A cache may have no room for blocks: it is never full.
+        let blocks = database.cache().map_or(0, |cache| 2 * cache.capacity_bytes / USUAL_BLOCK_LEN);
+        let filling = AtomicU64::new(if options.fill { blocks } else { 0 });
+        Self { database, store, options, plan: RwLock::default(), filling, counts: Counts::default() }
     }
 
     /// The database itself, for everything else.
@@ -116,8 +123,10 @@ impl Reads {
         }
         // Until the answer is there: what is pinned is not deleted.
         let (mut pin, plan) = self.pinned();
-        let cold = self.begin(&mut pin, plan.as_deref(), key);
-        self.end(cold, key)
+        match self.end(self.begin(&mut pin, plan.as_deref(), key)) {
+            Some(value) => Ok(value),
+            None => self.database.get(key),
+        }
     }
 
     /// The values of keys, in one round trip. Each is read at a moment of its own.
@@ -141,7 +150,12 @@ impl Reads {
             InMemory::Unknown => self.begin(&mut pin, plan.as_deref(), key.as_ref()),
         };
         let begun: Vec<Cold<'_>> = known.into_iter().zip(keys).map(begin).collect();
-        begun.into_iter().zip(keys).map(|(cold, key)| self.end(cold, key.as_ref())).collect()
+        let mut found: Vec<Option<Option<Vec<u8>>>> = begun.into_iter().map(|cold| self.end(cold)).collect();
+        // What is left RocksDB reads together.
+        let left: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
+        let read = self.database.multi_get(&left.iter().map(|&i| keys[i].as_ref()).collect::<Vec<_>>())?;
+        left.into_iter().zip(read).for_each(|(i, value)| found[i] = Some(value));
+        Ok(found.into_iter().map(Option::flatten).collect())
     }
 
     /// Pins a super version and gives its tables; no tables: they cannot be told.
@@ -174,7 +188,8 @@ impl Reads {
     /// Asks the server for a key that is not known in memory.
     fn begin<'a>(&'a self, pin: &mut Pin<'_>, plan: Option<&Plan>, key: &[u8]) -> Cold<'a> {
         let cold = self.counts.cold.fetch_add(1, Ordering::Relaxed);
-        if self.options.sampled != 0 && cold % self.options.sampled == self.options.sampled - 1 {
+        let is_sample = self.options.sampled != 0 && cold % self.options.sampled == self.options.sampled - 1;
+        if is_sample || self.is_filling() {
             return Cold::Local(SAMPLED);
         }
         let Some(plan) = plan else { return Cold::Local("no-plan") };
@@ -192,18 +207,28 @@ impl Reads {
         }
     }
 
-    fn end(&self, cold: Cold<'_>, key: &[u8]) -> Value {
+    /// Whether RocksDB's cache of blocks still has to be filled by this read.
+    fn is_filling(&self) -> bool {
+        let left = self.filling.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        let is_full = self.database.cache().is_none_or(|cache| cache.used_bytes / 9 >= cache.capacity_bytes / 10);
+        // Reads at the same time may count as one.
+        self.filling.store(if is_full { 0 } else { left - 1 }, Ordering::Relaxed);
+        !is_full
+    }
+
+    /// `None`: RocksDB has to read it.
+    fn end(&self, cold: Cold<'_>) -> Option<Option<Vec<u8>>> {
         let reason = match cold {
-            Cold::Known(value) => return Ok(value),
+            Cold::Known(value) => return Some(value),
             Cold::Local(reason) => reason,
-            Cold::Asked(lookup) => match lookup.wait() {
-                Ok(answer) => match value_of(answer) {
-                    Ok(value) => {
-                        self.counts.at_server.fetch_add(1, Ordering::Relaxed);
-                        return Ok(value);
-                    }
-                    Err(refused) => refused.name(),
-                },
+            Cold::Asked(lookup) => match lookup.wait().and_then(value_of) {
+                Ok(value) => {
+                    self.counts.at_server.fetch_add(1, Ordering::Relaxed);
+                    return Some(value);
+                }
                 Err(refused) => refused.name(),
             },
         };
@@ -212,10 +237,12 @@ impl Reads {
         } else {
             *self.counts.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
         }
-        self.database.get(key)
+        None
     }
 }
 
+/// Bytes of a block, by RocksDB's default.
+const USUAL_BLOCK_LEN: u64 = 4096;
 /// The reason of reads that RocksDB makes to keep its cache warm.
 const SAMPLED: &str = "sampled";
 

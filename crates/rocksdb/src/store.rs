@@ -121,14 +121,14 @@ impl Store {
     ///
     /// # Errors
     /// Why its files cannot be read at the volume.
-    pub fn mounted(directory: &Path) -> Result<Self, OpenError> {
+    pub fn mounted(directory: &Path, connect: &ConnectOptions) -> Result<Self, OpenError> {
         let failed = |refusal| OpenError::Mounted { directory: directory.to_owned(), refusal };
         let open = File::open(directory).map_err(|e| failed(Refusal::failed("opening it", e)))?;
         // What a volume's file system keeps of a directory cannot be read at it; where the directory is can be told.
         let urls = place_of(&probe(directory).unwrap_or(open)).and_then(|place| volume_urls(&place)).map_err(failed)?;
         let mut why = failed(Refusal::from(Reason::UnknownDisk));
         for url in urls {
-            match Self::on_volume(directory, &url) {
+            match Self::on_volume(directory, &url, connect) {
                 Ok(store) => return Ok(store),
                 Err(error) => why = error,
             }
@@ -140,8 +140,8 @@ impl Store {
     ///
     /// # Errors
     /// Why its files cannot be read there.
-    pub fn on_volume(directory: &Path, url: &Url) -> Result<Self, OpenError> {
-        let volume = Box::new(Volume::connect(url, &ConnectOptions::default())?);
+    pub fn on_volume(directory: &Path, url: &Url, connect: &ConnectOptions) -> Result<Self, OpenError> {
+        let volume = Box::new(Volume::connect(url, connect)?);
         let compute = Compute::new(volume.connection())?;
         let (directory, options) = (directory.to_owned(), MountedOptions::default());
         Self::new(compute, Place::Mounted { volume, directory, options })
@@ -151,8 +151,8 @@ impl Store {
     ///
     /// # Errors
     /// Why the server cannot be used.
-    pub fn exported(url: &ExportUrl) -> Result<Self, OpenError> {
-        let connection = Connection::connect(&url.target(), &ConnectOptions::default())?;
+    pub fn exported(url: &ExportUrl, connect: &ConnectOptions) -> Result<Self, OpenError> {
+        let connection = Connection::connect(&url.target(), connect)?;
         Self::over(&connection, url.path.clone())
     }
 

@@ -1,4 +1,4 @@
-//! Lookups in tables that RocksDB 7.8.3 wrote (`tests/files`), whole and damaged.
+//! Lookups in tables that RocksDB 7.8.3 wrote, and 10.4.2 those of version 6 (`tests/files`), whole and damaged.
 //!
 //! Each has the keys `key00000`, `key00002`, … `key00238`, every third of them written twice, and every seventh deleted after
 //! that; the first 120 sequence numbers are the first version of each. Blocks are of 512 bytes.
@@ -12,12 +12,14 @@ use diskside_rocksdb::table::{
 const FIRST_VERSIONS: u64 = 120;
 const VALUE_ROOM: usize = 1024;
 /// Each with what is special about it.
-const TABLES: [(&str, &[u8]); 5] = [
+const TABLES: [(&str, &[u8]); 7] = [
     ("version 2: an index of internal keys", include_bytes!("files/v2.sst")),
     ("version 3: an index of user keys; XXH3", include_bytes!("files/v3-xxh3.sst")),
     ("version 4: an index of differences", include_bytes!("files/v4-deltas.sst")),
     ("an index of two levels, a partitioned filter", include_bytes!("files/v5-partitions.sst")),
     ("an index with first keys, data blocks with hashes; XXH3", include_bytes!("files/v5-first-keys.sst")),
+    ("version 6: checksums that know their place; XXH3", include_bytes!("files/v6.sst")),
+    ("version 6, an index of two levels, a partitioned filter", include_bytes!("files/v6-partitions.sst")),
 ];
 
 /// Both functions, over memory.
@@ -173,7 +175,7 @@ trait ConcatText {
     fn concat_text(&self) -> Vec<u8>;
 }
 
-impl ConcatText for [(&str, &[u8]); 5] {
+impl ConcatText for [(&str, &[u8]); 7] {
     fn concat_text(&self) -> Vec<u8> {
         self.iter().flat_map(|(what, _)| what.bytes()).collect()
     }
