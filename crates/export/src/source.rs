@@ -15,7 +15,7 @@ use super::open_file::OpenFile;
 use super::operations::opened_for;
 use super::reading::Reading;
 use crate::reply::FileError;
-use diskside_volume::blocking::READS_AT_ONCE;
+use diskside_volume::medium::READS_AT_ONCE;
 use diskside_volume::stats::AccessCounters;
 
 /// Copies of descriptors are above the standard ones.

@@ -19,8 +19,6 @@ use crate::medium::{Access, Action};
 
 /// Bytes that are read or written under one hold of their guard.
 pub const HOLD_BYTES: usize = 512 << 10;
-/// Reads of a disk, or of a file, for one call at a time.
-pub const READS_AT_ONCE: usize = 3;
 /// How soon a block is asked for again that a command holds.
 const GUARD_RETRY: Duration = Duration::from_micros(50);
 
@@ -117,7 +115,7 @@ impl ReadAt for VolumeReader {
 
 /// Reads that keep a disk busy while their bytes are looked at; memory is not waited for.
 pub fn reads_at_once(volume: &Volume) -> usize {
-    if volume.medium.memory().is_some() { 1 } else { READS_AT_ONCE }
+    if volume.medium.memory().is_some() { 1 } else { volume.medium.reads_at_once() }
 }
 
 /// Reads a range that the caller holds.
@@ -150,7 +148,11 @@ fn read_blocks(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), Er
         let rest = &mut buffer[done..];
         let step = volume.medium.start(&Access::Read { offset: at, len: rest.len() });
         wait(step.delay);
-        let moved = match step.action {
+        let action = match step.action {
+            Action::Pending(pending) => pending.wait(),
+            action => action,
+        };
+        let moved = match action {
             Action::Bytes(slice) => {
                 let len = slice.len().min(rest.len());
                 slice.part(0..len).copy_to(&mut rest[..len]);

@@ -16,7 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::Volume;
-use crate::blocking::{Counted, HOLD_BYTES, Hold, READS_AT_ONCE, Reads, VolumeReader, read_held};
+use crate::blocking::{Counted, HOLD_BYTES, Hold, Reads, VolumeReader, read_held};
 use crate::guard::Mode;
 use crate::metered::Metered;
 
@@ -254,7 +254,7 @@ impl ReadAt for KeptReader {
     }
 
     fn reads_at_once(&self) -> usize {
-        READS_AT_ONCE
+        self.volume.medium.reads_at_once()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`medium`], [`media`] | the bytes behind a volume, one trait; file, memory, and two for tests |
+//! | [`medium`], [`media`], [`pending`] | the bytes behind a volume, one trait; file, memory, objects of a store, and two for tests |
 //! | [`Volume`], [`guard`] | a medium with a name, and what keeps its blocks whole |
 //! | [`blocking`] | reading and writing a volume on a thread that may wait |
 //! | [`VolumeFile`] | the same byte by byte, for a thread that drives a ring of its own |
@@ -21,6 +21,7 @@ pub mod guard;
 pub mod media;
 pub mod medium;
 pub mod metered;
+pub mod pending;
 mod size;
 mod spec;
 pub mod stats;

@@ -2,7 +2,8 @@
 //!
 //! A medium never blocks and never touches a ring. Asked to [`start`](Medium::start) an access it either does
 //! it at once, or answers with what a ring has to do; whoever owns the ring carries that out, and asks again
-//! for the rest when an access came back short. So one medium serves any number of threads, each with a
+//! for the rest when an access came back short. A medium that is no file descriptor, such as an object of a remote store, promises
+//! an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a
 //! ring of its own. [`drop_cached`](Medium::drop_cached) alone may wait.
 //!
 //! What holds for every medium:
@@ -19,6 +20,11 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::buffer::{SharedMemory, SharedSlice};
 use diskside_io::ring::Op;
+
+use crate::pending::Pending;
+
+/// Reads of a disk, or of a file, for one call at a time.
+pub const READS_AT_ONCE: usize = 3;
 
 /// Bytes that can be read and written by position.
 pub trait Medium: fmt::Debug + Send + Sync {
@@ -39,6 +45,11 @@ pub trait Medium: fmt::Debug + Send + Sync {
     fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
         let _ = (offset, into);
         false
+    }
+
+    /// Reads that functions have under way for one call: as many as keep it at work.
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
     }
 
     /// Lets go of what the kernel keeps of it in memory. What was written and not flushed may stay. May wait for a disk, unlike
@@ -130,6 +141,8 @@ pub enum Action {
     Ring(Op),
     /// Write zeroes: there is no shorter way.
     WriteZeroes,
+    /// Of a read: the answer comes later, as [`Action::Bytes`] or [`Action::Failed`].
+    Pending(Pending),
 }
 
 impl Access<'_> {

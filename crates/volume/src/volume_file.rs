@@ -10,11 +10,13 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::bytefile::{self, Begun, ByteFile, Direction, Hold};
+use diskside_io::request::{Outcome, Status, promise};
 
 use crate::Volume;
 use crate::blocking::{blocks_of, flush, write_held};
 use crate::guard::Mode;
 use crate::medium::{self, Action, Step};
+use crate::pending::Pending;
 
 /// Whether a volume may be accessed so now.
 pub type May = dyn Fn(Direction) -> Result<(), Errno> + Send + Sync;
@@ -104,6 +106,7 @@ impl VolumeFile {
                 // What the kernel asked for beyond the end it does not get.
                 Begun::Ring { op: access.on(file), after: delay, hold, direct: false }
             }
+            Action::Pending(pending) => later(pending, access.buffer, hold),
             action => done(failed(&action), access.buffer, delay, hold),
         }
     }
@@ -139,6 +142,24 @@ impl VolumeFile {
 
 fn done(result: Result<u64, Errno>, buffer: Buffer, after: Duration, hold: Hold) -> Begun {
     Begun::Done { result, buffer, after, hold }
+}
+
+/// A read whose bytes the medium brings later.
+fn later(pending: Pending, mut buffer: Buffer, hold: Hold) -> Begun {
+    let (promise, future) = promise::<Outcome>();
+    pending.then(move |action| {
+        let (status, transferred_bytes) = match action {
+            Action::Bytes(bytes) => {
+                let count = bytes.len().min(buffer.len());
+                bytes.part(0..count).copy_to(&mut buffer[..count]);
+                (Status::Success, count as u64)
+            }
+            action => (Status::from_errno(failed(&action).err().unwrap_or(Errno::IO)), 0),
+        };
+        drop(hold);
+        promise.complete(Outcome { status, transferred_bytes, buffer: Some(buffer) });
+    });
+    Begun::Elsewhere(future)
 }
 
 fn failed(action: &Action) -> Result<u64, Errno> {

@@ -282,6 +282,11 @@ impl Task {
         if buffer.is_some() {
             self.buffer = buffer;
         }
+        if let Some(Action::Pending(_)) = self.pending {
+            // Not bytes moved: its answer is there, and is looked at next. A wait that failed is begun again, or fails there.
+            self.failed = result.err().filter(|errno| *errno != Errno::INTR && *errno != Errno::AGAIN);
+            return;
+        }
         match (&mut self.work, result) {
             (_, Err(Errno::INTR | Errno::AGAIN)) => {}
             (Work::Zero { deallocate, by_writing: false, .. }, Err(errno)) => {
@@ -333,7 +338,7 @@ impl Task {
         if self.buffer.is_none() {
             let action = match self.next_action(&volume, &Access::Read { offset, len }) {
                 Ok(action) => action,
-                Err(delay) => return Next::Delay(delay),
+                Err(next) => return next,
             };
             match (action, self.charge.take()) {
                 (Action::Bytes(_), Some(charge)) if volume.memory.is_some() && !bench.copy_reads => {
@@ -473,7 +478,7 @@ impl Task {
                 }
             } else {
                 match self.next_action(&volume, &access) {
-                    Err(delay) => return Flow::Needs(Next::Delay(delay)),
+                    Err(next) => return Flow::Needs(next),
                     Ok(Action::Done(zeroed)) => zeroed.min(piece.len),
                     Ok(Action::Ring(op)) => return Flow::Needs(Next::Submit(op)),
                     Ok(Action::WriteZeroes) => 0,
@@ -541,7 +546,7 @@ impl Task {
         }
         let volume = Rc::clone(&self.volume);
         match self.next_action(&volume, &Access::Flush) {
-            Err(delay) => Flow::Needs(Next::Delay(delay)),
+            Err(next) => Flow::Needs(next),
             Ok(Action::Done(_)) => Flow::Done,
             Ok(Action::Ring(op)) => Flow::Needs(Next::Submit(op)),
             Ok(Action::Failed(errno)) => {

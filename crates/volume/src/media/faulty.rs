@@ -94,6 +94,10 @@ impl Medium for FaultyMedium {
         Step { delay: delay.max(step.delay), action: step.action }
     }
 
+    fn reads_at_once(&self) -> usize {
+        self.inner.reads_at_once()
+    }
+
     fn drop_cached(&self) -> Result<(), Errno> {
         self.inner.drop_cached()
     }

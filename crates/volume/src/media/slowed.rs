@@ -56,6 +56,10 @@ impl Medium for SlowedMedium {
         Step { delay: step.delay + self.latency + self.transfer(len), action: step.action }
     }
 
+    fn reads_at_once(&self) -> usize {
+        self.inner.reads_at_once()
+    }
+
     fn drop_cached(&self) -> Result<(), Errno> {
         self.inner.drop_cached()
     }

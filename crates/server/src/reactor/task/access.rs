@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -20,7 +19,7 @@ impl Task {
             let (at, left) = (offset + self.done as u64, len - self.done);
             let action = match self.next_action(volume, &Access::Read { offset: at, len: left }) {
                 Ok(action) => action,
-                Err(delay) => return Flow::Needs(Next::Delay(delay)),
+                Err(next) => return Flow::Needs(next),
             };
             match action {
                 Action::Bytes(slice) => {
@@ -57,9 +56,9 @@ impl Task {
             let access = Access::Write { offset: at, data: &buffer[part.clone()], durable };
             let action = self.next_action(volume, &access);
             match action {
-                Err(delay) => {
+                Err(next) => {
                     self.buffer = Some(buffer);
-                    return Flow::Needs(Next::Delay(delay));
+                    return Flow::Needs(next);
                 }
                 Ok(Action::File { file, len }) => {
                     let range = part.start..part.end.min(part.start + len);
@@ -79,17 +78,26 @@ impl Task {
         Flow::Done
     }
 
-    /// What the medium answers, or how long to wait before that counts.
-    pub(super) fn next_action(&mut self, volume: &LocalVolume, access: &Access<'_>) -> Result<Action, Duration> {
-        if let Some(action) = self.pending.take() {
-            return Ok(action);
+    /// What the medium answers, or what to wait for before that counts.
+    pub(super) fn next_action(&mut self, volume: &LocalVolume, access: &Access<'_>) -> Result<Action, Next> {
+        let action = match self.pending.take() {
+            Some(action) => action,
+            None => {
+                let step = volume.volume.medium.start(access);
+                if !step.delay.is_zero() {
+                    self.pending = Some(step.action);
+                    return Err(Next::Delay(step.delay));
+                }
+                step.action
+            }
+        };
+        let Action::Pending(pending) = action else { return Ok(action) };
+        if let Some(answer) = pending.take() {
+            return Ok(answer);
         }
-        let step = volume.volume.medium.start(access);
-        if step.delay.is_zero() {
-            return Ok(step.action);
-        }
-        self.pending = Some(step.action);
-        Err(step.delay)
+        let file = pending.ready();
+        self.pending = Some(Action::Pending(pending));
+        Err(Next::Submit(Op::Readable { file }))
     }
 
     /// Charges the task for `len` bytes, once.
