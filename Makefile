@@ -1,14 +1,14 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo docs test python lint llvm scan rocksdb guest oracle fuzz bench clean
+.PHONY: help setup install demo docs test python lint llvm scan objects rocksdb guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
-	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for rocksdb
+	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for objects --for rocksdb
 
 install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
 	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
@@ -33,6 +33,9 @@ llvm: ## Build the LLVM tier's compiler and run the tests that need it
 
 scan: ## Build the program that scans Parquet files, and compare it with DuckDB
 	@scripts/scan
+
+objects: ## Build what reads objects of S3 and HTTP for volumes, and test it beside real stores
+	@scripts/objects
 
 rocksdb: ## Read RocksDB's tables at a server, beside RocksDB
 	@scripts/rocksdb

@@ -95,7 +95,7 @@ pub fn confine(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Confinemen
     let llvm = config.compute.enabled.then(LlvmOptions::find).flatten();
     let scanner = config.compute.enabled.then(diskside_scan::Program::find).flatten();
     let files = files::close_others(config, read_anew, llvm.as_ref(), scanner.as_ref());
-    let starts_children = llvm.is_some() || scanner.is_some();
+    let starts_children = llvm.is_some() || scanner.is_some() || files::has_objects(config);
     Ok(Confinement { user, files, calls: None, starts_children, acts_as_others: acts_as_others(config) })
 }
 

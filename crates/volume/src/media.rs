@@ -1,15 +1,17 @@
-//! The media: files and block devices, memory, slower ones of any, and two for tests.
+//! The media: files and block devices, memory, objects of a remote store, slower ones of any, and two for tests.
 
 mod faulty;
 mod file;
 mod lossy;
 mod memory;
+pub mod object;
 mod slowed;
 
 pub use faulty::{FaultPlan, FaultyMedium};
 pub use file::{FileMedium, OpenOptions};
 pub use lossy::LossyMedium;
 pub use memory::MemoryMedium;
+pub use object::ObjectMedium;
 pub use slowed::SlowedMedium;
 
 use std::io;
@@ -32,6 +34,7 @@ pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
         Source::Path(path) => Arc::new(FileMedium::open(&path, &options)?),
         Source::Lossy(path) => Arc::new(LossyMedium::open(&path, &options)?),
         Source::Memory(size) => Arc::new(MemoryMedium::new(size.bytes(), !spec.rw)?),
+        Source::Object(url) => Arc::new(ObjectMedium::open(&url, spec.block)?),
     };
     if spec.latency_us.is_none() && spec.rate.is_none() {
         return Ok(medium);

@@ -9,8 +9,8 @@ use crate::Size;
 
 /// One volume as the user wrote it.
 ///
-/// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, or
-/// `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
+/// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, `s3://BUCKET/KEY` or
+/// `https://HOST/PATH` for an object of a store, which is read-only, or `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
 /// may not, which is so without it; `size=SIZE` creates the file or grows it, `block=512|4096` sets the logical block,
 /// `buffered` goes through the page cache, `latency_us=N` and `rate=SIZE` make it as slow as another disk, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
 /// A path with a comma needs the table form in a configuration file.
@@ -19,7 +19,7 @@ use crate::Size;
 pub struct VolumeSpec {
     /// The name that users and statistics know it by: letters, digits, `.`, `_`, `-`; at most 64 bytes.
     pub name: String,
-    /// Where the bytes are: a path, `mem:SIZE` or `lossy:PATH`.
+    /// Where the bytes are: a path, `mem:SIZE`, the URL of an object, or `lossy:PATH`.
     pub path: String,
     /// Create a file of this size, or grow it to it. A file is never shrunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,6 +55,8 @@ pub enum Source {
     Path(PathBuf),
     /// Anonymous memory; empty at every start.
     Memory(Size),
+    /// An object of a store, by its URL.
+    Object(String),
     /// A file whose unflushed writes are kept in memory only, and are lost with the process. For tests.
     Lossy(PathBuf),
 }
@@ -87,6 +89,9 @@ impl VolumeSpec {
         if let Some(size) = self.path.strip_prefix("mem:") {
             return size.parse().map(Source::Memory);
         }
+        if OBJECT_SCHEMES.iter().any(|scheme| self.path.starts_with(scheme)) {
+            return Ok(Source::Object(self.path.clone()));
+        }
         let (path, lossy) = match self.path.strip_prefix("lossy:") {
             Some(path) => (path, true),
             None => (self.path.as_str(), false),
@@ -109,6 +114,9 @@ impl VolumeSpec {
         let source = self.source()?;
         if let (Source::Memory(_), Some(_)) = (&source, self.size) {
             return Err("`mem:SIZE` already says the size; drop `size=`".into());
+        }
+        if matches!(source, Source::Object(_)) && (self.rw || self.size.is_some()) {
+            return Err("an object of a store is read-only; drop `rw` and `size=`".into());
         }
         if self.block != 512 && self.block != 4096 {
             return Err(format!("a block of {} bytes is not supported; use 512 or 4096", self.block));
@@ -228,6 +236,8 @@ const fn default_block_bytes() -> u32 {
 }
 
 const NAME_BYTES_MAX: usize = 64;
+/// What objects' URLs begin with.
+const OBJECT_SCHEMES: [&str; 3] = ["s3://", "https://", "http://"];
 /// Far from the time in which hosts give up a command.
 const LATENCY_US_MAX: u32 = 1_000_000;
 
@@ -249,6 +259,8 @@ mod tests {
         assert_eq!((memory.source(), memory.rw), (Ok(Source::Memory(Size::from_mib(64))), false));
         let slow: VolumeSpec = "slow=mem:64MiB,latency_us=90,rate=2GiB".parse().unwrap();
         assert_eq!((slow.latency_us, slow.rate), (Some(90), Some(Size::from_mib(2048))));
+        let object: VolumeSpec = "far=s3://bucket/a/key,latency_us=5".parse().unwrap();
+        assert_eq!(object.source(), Ok(Source::Object("s3://bucket/a/key".into())));
         let lossy: VolumeSpec = "test=lossy:a.img,ro".parse().unwrap();
         assert_eq!((lossy.source(), lossy.rw), (Ok(Source::Lossy("a.img".into())), false));
     }
@@ -271,6 +283,7 @@ mod tests {
             ("a=x,size=1MiB", "add `rw`, or drop `size=`"),
             ("a=mem:1MiB,size=1MiB", "drop `size=`"),
             ("a=mem:0", "not a positive multiple"),
+            ("a=s3://bucket/key,rw", "an object of a store is read-only"),
             ("a=x,latency_us=fast", "`latency_us=fast` is not a number"),
             ("a=x,latency_us=2000000", "at most 1000000 us"),
             ("a=x,rate=0", "moves nothing"),

@@ -1,6 +1,7 @@
 //! Landlock: of all files a server reaches those that it serves, and those that it reads anew.
 //!
-//! It also holds for rings, which system call filters do not see into, and for threads with another user.
+//! It also holds for rings, which system call filters do not see into, and for threads with another user. Objects of stores are read
+//! by a process that is started anew if it ends: with such a volume, it may be run, and TCP connections may be made.
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use diskside_compute::LlvmOptions;
 use diskside_scan::Program as Scanner;
 use diskside_volume::Source;
+use diskside_volume::media::object;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
@@ -40,10 +42,13 @@ pub(super) fn close_others(
     llvm: Option<&LlvmOptions>,
     scanner: Option<&Scanner>,
 ) -> Files {
-    let closed = rules(config, read_anew, llvm, scanner).into_iter().try_fold(ruleset(), |ruleset, (paths, access)| {
-        // What is not there cannot be opened; who needs it says so.
-        ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
-    });
+    let closed = rules(config, read_anew, llvm, scanner).into_iter().try_fold(
+        ruleset(has_objects(config)),
+        |ruleset, (paths, access)| {
+            // What is not there cannot be opened; who needs it says so.
+            ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
+        },
+    );
     let status = closed.and_then(|ruleset| ruleset?.restrict_self());
     match status {
         Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, landlock, .. }) => Files::Open(
@@ -61,12 +66,13 @@ pub(super) fn close_others(
     }
 }
 
-/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody.
-fn ruleset() -> Result<landlock::RulesetCreated, RulesetError> {
+/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody but for objects.
+fn ruleset(connects: bool) -> Result<landlock::RulesetCreated, RulesetError> {
+    let net = AccessNet::from_all(NEWEST);
     Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
+        .handle_access(if connects { net & !AccessNet::ConnectTcp } else { net })?
         .scope(Scope::from_all(NEWEST))?
         .create()
 }
@@ -106,7 +112,11 @@ fn rules(
         (vec!["/dev/null".into()], make_bitflags!(AccessFs::{ReadFile | WriteFile})),
     ];
     let children = llvm.map(|llvm| llvm.compiler.program()).into_iter().chain(scanner.map(Scanner::path));
-    let children: Vec<PathBuf> = children.map(Path::to_owned).collect();
+    let of_objects = has_objects(config).then(object::program).flatten();
+    let children: Vec<PathBuf> = children.map(Path::to_owned).chain(of_objects).collect();
+    if has_objects(config) {
+        rules.push((object::files_of_connections(), READ));
+    }
     if !children.is_empty() {
         let programs = LOADERS.iter().map(PathBuf::from).chain(children);
         rules.push((programs.collect(), make_bitflags!(AccessFs::{ReadFile | Execute})));
@@ -117,6 +127,10 @@ fn rules(
         rules.push((vec![store.clone()], READ | CHANGE));
     }
     rules
+}
+
+pub(super) fn has_objects(config: &ServeConfig) -> bool {
+    config.volumes.iter().any(|volume| matches!(volume.source(), Ok(Source::Object(_))))
 }
 
 /// The newest version whose rights are known here; older kernels have fewer.
