@@ -111,7 +111,7 @@ pub(crate) struct Run {
     /// --length count bytes behind the header
     #[arg(long, value_name = "auto|none|npy", default_value = "auto", value_parser = parse_header)]
     header: Header,
-    /// Call the function on pieces of this many bytes, rounded to whole records [default: 8MiB, or less for functions
+    /// Call the function on pieces of this many bytes, rounded to whole records [default: 4MiB, or less for functions
     /// that expand their input]
     #[arg(long, value_name = "SIZE", value_parser = parse_chunk)]
     chunk: Option<usize>,
