@@ -26,6 +26,9 @@ pub(crate) fn number_of(at: &Name) -> Option<i32> {
 /// The same open file as that of a descriptor that the process was started with.
 pub(crate) fn duplicate(number: i32) -> Result<OwnedFd, WriteError> {
     let closed = || WriteError::new(Errno::BADF, "this process was not started with that descriptor open for writing");
+    if number == 1 && diskside_sys::standard::output_was_closed() {
+        return Err(closed());
+    }
     let flags = flags_of(number).ok_or_else(closed)?;
     // What exec closes is not what a shell has given.
     let is_given = number <= 2 || !flags.contains(OFlags::CLOEXEC);
