@@ -149,7 +149,7 @@ impl Database {
     pub fn get_in_memory(&self, key: &[u8]) -> Result<InMemory, DatabaseError> {
         match self.get_by(&self.cached, key) {
             // Some versions say so of a table that is not open: rocksdb 7.8's TableCache::Get.
-            Ok(Some(value)) if value.is_empty() => Ok(self.value_that_exists(key)),
+            Ok(Some(value)) if value.is_empty() => Ok(self.sought_in_memory(key)),
             Ok(value) => Ok(InMemory::Known(value)),
             Err(error) if FILES_ARE_NEEDED.iter().any(|text| error.0.starts_with(text)) => Ok(InMemory::Unknown),
             Err(error) => Err(error),
@@ -287,17 +287,28 @@ impl Database {
         Ok((!value.is_null()).then(|| unsafe { taken(value, len) }))
     }
 
-    /// The value that RocksDB is sure of without a file. That it says there is none may be an error, too.
-    fn value_that_exists(&self, key: &[u8]) -> InMemory {
-        let (mut value, mut len, mut found) = (ptr::null_mut(), 0, 0);
-        // SAFETY: the slice outlives the call; there is no timestamp; a value is ours.
+    /// What an iterator over memory alone finds there: it does not take a table that is not open for an empty value, and fails
+    /// if one is needed. (`KeyMayExist` does not tell either: it says that the value was found, and is empty, if an index is not in
+    /// memory.)
+    fn sought_in_memory(&self, key: &[u8]) -> InMemory {
+        // SAFETY: the options live as long as `self`; key and value are copied before the iterator is destroyed.
         unsafe {
-            let (db, options) = (self.db.as_ptr(), self.usual.0.as_ptr());
-            let (value_at, len_at, found_at) = (&raw mut value, &raw mut len, &raw mut found);
-            let exists =
-                rocksdb_key_may_exist(db, options, chars(key), key.len(), value_at, len_at, ptr::null(), 0, found_at);
-            let value = (!value.is_null()).then(|| taken(value, len));
-            if exists != 0 && found != 0 && value.is_some() { InMemory::Known(value) } else { InMemory::Unknown }
+            let iterator = rocksdb_create_iterator(self.db.as_ptr(), self.cached.0.as_ptr());
+            rocksdb_iter_seek(iterator, chars(key), key.len());
+            let found = if rocksdb_iter_valid(iterator) == 0 {
+                InMemory::Unknown
+            } else {
+                let (mut key_len, mut len) = (0, 0);
+                let at = rocksdb_iter_key(iterator, &raw mut key_len).cast::<u8>();
+                let value = rocksdb_iter_value(iterator, &raw mut len).cast::<u8>();
+                let is_there = std::slice::from_raw_parts(at, key_len) == key;
+                InMemory::Known(is_there.then(|| match len {
+                    0 => Vec::new(),
+                    len => std::slice::from_raw_parts(value, len).to_vec(),
+                }))
+            };
+            rocksdb_iter_destroy(iterator);
+            found
         }
     }
 }
@@ -484,4 +495,30 @@ fn chars(bytes: &[u8]) -> *const c_char {
 
 fn c_string(bytes: &[u8]) -> Result<CString, DatabaseError> {
     CString::new(bytes).map_err(|error| DatabaseError(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a key was empty now and then where tables were opened by one thread while another asked what is in memory:
+    /// rocksdb 7.8's `KeyMayExist` says "found" of a key whose index is not in memory, with an empty value.
+    #[test]
+    fn what_is_not_in_memory_is_not_found_empty() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let cold = "block_based_table_factory={cache_index_and_filter_blocks=true;block_cache=1024}";
+        let open = |options: &str| Database::open(directory.path(), &format!("{options};{cold}")).expect("it opens");
+        {
+            let database = open("create_if_missing=true");
+            database.put(b"empty", b"").expect("written");
+            database.put(b"key", b"value").expect("written");
+            // What is in memory alone, RocksDB is sure of.
+            assert_eq!(database.get_in_memory(b"empty"), Ok(InMemory::Known(Some(Vec::new()))));
+            database.flush().expect("flushed");
+        }
+        let database = open("max_open_files=-1");
+        for key in [&b"key"[..], b"empty", b"none"] {
+            assert_eq!(database.sought_in_memory(key), InMemory::Unknown);
+        }
+    }
 }

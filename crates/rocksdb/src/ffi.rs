@@ -117,17 +117,6 @@ unsafe extern "C" {
     );
     pub(crate) fn rocksdb_pinnableslice_value(value: *const rocksdb_pinnableslice_t, len: *mut usize) -> *const c_char;
     pub(crate) fn rocksdb_pinnableslice_destroy(value: *mut rocksdb_pinnableslice_t);
-    pub(crate) fn rocksdb_key_may_exist(
-        db: *mut rocksdb_t,
-        options: *const rocksdb_readoptions_t,
-        key: *const c_char,
-        key_len: usize,
-        value: *mut *mut c_char,
-        value_len: *mut usize,
-        timestamp: *const c_char,
-        timestamp_len: usize,
-        value_found: *mut c_uchar,
-    ) -> c_uchar;
     pub(crate) fn rocksdb_flush(db: *mut rocksdb_t, options: *const rocksdb_flushoptions_t, error: *mut *mut c_char);
     pub(crate) fn rocksdb_compact_range(
         db: *mut rocksdb_t,
@@ -147,6 +136,7 @@ unsafe extern "C" {
     pub(crate) fn rocksdb_iter_seek(iterator: *mut rocksdb_iterator_t, key: *const c_char, key_len: usize);
     pub(crate) fn rocksdb_iter_valid(iterator: *const rocksdb_iterator_t) -> c_uchar;
     pub(crate) fn rocksdb_iter_key(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
+    pub(crate) fn rocksdb_iter_value(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
     pub(crate) fn rocksdb_iter_get_error(iterator: *const rocksdb_iterator_t, error: *mut *mut c_char);
 
     pub(crate) fn rocksdb_get_column_family_metadata(db: *mut rocksdb_t) -> *mut rocksdb_column_family_metadata_t;
