@@ -248,6 +248,18 @@ struct ds_filter {
     __u64 lo, hi; /* the low bits hold a value of the element type; hi is for DS_BETWEEN alone */
 };
 
+/* How bytes are compressed: each for itself, as formats of files have their blocks. */
+enum ds_codec {
+    DS_SNAPPY, /* a raw block, which begins with its length */
+    DS_LZ4,    /* a block, without a length */
+    DS_ZSTD,   /* frames */
+};
+
+struct ds_compression {
+    __u32 codec, dict_len;
+    const void *dict; /* that they were compressed with, if dict_len is not 0: not for DS_SNAPPY */
+};
+
 #ifdef __bpf__
 /*
  * Each helper costs one unit of budget (a loop trip) and one more for each 64 bytes that it handles.
@@ -331,6 +343,11 @@ __u64 ds_popcount(const void *p, __u64 len);
 __u32 ds_crc32c(__u32 seed, const void *p, __u64 len);
 /* XXH3 of 64 bits. */
 __u64 ds_hash64(const void *p, __u64 len, __u64 seed);
+
+/* Bytes that from_len bytes at from decompress to, which are at to; -DS_ENOSPC: they are more than to_len, or than 16 MiB;
+ * -DS_EBADMSG: they are damaged. Then to_len bytes at to are zero. to and from may not overlap. */
+__s64 ds_decompress(void *to, __u64 to_len, const void *from, __u64 from_len,
+                    const struct ds_compression *how);
 
 /* A line to the host's log: up to 256 bytes, 16 lines a call; further lines are counted. */
 void ds_log(const char *msg, __u64 len);

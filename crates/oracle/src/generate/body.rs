@@ -158,7 +158,7 @@ fn draw(n: usize, rng: &mut Rng) -> Does {
     let end = "    out[0] = sum;\n    return 8;\n";
     let modulus = rng.u64(3..200);
     let rest = rng.u64(..3);
-    match rng.u8(..20) {
+    match rng.u8(..21) {
         0 | 1 => Does::new(format!("{begin}{sum}{end}"), any),
         2 => {
             let wide =
@@ -232,6 +232,16 @@ fn draw(n: usize, rng: &mut Rng) -> Does {
         18 => {
             let lines = "    out[0] = ds_crc32c(args->mask, in, in_len);\n    out[1] = ds_hash64(in, in_len, args->mask);\n    \
                 out[2] = ds_sum_f64((const ds_f64 *)b, in_len / 8);\n    return 24;\n";
+            Does::new(lines, any)
+        }
+        // A block of Snappy that says that it is 32 times the same byte, one of which is the input's; and the input itself.
+        19 => {
+            let lines = format!(
+                "{begin}    __u8 packed[] = {{32, 0, in_len ? b[0] : 7, 0x7a, 1, 0}}, made[64];\n    struct ds_compression how = \
+                 {{.codec = DS_SNAPPY}};\n    sum += ds_decompress(made, 64, packed, sizeof(packed) - args->mask % 3, &how);\n    \
+                 sum ^= ds_crc32c(0, made, 32);\n    how.codec = in_len % 3;\n    \
+                 sum += ds_decompress(made, 64, in, in_len < 999 ? in_len : 999, &how);\n{end}"
+            );
             Does::new(lines, any)
         }
         _ => Does::new(format!("{begin}{sum}{end}"), Fold::Wrong),

@@ -4,6 +4,7 @@
 //! read before anything is loaded. A name carries its version: a changed meaning is a new name.
 
 mod access;
+mod decompress;
 mod file;
 mod filter;
 pub(crate) mod find;

@@ -1,7 +1,7 @@
 //! The helpers of every host, as data.
 
 use super::{Helper, HelperCost, HelperEffects, HelperFn, HelperSet, Param, Return};
-use super::{file, filter, find, fold, hash, heap, memory, regex, world};
+use super::{decompress, file, filter, find, fold, hash, heap, memory, regex, world};
 use crate::float::eval;
 use crate::ir::FloatOp;
 
@@ -247,6 +247,20 @@ fn digest_helpers() -> Vec<Helper> {
             Return::Scalar,
             hash::ds_hash64,
             "XXH3 of 64 bits (XXH3_64bits_withSeed).",
+        ),
+        helper(
+            "ds_decompress",
+            "__s64 ds_decompress(void *to, __u64 to_len, const void *from, __u64 from_len, const struct ds_compression *how)",
+            &[
+                Param::Write { len: 1, unit: 1 },
+                SCALAR,
+                Param::Read { len: 3, unit: 1 },
+                SCALAR,
+                Param::Struct(decompress::HOW_LEN_BYTES as u8),
+            ],
+            Return::Scalar,
+            decompress::ds_decompress,
+            "Bytes that a block of Snappy or LZ4, or frames of zstd, decompress to; -DS_ENOSPC or -DS_EBADMSG.",
         ),
         Helper {
             effects: HelperEffects { does_io: true, ..PURE },

@@ -1,6 +1,7 @@
 //! Each helper against a plain reference, at every edge.
 
 mod bounds;
+mod decompress;
 mod digest;
 mod filter;
 mod fold;
