@@ -15,6 +15,7 @@
 #define SST_FILES_MAX 16
 #define SST_KEY_MAX 1024             /* bytes of a user key, the caller's or one on the way to it */
 #define SST_BLOCK_LEN_MAX (1u << 20) /* with what is behind it: one read */
+#define SST_RANGES_MAX 1024          /* range deletions of a file */
 #define SST_LATEST ((1ull << 56) - 1) /* sst_get.snapshot: every version is visible */
 
 /* sst_answer.outcome */
@@ -33,10 +34,10 @@ enum sst_reason {
     SST_VERSION,         /* a format version before 2 or after 7 */
     SST_CHECKSUM_KIND,   /* none, or one that is not known here */
     SST_CHECKSUM,        /* the bytes are not those that were written */
-    SST_COMPRESSION,     /* a compressed block */
+    SST_COMPRESSION,     /* a block that is compressed by something else than Snappy, LZ4 and zstd */
     SST_COMPARATOR,      /* keys that are not ordered by their bytes */
     SST_INDEX_KIND,      /* an index that is not known here */
-    SST_RANGE_DELETIONS, /* the file has some */
+    SST_RANGE_DELETIONS, /* the file has more than SST_RANGES_MAX */
     SST_INGESTED,        /* it was made outside, and has no sequence numbers for a snapshot to go by */
     SST_APART,           /* a block that keeps keys and values apart */
     SST_MERGE,           /* the newest visible version is an operand of a merge */
@@ -44,7 +45,7 @@ enum sst_reason {
     SST_COLUMNS,         /* ... is an entity of columns */
     SST_RECORD_KIND,     /* ... is something else that is not known here */
     SST_LONG_KEY,        /* longer than SST_KEY_MAX */
-    SST_LONG_BLOCK,      /* longer than SST_BLOCK_LEN_MAX */
+    SST_LONG_BLOCK,      /* longer than SST_BLOCK_LEN_MAX, as it is stored or decompressed */
     SST_LONG_VALUE,      /* longer than the caller has room for; value_len says how long */
 };
 
@@ -63,6 +64,10 @@ struct sst_file {
     __u32 context;   /* that all checksums are changed by, since version 6 */
     __u8 checksum, flags;
     __u16 reason; /* enum sst_reason: it cannot be searched */
+    __u32 dict_len; /* of the dictionary that data blocks are compressed with; 0: there is none */
+    __u64 dict_offset;
+    __u64 ranges_offset;
+    __u32 ranges_len; /* of the block of range deletions; 0: there are none */
     __u32 rsvd;
 };
 

@@ -9,19 +9,39 @@
 #define EXTENDED_MAGIC 0x007a003eu /* in the place of the handles, since version 6 */
 
 /* ds_next.cookie: what is read */
-enum part { FOOTER, METAINDEX, PROPERTIES, INDEX, PARTITION, DATA };
+enum part { FOOTER, METAINDEX, PROPERTIES, INDEX, PARTITION, RANGES, DICTIONARY, DATA };
 
 enum checksum_kind { CRC32C = 1, XXH3 = 4 };
 
+/* First byte behind a block. */
+enum compression_kind { NONE = 0, SNAPPY = 1, LZ4 = 4, LZ4HC = 5, ZSTD = 7 };
+
 /* Low byte of the eight behind a user key; above it is the sequence number. */
-enum record_kind { DELETION = 0, VALUE = 1, MERGE = 2, SINGLE_DELETION = 7, BLOB_INDEX = 0x11, WIDE_COLUMNS = 0x16 };
+enum record_kind {
+    DELETION = 0,
+    VALUE = 1,
+    MERGE = 2,
+    SINGLE_DELETION = 7,
+    RANGE_DELETION = 0xf,
+    BLOB_INDEX = 0x11,
+    WIDE_COLUMNS = 0x16,
+};
 
 /* Behind the request in scratch. */
 struct search {
     __u64 handle_offset, handle_len; /* of an index's entry */
+    __u64 covered; /* the file being searched deletes the key in a range: one more than the sequence number of that */
+    __u8 *dict;    /* the dictionary of the file being searched, in the heap */
     __u32 key_len;
     __u32 left; /* sst_facts: files that are not done */
     __u8 key[SST_KEY_MAX + 8];
+};
+
+/* A block as it was before it was compressed. */
+struct view {
+    const __u8 *bytes;
+    __u32 len;
+    __u8 *made; /* where it was decompressed to, if it was */
 };
 
 /* The entries of a block, and where they begin anew with a whole key. */
@@ -88,8 +108,41 @@ DS_INLINE struct search *search_of(const struct ds_traverse *t)
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
 
-/* Whether what was read is a block that can be believed, and is not compressed. */
-DS_INLINE __u32 check_block(const struct ds_traverse *t, const struct sst_file *file)
+/* Decompresses a block. Not more is made of it than SST_BLOCK_LEN_MAX, whatever it says. */
+DS_INLINE __u32 decompress(const struct ds_traverse *t, const struct sst_file *file, __u8 kind, struct view *view)
+{
+    struct ds_compression how = {.codec = DS_SNAPPY};
+    const __u8 *bytes = view->bytes;
+    __u32 at = 0;
+    __u64 len = varint(bytes, &at, view->len);
+    if (at > view->len)
+        return SST_MALFORMED;
+    if (kind == SNAPPY) /* the length is a part of it */
+        at = 0;
+    else if (kind == LZ4 || kind == LZ4HC)
+        how.codec = DS_LZ4;
+    else if (kind == ZSTD)
+        how.codec = DS_ZSTD;
+    else
+        return SST_COMPRESSION;
+    if (len > SST_BLOCK_LEN_MAX)
+        return SST_LONG_BLOCK;
+    if (t->cookie == DATA && how.codec != DS_SNAPPY && file->dict_len) {
+        how.dict = search_of(t)->dict;
+        how.dict_len = file->dict_len;
+    }
+    view->made = ds_alloc(len);
+    if (!view->made)
+        return len ? SST_LONG_BLOCK : SST_MALFORMED;
+    if (ds_decompress(view->made, len, bytes + at, view->len - at, &how) != (__s64)len)
+        return SST_MALFORMED;
+    view->bytes = view->made;
+    view->len = (__u32)len;
+    return 0;
+}
+
+/* What was read, if it is a block that can be believed. */
+DS_INLINE __u32 view_block(const struct ds_traverse *t, const struct sst_file *file, struct view *view)
 {
     const __u8 *bytes = t->data;
     __u32 len = (__u32)t->data_len - TRAILER_LEN, sum;
@@ -104,14 +157,16 @@ DS_INLINE __u32 check_block(const struct ds_traverse *t, const struct sst_file *
         sum += file->context ^ ((__u32)t->offset + (__u32)(t->offset >> 32));
     if (sum != load32(bytes + len + 1))
         return SST_CHECKSUM;
-    return compression ? SST_COMPRESSION : 0;
+    view->bytes = bytes;
+    view->len = len;
+    return compression == NONE ? 0 : decompress(t, file, compression, view);
 }
 
-/* The entries of the block that was read. */
-DS_INLINE __u32 open_block(const struct ds_traverse *t, struct block *block)
+/* The entries of a block. */
+DS_INLINE __u32 open_block(const struct view *view, struct block *block)
 {
-    __u32 end = (__u32)t->data_len - TRAILER_LEN;
-    block->bytes = t->data;
+    __u32 end = view->len;
+    block->bytes = view->bytes;
     if (end < 8)
         return SST_MALFORMED;
     end -= 4;
@@ -155,16 +210,19 @@ DS_INLINE int read_entry(const struct block *block, __u32 at, int has_value_len,
     return shared <= SST_BLOCK_LEN_MAX;
 }
 
+DS_INLINE __s64 compare(const __u8 *a, __u32 a_len, const __u8 *b, __u32 b_len)
+{
+    __s64 compared = ds_memcmp(a, b, a_len < b_len ? a_len : b_len);
+    return compared ? compared : (__s64)a_len - b_len;
+}
+
 /* Whether a key of a block comes before what is sought. */
 DS_INLINE int is_before(const struct order *order, const __u8 *key, __u32 key_len)
 {
     __u32 len = order->is_internal ? key_len - 8 : key_len;
-    __u32 both = len < order->key_len ? len : order->key_len;
-    __s64 compared = ds_memcmp(key, order->key, both);
+    __s64 compared = compare(key, len, order->key, order->key_len);
     if (compared)
         return compared < 0;
-    if (len != order->key_len)
-        return len < order->key_len;
     return order->is_internal && load64(key + len) > order->after;
 }
 
@@ -274,11 +332,11 @@ DS_INLINE __u32 read_footer(struct ds_traverse *t, struct sst_file *file)
     return reason ? reason : ask_block(t, t->file, offset, len, METAINDEX);
 }
 
-DS_INLINE __u32 read_metaindex(struct ds_traverse *t, struct sst_file *file)
+DS_INLINE __u32 read_metaindex(struct ds_traverse *t, const struct view *view, struct sst_file *file)
 {
     struct search *search = search_of(t);
     struct block block;
-    __u32 reason = open_block(t, &block);
+    __u32 reason = open_block(view, &block);
     if (reason)
         return reason;
     __u64 properties_offset = 0, properties_len = 0;
@@ -293,7 +351,15 @@ DS_INLINE __u32 read_metaindex(struct ds_traverse *t, struct sst_file *file)
         __u32 place = entry.key_at + entry.own, end = place + entry.value_len;
         __u64 offset = varint(block.bytes, &place, end), len = varint(block.bytes, &place, end);
         if (IS_TEXT(search->key, search->key_len, "rocksdb.range_del")) {
-            return SST_RANGE_DELETIONS;
+            if (len > SST_BLOCK_LEN_MAX - TRAILER_LEN)
+                return SST_RANGE_DELETIONS;
+            file->ranges_offset = offset;
+            file->ranges_len = (__u32)len;
+        } else if (IS_TEXT(search->key, search->key_len, "rocksdb.compression_dict")) {
+            if (len > SST_BLOCK_LEN_MAX - TRAILER_LEN)
+                return SST_LONG_BLOCK;
+            file->dict_offset = offset;
+            file->dict_len = (__u32)len;
         } else if (IS_TEXT(search->key, search->key_len, "rocksdb.properties")) {
             properties_offset = offset;
             properties_len = len;
@@ -309,11 +375,11 @@ DS_INLINE __u32 read_metaindex(struct ds_traverse *t, struct sst_file *file)
     return ask_block(t, t->file, properties_offset, properties_len, PROPERTIES);
 }
 
-DS_INLINE __u32 read_properties(struct ds_traverse *t, struct sst_file *file)
+DS_INLINE __u32 read_properties(struct ds_traverse *t, const struct view *view, struct sst_file *file)
 {
     struct search *search = search_of(t);
     struct block block;
-    __u32 reason = open_block(t, &block);
+    __u32 reason = open_block(view, &block);
     if (reason)
         return reason;
     int is_ordered = 0;
@@ -349,7 +415,8 @@ DS_INLINE __u32 read_properties(struct ds_traverse *t, struct sst_file *file)
             if (varint(block.bytes, &number_at, at))
                 flags |= SST_INDEX_OF_DELTAS;
         } else if (IS_TEXT(key, key_len, "rocksdb.num.range-deletions")) {
-            if (varint(block.bytes, &number_at, at))
+            __u64 ranges = varint(block.bytes, &number_at, at);
+            if (ranges > SST_RANGES_MAX || (ranges && !file->ranges_len))
                 return SST_RANGE_DELETIONS;
         }
         if (number_at > at)
@@ -365,13 +432,15 @@ DS_INLINE __u32 learn(struct ds_traverse *t, struct sst_file *file, int *is_know
     *is_known = 0;
     if (t->cookie == FOOTER)
         return read_footer(t, file);
-    __u32 reason = check_block(t, file);
-    if (reason)
-        return reason;
-    if (t->cookie == METAINDEX)
-        return read_metaindex(t, file);
-    reason = read_properties(t, file);
-    *is_known = !reason;
+    struct view view = {};
+    __u32 reason = view_block(t, file, &view);
+    if (!reason && t->cookie == METAINDEX) {
+        reason = read_metaindex(t, &view, file);
+    } else if (!reason) {
+        reason = read_properties(t, &view, file);
+        *is_known = !reason;
+    }
+    ds_free(view.made);
     return reason;
 }
 
@@ -418,16 +487,59 @@ DS_INLINE __s64 answer(struct ds_traverse *t, __u32 outcome, __u32 reason, __u32
 DS_INLINE __s64 begin_file(struct ds_traverse *t, __u32 index)
 {
     const struct sst_get *get = t->scratch;
+    struct search *search = search_of(t);
+    search->covered = 0;
     if (index >= get->nfiles)
         return answer(t, SST_ABSENT, 0, 0);
     const struct sst_file *file = &get->file[index];
     __u32 reason = file->reason;
     if (!reason && (file->flags & SST_WITHOUT_SEQUENCE) && get->snapshot != SST_LATEST)
         reason = SST_INGESTED;
+    if (!reason && file->index_len && file->ranges_len)
+        reason = ask_block(t, index, file->ranges_offset, file->ranges_len, RANGES);
     if (!reason)
         reason = file->index_len ? ask_block(t, index, file->index_offset, file->index_len, INDEX)
                                  : ask_footer(t, index);
     return reason ? answer(t, SST_UNSUPPORTED, reason, index) : 0;
+}
+
+/* Goes on behind a file that has no visible version. All versions in the files behind one that deletes the key are older. */
+DS_INLINE __s64 leave_file(struct ds_traverse *t)
+{
+    __u64 covered = search_of(t)->covered;
+    if (!covered)
+        return begin_file(t, t->file + 1);
+    answer(t, SST_TOMBSTONE, 0, t->file);
+    ((struct sst_answer *)t->scratch)->sequence = covered - 1;
+    return 1;
+}
+
+/* Finds the newest of the range deletions that cover the key. */
+DS_INLINE __u32 search_ranges(struct ds_traverse *t, const struct view *view, const struct order *order)
+{
+    struct search *search = search_of(t);
+    struct block block;
+    __u32 reason = open_block(view, &block);
+    search->key_len = 0;
+    for (__u32 at = 0; !reason && at < block.end;) {
+        struct entry entry;
+        if (!read_entry(&block, at, 1, &entry))
+            return SST_MALFORMED;
+        reason = take_key(search, &block, &entry, 1);
+        if (reason)
+            return reason;
+        __u32 from_len = search->key_len - 8, to_at = entry.key_at + entry.own;
+        __u64 number = load64(search->key + from_len);
+        at = to_at + entry.value_len;
+        if ((number & 0xff) != RANGE_DELETION)
+            return SST_RECORD_KIND;
+        if (number > order->after || number >> 8 < search->covered)
+            continue;
+        if (compare(search->key, from_len, order->key, order->key_len) <= 0 &&
+            compare(order->key, order->key_len, block.bytes + to_at, entry.value_len) < 0)
+            search->covered = (number >> 8) + 1;
+    }
+    return reason;
 }
 
 /* The value of an index's entry, which begins at *at: a place, and perhaps a key. */
@@ -450,12 +562,13 @@ DS_INLINE int read_handle(struct search *search, const struct block *block, __u3
 }
 
 /* Finds the first entry of an index that does not come before what is sought; its place is in `search` then. */
-DS_INLINE __u32 search_index(struct ds_traverse *t, const struct sst_file *file, const struct order *order, int *is_found)
+DS_INLINE __u32 search_index(struct ds_traverse *t, const struct view *view, const struct sst_file *file,
+                             const struct order *order, int *is_found)
 {
     struct search *search = search_of(t);
     int has_value_len = !(file->flags & SST_INDEX_OF_DELTAS), has_key = file->flags & SST_INDEX_WITH_KEYS;
     struct block block;
-    __u32 at, reason = open_block(t, &block);
+    __u32 at, reason = open_block(view, &block);
     if (!reason)
         reason = find_restart(&block, order, has_value_len, &at);
     if (reason)
@@ -490,6 +603,8 @@ DS_INLINE __s64 answer_entry(struct ds_traverse *t, const struct block *block, c
 {
     struct sst_answer *found = t->scratch;
     __u32 kind = number & 0xff, reason = SST_RECORD_KIND;
+    if ((number >> 8) + 1 < search_of(t)->covered)
+        return leave_file(t);
     if (kind == DELETION || kind == SINGLE_DELETION) {
         answer(t, SST_TOMBSTONE, 0, t->file);
         found->sequence = number >> 8;
@@ -514,11 +629,11 @@ DS_INLINE __s64 answer_entry(struct ds_traverse *t, const struct block *block, c
 }
 
 /* Finds the first record that does not come before what is sought. */
-DS_INLINE __s64 search_data(struct ds_traverse *t, const struct order *order)
+DS_INLINE __s64 search_data(struct ds_traverse *t, const struct view *view, const struct order *order)
 {
     struct search *search = search_of(t);
     struct block block;
-    __u32 at, reason = open_block(t, &block);
+    __u32 at, reason = open_block(view, &block);
     if (!reason)
         reason = find_restart(&block, order, 1, &at);
     search->key_len = 0;
@@ -538,7 +653,31 @@ DS_INLINE __s64 search_data(struct ds_traverse *t, const struct order *order)
         at = entry.key_at + entry.own + entry.value_len;
     }
     /* The blocks behind this one begin above the key: the index sent us to the first that ends at or above it. */
-    return reason ? answer(t, SST_UNSUPPORTED, reason, t->file) : begin_file(t, t->file + 1);
+    return reason ? answer(t, SST_UNSUPPORTED, reason, t->file) : leave_file(t);
+}
+
+/* Keeps a dictionary until the block comes that is compressed with it. */
+DS_INLINE __u32 keep_dictionary(struct ds_traverse *t, const struct view *view, const struct sst_file *file)
+{
+    struct search *search = search_of(t);
+    ds_free(search->dict);
+    search->dict = ds_alloc(view->len);
+    if (!search->dict || view->len != file->dict_len)
+        return SST_LONG_BLOCK;
+    ds_memcpy(search->dict, view->bytes, view->len);
+    return 0;
+}
+
+/* Asks for what an index's entry says. */
+DS_INLINE __u32 ask_found(struct ds_traverse *t, const struct sst_file *file)
+{
+    const struct search *search = search_of(t);
+    __u32 reason = 0;
+    if (t->cookie == INDEX && (file->flags & SST_INDEX_OF_INDEXES))
+        return ask_block(t, t->file, search->handle_offset, search->handle_len, PARTITION);
+    if (file->dict_len)
+        reason = ask_block(t, t->file, file->dict_offset, file->dict_len, DICTIONARY);
+    return reason ? reason : ask_block(t, t->file, search->handle_offset, search->handle_len, DATA);
 }
 
 SEC("traverse/sst_get")
@@ -559,29 +698,31 @@ __s64 sst_get(struct ds_traverse *t)
             return answer(t, SST_UNSUPPORTED, reason, t->file);
         return is_known ? begin_file(t, t->file) : 0;
     }
-    __u32 reason = check_block(t, file);
-    if (reason)
-        return answer(t, SST_UNSUPPORTED, reason, t->file);
     struct order order = {
         .key = (__u8 *)&get->file[get->nfiles],
         .key_len = get->key_len,
-        .is_internal = t->cookie == DATA || !(file->flags & SST_INDEX_OF_USER_KEYS),
+        .is_internal = t->cookie == DATA || t->cookie == RANGES || !(file->flags & SST_INDEX_OF_USER_KEYS),
         .after = get->snapshot << 8 | 0xff,
     };
-    if (t->cookie == DATA)
-        return search_data(t, &order);
-    int is_found = 0;
-    reason = search_index(t, file, &order, &is_found);
-    if (!reason && !is_found) {
-        /* The last key of a partition is the one by which it was found. */
-        if (t->cookie == INDEX)
-            return begin_file(t, t->file + 1);
-        reason = SST_MALFORMED;
+    struct view view = {};
+    __u32 reason = view_block(t, file, &view);
+    __s64 done = 0;
+    if (!reason && t->cookie == DATA) {
+        done = search_data(t, &view, &order);
+    } else if (!reason && t->cookie == RANGES) {
+        reason = search_ranges(t, &view, &order);
+    } else if (!reason && t->cookie == DICTIONARY) {
+        reason = keep_dictionary(t, &view, file);
+    } else if (!reason) {
+        int is_found = 0;
+        reason = search_index(t, &view, file, &order, &is_found);
+        if (!reason && is_found)
+            reason = ask_found(t, file);
+        else if (!reason && t->cookie == INDEX)
+            done = leave_file(t);
+        else if (!reason) /* the last key of a partition is the one by which it was found */
+            reason = SST_MALFORMED;
     }
-    if (!reason) {
-        const struct search *search = search_of(t);
-        int is_partition = t->cookie == INDEX && (file->flags & SST_INDEX_OF_INDEXES);
-        reason = ask_block(t, t->file, search->handle_offset, search->handle_len, is_partition ? PARTITION : DATA);
-    }
-    return reason ? answer(t, SST_UNSUPPORTED, reason, t->file) : 0;
+    ds_free(view.made);
+    return reason ? answer(t, SST_UNSUPPORTED, reason, t->file) : done;
 }

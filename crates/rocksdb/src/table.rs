@@ -14,7 +14,7 @@ const REQUEST_LEN: usize = 16;
 /// Bytes in front of the value of an answer.
 const ANSWER_LEN: usize = 24;
 /// Bytes that the functions keep for themselves behind a request.
-const SEARCH_LEN: usize = 24 + KEY_LEN_MAX + 8;
+const SEARCH_LEN: usize = 40 + KEY_LEN_MAX + 8;
 const FACTS_LEN: usize = size_of::<TableFacts>();
 
 /// What is known of a table: its length, or everything that a lookup needs.
@@ -28,10 +28,14 @@ pub struct TableFacts {
     checksum: u8,
     flags: u8,
     reason: u16,
+    dict_len: u32,
+    dict_offset: u64,
+    ranges_offset: u64,
+    ranges_len: u32,
     reserved: u32,
 }
 
-const _: () = assert!(FACTS_LEN == 32, "functions/sst.h");
+const _: () = assert!(FACTS_LEN == 56, "functions/sst.h");
 
 /// Why a lookup cannot be decided at the server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -47,13 +51,13 @@ pub enum Unsupported {
     ChecksumKind,
     /// Bytes that are not those that were written.
     Checksum,
-    /// A compressed block.
+    /// A block that is compressed by something else than Snappy, LZ4 and zstd.
     Compression,
     /// Keys that are not ordered by their bytes.
     Comparator,
     /// An index that is not known.
     IndexKind,
-    /// The table has range deletions.
+    /// The table has more than 1,024 range deletions.
     RangeDeletions,
     /// An ingested table, and a snapshot.
     Ingested,
@@ -69,7 +73,7 @@ pub enum Unsupported {
     RecordKind,
     /// A key longer than [`KEY_LEN_MAX`].
     LongKey,
-    /// A block longer than 1 MiB.
+    /// A block longer than 1 MiB, as it is stored or decompressed.
     LongBlock,
     /// A value of so many bytes, for which there was no room.
     LongValue(u32),

@@ -14,6 +14,16 @@ const NQN: &str = "nqn.2026-11.org.example:rocksdb";
 /// Nothing stays in memory: indexes and filters are in a cache that has room for nothing.
 const COLD: &str = "cache_index_and_filter_blocks=true;block_cache=1024";
 
+/// Of the last level alike; a dictionary comes with compactions.
+const COMPRESSIONS: [&str; 6] = [
+    "compression=kNoCompression",
+    "compression=kSnappyCompression",
+    "compression=kLZ4Compression",
+    "compression=kZSTD",
+    "compression=kLZ4Compression;compression_opts={max_dict_bytes=4096;enabled=true}",
+    "compression=kZSTD;compression_opts={max_dict_bytes=4096;zstd_max_train_bytes=65536;enabled=true}",
+];
+
 /// A database in an export of a server of this process.
 struct World {
     directory: tempfile::TempDir,
@@ -85,12 +95,14 @@ fn tables_of_every_format_are_read_at_the_server() {
             pick(&["data_block_index_type=kDataBlockBinarySearch", "data_block_index_type=kDataBlockBinaryAndHash"]),
             pick(&["filter_policy=nullptr", "filter_policy=bloomfilter:10:false"]),
         ];
+        let compression = COMPRESSIONS[round % COMPRESSIONS.len()];
         let (world, table) = (World::new(), table.join(";"));
         let value = |number: u64, version: u64| {
             format!("{number} {version} {}", "x".repeat(number as usize % 300)).into_bytes()
         };
         {
-            let database = open(&world.path(), "level0_file_num_compaction_trigger=4", &table);
+            let options = format!("level0_file_num_compaction_trigger=4;{compression}");
+            let database = open(&world.path(), &options, &table);
             for version in 0..4 {
                 for number in (version..1500).step_by(1 + version as usize) {
                     database.put(&key(number), &value(number, version)).expect("written");
@@ -106,7 +118,7 @@ fn tables_of_every_format_are_read_at_the_server() {
         let mut keys = Vec::new();
         for number in (0..1600).step_by(7) {
             let plain = reads.database().get(&key(number)).expect("read");
-            assert_eq!(reads.get(&key(number)).expect("read"), plain, "{table}: key {number}");
+            assert_eq!(reads.get(&key(number)).expect("read"), plain, "{table};{compression}: key {number}");
             keys.push((key(number), plain));
         }
         for keys in keys.chunks(64) {
@@ -114,7 +126,7 @@ fn tables_of_every_format_are_read_at_the_server() {
             assert!(found.iter().eq(keys.iter().map(|(_, value)| value)), "{table}");
         }
         let counters = reads.counters();
-        assert!(counters.fallbacks.is_empty() && counters.at_server > 200, "{table}: {counters:?}");
+        assert!(counters.fallbacks.is_empty() && counters.at_server > 200, "{table};{compression}: {counters:?}");
     }
 }
 
@@ -134,7 +146,7 @@ fn what_the_server_cannot_decide_rocksdb_reads() {
         let counters = reads.counters();
         assert!(counters.fallbacks.contains_key(reason), "{counters:?}");
     };
-    fill("compression=kSnappyCompression");
+    fill("compression=kZlibCompression");
     all_right(&world.open("", "", never_sampled()), "compression");
 
     // A merge in memory whose base is cold looks like a key that is cold altogether.
