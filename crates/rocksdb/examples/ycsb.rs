@@ -1,12 +1,14 @@
 //! Loads a database and reads it, as YCSB does: one cell of `bench/rocksdb/run`, as a line of JSON.
 //!
 //! `… --example ycsb -- load DIRECTORY --records=N --value=BYTES` fills a database.
-//! `… -- run DIRECTORY URL --workload=a|b|c|d|f --mode=plain|pushed --cache=BYTES --index=cached|memory --batch=N --threads=N
+//! `… -- run DIRECTORY URL --workload=a|b|c|d|f|u --mode=plain|auto|server --cache=BYTES
+//! --values=BYTES --index=cached|memory --batch=N --threads=N
 //! --warm=S --seconds=S --sampled=N` reads it; the volume at URL is the one that the directory is on. It says `warm` when it begins to measure.
-//! Workloads are YCSB's: keys by its scrambled zipfian of 0.99, in D the latest ones; with a batch, reads are of so many keys at
+//! Workloads are YCSB's: keys by its scrambled zipfian of 0.99, in D the latest ones; and U, which reads and updates in equal parts,
+//! uniformly. With a batch, reads are of so many keys at
 //! once. Each value that is read is checked. Reads of tables bypass this machine's page cache.
 
-use diskside_rocksdb::{ConnectOptions, Database, Options, Reads, Store};
+use diskside_rocksdb::{ConnectOptions, Database, Mode, Options, Reads, Store};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use std::path::Path;
@@ -33,7 +35,13 @@ fn main() -> Result<(), Failure> {
             let plan = Plan {
                 records,
                 value_len,
-                pushed: value("mode") == Some("pushed"),
+                mode: match value("mode") {
+                    Some("plain") | None => None,
+                    Some("auto") => Some(Mode::Auto),
+                    Some("server") => Some(Mode::Server),
+                    Some(other) => return Err(format!("no mode {other}").into()),
+                },
+                values_bytes: number("values", 0)?,
                 workload: Workload::of(value("workload").unwrap_or("c"))?,
                 batch: number("batch", 1)?,
                 cache_bytes: number("cache", 0)?,
@@ -54,7 +62,9 @@ fn main() -> Result<(), Failure> {
 struct Plan {
     records: u64,
     value_len: usize,
-    pushed: bool,
+    /// `None`: RocksDB makes all reads.
+    mode: Option<Mode>,
+    values_bytes: u64,
     workload: Workload,
     batch: u64,
     cache_bytes: u64,
@@ -70,6 +80,7 @@ struct Plan {
 struct Workload {
     reads_of_100: u64,
     otherwise: Otherwise,
+    is_uniform: bool,
 }
 
 /// What is done instead of a read.
@@ -88,9 +99,10 @@ impl Workload {
             "c" => (100, Otherwise::Update),
             "d" => (95, Otherwise::Insert),
             "f" => (50, Otherwise::ReadModifyWrite),
+            "u" => (50, Otherwise::Update),
             other => return Err(format!("no workload {other}").into()),
         };
-        Ok(Self { reads_of_100, otherwise })
+        Ok(Self { reads_of_100, otherwise, is_uniform: name == "u" })
     }
 }
 
@@ -119,6 +131,7 @@ fn run(directory: &Path, url: &str, plan: &Plan) -> Result<(), Failure> {
     let connect = ConnectOptions { spin: Duration::from_micros(plan.spin_us), ..ConnectOptions::default() };
     let store = Store::on_volume(directory, &url.parse()?, &connect)?;
     let mut options = Options::default();
+    (options.mode, options.values_bytes) = (plan.mode.unwrap_or_default(), plan.values_bytes);
     options.sampled = plan.sampled;
     let reads = Reads::new(database, store, options);
     let (stop, inserted) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -143,7 +156,7 @@ fn run(directory: &Path, url: &str, plan: &Plan) -> Result<(), Failure> {
     let found = json!({
         "per_s": latencies.len() as f64 / plan.seconds, "p50_us": us(0.5), "p99_us": us(0.99), "p999_us": us(0.999),
         "operations": latencies.len(), "in_memory": counters.in_memory, "at_server": counters.at_server,
-        "sampled": counters.sampled, "fallbacks": counters.fallbacks,
+        "plain": counters.plain, "sampled": counters.sampled, "fallbacks": counters.fallbacks,
         "mounted": reads.store().mounted_counters().map(ToString::to_string),
     });
     println!("{found}");
@@ -163,6 +176,12 @@ impl Worker<'_> {
         let mut dice = fastrand::Rng::with_seed(seed);
         let mut latencies = Histogram::new(3)?;
         let begun = Instant::now();
+        // What there is room for is there before anything is measured.
+        if self.plan.cache_bytes > 2 * self.plan.records * self.plan.value_len as u64 {
+            for number in (seed..self.plan.records).step_by(self.plan.threads as usize) {
+                self.reads.database().get(&key(number))?;
+            }
+        }
         while !stop.load(Ordering::Relaxed) {
             let started = Instant::now();
             self.operation(&mut dice)?;
@@ -197,6 +216,9 @@ impl Worker<'_> {
     }
 
     fn choose(&self, dice: &mut fastrand::Rng) -> u64 {
+        if self.plan.workload.is_uniform {
+            return dice.u64(..self.plan.records);
+        }
         let rank = self.zipf.next(dice);
         match self.plan.workload.otherwise {
             Otherwise::Insert => {
@@ -209,7 +231,7 @@ impl Worker<'_> {
 
     fn read(&self, numbers: &[u64]) -> Result<(), Failure> {
         let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| key(number)).collect();
-        let found = match (&keys[..], self.plan.pushed) {
+        let found = match (&keys[..], self.plan.mode.is_some()) {
             ([key], true) => vec![self.reads.get(key)?],
             ([key], false) => vec![self.reads.database().get(key)?],
             (keys, true) => self.reads.multi_get(keys)?,

@@ -2,6 +2,7 @@
 
 use crate::ffi::*;
 use crate::plan::{Plan, TableFile, number_of};
+use crate::scope::{Family, ReadOptions, Scope, Snapshot};
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,8 +13,8 @@ use std::sync::OnceLock;
 /// An open database. Any number of threads use it at a time.
 pub struct Database {
     db: NonNull<rocksdb_t>,
-    /// Of the default column family, if the database was opened here: then it is closed with this, too.
-    own: Option<NonNull<rocksdb_column_family_handle_t>>,
+    /// The column families by name, if the database was opened here: then it is closed with this, too.
+    own: Vec<(String, NonNull<rocksdb_column_family_handle_t>)>,
     usual: ReadOptions,
     cached: ReadOptions,
     memory: ReadOptions,
@@ -49,8 +50,6 @@ pub struct Pin<'a> {
     database: PhantomData<&'a Database>,
 }
 
-struct ReadOptions(NonNull<rocksdb_readoptions_t>);
-
 // SAFETY: RocksDB's handles may be used by any thread, and by several at a time (`include/rocksdb/db.h`); the options here are
 // not changed after they were made. Iterators have another type.
 unsafe impl Send for Database {}
@@ -63,23 +62,71 @@ impl Database {
     /// # Errors
     /// What RocksDB said.
     pub fn open(path: &Path, options: &str) -> Result<Self, DatabaseError> {
+        Self::open_families(path, options, &[])
+    }
+
+    /// The same, with all column families that it has beside the default one; `create_missing_column_families=true` makes them.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn open_families(path: &Path, options: &str, families: &[&str]) -> Result<Self, DatabaseError> {
         let (path, text) = (c_string(path.as_os_str().as_encoded_bytes())?, c_string(options.as_bytes())?);
-        // SAFETY: both options live until they are destroyed here; strings end with a zero.
+        let names: Vec<&str> = std::iter::once("default").chain(families.iter().copied()).collect();
+        let texts = names.iter().map(|name| c_string(name.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+        let pointers: Vec<*const c_char> = texts.iter().map(|name| name.as_ptr()).collect();
+        // SAFETY: both options live until they are destroyed here; strings end with a zero; all lists are equally long.
         unsafe {
             let (base, parsed) = (rocksdb_options_create(), rocksdb_options_create());
             let parsing = checked(|error| rocksdb_get_options_from_string(base, text.as_ptr(), parsed, error));
-            let (name, mut family) = (c"default".as_ptr(), ptr::null_mut());
-            let (names, options, families) = (&raw const name, [parsed.cast_const()], &raw mut family);
+            let mut handles = vec![ptr::null_mut(); names.len()];
+            let (count, options) = (names.len() as i32, vec![parsed.cast_const(); names.len()]);
+            let (names_at, options_at, handles_at) = (pointers.as_ptr(), options.as_ptr(), handles.as_mut_ptr());
             let opened = parsing.and_then(|()| {
                 checked(|error| {
-                    rocksdb_open_column_families(parsed, path.as_ptr(), 1, names, options.as_ptr(), families, error)
+                    rocksdb_open_column_families(parsed, path.as_ptr(), count, names_at, options_at, handles_at, error)
                 })
             });
             rocksdb_options_destroy(base);
             rocksdb_options_destroy(parsed);
             let mut database = Self::over(opened?.cast());
-            database.own = NonNull::new(family);
+            let handles = handles.into_iter().map(|handle| NonNull::new(handle).expect("one for each name"));
+            database.own = names.into_iter().map(str::to_owned).zip(handles).collect();
             Ok(database)
+        }
+    }
+
+    /// A column family of a database that was opened here, by its name.
+    #[must_use]
+    pub fn family(&self, name: &str) -> Option<Family<'_>> {
+        let (_, handle) = self.own.iter().find(|(own, _)| own == name)?;
+        // SAFETY: it is one of this database, and is destroyed with it.
+        Some(unsafe { Family::over(self, handle.as_ptr().cast()) })
+    }
+
+    /// The database as it is now, kept until this is dropped.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::of(self)
+    }
+
+    pub(crate) fn handle(&self) -> *mut rocksdb_t {
+        self.db.as_ptr()
+    }
+
+    pub(crate) fn writing(&self) -> *const rocksdb_writeoptions_t {
+        self.writing.as_ptr()
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.db == other.db
+    }
+
+    /// The handle of a scope's column family; null: the default one of a database that was opened elsewhere.
+    fn family_of(&self, scope: &Scope<'_>) -> *mut rocksdb_column_family_handle_t {
+        match (scope.family, self.own.first()) {
+            (Some(family), _) => family.handle_in(self),
+            (None, Some((_, default))) => default.as_ptr(),
+            (None, None) => ptr::null_mut(),
         }
     }
 
@@ -94,19 +141,15 @@ impl Database {
     #[must_use]
     pub unsafe fn over(handle: *mut std::ffi::c_void) -> Self {
         let db = NonNull::new(handle.cast()).expect("an open database is not null");
-        let (cached, memory) = (ReadOptions::new(), ReadOptions::new());
+        let (cached, memory) = (cached_options(), ReadOptions::new());
         // SAFETY: the options were just made.
         unsafe {
-            rocksdb_readoptions_set_read_tier(cached.0.as_ptr(), BLOCK_CACHE_TIER);
-            if MEMORY_IS_BEFORE_DEADLINE.get_or_init(|| is_memory_before_deadline().unwrap_or(false)) == &true {
-                rocksdb_readoptions_set_deadline(cached.0.as_ptr(), OVER);
-            }
-            rocksdb_readoptions_set_read_tier(memory.0.as_ptr(), MEMTABLE_TIER);
-            rocksdb_readoptions_set_background_purge_on_iterator_cleanup(memory.0.as_ptr(), 1);
+            rocksdb_readoptions_set_read_tier(memory.as_ptr(), MEMTABLE_TIER);
+            rocksdb_readoptions_set_background_purge_on_iterator_cleanup(memory.as_ptr(), 1);
         }
         // SAFETY: takes nothing.
         let writing = NonNull::new(unsafe { rocksdb_writeoptions_create() }).expect("RocksDB allocates or aborts");
-        Self { db, own: None, usual: ReadOptions::new(), cached, memory, writing }
+        Self { db, own: Vec::new(), usual: ReadOptions::new(), cached, memory, writing }
     }
 
     /// The value of a key, as RocksDB reads it.
@@ -114,22 +157,50 @@ impl Database {
     /// # Errors
     /// What RocksDB said.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
-        self.get_by(&self.usual, key)
+        self.get_in(&Scope::default(), key)
     }
 
-    /// The values of keys, as RocksDB reads them: together if it was opened here, else one after the other.
+    /// The same, in a column family or of a snapshot.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn get_in(&self, scope: &Scope<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        match scope.snapshot {
+            None => self.get_by(&self.usual, scope, key),
+            Some(snapshot) => self.get_by(&ReadOptions::new().at(snapshot), scope, key),
+        }
+    }
+
+    /// The values of keys, as RocksDB reads them: together, but one after the other in the default column family of a database that
+    /// was opened elsewhere.
     ///
     /// # Errors
     /// What RocksDB said.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
-        let Some(family) = self.own else { return keys.iter().map(|key| self.get(key.as_ref())).collect() };
+        self.multi_get_in(&Scope::default(), keys)
+    }
+
+    /// The same, in a column family or of a snapshot.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn multi_get_in<K: AsRef<[u8]>>(
+        &self,
+        scope: &Scope<'_>,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let family = self.family_of(scope);
+        if family.is_null() {
+            return keys.iter().map(|key| self.get_in(scope, key.as_ref())).collect();
+        }
         let (at, lens): (Vec<_>, Vec<_>) = keys.iter().map(|key| (chars(key.as_ref()), key.as_ref().len())).unzip();
         let (mut values, mut errors) = (vec![ptr::null_mut(); keys.len()], vec![ptr::null_mut(); keys.len()]);
-        let (db, options) = (self.db.as_ptr(), self.usual.0.as_ptr());
+        let own = scope.snapshot.map(|snapshot| ReadOptions::new().at(snapshot));
+        let (db, options) = (self.db.as_ptr(), own.as_ref().unwrap_or(&self.usual).as_ptr());
         // SAFETY: all lists are as long as `keys`, and the keys outlive the call.
         unsafe {
             let (values, errors) = (values.as_mut_ptr(), errors.as_mut_ptr());
-            let (at, lens, family) = (at.as_ptr(), lens.as_ptr(), family.as_ptr());
+            let (at, lens) = (at.as_ptr(), lens.as_ptr());
             rocksdb_batched_multi_get_cf(db, options, family, keys.len(), at, lens, values, errors, false);
         }
         // Each is taken, also behind one that failed.
@@ -146,10 +217,13 @@ impl Database {
     ///
     /// # Errors
     /// What RocksDB said.
-    pub fn get_in_memory(&self, key: &[u8]) -> Result<InMemory, DatabaseError> {
-        match self.get_by(&self.cached, key) {
-            // Some versions say so of a table that is not open: rocksdb 7.8's TableCache::Get.
-            Ok(Some(value)) if value.is_empty() => Ok(self.sought_in_memory(key)),
+    pub fn get_in_memory(&self, scope: &Scope<'_>, key: &[u8]) -> Result<InMemory, DatabaseError> {
+        let own = scope.snapshot.map(|snapshot| cached_options().at(snapshot));
+        let options = own.as_ref().unwrap_or(&self.cached);
+        match self.get_by(options, scope, key) {
+            // Some versions say so of a table that is not open: rocksdb 7.8's TableCache::Get. Nothing else is sure of it: KeyMayExist says
+            // the same, "found", of a key whose index is not in memory, and iterators over such tables free memory twice.
+            Ok(Some(value)) if value.is_empty() => Ok(InMemory::Unknown),
             Ok(value) => Ok(InMemory::Known(value)),
             Err(error) if FILES_ARE_NEEDED.iter().any(|text| error.0.starts_with(text)) => Ok(InMemory::Unknown),
             Err(error) => Err(error),
@@ -158,29 +232,35 @@ impl Database {
 
     /// Number of the super version: it changes with the set of memtables and tables.
     #[must_use]
-    pub fn super_version(&self) -> Option<u64> {
-        self.property(SUPER_VERSION)
+    pub fn super_version(&self, scope: &Scope<'_>) -> Option<u64> {
+        self.property(scope, SUPER_VERSION)
     }
 
     /// The cache of blocks; `None`: there is none.
     #[must_use]
     pub fn cache(&self) -> Option<Cache> {
-        let capacity_bytes = self.property(CACHE_CAPACITY)?;
-        Some(Cache { capacity_bytes, used_bytes: self.property(CACHE_USAGE)? })
+        let property = |name| self.property(&Scope::default(), name);
+        Some(Cache { capacity_bytes: property(CACHE_CAPACITY)?, used_bytes: property(CACHE_USAGE)? })
     }
 
-    fn property(&self, name: &CStr) -> Option<u64> {
-        let mut number = 0;
+    fn property(&self, scope: &Scope<'_>, name: &CStr) -> Option<u64> {
+        let (mut number, db, family) = (0, self.db.as_ptr(), self.family_of(scope));
         // SAFETY: the name ends with a zero, and `number` outlives the call.
-        let failed = unsafe { rocksdb_property_int(self.db.as_ptr(), name.as_ptr(), &raw mut number) };
+        let failed = unsafe {
+            if family.is_null() {
+                rocksdb_property_int(db, name.as_ptr(), &raw mut number)
+            } else {
+                rocksdb_property_int_cf(db, family, name.as_ptr(), &raw mut number)
+            }
+        };
         (failed == 0).then_some(number)
     }
 
     /// Pins the super version of now.
     #[must_use]
-    pub fn pin(&self) -> Pin<'_> {
+    pub fn pin(&self, scope: &Scope<'_>) -> Pin<'_> {
         // SAFETY: the options live as long as `self`, and so longer than the iterator.
-        let iterator = unsafe { rocksdb_create_iterator(self.db.as_ptr(), self.memory.0.as_ptr()) };
+        let iterator = unsafe { self.iterator(&self.memory, scope) };
         Pin {
             iterator: NonNull::new(iterator).expect("RocksDB gives an iterator, if need be one with an error"),
             database: PhantomData,
@@ -189,20 +269,25 @@ impl Database {
 
     /// The tables of now; `None`: they have another form, as those of another path.
     #[must_use]
-    pub fn plan(&self) -> Option<Plan> {
+    pub fn plan(&self, scope: &Scope<'_>) -> Option<Plan> {
         loop {
-            let super_version = self.super_version()?;
-            let levels = self.levels()?;
-            if self.super_version()? == super_version {
+            let super_version = self.super_version(scope)?;
+            let levels = self.levels(scope)?;
+            if self.super_version(scope)? == super_version {
                 return Some(Plan { super_version, levels });
             }
         }
     }
 
-    fn levels(&self) -> Option<Vec<Vec<TableFile>>> {
+    fn levels(&self, scope: &Scope<'_>) -> Option<Vec<Vec<TableFile>>> {
+        let handle = self.family_of(scope);
         // SAFETY: each part of the metadata is destroyed before the whole, and its strings are copied before they are freed.
         unsafe {
-            let family = rocksdb_get_column_family_metadata(self.db.as_ptr());
+            let family = if handle.is_null() {
+                rocksdb_get_column_family_metadata(self.db.as_ptr())
+            } else {
+                rocksdb_get_column_family_metadata_cf(self.db.as_ptr(), handle)
+            };
             let count = rocksdb_column_family_metadata_get_level_count(family);
             let levels = (0..count).map(|i| {
                 let level = rocksdb_column_family_metadata_get_level_metadata(family, i);
@@ -235,6 +320,18 @@ impl Database {
         })
     }
 
+    /// Writes a value in a column family.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn put_in(&self, family: Family<'_>, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+        let (db, writing, family) = (self.db.as_ptr(), self.writing.as_ptr(), family.handle_in(self));
+        // SAFETY: both slices outlive the call.
+        checked(|error| unsafe {
+            rocksdb_put_cf(db, writing, family, chars(key), key.len(), chars(value), value.len(), error);
+        })
+    }
+
     /// Writes an operand, for a database with a merge operator.
     ///
     /// # Errors
@@ -257,18 +354,53 @@ impl Database {
         checked(|error| unsafe { rocksdb_delete(db, writing, chars(key), key.len(), error) })
     }
 
-    /// Writes the memtables to tables, and waits.
+    /// Writes the memtables to tables, of all column families that were opened here, and waits.
     ///
     /// # Errors
     /// What RocksDB said.
     pub fn flush(&self) -> Result<(), DatabaseError> {
         // SAFETY: the options live until they are destroyed here.
         unsafe {
-            let options = rocksdb_flushoptions_create();
-            let flushed = checked(|error| rocksdb_flush(self.db.as_ptr(), options, error));
+            let (db, options) = (self.db.as_ptr(), rocksdb_flushoptions_create());
+            let flush =
+                |family: &(_, NonNull<_>)| checked(|error| rocksdb_flush_cf(db, options, family.1.as_ptr(), error));
+            let flushed = match &self.own[..] {
+                [] => checked(|error| rocksdb_flush(db, options, error)),
+                own => own.iter().try_for_each(flush),
+            };
             rocksdb_flushoptions_destroy(options);
             flushed
         }
+    }
+
+    /// Makes a copy in a directory that is not there yet, of links where that is possible.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn checkpoint(&self, directory: &Path) -> Result<(), DatabaseError> {
+        let directory = c_string(directory.as_os_str().as_encoded_bytes())?;
+        // SAFETY: the object is destroyed once, and the string outlives the call.
+        unsafe {
+            let object = checked(|error| rocksdb_checkpoint_object_create(self.db.as_ptr(), error))?;
+            let made = checked(|error| rocksdb_checkpoint_create(object, directory.as_ptr(), 0, error));
+            rocksdb_checkpoint_object_destroy(object);
+            made
+        }
+    }
+
+    /// Keeps RocksDB from deleting files, as for a backup, or lets it.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn hold_files(&self, yes: bool) -> Result<(), DatabaseError> {
+        // SAFETY: the database is open.
+        checked(|error| unsafe {
+            if yes {
+                rocksdb_disable_file_deletions(self.db.as_ptr(), error);
+            } else {
+                rocksdb_enable_file_deletions(self.db.as_ptr(), 0, error);
+            }
+        })
     }
 
     /// Compacts everything, and waits.
@@ -277,38 +409,32 @@ impl Database {
         unsafe { rocksdb_compact_range(self.db.as_ptr(), ptr::null(), 0, ptr::null(), 0) }
     }
 
-    fn get_by(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
-        let (mut len, options) = (0, options.0.as_ptr());
+    fn get_by(&self, options: &ReadOptions, scope: &Scope<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let (mut len, db, options) = (0, self.db.as_ptr(), options.as_ptr());
+        let (at, key_len, family) = (chars(key), key.len(), self.family_of(scope));
         // SAFETY: the slice outlives the call.
         let value = checked(|error| unsafe {
-            rocksdb_get(self.db.as_ptr(), options, chars(key), key.len(), &raw mut len, error)
+            if family.is_null() {
+                rocksdb_get(db, options, at, key_len, &raw mut len, error)
+            } else {
+                rocksdb_get_cf(db, options, family, at, key_len, &raw mut len, error)
+            }
         })?;
         // SAFETY: RocksDB gives null, or so many bytes that are ours.
         Ok((!value.is_null()).then(|| unsafe { taken(value, len) }))
     }
 
-    /// What an iterator over memory alone finds there: it does not take a table that is not open for an empty value, and fails
-    /// if one is needed. (`KeyMayExist` does not tell either: it says that the value was found, and is empty, if an index is not in
-    /// memory.)
-    fn sought_in_memory(&self, key: &[u8]) -> InMemory {
-        // SAFETY: the options live as long as `self`; key and value are copied before the iterator is destroyed.
+    /// # Safety
+    /// The options must outlive the iterator.
+    unsafe fn iterator(&self, options: &ReadOptions, scope: &Scope<'_>) -> *mut rocksdb_iterator_t {
+        let (db, options, family) = (self.db.as_ptr(), options.as_ptr(), self.family_of(scope));
+        // SAFETY: the database is open, and the caller's promise.
         unsafe {
-            let iterator = rocksdb_create_iterator(self.db.as_ptr(), self.cached.0.as_ptr());
-            rocksdb_iter_seek(iterator, chars(key), key.len());
-            let found = if rocksdb_iter_valid(iterator) == 0 {
-                InMemory::Unknown
+            if family.is_null() {
+                rocksdb_create_iterator(db, options)
             } else {
-                let (mut key_len, mut len) = (0, 0);
-                let at = rocksdb_iter_key(iterator, &raw mut key_len).cast::<u8>();
-                let value = rocksdb_iter_value(iterator, &raw mut len).cast::<u8>();
-                let is_there = std::slice::from_raw_parts(at, key_len) == key;
-                InMemory::Known(is_there.then(|| match len {
-                    0 => Vec::new(),
-                    len => std::slice::from_raw_parts(value, len).to_vec(),
-                }))
-            };
-            rocksdb_iter_destroy(iterator);
-            found
+                rocksdb_create_iterator_cf(db, options, family)
+            }
         }
     }
 }
@@ -318,8 +444,10 @@ impl Drop for Database {
         // SAFETY: nothing uses them any more: pins borrow the database.
         unsafe {
             rocksdb_writeoptions_destroy(self.writing.as_ptr());
-            if let Some(family) = self.own {
+            for (_, family) in &self.own {
                 rocksdb_column_family_handle_destroy(family.as_ptr());
+            }
+            if !self.own.is_empty() {
                 rocksdb_close(self.db.as_ptr());
             }
         }
@@ -351,23 +479,11 @@ impl Drop for Pin<'_> {
     }
 }
 
-impl ReadOptions {
-    fn new() -> Self {
-        // SAFETY: takes nothing.
-        Self(NonNull::new(unsafe { rocksdb_readoptions_create() }).expect("RocksDB allocates or aborts"))
-    }
-}
-
-impl Drop for ReadOptions {
-    fn drop(&mut self) {
-        // SAFETY: it is destroyed once.
-        unsafe { rocksdb_readoptions_destroy(self.0.as_ptr()) }
-    }
-}
-
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("super_version", &self.super_version()).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("super_version", &self.super_version(&Scope::default()))
+            .finish_non_exhaustive()
     }
 }
 
@@ -391,6 +507,19 @@ const OVER: u64 = 1;
 /// a version that looked at it before the memtables nothing would ever be found there, so whether it does is tried.
 static MEMORY_IS_BEFORE_DEADLINE: OnceLock<bool> = OnceLock::new();
 
+/// Options of reads that are answered from memory, or not at all.
+fn cached_options() -> ReadOptions {
+    let options = ReadOptions::new();
+    // SAFETY: the options were just made.
+    unsafe {
+        rocksdb_readoptions_set_read_tier(options.as_ptr(), BLOCK_CACHE_TIER);
+        if MEMORY_IS_BEFORE_DEADLINE.get_or_init(|| is_memory_before_deadline().unwrap_or(false)) == &true {
+            rocksdb_readoptions_set_deadline(options.as_ptr(), OVER);
+        }
+    }
+    options
+}
+
 /// Tries it with a database in memory.
 fn is_memory_before_deadline() -> Result<bool, DatabaseError> {
     let (key, value) = (chars(b"key"), chars(b"value"));
@@ -401,11 +530,11 @@ fn is_memory_before_deadline() -> Result<bool, DatabaseError> {
         rocksdb_options_set_create_if_missing(options, 1);
         let tried = checked(|error| rocksdb_open(options, c"/deadline".as_ptr(), error)).and_then(|db| {
             let (reading, writing) = (ReadOptions::new(), rocksdb_writeoptions_create());
-            rocksdb_readoptions_set_deadline(reading.0.as_ptr(), OVER);
+            rocksdb_readoptions_set_deadline(reading.as_ptr(), OVER);
             let written = checked(|error| rocksdb_put(db, writing, key, 3, value, 5, error));
             let found = written.and_then(|()| {
                 let mut len = 0;
-                let found = checked(|error| rocksdb_get(db, reading.0.as_ptr(), key, 3, &raw mut len, error))?;
+                let found = checked(|error| rocksdb_get(db, reading.as_ptr(), key, 3, &raw mut len, error))?;
                 Ok(!found.is_null() && taken(found, len) == b"value")
             });
             rocksdb_writeoptions_destroy(writing);
@@ -419,7 +548,7 @@ fn is_memory_before_deadline() -> Result<bool, DatabaseError> {
 }
 
 /// Calls with room for an error, which RocksDB allocates.
-fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T, DatabaseError> {
+pub(crate) fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T, DatabaseError> {
     let mut error = ptr::null_mut();
     let value = call(&raw mut error);
     // SAFETY: RocksDB leaves null there, or an error that is ours.
@@ -495,30 +624,4 @@ fn chars(bytes: &[u8]) -> *const c_char {
 
 fn c_string(bytes: &[u8]) -> Result<CString, DatabaseError> {
     CString::new(bytes).map_err(|error| DatabaseError(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The value of a key was empty now and then where tables were opened by one thread while another asked what is in memory:
-    /// rocksdb 7.8's `KeyMayExist` says "found" of a key whose index is not in memory, with an empty value.
-    #[test]
-    fn what_is_not_in_memory_is_not_found_empty() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let cold = "block_based_table_factory={cache_index_and_filter_blocks=true;block_cache=1024}";
-        let open = |options: &str| Database::open(directory.path(), &format!("{options};{cold}")).expect("it opens");
-        {
-            let database = open("create_if_missing=true");
-            database.put(b"empty", b"").expect("written");
-            database.put(b"key", b"value").expect("written");
-            // What is in memory alone, RocksDB is sure of.
-            assert_eq!(database.get_in_memory(b"empty"), Ok(InMemory::Known(Some(Vec::new()))));
-            database.flush().expect("flushed");
-        }
-        let database = open("max_open_files=-1");
-        for key in [&b"key"[..], b"empty", b"none"] {
-            assert_eq!(database.sought_in_memory(key), InMemory::Unknown);
-        }
-    }
 }

@@ -16,7 +16,7 @@ macro_rules! opaque {
 
 opaque! {
     rocksdb_t rocksdb_options_t rocksdb_readoptions_t rocksdb_writeoptions_t rocksdb_flushoptions_t rocksdb_iterator_t
-    rocksdb_env_t rocksdb_column_family_handle_t rocksdb_pinnableslice_t
+    rocksdb_env_t rocksdb_snapshot_t rocksdb_writebatch_t rocksdb_checkpoint_t rocksdb_column_family_handle_t rocksdb_pinnableslice_t
     rocksdb_column_family_metadata_t rocksdb_level_metadata_t rocksdb_sst_file_metadata_t
 }
 
@@ -71,6 +71,83 @@ unsafe extern "C" {
     pub(crate) fn rocksdb_flushoptions_create() -> *mut rocksdb_flushoptions_t;
     pub(crate) fn rocksdb_flushoptions_destroy(options: *mut rocksdb_flushoptions_t);
 
+    pub(crate) fn rocksdb_readoptions_set_snapshot(
+        options: *mut rocksdb_readoptions_t,
+        snapshot: *const rocksdb_snapshot_t,
+    );
+    pub(crate) fn rocksdb_create_snapshot(db: *mut rocksdb_t) -> *const rocksdb_snapshot_t;
+    pub(crate) fn rocksdb_release_snapshot(db: *mut rocksdb_t, snapshot: *const rocksdb_snapshot_t);
+    pub(crate) fn rocksdb_get_latest_sequence_number(db: *mut rocksdb_t) -> u64;
+    pub(crate) fn rocksdb_column_family_handle_get_id(family: *mut rocksdb_column_family_handle_t) -> u32;
+    pub(crate) fn rocksdb_checkpoint_object_create(
+        db: *mut rocksdb_t,
+        error: *mut *mut c_char,
+    ) -> *mut rocksdb_checkpoint_t;
+    pub(crate) fn rocksdb_checkpoint_object_destroy(checkpoint: *mut rocksdb_checkpoint_t);
+    pub(crate) fn rocksdb_checkpoint_create(
+        checkpoint: *mut rocksdb_checkpoint_t,
+        directory: *const c_char,
+        log_len_for_flush: u64,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_disable_file_deletions(db: *mut rocksdb_t, error: *mut *mut c_char);
+    // The same from 7.8 to 8; from 9 on without `force`, which a C caller may pass nevertheless.
+    pub(crate) fn rocksdb_enable_file_deletions(db: *mut rocksdb_t, force: c_uchar, error: *mut *mut c_char);
+    pub(crate) fn rocksdb_writebatch_create() -> *mut rocksdb_writebatch_t;
+    pub(crate) fn rocksdb_writebatch_destroy(batch: *mut rocksdb_writebatch_t);
+    pub(crate) fn rocksdb_writebatch_delete_range(
+        batch: *mut rocksdb_writebatch_t,
+        from: *const c_char,
+        from_len: usize,
+        to: *const c_char,
+        to_len: usize,
+    );
+    pub(crate) fn rocksdb_write(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_writeoptions_t,
+        batch: *mut rocksdb_writebatch_t,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_put_cf(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_writeoptions_t,
+        family: *mut rocksdb_column_family_handle_t,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_get_cf(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+        family: *mut rocksdb_column_family_handle_t,
+        key: *const c_char,
+        key_len: usize,
+        value_len: *mut usize,
+        error: *mut *mut c_char,
+    ) -> *mut c_char;
+    pub(crate) fn rocksdb_flush_cf(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_flushoptions_t,
+        family: *mut rocksdb_column_family_handle_t,
+        error: *mut *mut c_char,
+    );
+    pub(crate) fn rocksdb_property_int_cf(
+        db: *mut rocksdb_t,
+        family: *mut rocksdb_column_family_handle_t,
+        name: *const c_char,
+        value: *mut u64,
+    ) -> c_int;
+    pub(crate) fn rocksdb_create_iterator_cf(
+        db: *mut rocksdb_t,
+        options: *const rocksdb_readoptions_t,
+        family: *mut rocksdb_column_family_handle_t,
+    ) -> *mut rocksdb_iterator_t;
+    pub(crate) fn rocksdb_get_column_family_metadata_cf(
+        db: *mut rocksdb_t,
+        family: *mut rocksdb_column_family_handle_t,
+    ) -> *mut rocksdb_column_family_metadata_t;
     pub(crate) fn rocksdb_put(
         db: *mut rocksdb_t,
         options: *const rocksdb_writeoptions_t,
@@ -136,7 +213,6 @@ unsafe extern "C" {
     pub(crate) fn rocksdb_iter_seek(iterator: *mut rocksdb_iterator_t, key: *const c_char, key_len: usize);
     pub(crate) fn rocksdb_iter_valid(iterator: *const rocksdb_iterator_t) -> c_uchar;
     pub(crate) fn rocksdb_iter_key(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
-    pub(crate) fn rocksdb_iter_value(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
     pub(crate) fn rocksdb_iter_get_error(iterator: *const rocksdb_iterator_t, error: *mut *mut c_char);
 
     pub(crate) fn rocksdb_get_column_family_metadata(db: *mut rocksdb_t) -> *mut rocksdb_column_family_metadata_t;

@@ -16,12 +16,20 @@ mod ffi;
 pub mod plan;
 #[cfg(feature = "librocksdb")]
 pub mod reads;
+#[cfg(feature = "librocksdb")]
+pub mod scope;
 pub mod store;
 pub mod table;
+#[cfg(feature = "librocksdb")]
+mod tuner;
+#[cfg(feature = "librocksdb")]
+mod values;
 
 #[cfg(feature = "librocksdb")]
 pub use database::Database;
 pub use diskside::host::ConnectOptions;
 #[cfg(feature = "librocksdb")]
-pub use reads::{Options, Reads};
+pub use reads::{Mode, Options, Reads};
+#[cfg(feature = "librocksdb")]
+pub use scope::{Family, Scope, Snapshot};
 pub use store::Store;

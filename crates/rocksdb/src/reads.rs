@@ -8,30 +8,50 @@
 //! was the newest then; if later, it was written during the read. Either way the read took place at one moment between its
 //! beginning and its end. *First memory, then the list*: the other order is wrong.
 //!
-//! All that the server cannot decide RocksDB reads itself, and it is counted by its reason.
+//! A read of a snapshot is the same with its sequence number: the snapshot keeps the version that it shows alive.
+//!
+//! All that the server cannot decide RocksDB reads itself, and it is counted by its reason; so are reads that are faster there.
 
 use crate::database::{Database, DatabaseError, InMemory, Pin};
 use crate::plan::{Plan, TableFile};
+use crate::scope::Scope;
 use crate::store::{Lookup, Refused, Store};
 use crate::table::{Answer, LATEST, TABLES_MAX};
-use std::collections::BTreeMap;
+use crate::tuner::{Tuner, Way};
+use crate::values::{Known, Values};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Which way reads go that need tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The faster one, as it is measured.
+    #[default]
+    Auto,
+    /// To the server.
+    Server,
+}
 
 /// How reads are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Of so many reads that need tables, RocksDB makes one itself: this keeps its cache of blocks warm, which reads at the
-    /// server do not fill. 0: none.
+    /// Which way they go.
+    pub mode: Mode,
+    /// Most bytes of values of the server that are kept in memory, for the next reads of the same keys. 0: none.
+    pub values_bytes: u64,
+    /// Of so many reads that need tables, RocksDB makes one itself while they go to the server: this keeps its cache of blocks warm,
+    /// which they do not fill. 0: none.
     pub sampled: u64,
-    /// Whether RocksDB makes these reads until its cache of blocks is full for the first time.
-    pub fill: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sampled: 100, fill: true }
+        Self { mode: Mode::Auto, values_bytes: 8 << 20, sampled: 100 }
     }
 }
 
@@ -41,7 +61,13 @@ pub struct Reads {
     database: Arc<Database>,
     store: Store,
     options: Options,
-    plan: RwLock<Option<Arc<Plan>>>,
+    /// By column family.
+    plans: RwLock<HashMap<u32, Arc<Plan>>>,
+    values: Values,
+    /// Of reads of one key, and of several.
+    tuners: [Tuner; 2],
+    hasher: RandomState,
+    began: Instant,
     /// Reads by which RocksDB may still fill its cache.
     filling: AtomicU64,
     counts: Counts,
@@ -51,6 +77,7 @@ pub struct Reads {
 struct Counts {
     in_memory: AtomicU64,
     at_server: AtomicU64,
+    plain: AtomicU64,
     sampled: AtomicU64,
     cold: AtomicU64,
     fallbacks: Mutex<BTreeMap<&'static str, u64>>,
@@ -59,21 +86,49 @@ struct Counts {
 /// How reads were made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// RocksDB had the answer in memory.
+    /// The answer was in memory, RocksDB's or that of values.
     pub in_memory: u64,
     /// The server had it.
     pub at_server: u64,
+    /// RocksDB made it, from memory or tables, since that takes less time.
+    pub plain: u64,
     /// RocksDB read tables, to keep its cache warm.
     pub sampled: u64,
     /// RocksDB read tables because the server could not decide, by reason.
     pub fallbacks: BTreeMap<&'static str, u64>,
 }
 
-/// What became of a read that was not answered from memory.
+/// What became of an attempt to read without RocksDB's own reads.
+#[derive(Debug)]
+pub enum Tried {
+    /// The value, or that there is none.
+    Known(Option<Vec<u8>>),
+    /// RocksDB has to read it. [`Reads::was_local`] hears of it.
+    Local(Local),
+}
+
+/// A read that RocksDB makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    way: Way,
+    began: Instant,
+}
+
+/// What became of a read that was not answered from RocksDB's memory.
 enum Cold<'a> {
     Known(Option<Vec<u8>>),
-    Asked(Lookup<'a>),
+    Asked(Box<Asked<'a>>),
     Local(&'static str),
+}
+
+/// A lookup, and what is known besides.
+struct Asked<'a> {
+    lookup: Lookup<'a>,
+    /// All tables that may have the key, and those that are asked.
+    all: Vec<u64>,
+    asked: Vec<u64>,
+    behind: Option<Arc<Known>>,
+    is_latest: bool,
 }
 
 type Value = Result<Option<Vec<u8>>, DatabaseError>;
@@ -84,8 +139,18 @@ impl Reads {
     pub fn new(database: Arc<Database>, store: Store, options: Options) -> Self {
         // A cache may have no room for blocks: it is never full.
         let blocks = database.cache().map_or(0, |cache| 2 * cache.capacity_bytes / USUAL_BLOCK_LEN);
-        let filling = AtomicU64::new(if options.fill { blocks } else { 0 });
-        Self { database, store, options, plan: RwLock::default(), filling, counts: Counts::default() }
+        Self {
+            database,
+            store,
+            options,
+            plans: RwLock::default(),
+            values: Values::new(options.values_bytes),
+            tuners: std::array::from_fn(|_| Tuner::new(options.values_bytes)),
+            hasher: RandomState::new(),
+            began: Instant::now(),
+            filling: AtomicU64::new(if options.mode == Mode::Auto { blocks } else { 0 }),
+            counts: Counts::default(),
+        }
     }
 
     /// The database itself, for everything else.
@@ -107,6 +172,7 @@ impl Reads {
         Counters {
             in_memory: load(&self.counts.in_memory),
             at_server: load(&self.counts.at_server),
+            plain: load(&self.counts.plain),
             sampled: load(&self.counts.sampled),
             fallbacks: self.counts.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
@@ -117,16 +183,78 @@ impl Reads {
     /// # Errors
     /// What RocksDB said: what the server says is never an error of a read.
     pub fn get(&self, key: &[u8]) -> Value {
-        if let InMemory::Known(value) = self.database.get_in_memory(key)? {
+        self.get_in(&Scope::default(), key)
+    }
+
+    /// The value of a key in a column family, or of a snapshot.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn get_in(&self, scope: &Scope<'_>, key: &[u8]) -> Value {
+        match self.try_get(scope, key)? {
+            Tried::Known(value) => Ok(value),
+            Tried::Local(local) => {
+                let value = self.database.get_in(scope, key)?;
+                self.was_local(local, key, value.as_ref().map_or(0, Vec::len));
+                Ok(value)
+            }
+        }
+    }
+
+    /// The value of a key, unless RocksDB has to read it: for callers who have options for that.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn try_get(&self, scope: &Scope<'_>, key: &[u8]) -> Result<Tried, DatabaseError> {
+        let began = Instant::now();
+        let way = self.way(ONE);
+        if way == Way::Plain {
+            return Ok(Tried::Local(Local { way, began }));
+        }
+        let known = if let InMemory::Known(value) = self.database.get_in_memory(scope, key)? {
             self.counts.in_memory.fetch_add(1, Ordering::Relaxed);
-            return Ok(value);
+            Some(value)
+        } else {
+            // Until the answer is there: what is pinned is not deleted.
+            let (mut pin, plan) = self.pinned(scope);
+            let cold = self.begin(&mut pin, plan.as_deref(), scope, key);
+            let is_asked = matches!(cold, Cold::Asked(_));
+            let value = self.end(cold, scope, key);
+            if way == Way::Probe && is_asked && value.is_some() {
+                self.tuners[ONE].probed(began.elapsed());
+            }
+            value
+        };
+        let Some(value) = known else { return Ok(Tried::Local(Local { way, began })) };
+        self.took(ONE, way, 1, began);
+        if way == Way::Probe {
+            self.note(ONE, key, value.as_ref().map_or(0, Vec::len));
         }
-        // Until the answer is there: what is pinned is not deleted.
-        let (mut pin, plan) = self.pinned();
-        match self.end(self.begin(&mut pin, plan.as_deref(), key)) {
-            Some(value) => Ok(value),
-            None => self.database.get(key),
+        Ok(Tried::Known(value))
+    }
+
+    /// RocksDB has made this read, and has found so many bytes.
+    pub fn was_local(&self, local: Local, key: &[u8], value_len: usize) {
+        self.took(ONE, local.way, 1, local.began);
+        if local.way == Way::Plain {
+            self.counts.plain.fetch_add(1, Ordering::Relaxed);
         }
+        if local.way != Way::Server {
+            self.note(ONE, key, value_len);
+        }
+    }
+
+    /// A read that RocksDB makes, as two numbers: for callers in other languages.
+    #[must_use]
+    pub fn local_to_numbers(&self, local: Local) -> (u64, u64) {
+        (1 + local.way as u64, (local.began - self.began).as_nanos() as u64)
+    }
+
+    /// And back; `None`: they are none.
+    #[must_use]
+    pub fn local_of_numbers(&self, way: u64, began_ns: u64) -> Option<Local> {
+        let way = *[Way::Plain, Way::Probe, Way::Server].get(way.checked_sub(1)? as usize)?;
+        Some(Local { way, began: self.began.checked_add(Duration::from_nanos(began_ns))? })
     }
 
     /// The values of keys, in one round trip. Each is read at a moment of its own.
@@ -134,48 +262,119 @@ impl Reads {
     /// # Errors
     /// What RocksDB said.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        self.multi_get_in(&Scope::default(), keys)
+    }
+
+    /// The values of keys in a column family, or of a snapshot, in one round trip.
+    ///
+    /// # Errors
+    /// What RocksDB said.
+    pub fn multi_get_in<K: AsRef<[u8]>>(
+        &self,
+        scope: &Scope<'_>,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
+        let began = Instant::now();
+        let way = self.way(SEVERAL);
+        let found = if way == Way::Plain {
+            self.counts.plain.fetch_add(keys.len() as u64, Ordering::Relaxed);
+            self.database.multi_get_in(scope, keys)?
+        } else {
+            let found = self.multi_get_cold(scope, keys)?;
+            if way == Way::Probe {
+                self.tuners[SEVERAL].probed(began.elapsed() / keys.len().max(1) as u32);
+            }
+            found
+        };
+        self.took(SEVERAL, way, keys.len() as u64, began);
+        if way != Way::Server {
+            for (key, value) in keys.iter().zip(&found) {
+                self.note(SEVERAL, key.as_ref(), value.as_ref().map_or(0, Vec::len));
+            }
+        }
+        Ok(found)
+    }
+
+    fn multi_get_cold<K: AsRef<[u8]>>(
+        &self,
+        scope: &Scope<'_>,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
         let known: Vec<InMemory> =
-            keys.iter().map(|key| self.database.get_in_memory(key.as_ref())).collect::<Result<_, _>>()?;
+            keys.iter().map(|key| self.database.get_in_memory(scope, key.as_ref())).collect::<Result<_, _>>()?;
         if !known.contains(&InMemory::Unknown) {
             self.counts.in_memory.fetch_add(keys.len() as u64, Ordering::Relaxed);
             let value = |known| if let InMemory::Known(value) = known { value } else { None };
             return Ok(known.into_iter().map(value).collect());
         }
-        let (mut pin, plan) = self.pinned();
+        let (mut pin, plan) = self.pinned(scope);
         let begin = |(known, key): (InMemory, &K)| match known {
             InMemory::Known(value) => {
                 self.counts.in_memory.fetch_add(1, Ordering::Relaxed);
                 Cold::Known(value)
             }
-            InMemory::Unknown => self.begin(&mut pin, plan.as_deref(), key.as_ref()),
+            InMemory::Unknown => self.begin(&mut pin, plan.as_deref(), scope, key.as_ref()),
         };
         let begun: Vec<Cold<'_>> = known.into_iter().zip(keys).map(begin).collect();
-        let mut found: Vec<Option<Option<Vec<u8>>>> = begun.into_iter().map(|cold| self.end(cold)).collect();
+        let end = |(cold, key): (Cold<'_>, &K)| self.end(cold, scope, key.as_ref());
+        let mut found: Vec<Option<Option<Vec<u8>>>> = begun.into_iter().zip(keys).map(end).collect();
         // What is left RocksDB reads together.
         let left: Vec<usize> = (0..keys.len()).filter(|&i| found[i].is_none()).collect();
-        let read = self.database.multi_get(&left.iter().map(|&i| keys[i].as_ref()).collect::<Vec<_>>())?;
-        left.into_iter().zip(read).for_each(|(i, value)| found[i] = Some(value));
+        if !left.is_empty() {
+            let read =
+                self.database.multi_get_in(scope, &left.iter().map(|&i| keys[i].as_ref()).collect::<Vec<_>>())?;
+            left.into_iter().zip(read).for_each(|(i, value)| found[i] = Some(value));
+        }
         Ok(found.into_iter().map(Option::flatten).collect())
     }
 
+    /// Whether reads of one key go to the server at present.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        self.options.mode == Mode::Server || self.tuners[ONE].is_server()
+    }
+
+    fn way(&self, tuner: usize) -> Way {
+        if self.options.mode == Mode::Server { Way::Server } else { self.tuners[tuner].way() }
+    }
+
+    fn took(&self, tuner: usize, way: Way, reads: u64, began: Instant) {
+        if self.options.mode == Mode::Auto && way != Way::Probe {
+            let now = Instant::now();
+            self.tuners[tuner]
+                .took(reads, now.saturating_duration_since(began), now - self.began, || self.is_filling());
+        }
+    }
+
+    fn note(&self, tuner: usize, key: &[u8], value_len: usize) {
+        if self.options.mode == Mode::Auto {
+            self.tuners[tuner].note(self.hasher.hash_one(key), key.len(), value_len);
+        }
+    }
+
     /// Pins a super version and gives its tables; no tables: they cannot be told.
-    fn pinned(&self) -> (Pin<'_>, Option<Arc<Plan>>) {
+    fn pinned(&self, scope: &Scope<'_>) -> (Pin<'_>, Option<Arc<Plan>>) {
+        let family = family_of(scope);
         loop {
-            let before = self.database.super_version();
-            let pin = self.database.pin();
+            let before = self.database.super_version(scope);
+            let pin = self.database.pin(scope);
             let Some(number) = before else { return (pin, None) };
-            if self.database.super_version() != before {
+            if self.database.super_version(scope) != before {
                 continue;
             }
-            let known = self.plan.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let known = self.plans.read().unwrap_or_else(PoisonError::into_inner).get(&family).cloned();
             match known.filter(|plan| plan.super_version == number) {
                 Some(plan) => return (pin, Some(plan)),
-                None => match self.database.plan().map(Arc::new) {
+                None => match self.database.plan(scope).map(Arc::new) {
                     None => return (pin, None),
                     Some(plan) => {
-                        self.store.keep_only(&plan);
                         let is_this = plan.super_version == number;
-                        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&plan));
+                        let mut plans = self.plans.write().unwrap_or_else(PoisonError::into_inner);
+                        let old = plans.insert(family, Arc::clone(&plan));
+                        drop(plans);
+                        if let Some(old) = old {
+                            self.store.forget(&old, &plan);
+                        }
                         if is_this {
                             return (pin, Some(plan));
                         }
@@ -186,45 +385,58 @@ impl Reads {
     }
 
     /// Asks the server for a key that is not known in memory.
-    fn begin<'a>(&'a self, pin: &mut Pin<'_>, plan: Option<&Plan>, key: &[u8]) -> Cold<'a> {
-        let cold = self.counts.cold.fetch_add(1, Ordering::Relaxed);
-        let is_sample = self.options.sampled != 0 && cold % self.options.sampled == self.options.sampled - 1;
-        if is_sample || self.is_filling() {
-            return Cold::Local(SAMPLED);
-        }
+    fn begin<'a>(&'a self, pin: &mut Pin<'_>, plan: Option<&Plan>, scope: &Scope<'_>, key: &[u8]) -> Cold<'a> {
         let Some(plan) = plan else { return Cold::Local("no-plan") };
+        let sequence = match scope.snapshot.map(|snapshot| snapshot.sequence()) {
+            None => LATEST,
+            Some(Some(sequence)) => sequence,
+            Some(None) => return Cold::Local("snapshot"),
+        };
         // Operands of a merge are not told from keys that are not there at all: both are incomplete.
         if pin.may_hold(key) {
             return Cold::Local("merge-in-memory");
         }
-        let tables: Vec<&TableFile> = plan.candidates(key).take(TABLES_MAX + 1).collect();
+        let mut tables: Vec<&TableFile> = plan.candidates(key).collect();
+        let all = tables.iter().map(|table| table.number).collect();
+        let is_latest = sequence == LATEST;
+        let behind = if is_latest { self.values.take_known(family_of(scope), key, &mut tables) } else { None };
         if tables.is_empty() {
-            return Cold::Known(None);
+            self.counts.in_memory.fetch_add(1, Ordering::Relaxed);
+            return Cold::Known(behind.and_then(|known| known.value()));
         }
-        match self.store.begin(&tables, LATEST, key) {
-            Ok(lookup) => Cold::Asked(lookup),
+        let cold = self.counts.cold.fetch_add(1, Ordering::Relaxed);
+        if self.options.sampled != 0 && cold % self.options.sampled == self.options.sampled - 1 {
+            return Cold::Local(SAMPLED);
+        }
+        if tables.len() > TABLES_MAX {
+            return Cold::Local(Refused::TooManyTables.name());
+        }
+        let asked = tables.iter().map(|table| table.number).collect();
+        match self.store.begin(&tables, sequence, key) {
+            Ok(lookup) => Cold::Asked(Box::new(Asked { lookup, all, asked, behind, is_latest })),
             Err(refused) => Cold::Local(refused.name()),
         }
     }
 
-    /// Whether RocksDB's cache of blocks still has to be filled by this read.
+    /// Whether RocksDB's cache of blocks still has to be filled by its reads.
     fn is_filling(&self) -> bool {
         let left = self.filling.load(Ordering::Relaxed);
         if left == 0 {
             return false;
         }
         let is_full = self.database.cache().is_none_or(|cache| cache.used_bytes / 9 >= cache.capacity_bytes / 10);
-        // Reads at the same time may count as one.
-        self.filling.store(if is_full { 0 } else { left - 1 }, Ordering::Relaxed);
-        !is_full
+        // Not for ever: what is read may be less than there is room for.
+        let left = left.saturating_sub(self.counts.plain.load(Ordering::Relaxed) / 8);
+        self.filling.store(if is_full { 0 } else { left }, Ordering::Relaxed);
+        !is_full && left != 0
     }
 
     /// `None`: RocksDB has to read it.
-    fn end(&self, cold: Cold<'_>) -> Option<Option<Vec<u8>>> {
+    fn end(&self, cold: Cold<'_>, scope: &Scope<'_>, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let reason = match cold {
             Cold::Known(value) => return Some(value),
             Cold::Local(reason) => reason,
-            Cold::Asked(lookup) => match lookup.wait().and_then(value_of) {
+            Cold::Asked(asked) => match self.take(*asked, scope, key) {
                 Ok(value) => {
                     self.counts.at_server.fetch_add(1, Ordering::Relaxed);
                     return Some(value);
@@ -239,17 +451,34 @@ impl Reads {
         }
         None
     }
+
+    /// Takes an answer, and keeps what it tells.
+    fn take(&self, asked: Asked<'_>, scope: &Scope<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let Asked { lookup, all, asked, behind, is_latest } = asked;
+        let number = |table: u32| asked.get(table as usize).copied().ok_or(Refused::Form);
+        let decided = match lookup.wait()? {
+            Answer::Found { value, table, .. } => Some((number(table)?, Some(value))),
+            Answer::Deleted { table, .. } => Some((number(table)?, None)),
+            Answer::Absent => behind.as_ref().and_then(|known| known.decided()),
+            Answer::Unsupported(reason) => return Err(Refused::Unsupported(reason)),
+        };
+        let value = decided.as_ref().and_then(|(_, value)| value.clone());
+        if is_latest {
+            self.values.keep(family_of(scope), key, &all, decided);
+        }
+        Ok(value)
+    }
 }
 
 /// Bytes of a block, by RocksDB's default.
 const USUAL_BLOCK_LEN: u64 = 4096;
 /// The reason of reads that RocksDB makes to keep its cache warm.
 const SAMPLED: &str = "sampled";
+/// Tuners: of reads of one key, and of several.
+const ONE: usize = 0;
+const SEVERAL: usize = 1;
 
-fn value_of(answer: Answer) -> Result<Option<Vec<u8>>, Refused> {
-    match answer {
-        Answer::Found { value, .. } => Ok(Some(value)),
-        Answer::Absent | Answer::Deleted { .. } => Ok(None),
-        Answer::Unsupported(reason) => Err(Refused::Unsupported(reason)),
-    }
+/// The number of a scope's column family; that of the default one is 0.
+fn family_of(scope: &Scope<'_>) -> u32 {
+    scope.family.map_or(0, |family| family.id())
 }

@@ -207,11 +207,14 @@ impl Store {
         Ok(lookup)
     }
 
-    /// Forgets tables that are not in this plan any more.
-    pub fn keep_only(&self, plan: &Plan) {
-        let numbers: HashSet<u64> = plan.tables().map(|table| table.number).collect();
-        let gone: Vec<Arc<Table>> =
-            self.lock().extract_if(|number, _| !numbers.contains(number)).map(|(_, table)| table).collect();
+    /// Forgets tables of a plan that are not in the next one any more.
+    pub fn forget(&self, before: &Plan, now: &Plan) {
+        let numbers: HashSet<u64> = now.tables().map(|table| table.number).collect();
+        let left = before.tables().filter(|table| !numbers.contains(&table.number));
+        let gone: Vec<Arc<Table>> = {
+            let mut tables = self.lock();
+            left.filter_map(|table| tables.remove(&table.number)).collect()
+        };
         if !gone.is_empty() {
             // The server is told, which takes a round trip for each. Without a thread it is told here.
             let _ = std::thread::Builder::new().name("diskside".into()).spawn(move || drop(gone));

@@ -144,11 +144,15 @@ pub enum Answer {
         value: Vec<u8>,
         /// Its sequence number.
         sequence: u64,
+        /// The table that has it, of those of the request.
+        table: u32,
     },
     /// The newest visible version is a deletion.
     Deleted {
         /// Its sequence number.
         sequence: u64,
+        /// The table that has it, of those of the request.
+        table: u32,
     },
     /// It is not known.
     Unsupported(Unsupported),
@@ -195,8 +199,12 @@ pub fn answer(result: &[u8]) -> Option<Answer> {
     let sequence = u64::from_le_bytes(head[16..24].try_into().expect("eight bytes"));
     match word(0) {
         0 => Some(Answer::Absent),
-        1 => (value.len() == word(12) as usize).then(|| Answer::Found { value: value.to_vec(), sequence }),
-        2 => Some(Answer::Deleted { sequence }),
+        1 => (value.len() == word(12) as usize).then(|| Answer::Found {
+            value: value.to_vec(),
+            sequence,
+            table: word(8),
+        }),
+        2 => Some(Answer::Deleted { sequence, table: word(8) }),
         3 => Some(Answer::Unsupported(Unsupported::of(word(4), word(12)))),
         _ => None,
     }

@@ -4,7 +4,7 @@ use diskside::host::{ConnectOptions, Connection};
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};
 use diskside_rocksdb::database::InMemory;
-use diskside_rocksdb::{Database, Options, Reads, Store};
+use diskside_rocksdb::{Database, Mode, Options, Reads, Scope, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ fn impatient() -> ConnectOptions {
 
 fn never_sampled() -> Options {
     let mut options = Options::default();
-    (options.sampled, options.fill) = (0, false);
+    (options.mode, options.values_bytes, options.sampled) = (Mode::Server, 0, 0);
     options
 }
 
@@ -191,6 +191,23 @@ fn values_of_tables_that_are_not_open_are_not_taken_for_empty() {
     }
 }
 
+/// The value of a key was empty now and then where one thread opened tables while another asked what is in memory: `KeyMayExist`, the
+/// second question, says "found" of a key whose index is not in memory.
+#[test]
+fn an_empty_value_is_never_taken_from_memory() {
+    let world = World::new();
+    let reads = world.open("", "", never_sampled());
+    reads.database().put(b"empty", b"").expect("written");
+    let in_memory = |reads: &Reads| reads.database().get_in_memory(&Scope::default(), b"empty");
+    assert_eq!(in_memory(&reads), Ok(InMemory::Unknown));
+    assert_eq!(reads.get(b"empty").expect("read"), Some(Vec::new()));
+    reads.database().flush().expect("flushed");
+    assert_eq!(in_memory(&reads), Ok(InMemory::Unknown));
+    assert_eq!(reads.get(b"empty").expect("read"), Some(Vec::new()));
+    let counters = reads.counters();
+    assert_eq!((counters.at_server, counters.fallbacks.get("merge-in-memory")), (1, Some(&1)), "{counters:?}");
+}
+
 /// rocksdb 7.8 reads parts of an index of two levels although files are forbidden: each read at the server cost a second round trip.
 #[test]
 fn what_is_in_memory_is_asked_without_reading_a_file() {
@@ -210,7 +227,7 @@ fn what_is_in_memory_is_asked_without_reading_a_file() {
     let reads = world.open("", table, never_sampled());
     let before = bytes_read();
     for number in (0..500).step_by(50) {
-        assert_eq!(reads.database().get_in_memory(&key(number)).expect("asked"), InMemory::Unknown);
+        assert_eq!(reads.database().get_in_memory(&Scope::default(), &key(number)).expect("asked"), InMemory::Unknown);
     }
     let asked = bytes_read() - before;
     assert!(asked < 200, "{asked} bytes");
@@ -246,102 +263,174 @@ fn without_the_server_rocksdb_reads() {
     assert_eq!((counters.at_server, counters.fallbacks.values().sum::<u64>()), (1, 400), "{counters:?}");
 }
 
-/// Puts and deletes with flushes and compactions all the time, and readers who know between which two versions of a key the one
-/// that they read has to be.
+/// Puts, deletes, range deletions and merges with flushes, compactions, checkpoints and held deletions of files all the time, and
+/// readers who know between which two versions of a key the one that they read has to be. `STRESS_SECONDS` makes it longer.
 #[test]
 fn no_answer_is_older_than_the_read_or_from_the_future() {
-    stress("level0_file_num_compaction_trigger=2");
+    stress("level0_file_num_compaction_trigger=2;compression=kLZ4Compression", Mode::Server);
 }
 
 /// With fewer open files than tables RocksDB says of many keys that they are there and empty. What it says to a second question
 /// counts then, and not the emptiness: the key may have been deleted in between.
 #[test]
 fn nor_with_more_tables_than_open_files() {
-    stress("level0_file_num_compaction_trigger=12;max_open_files=20;target_file_size_base=8192");
+    stress("level0_file_num_compaction_trigger=12;max_open_files=20;target_file_size_base=8192", Mode::Server);
 }
 
-fn stress(how: &str) {
-    const KEYS: u64 = 2000;
-    const READERS: u64 = 2;
-    let world = World::new();
-    let options = format!(
-        "write_buffer_size=65536;target_file_size_base=65536;max_bytes_for_level_base=131072;level0_stop_writes_trigger=24;{how}"
-    );
-    let reads = world.open(&options, "block_size=1024;format_version=5", Options::default());
-    // begun: the newest version whose write has begun; done: whose write has ended.
-    let [begun, done]: [Vec<AtomicU64>; 2] = std::array::from_fn(|_| (0..KEYS).map(|_| AtomicU64::new(0)).collect());
-    let (stop, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(3));
-    let (begun, done, reads, stop) = (&begun, &done, &reads, &stop);
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
+/// Reads that go now one way, now the other.
+#[test]
+fn nor_if_the_way_is_chosen() {
+    stress("level0_file_num_compaction_trigger=4;compression=kSnappyCompression", Mode::Auto);
+}
+
+const KEYS: u64 = 8000;
+
+/// What is known of each key: the newest version whose write has begun, and the one whose write has ended. Every fourth version is a
+/// deletion.
+struct Versions {
+    begun: Vec<AtomicU64>,
+    done: Vec<AtomicU64>,
+    stop: AtomicBool,
+}
+
+impl Versions {
+    fn load(of: &[AtomicU64], numbers: &[u64]) -> Vec<u64> {
+        numbers.iter().map(|number| of[*number as usize].load(Ordering::SeqCst)).collect()
+    }
+
+    fn check(number: u64, low: u64, high: u64, value: Option<&[u8]>) {
+        // The highest byte first: so the greatest operand of a merge is the newest.
+        let version = value.map(|value| u64::from_be_bytes(value[..8].try_into().expect("a version")));
+        let is_right = match version {
+            Some(version) => low <= version && version <= high && version % 4 != 0,
+            None => low == 0 || (low..=high).any(|version| version % 4 == 0),
+        };
+        assert!(is_right, "key {number}: {version:?} is not from {low} to {high}");
+    }
+
+    /// Ends the others, also when this thread panics.
+    fn stopping(&self) -> impl Drop + '_ {
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        Stop(&self.stop)
+    }
+
+    fn write(&self, database: &Database, seconds: u64) -> u64 {
+        let (mut dice, mut written) = (fastrand::Rng::with_seed(1), 0_u64);
+        let until = Instant::now() + Duration::from_secs(seconds);
+        let _stop = self.stopping();
+        while Instant::now() < until && !self.stop.load(Ordering::SeqCst) {
+            let first = dice.u64(..KEYS - 8);
+            let is_range = dice.u8(..16) == 0;
+            let numbers: Vec<u64> = (first..first + if is_range { dice.u64(1..8) } else { 1 }).collect();
+            let next = |version: u64| if is_range { (version / 4 + 1) * 4 } else { version + 1 };
+            let versions: Vec<u64> = Self::load(&self.begun, &numbers).into_iter().map(next).collect();
+            let store = |to: &[AtomicU64]| {
+                numbers
+                    .iter()
+                    .zip(&versions)
+                    .for_each(|(n, version)| to[*n as usize].store(*version, Ordering::SeqCst));
+            };
+            store(&self.begun);
+            let (name, version) = (key(first), versions[0]);
+            let value = [&version.to_be_bytes()[..], &vec![b'x'; dice.usize(..150)]].concat();
+            match version % 4 {
+                0 if is_range => database.delete_range(&name, &key(first + numbers.len() as u64)).expect("deleted"),
+                0 => database.delete(&name).expect("deleted"),
+                _ if dice.u8(..16) == 0 => database.merge(&name, &value).expect("merged"),
+                _ => database.put(&name, &value).expect("written"),
+            }
+            store(&self.done);
+            written += 1;
+            if written.is_multiple_of(5000) {
+                database.flush().expect("flushed");
+            }
+        }
+        written
+    }
+
+    fn read(&self, reads: &Reads, seed: u64) -> u64 {
+        let (mut dice, mut checked) = (fastrand::Rng::with_seed(100 + seed), 0);
+        let _stop = self.stopping();
+        while !self.stop.load(Ordering::SeqCst) {
+            let numbers: Vec<u64> = (0..if dice.bool() { 1 } else { 8 }).map(|_| dice.u64(..KEYS)).collect();
+            let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+            let low = Self::load(&self.done, &numbers);
+            if dice.u8(..8) == 0 {
+                self.read_snapshot(reads, &numbers, &keys, &low);
+                continue;
+            }
+            let found = match &keys[..] {
+                [key] => vec![reads.get(key).expect("read")],
+                keys => reads.multi_get(keys).expect("read"),
+            };
+            let high = Self::load(&self.begun, &numbers);
+            for (i, value) in found.iter().enumerate() {
+                Self::check(numbers[i], low[i], high[i], value.as_deref());
+                checked += 1;
+            }
+        }
+        checked
+    }
+
+    /// A snapshot has one value, however much later it is read.
+    fn read_snapshot(&self, reads: &Reads, numbers: &[u64], keys: &[Vec<u8>], low: &[u64]) {
+        let snapshot = reads.database().snapshot();
+        let high = Self::load(&self.begun, numbers);
+        let scope = Scope { family: None, snapshot: Some(&snapshot) };
+        let first = reads.multi_get_in(&scope, keys).expect("read");
+        for (i, value) in first.iter().enumerate() {
+            Self::check(numbers[i], low[i], high[i], value.as_deref());
+            assert_eq!(&reads.get_in(&scope, &keys[i]).expect("read"), value, "key {}", numbers[i]);
         }
     }
+
+    /// What else is done to a database that is in use.
+    fn tend(&self, database: &Database, directory: &Path) {
+        let _stop = self.stopping();
+        for round in 0.. {
+            if self.stop.load(Ordering::SeqCst) {
+                break;
+            }
+            let copy = directory.join(format!("copy{round}"));
+            database.checkpoint(&copy).expect("a checkpoint");
+            std::fs::remove_dir_all(copy).expect("removed");
+            database.hold_files(true).expect("files are held");
+            std::thread::sleep(Duration::from_millis(30));
+            database.hold_files(false).expect("files are not held");
+            database.compact();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn stress(how: &str, mode: Mode) {
+    let world = World::new();
+    let options = format!(
+        "write_buffer_size=65536;target_file_size_base=65536;max_bytes_for_level_base=131072;level0_stop_writes_trigger=24;\
+         merge_operator=max;{how}"
+    );
+    let mut how_read = Options::default();
+    (how_read.mode, how_read.values_bytes) = (mode, 200_000);
+    let reads = world.open(&options, "block_size=1024;format_version=5", how_read);
+    let zeros = || (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let versions = Versions { begun: zeros(), done: zeros(), stop: AtomicBool::new(false) };
+    let seconds = std::env::var("STRESS_SECONDS").map_or(3, |text| text.parse().expect("a number of seconds"));
     let (mut checked, mut written) = (0, 0);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || {
-            let mut dice = fastrand::Rng::with_seed(1);
-            let mut written = 0_u64;
-            let _stop = Stop(stop);
-            while Instant::now() < until && !stop.load(Ordering::SeqCst) {
-                let number = dice.u64(..KEYS);
-                let version = begun[number as usize].load(Ordering::SeqCst) + 1;
-                begun[number as usize].store(version, Ordering::SeqCst);
-                // Every fourth version is a deletion.
-                if version % 4 == 0 {
-                    reads.database().delete(&key(number)).expect("deleted");
-                } else {
-                    let value = [&version.to_le_bytes()[..], &vec![b'x'; dice.usize(..150)]].concat();
-                    reads.database().put(&key(number), &value).expect("written");
-                }
-                done[number as usize].store(version, Ordering::SeqCst);
-                written += 1;
-                if written.is_multiple_of(5000) {
-                    reads.database().flush().expect("flushed");
-                }
-            }
-            written
-        });
-        let readers: Vec<_> = (0..READERS)
-            .map(|seed| {
-                scope.spawn(move || {
-                    let mut dice = fastrand::Rng::with_seed(100 + seed);
-                    let mut checked = 0_u64;
-                    let _stop = Stop(stop);
-                    while !stop.load(Ordering::SeqCst) {
-                        let numbers: Vec<u64> =
-                            (0..if dice.bool() { 1 } else { 8 }).map(|_| dice.u64(..KEYS)).collect();
-                        let load = |of: &[AtomicU64]| {
-                            numbers.iter().map(|n| of[*n as usize].load(Ordering::SeqCst)).collect::<Vec<_>>()
-                        };
-                        let low = load(done);
-                        let found = match &numbers[..] {
-                            [number] => vec![reads.get(&key(*number)).expect("read")],
-                            numbers => {
-                                reads.multi_get(&numbers.iter().map(|n| key(*n)).collect::<Vec<_>>()).expect("read")
-                            }
-                        };
-                        let high = load(begun);
-                        for (((number, low), high), value) in numbers.iter().zip(low).zip(high).zip(found) {
-                            let version =
-                                value.map(|value| u64::from_le_bytes(value[..8].try_into().expect("a version")));
-                            let is_right = match version {
-                                Some(version) => low <= version && version <= high && version % 4 != 0,
-                                None => low == 0 || (low..=high).any(|version| version % 4 == 0),
-                            };
-                            assert!(is_right, "key {number}: {version:?} is not from {low} to {high}");
-                            checked += 1;
-                        }
-                    }
-                    checked
-                })
-            })
-            .collect();
+        let (versions, reads, directory) = (&versions, &reads, world.directory.path());
+        let writer = scope.spawn(move || versions.write(reads.database(), seconds));
+        let keeper = scope.spawn(move || versions.tend(reads.database(), directory));
+        let readers: Vec<_> = (0..2).map(|seed| scope.spawn(move || versions.read(reads, seed))).collect();
         written = writer.join().expect("the writer");
-        checked = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum();
+        keeper.join().expect("the keeper");
+        checked = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum::<u64>();
     });
     let counters = reads.counters();
-    println!("{written} writes, {checked} reads: {counters:?}");
-    assert!(counters.at_server > 500, "{written} writes, {checked} reads: {counters:?}");
+    println!("{written} written, {checked} checked: {counters:?}");
+    assert!(written > 1000 && checked > 200 && counters.at_server > 20, "{written} {checked} {counters:?}");
 }

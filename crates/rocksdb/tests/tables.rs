@@ -112,8 +112,12 @@ fn every_key_and_every_gap_is_found_in_tables_of_all_kinds() {
             for snapshot in [LATEST, FIRST_VERSIONS] {
                 for known in [facts, unknown(table)] {
                     let found = functions.get(&[(table, known)], snapshot, key(number).as_bytes()).expect("an answer");
-                    assert_eq!(seen(&found), value(what, number, snapshot), "{what}: key {number}, snapshot {snapshot}");
-                    if let Answer::Found { sequence, .. } | Answer::Deleted { sequence } = found {
+                    assert_eq!(
+                        seen(&found),
+                        value(what, number, snapshot),
+                        "{what}: key {number}, snapshot {snapshot}"
+                    );
+                    if let Answer::Found { sequence, .. } | Answer::Deleted { sequence, .. } = found {
                         assert!(sequence <= snapshot, "{what}: key {number} has sequence number {sequence}");
                     }
                 }
@@ -145,12 +149,12 @@ fn the_first_table_that_has_a_version_decides() {
     // A range that one deletes is deleted in those behind it, and in none before it.
     let ranges = all[TABLES.iter().position(|(what, _)| *what == RANGES).expect("it is there")];
     let behind = functions.get(&[ranges, all[0]], LATEST, b"key00200").expect("an answer");
-    assert!(matches!(behind, Answer::Deleted { sequence: 122 }), "{behind:?}");
+    assert!(matches!(behind, Answer::Deleted { sequence: 122, table: 0 }), "{behind:?}");
     let before = functions.get(&[all[0], ranges], LATEST, b"key00200").expect("an answer");
     assert_eq!(seen(&before), value(TABLES[0].0, 200, LATEST));
     // Also keys that the table itself does not have; but not before the deletion.
     let gap = functions.get(&[ranges, all[0]], LATEST, b"key00041").expect("an answer");
-    assert!(matches!(gap, Answer::Deleted { sequence: 121 }), "{gap:?}");
+    assert!(matches!(gap, Answer::Deleted { sequence: 121, table: 0 }), "{gap:?}");
     assert_eq!(functions.get(&[ranges, all[0]], FIRST_VERSIONS, b"key00041"), Some(Answer::Absent));
     // One that cannot be searched matters only if it is asked.
     let zlib: &[u8] = include_bytes!("files/zlib.sst");
@@ -280,8 +284,8 @@ fn lies_about_compression_end_without_harm() {
     let mut dice = fastrand::Rng::with_seed(31);
     for (what, table) in TABLES {
         let facts = functions.facts(&[table]).expect("facts")[0];
-        let Some(first_len) = (100..table.len() - 5)
-            .find(|&len| table[len + 1..len + 5] == masked_crc32c(&table[..=len]).to_le_bytes())
+        let Some(first_len) =
+            (100..table.len() - 5).find(|&len| table[len + 1..len + 5] == masked_crc32c(&table[..=len]).to_le_bytes())
         else {
             continue;
         };

@@ -31,10 +31,7 @@ enum Failure {
 
 /// `ds_decompress(to, to_len, from, from_len, how)`. What it makes is never more than `to_len`, whatever the bytes say; a
 /// decoder of zstd has its window there, and the rest of its memory is of a fixed size.
-pub(super) fn ds_decompress(
-    machine: &mut Machine,
-    [to, to_len, from, from_len, how]: [u64; 5],
-) -> Result<u64, Fault> {
+pub(super) fn ds_decompress(machine: &mut Machine, [to, to_len, from, from_len, how]: [u64; 5]) -> Result<u64, Fault> {
     machine.check_write(to, to_len)?;
     machine.check_read(from, from_len)?;
     let how: [u8; HOW_LEN_BYTES as usize] = machine.bytes(how, HOW_LEN_BYTES)?.try_into().expect("so many bytes");
