@@ -10,6 +10,7 @@ use diskside::host::mounted::{
     Counters, MountedCalls, MountedFile, MountedOptions, Reason, Refusal, place_of, volume_urls,
 };
 use diskside::host::{ConnectOptions, Connection, Url, Volume};
+use diskside::session::{Session, SessionError, SessionOptions};
 use diskside::wire::file::FileFlags;
 use diskside::{ExportUrl, library};
 use std::collections::{HashMap, HashSet};
@@ -108,6 +109,9 @@ pub enum OpenError {
     /// The server cannot be reached.
     #[error(transparent)]
     Host(#[from] diskside::host::HostError),
+    /// The server of an export cannot be reached, or runs no functions.
+    #[error(transparent)]
+    Session(#[from] Box<SessionError>),
     /// It does not run the functions.
     #[error(transparent)]
     Function(#[from] FunctionError),
@@ -152,8 +156,10 @@ impl Store {
     /// # Errors
     /// Why the server cannot be used.
     pub fn exported(url: &ExportUrl, connect: &ConnectOptions) -> Result<Self, OpenError> {
-        let connection = Connection::connect(&url.target(), connect)?;
-        Self::over(&connection, url.path.clone())
+        let options = SessionOptions { connect: connect.clone(), ..SessionOptions::default() };
+        // It finds the subsystem, which such a URL does not name.
+        let compute = Session::new(options).compute(&url.target()).map_err(Box::new)?;
+        Self::of_export(compute, url.path.clone())
     }
 
     /// A directory of an export of a server that is connected: its path from the export's name on.
@@ -161,7 +167,10 @@ impl Store {
     /// # Errors
     /// Why the server cannot be used.
     pub fn over(connection: &Connection, directory: Vec<u8>) -> Result<Self, OpenError> {
-        let compute = Compute::new(connection)?;
+        Self::of_export(Compute::new(connection)?, directory)
+    }
+
+    fn of_export(compute: Compute, directory: Vec<u8>) -> Result<Self, OpenError> {
         let files = Files::of(&compute);
         Self::new(compute, Place::Exported { files, directory })
     }
