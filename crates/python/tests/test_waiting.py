@@ -62,6 +62,24 @@ def test_many_are_awaited_at_once(session):
     assert {result.sum for result in asyncio.run(main())} == {4_999_950_000}
 
 
+def test_several_are_waited_for(session, endless):
+    with session.open("n.u64") as file:
+        jobs = [file.submit_read(8 * at, 8) for at in range(20)] + [session.submit("stats64", "nothing")]
+        assert diskside.wait(jobs, PATIENCE) == (jobs, [])
+        # Those that have ended need not be waited for.
+        assert diskside.wait(iter(jobs), 0) == (jobs, []) and diskside.wait([]) == ([], [])
+        assert [bytes(job.result())[0] for job in jobs[:3]] == [0, 1, 2]
+    slow, quick = session.submit(endless, "n.u64", **FOREVER), session.submit("stats64", "n.u64")
+    assert diskside.wait([slow, quick], PATIENCE, first=True) == ([quick], [slow])
+    assert diskside.wait([slow], 0.05) == ([], [slow])
+    slow.cancel()
+    assert diskside.wait([slow], PATIENCE) == ([slow], [])
+    with pytest.raises(diskside.UsageError, match="3 is no job: give what submit and submit_read gave"):
+        diskside.wait([3])
+    with pytest.raises(diskside.UsageError, match="timeout: nan is no number of seconds"):
+        diskside.wait([quick], float("nan"))
+
+
 def test_errors_are_raised_where_it_is_awaited(session):
     async def main():
         with pytest.raises(diskside.BudgetError):

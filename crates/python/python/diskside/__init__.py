@@ -16,7 +16,7 @@ from __future__ import annotations
 from . import errors
 from ._diskside import __version__
 from ._function import Function, function, shipped
-from ._job import Job
+from ._job import Job, wait
 from ._result import Result
 from ._scan import Scan
 from ._session import File, FileInfo, Session, connect, info, open, run, scan, submit
@@ -48,4 +48,5 @@ __all__ = [
     "shipped",
     "spread",
     "submit",
+    "wait",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._names import seconds
@@ -10,7 +11,7 @@ from .errors import DeadlineError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from . import _diskside
 
@@ -108,3 +109,33 @@ class Job(Generic[T]):
             return f"<diskside.Job {'done' if self.done() else 'under way'}>"
         except UsageError:
             return "<diskside.Job of the process that this one was forked from>"
+
+
+def wait(jobs: Iterable[Job[Any]], timeout: float | None = None, *, first: bool = False) -> tuple[list[Job[Any]], list[Job[Any]]]:
+    """Waits until all jobs have ended, or with ``first``, until one has.
+
+    :param jobs: what :meth:`Session.submit`, :meth:`File.submit_read` and their like gave.
+    :param timeout: seconds to wait at most; the jobs go on when they are over, and when Ctrl-C ends the wait.
+    :returns: those that have ended, well or not, and the others, in the order in which they were given.
+
+    >>> ended, others = diskside.wait([file.submit_read(0, 4096), file.submit_read(4096, 4096)])
+    """
+    listed = list(jobs)
+    for job in listed:
+        if not isinstance(job, Job):
+            raise UsageError(f"wait: {job!r} is no job: give what submit and submit_read gave")
+    limit = seconds("timeout", timeout)
+    missing = [job for job in listed if not job.done()]
+    if missing and not (first and len(missing) < len(listed)):
+        ended = threading.Semaphore(0)
+        for job in missing:
+            job._request.when_done(ended.release)
+        end = None if limit is None else time.monotonic() + limit
+        for _ in range(1 if first else len(missing)):
+            left = None if end is None else max(end - time.monotonic(), 0)
+            if not ended.acquire(timeout=left):
+                break
+    sorted_out: tuple[list[Job[Any]], list[Job[Any]]] = ([], [])
+    for job in listed:
+        sorted_out[0 if job.done() else 1].append(job)
+    return sorted_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,12 @@ def seconds(name: str, value: Any) -> float | None:
     if value is None:
         return None
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"{name}: {value!r} is no number of seconds") from None
+        number = math.nan
+    if math.isnan(number):
+        raise UsageError(f"{name}: {value!r} is no number of seconds")
+    return number
 
 
 def path_of(name: Any) -> str | bytes:
