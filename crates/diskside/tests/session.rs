@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use diskside::host::ConnectOptions;
 use diskside::session::{
-    Decompress, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions, Side, Where,
+    Decompress, FailureKind, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions,
+    Side, Where,
 };
 use diskside::target::config::{ExportSpec, VolumeSpec};
 use diskside::target::{Running, Target};
@@ -499,8 +500,11 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
         for options in [&as_it_is, &looked_at] {
             let url = served.url(name);
             let [opened, late] = [session.open(&url), session.open_late(&url.parse().unwrap())].map(Result::unwrap);
+            // Once more it is asked for by this thread, as the target has the program by then.
+            let submitted = told(session.submit_run(&[late.clone()], &stats, &[], options, None).wait());
             let [opened, late] = [opened, late].map(|file| told(session.run(&[file], &stats, &[], options, None)));
             assert_eq!(late, opened, "{name}");
+            assert_eq!(submitted, opened, "{name}, submitted");
         }
     }
     let missing = session.open_late(&served.url("missing").parse().unwrap()).unwrap();
@@ -508,6 +512,57 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     assert_eq!(error.kind(), session.open(&served.url("missing")).unwrap_err().kind(), "{error}");
     let said = format!("cannot open {}: No such file or directory (os error 2)", served.url("missing"));
     assert_eq!(error.to_string(), said);
+}
+
+/// Each run that was submitted began a thread, which took longer than the run did. Of a short file one request does all, which the
+/// caller's thread sends; what goes wrong with it goes on as it does in a thread.
+#[test]
+fn a_run_that_is_submitted_without_a_thread_goes_on_where_it_fails() {
+    let served = Served::new();
+    let session = session(Policy::Adaptive);
+    served.file("plain", &numbers(1000, 1));
+    let stats = session.function("stats64").unwrap();
+    let options = RunOptions { decompress: Decompress::Auto, header: Header::Auto, ..at(Where::Device) };
+    let address = served.address();
+    let url = served.url("plain");
+    let submit = |options: &RunOptions| {
+        let late = session.open_late(&url.parse().unwrap()).unwrap();
+        session.submit_run(&[late], &stats, &[], options, None)
+    };
+    let expected = submit(&options).wait().unwrap().result;
+    let several: Vec<_> = (0..64).map(|_| submit(&options)).collect();
+    assert!(several.into_iter().all(|one| one.wait().unwrap().result == expected));
+    let auto = RunOptions { place: Where::Auto, ..options.clone() };
+    for _ in 0..40 {
+        assert_eq!(submit(&auto).wait().unwrap().result, expected);
+    }
+    // The thread that hears of its end holds the last of its session.
+    for _ in 0..8 {
+        let other = Session::new(SessionOptions::default());
+        let late = || other.open_late(&url.parse().unwrap()).unwrap();
+        other.submit_run(&[late()], &stats, &[], &options, None).wait().unwrap();
+        let under_way = other.submit_run(&[late()], &stats, &[], &options, None);
+        drop(other);
+        assert_eq!(under_way.wait().unwrap().result, expected);
+    }
+    // One that is stopped before it begins.
+    let (mut stopped, cancel) = (options.clone(), diskside::sandbox::machine::CancelToken::new());
+    stopped.limits.cancel = Some(cancel.clone());
+    cancel.cancel();
+    assert_eq!(submit(&stopped).wait().unwrap_err().kind(), FailureKind::Cancelled);
+    // Its header is looked at from here where the caller gives what it is read as.
+    let header = format!("{:<117}\n", "{'descr': '<i8', 'fortran_order': False, 'shape': (1000,), }");
+    served.file("plain", &[b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &numbers(1000, 1)].concat());
+    assert_eq!(submit(&options).wait().unwrap().result, expected);
+    // It was started anew and has no programs.
+    let Served { running, dir } = served;
+    running.handle().stop_now();
+    running.wait().unwrap();
+    let (_again, under_way) = (serve(dir.path(), &address), submit(&options));
+    assert_eq!(under_way.wait().unwrap().result, expected);
+    std::fs::remove_file(dir.path().join("plain")).unwrap();
+    let error = submit(&options).wait().unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot open {url}: No such file or directory (os error 2)"));
 }
 
 /// The room for a result that a caller had set no bound to was more than there is, and ended the process.

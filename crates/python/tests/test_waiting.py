@@ -80,6 +80,21 @@ def test_several_are_waited_for(session, endless):
         diskside.wait([quick], float("nan"))
 
 
+def test_a_job_at_a_server_takes_no_thread(session, endless):
+    """Each began one, which took longer than a short run does."""
+    with pytest.raises(TimeoutError):
+        session.run(endless, "n.u64", place="device", timeout=0.2, **FOREVER)
+    before = len(os.listdir("/proc/self/task"))
+    jobs = [session.submit(endless, "n.u64", place="device", **FOREVER) for _ in range(40)]
+    assert len(os.listdir("/proc/self/task")) < before + 10
+    assert not any(job.done() for job in jobs)
+    for job in jobs:
+        job.cancel()
+    for job in jobs:
+        with pytest.raises(diskside.CancelledError):
+            job.result(PATIENCE)
+
+
 def test_errors_are_raised_where_it_is_awaited(session):
     async def main():
         with pytest.raises(diskside.BudgetError):

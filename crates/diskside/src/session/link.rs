@@ -53,6 +53,13 @@ struct KnownWaits {
     heard: Option<Instant>,
 }
 
+impl KnownWaits {
+    /// Whether turns were long when something was heard of them last, and that was some time ago.
+    fn is_doubtful(&self) -> bool {
+        self.waits.turn_s() > WAIT_SHORT_S && self.heard.is_none_or(|heard| heard.elapsed() > WAIT_OLD)
+    }
+}
+
 /// What a turn may wait without a question to the target.
 const WAIT_SHORT_S: f64 = 1e-3;
 /// What is older may be over: while nothing runs at the target, no call says more.
@@ -113,6 +120,11 @@ impl Link {
 
     pub(super) fn files(&self) -> Result<Files, SessionError> {
         Ok(Files::of(self.compute()?))
+    }
+
+    /// Whether the target has the function's program, as far as is known: then asking for it takes no time.
+    pub(super) fn has_program(&self, function: &SessionFunction) -> bool {
+        self.programs.get(&function.sha256()).is_some()
     }
 
     /// The function's program at the target, where it is loaded if it was not.
@@ -205,12 +217,16 @@ impl Link {
         self.compute.as_ref().map_or(1, |compute| compute.capabilities().engines.get().max(1)).into()
     }
 
+    /// Whether the next one who wants to know how long turns take has to ask the target.
+    pub(super) fn asks_for_turns(&self) -> bool {
+        self.lock_waits().is_doubtful()
+    }
+
     /// How long other hosts make a turn of a call wait.
     pub(super) fn turn_s(&self) -> f64 {
         {
             let mut known = self.lock_waits();
-            let is_old = known.heard.is_none_or(|heard| heard.elapsed() > WAIT_OLD);
-            if known.waits.turn_s() <= WAIT_SHORT_S || !is_old {
+            if !known.is_doubtful() {
                 return known.waits.turn_s();
             }
             // This thread asks, without the lock; others use what is known meanwhile.

@@ -2,6 +2,7 @@
 
 use super::error::SessionError;
 use super::run::RunOptions;
+use diskside_host::drive;
 use diskside_io::request::{RequestFuture, block_on, promise};
 use diskside_sbpf::machine::CancelToken;
 use std::future::Future;
@@ -24,24 +25,74 @@ pub struct Pending<T> {
 #[derive(Debug)]
 struct Cancels(Option<CancelToken>);
 
+/// The options of a request that can be cancelled, also by the token that the caller put into them, which may be that of many.
+pub(super) struct Cancellable {
+    options: RunOptions,
+    outer: Option<CancelToken>,
+    cancel: CancelToken,
+}
+
+impl Cancellable {
+    pub(super) fn new(options: &RunOptions) -> Self {
+        let (mut options, cancel) = (options.clone(), CancelToken::new());
+        let outer = options.limits.cancel.replace(cancel.clone());
+        Self { options, outer, cancel }
+    }
+
+    pub(super) fn options(&self) -> &RunOptions {
+        &self.options
+    }
+
+    /// A function, run by a thread of its own.
+    pub(super) fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&RunOptions) -> Result<T, SessionError> + Send + 'static,
+    ) -> Pending<T> {
+        let Self { options, outer, cancel } = self;
+        let own = cancel.clone();
+        let future = Self::thread(move || {
+            let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
+            work(&options)
+        });
+        Pending { future, cancels: Cancels(Some(cancel)) }
+    }
+
+    /// One that goes on by itself when what it waits for has come: it neither sleeps nor computes for long.
+    pub(super) fn steps<T, F>(self, work: impl FnOnce(RunOptions) -> F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
+        let Self { options, outer, cancel } = self;
+        let own = cancel.clone();
+        let watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
+        let work = work(options);
+        let future = drive(async move {
+            let _watch = watch;
+            work.await
+        });
+        Pending { future, cancels: Cancels(Some(cancel)) }
+    }
+
+    /// What a thread of its own does.
+    pub(super) fn thread<T: Send + 'static>(
+        work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+    ) -> RequestFuture<Result<T, SessionError>> {
+        let (promise, future) = promise();
+        let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(work()));
+        // Without a thread the promise is gone, and says that the request was lost.
+        drop(spawned);
+        future
+    }
+}
+
 impl<T: Send + 'static> Pending<T> {
     /// A function, run by a thread of its own. It can be cancelled, also by the token of its options.
     pub(super) fn run(
         options: &RunOptions,
         work: impl FnOnce(&RunOptions) -> Result<T, SessionError> + Send + 'static,
     ) -> Self {
-        let (promise, future) = promise();
-        let (mut options, cancel) = (options.clone(), CancelToken::new());
-        // The caller's token may be that of many requests.
-        let outer = options.limits.cancel.replace(cancel.clone());
-        let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || {
-            let own = options.limits.cancel.clone().unwrap_or_default();
-            let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
-            promise.complete(work(&options));
-        });
-        // Without a thread the promise is gone, and says that the request was lost.
-        drop(spawned);
-        Self { future, cancels: Cancels(Some(cancel)) }
+        Cancellable::new(options).run(work)
     }
 }
 

@@ -76,22 +76,15 @@ pub(super) fn over_paths(
     files: &[File],
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Done, SessionError> {
+    let Some(out) = out else {
+        let sent = send_paths(job, files)?;
+        let outcome = sent.call.wait();
+        return take_paths(job, files, outcome);
+    };
     let link = job.link().expect("a part at a device has a target");
-    let mut request = request(job, FunctionKind::Read);
-    request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
-    request.decompression = as_each_says(job.options);
-    request.chunks = job.options.chunks.as_ref().map(|chunks| chunks.request());
-    let paths = paths_of(files, job.options);
+    let (mut request, paths) = paths_request(job, files);
     let failed = |error| over_one_of(files, error);
     let (started, _running) = (Instant::now(), link.begin());
-    let Some(out) = out else {
-        let call = link.compute()?.call_with(&request, vec![Buffer::from(paths)]);
-        let _watch = call.handle().and_then(|call| job.options.watch(call));
-        let CallOutcome { result, trailer, total, wire_bytes } = call.wait().map_err(failed)?;
-        let (output_bytes, range) = (result.len() as u64, 0..trailer.media_read);
-        let trailer = named_here(files, trailer);
-        return Ok(done(job, &range, result, output_bytes, trailer, total, wire_bytes));
-    };
     request.result_len_max = u64::MAX;
     let mut stream = link.compute()?.stream(&request, vec![Buffer::from(paths)]).map_err(failed)?;
     let _watch = job.options.watch(stream.handle());
@@ -100,6 +93,43 @@ pub(super) fn over_paths(
     let trailer = named_here(files, trailer);
     let range = 0..trailer.media_read;
     Ok(done(job, &range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
+}
+
+/// A request over files by their paths, and the paths.
+fn paths_request(job: &Job<'_>, files: &[File]) -> (FunctionRequest, Vec<u8>) {
+    let mut request = request(job, FunctionKind::Read);
+    request.sources = vec![Endpoint::whole(EndpointKind::Paths)];
+    request.decompression = as_each_says(job.options);
+    request.chunks = job.options.chunks.as_ref().map(|chunks| chunks.request());
+    (request, paths_of(files, job.options))
+}
+
+/// A request over files by their paths, on its way. Dropped before its end, it is cancelled.
+pub(super) struct SentPaths {
+    pub(super) call: RemoteCall,
+    _watch: Option<CancelWatch>,
+    _running: Running,
+}
+
+pub(super) fn send_paths(job: &Job<'_>, files: &[File]) -> Result<SentPaths, SessionError> {
+    let link = job.link().expect("a part at a device has a target");
+    let (request, paths) = paths_request(job, files);
+    let running = link.begin();
+    let call = link.compute()?.call_with(&request, vec![Buffer::from(paths)]);
+    let watch = call.handle().and_then(|call| job.options.watch(call));
+    Ok(SentPaths { call, _watch: watch, _running: running })
+}
+
+/// What came of it.
+pub(super) fn take_paths(
+    job: &Job<'_>,
+    files: &[File],
+    outcome: Result<CallOutcome, FunctionError>,
+) -> Result<Done, SessionError> {
+    let CallOutcome { result, trailer, total, wire_bytes } = outcome.map_err(|error| over_one_of(files, error))?;
+    let (output_bytes, range) = (result.len() as u64, 0..trailer.media_read);
+    let trailer = named_here(files, trailer);
+    Ok(done(job, &range, result, output_bytes, trailer, total, wire_bytes))
 }
 
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {

@@ -2,12 +2,13 @@
 
 use super::chunks::{ChunkRange, Chunks};
 use super::many::AT_ONCE;
-use super::{Decompress, Header, Job, Ran, RunOptions, Where, device, host, with_another_try};
+use super::{Decompress, Done, Header, Job, Ran, RunOptions, Where, device, host, with_another_try};
 use crate::location::{ExportUrl, Location};
 use crate::npy;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
+use crate::session::link::LoadedProgram;
 use crate::session::place::{Now, Place};
 use crate::session::short_files::SHORT_LEN_MAX;
 use diskside_dispatch::{Decision, Direction, Plan, Policy, Reason, Request, Side};
@@ -98,6 +99,27 @@ pub(super) fn check_no_chunks(file: &File, options: &RunOptions) -> Result<(), S
     Err(SessionError::Unsupported { name: file.inner.name.clone(), why })
 }
 
+/// What became of the first try of a run before its thread was begun.
+pub(super) enum First {
+    /// It was only decided where it runs.
+    Decided(Decided),
+    /// It was sent, and failed.
+    Failed(SessionError),
+}
+
+/// Where a run is to be, and its program at the target.
+pub(super) struct Decided {
+    pub(super) decision: Decision,
+    pub(super) program: Option<Arc<LoadedProgram>>,
+}
+
+impl Decided {
+    pub(super) fn side(&self) -> Side {
+        let probe = self.decision.probe.filter(|probe| probe.instead);
+        probe.map_or_else(|| self.decision.plan.side().unwrap_or(Side::Device), |probe| probe.side)
+    }
+}
+
 /// Runs a function over them. The function sees them as its sources 0, 1, …, on either side.
 pub(super) fn run(
     files: &[File],
@@ -105,8 +127,13 @@ pub(super) fn run(
     args: &[u8],
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
+    mut first: Option<First>,
 ) -> Result<Ran, SessionError> {
-    with_another_try(&files[0], function, options, out, |options, out, _| run_once(files, function, args, options, out))
+    with_another_try(&files[0], function, options, out, |options, out, _| match first.take() {
+        None => run_once(files, function, args, options, out, None),
+        Some(First::Decided(decided)) => run_once(files, function, args, options, out, Some(decided)),
+        Some(First::Failed(error)) => Err(error),
+    })
 }
 
 fn run_once(
@@ -115,29 +142,25 @@ fn run_once(
     args: &[u8],
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
+    decided: Option<Decided>,
 ) -> Result<Ran, SessionError> {
     // What cannot be cut is no fault of the target's.
     options.pieces(function, args)?;
-    let now = Now { len_bytes: 0, version: None, keep: false };
-    let mut job = Job::new(&files[0], now, function, args, options);
-    let decision = decide(&mut job, files)?;
-    let probe = decision.probe.filter(|probe| probe.instead);
-    let side = probe.map_or_else(|| decision.plan.side().unwrap_or(Side::Device), |probe| probe.side);
+    let mut job = Job::new(&files[0], NOT_OPEN, function, args, options);
+    let decided = match decided {
+        Some(decided) => decided,
+        None => decide(&mut job, files)?,
+    };
+    job.program.clone_from(&decided.program);
     let folds = options.fold && function.combine().is_some();
     // What is folded comes at once, and a request that fails before may be sent again.
     let (streamed, folded) = if folds { (None, out) } else { (out, None) };
     let written = streamed.is_some();
-    let mut done = match side {
+    let done = match decided.side() {
         Side::Host => host::run_over_remote(&job, files, streamed)?,
         Side::Device => device::over_paths(&job, files, streamed)?,
     };
-    done.part.name = name_of(files);
-    if let ([only], None) = (files, &options.chunks) {
-        only.inner.session.short_files().note(only.inner.id, done.part.range.end);
-    }
-    job.observe(&done);
-    let mut ran = job.gather(vec![done], None, written)?;
-    ran.decisions.push((name_of(files), decision));
+    let mut ran = gather(&job, files, done, decided.decision, written)?;
     if let Some(out) = folded {
         out.write_all(&ran.result).map_err(CallError::Write)?;
         ran.result = Vec::new();
@@ -145,9 +168,36 @@ fn run_once(
     Ok(ran)
 }
 
+/// Of a file that is not open.
+pub(super) const NOT_OPEN: Now = Now { len_bytes: 0, version: None, keep: false };
+
+/// What came of a run, of which notes are taken.
+pub(super) fn gather(
+    job: &Job<'_>,
+    files: &[File],
+    mut done: Done,
+    decision: Decision,
+    written: bool,
+) -> Result<Ran, SessionError> {
+    done.part.name = name_of(files);
+    if let ([only], None) = (files, &job.options.chunks) {
+        only.inner.session.short_files().note(only.inner.id, done.part.range.end);
+    }
+    job.observe(&done);
+    let mut ran = job.gather(vec![done], None, written)?;
+    ran.decisions.push((name_of(files), decision));
+    Ok(ran)
+}
+
+/// Where it is to run, with its program if that is at the device.
+pub(super) fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decided, SessionError> {
+    let decision = side_of(job, files)?;
+    Ok(Decided { decision, program: job.program.clone() })
+}
+
 /// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips. Whether
 /// they are short, a few of them tell; where they are not, and of a file that is alone, what was measured decides.
-fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
+fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     let (function, told) = (job.function, job.options.place.told());
     let chunk_len = job.options.chunks.as_ref().and_then(|chunks| chunks.mean_len());
     let known_len = match files {

@@ -2,15 +2,17 @@
 
 mod turns;
 
+use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
-use super::{Input, Job, Ran, RunOptions, group, is_change, local, mounted, read};
+use super::{Input, Job, Ran, RunOptions, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
-use crate::session::pending::Pending;
-use crate::session::place::{Now, Place};
+use crate::session::pending::{Cancellable, Pending};
+use crate::session::place::Place;
+use diskside_dispatch::Side;
 use diskside_engine::{Call, CallError};
 use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
@@ -33,8 +35,13 @@ impl Session {
         options: &RunOptions,
         out: Option<Location>,
     ) -> Pending<Ran> {
+        let own = Cancellable::new(options);
+        let decided = out.is_none().then(|| decide_short(files, function, args, own.options())).flatten();
         let (session, files, function, args) = (self.clone(), files.to_vec(), function.clone(), args.to_vec());
-        Pending::run(options, move |options| match out {
+        if let Some(decided) = decided {
+            return run_short(session, files, function, args, own, decided);
+        }
+        own.run(move |options| match out {
             None => session.run(&files, &function, &args, options, None),
             Some(Location::Local(path)) => session.run_into_path(&files, &function, &args, options, &path),
             Some(Location::Export(url)) => session.run_into(&files, &function, &args, options, &url),
@@ -60,19 +67,21 @@ impl Session {
         options: &RunOptions,
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
-        let Some(out) = out else { return self.run_to(files, function, args, options, None) };
+        let Some(out) = out else { return self.run_to(files, function, args, options, None, None) };
         let mut counted = Counted::new(out);
-        let ran = self.run_to(files, function, args, options, Some(&mut counted))?;
+        let ran = self.run_to(files, function, args, options, Some(&mut counted), None)?;
         Ok(Ran { written_bytes: counted.len_bytes, ..ran })
     }
 
-    fn run_to(
+    /// `first`: a request by path, of which this much is done.
+    pub(super) fn run_to(
         &self,
         files: &[File],
         function: &SessionFunction,
         args: &[u8],
         options: &RunOptions,
         mut out: Option<&mut (dyn Write + Send)>,
+        first: Option<First>,
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
         let folds = options.fold && function.combine().is_some();
@@ -85,8 +94,7 @@ impl Session {
         };
         if files.iter().all(is_here) {
             let Some(first) = files.first() else { return Ok(Ran::default()) };
-            let now = Now { len_bytes: 0, version: None, keep: false };
-            let job = Job::new(first, now, function, args, options);
+            let job = Job::new(first, NOT_OPEN, function, args, options);
             let written = out.is_some();
             let mut sources = Vec::with_capacity(files.len());
             let refused = files.iter().find_map(|file| {
@@ -113,11 +121,12 @@ impl Session {
             }
             return Ok(Ran { total: started.elapsed(), ..ran });
         }
-        if group::takes_paths(files, options) || out.is_none() && group::is_asked_for_by_path(files, options) {
+        let is_by_path = || out.is_none() && group::is_asked_for_by_path(files, options);
+        if first.is_some() || group::takes_paths(files, options) || is_by_path() {
             let streams = out.is_some() && !folds;
             let ran = match &mut out {
-                None => group::run(files, function, args, options, None),
-                Some(out) => group::run(files, function, args, options, Some(&mut **out)),
+                None => group::run(files, function, args, options, None, first),
+                Some(out) => group::run(files, function, args, options, Some(&mut **out), first),
             };
             match ran {
                 // What each file with a header is given, this side finds out, file by file.
@@ -171,6 +180,60 @@ impl Session {
         }
         Ok(Ran { total: started.elapsed(), ..total })
     }
+}
+
+/// Where a run over one short file is to be, of which one request does all, and before which nothing is waited for; `None`: it is
+/// not such a run, or finding out may take long.
+fn decide_short(files: &[File], function: &SessionFunction, args: &[u8], options: &RunOptions) -> Option<Decided> {
+    let [file] = files else { return None };
+    let is_one = options.chunks.is_none() && group::is_asked_for_by_path(files, options);
+    let link = file.inner.place.link().filter(|_| is_one)?;
+    let is_ready = !link.is_lost() && link.has_program(function) && !link.asks_for_turns();
+    if !is_ready || options.check_cancelled(file).is_err() || options.pieces(function, args).is_err() {
+        return None;
+    }
+    group::decide(&mut Job::new(file, NOT_OPEN, function, args, options), files).ok()
+}
+
+/// Sends it from the thread that asks for it, if it runs at the device: beginning a thread may take longer than the run. What runs
+/// on this side, and what goes wrong, goes on in a thread.
+fn run_short(
+    session: Session,
+    files: Vec<File>,
+    function: SessionFunction,
+    args: Vec<u8>,
+    own: Cancellable,
+    decided: Decided,
+) -> Pending<Ran> {
+    let started = Instant::now();
+    if decided.side() == Side::Host {
+        let first = Some(First::Decided(decided));
+        return own.run(move |options| session.run_to(&files, &function, &args, options, None, first));
+    }
+    let job =
+        |options| Job { program: decided.program.clone(), ..Job::new(&files[0], NOT_OPEN, &function, &args, options) };
+    let sent = device::send_paths(&job(own.options()), &files);
+    own.steps(move |options| async move {
+        let outcome = match sent {
+            Ok(mut sent) => {
+                let outcome = (&mut sent.call).await;
+                let job = Job { program: decided.program, ..Job::new(&files[0], NOT_OPEN, &function, &args, &options) };
+                device::take_paths(&job, &files, outcome)
+                    .and_then(|done| group::gather(&job, &files, done, decided.decision, false))
+            }
+            Err(error) => Err(error),
+        };
+        let error = match outcome {
+            Ok(ran) => return Ok(Ran { total: started.elapsed(), ..ran }),
+            Err(error) => error,
+        };
+        let mut options = options;
+        if let Some(deadline) = &mut options.limits.deadline {
+            *deadline = deadline.saturating_sub(started.elapsed());
+        }
+        let first = Some(First::Failed(error));
+        Cancellable::thread(move || session.run_to(&files, &function, &args, &options, None, first)).await
+    })
 }
 
 /// Of a function whose output goes on its way before all files are looked at.
