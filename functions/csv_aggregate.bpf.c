@@ -62,7 +62,7 @@ __s64 csv_aggregate(struct csv_group *out, const char *in, __u64 in_len, const s
     struct csv_groups groups = {0};
 
     if (by < 0 || (sum < 0 && sum_name.len > 0))
-        return DS_FAIL(DS_EINVAL, "`by` or `sum` is not one of `columns`");
+        return DS_FAIL(DS_EINVAL, "`by` or `sum` is not one of `columns`, which is the line with their names, as in `columns=day,cents`; or give its number");
     if ((call->flags & DS_FIRST) && columns.len > 0) {
         struct ds_text behind = rest;
         if (ds_next_line(&behind, &header) && ds_equal(header, columns))
