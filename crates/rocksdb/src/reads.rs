@@ -17,10 +17,9 @@ use crate::plan::{Plan, TableFile};
 use crate::scope::Scope;
 use crate::store::{Lookup, Refused, Store};
 use crate::table::{Answer, LATEST, TABLES_MAX};
-use crate::tuner::{Tuner, Way};
+use crate::tuner::{Tuner, Way, hash};
 use crate::values::{Known, Values};
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -66,7 +65,6 @@ pub struct Reads {
     values: Values,
     /// Of reads of one key, and of several.
     tuners: [Tuner; 2],
-    hasher: RandomState,
     began: Instant,
     /// Reads by which RocksDB may still fill its cache.
     filling: AtomicU64,
@@ -111,7 +109,8 @@ pub enum Tried {
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     way: Way,
-    began: Instant,
+    /// `None`: it is not timed.
+    began: Option<Instant>,
 }
 
 /// What became of a read that was not answered from RocksDB's memory.
@@ -146,7 +145,6 @@ impl Reads {
             plans: RwLock::default(),
             values: Values::new(options.values_bytes),
             tuners: std::array::from_fn(|_| Tuner::new(options.values_bytes)),
-            hasher: RandomState::new(),
             began: Instant::now(),
             filling: AtomicU64::new(if options.mode == Mode::Auto { blocks } else { 0 }),
             counts: Counts::default(),
@@ -206,11 +204,11 @@ impl Reads {
     /// # Errors
     /// What RocksDB said.
     pub fn try_get(&self, scope: &Scope<'_>, key: &[u8]) -> Result<Tried, DatabaseError> {
-        let began = Instant::now();
-        let way = self.way(ONE);
+        let (way, is_timed) = self.way(ONE);
         if way == Way::Plain {
-            return Ok(Tried::Local(Local { way, began }));
+            return Ok(Tried::Local(Local { way, began: is_timed.then(Instant::now) }));
         }
+        let began = Instant::now();
         let known = if let InMemory::Known(value) = self.database.get_in_memory(scope, key)? {
             self.counts.in_memory.fetch_add(1, Ordering::Relaxed);
             Some(value)
@@ -225,7 +223,7 @@ impl Reads {
             }
             value
         };
-        let Some(value) = known else { return Ok(Tried::Local(Local { way, began })) };
+        let Some(value) = known else { return Ok(Tried::Local(Local { way, began: Some(began) })) };
         self.took(ONE, way, 1, began);
         if way == Way::Probe {
             self.note(ONE, key, value.as_ref().map_or(0, Vec::len));
@@ -235,7 +233,9 @@ impl Reads {
 
     /// RocksDB has made this read, and has found so many bytes.
     pub fn was_local(&self, local: Local, key: &[u8], value_len: usize) {
-        self.took(ONE, local.way, 1, local.began);
+        if let Some(began) = local.began {
+            self.took(ONE, local.way, 1, began);
+        }
         if local.way == Way::Plain {
             self.counts.plain.fetch_add(1, Ordering::Relaxed);
         }
@@ -247,14 +247,16 @@ impl Reads {
     /// A read that RocksDB makes, as two numbers: for callers in other languages.
     #[must_use]
     pub fn local_to_numbers(&self, local: Local) -> (u64, u64) {
-        (1 + local.way as u64, (local.began - self.began).as_nanos() as u64)
+        let began_ns = local.began.map_or(0, |began| (began - self.began).as_nanos() as u64);
+        (1 + local.way as u64, began_ns)
     }
 
     /// And back; `None`: they are none.
     #[must_use]
     pub fn local_of_numbers(&self, way: u64, began_ns: u64) -> Option<Local> {
         let way = *[Way::Plain, Way::Probe, Way::Server].get(way.checked_sub(1)? as usize)?;
-        Some(Local { way, began: self.began.checked_add(Duration::from_nanos(began_ns))? })
+        let began = (began_ns != 0).then(|| self.began.checked_add(Duration::from_nanos(began_ns)));
+        Some(Local { way, began: began.flatten() })
     }
 
     /// The values of keys, in one round trip. Each is read at a moment of its own.
@@ -274,8 +276,7 @@ impl Reads {
         scope: &Scope<'_>,
         keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, DatabaseError> {
-        let began = Instant::now();
-        let way = self.way(SEVERAL);
+        let (began, (way, _)) = (Instant::now(), self.way(SEVERAL));
         let found = if way == Way::Plain {
             self.counts.plain.fetch_add(keys.len() as u64, Ordering::Relaxed);
             self.database.multi_get_in(scope, keys)?
@@ -334,8 +335,8 @@ impl Reads {
         self.options.mode == Mode::Server || self.tuners[ONE].is_server()
     }
 
-    fn way(&self, tuner: usize) -> Way {
-        if self.options.mode == Mode::Server { Way::Server } else { self.tuners[tuner].way() }
+    fn way(&self, tuner: usize) -> (Way, bool) {
+        if self.options.mode == Mode::Server { (Way::Server, true) } else { self.tuners[tuner].way() }
     }
 
     fn took(&self, tuner: usize, way: Way, reads: u64, began: Instant) {
@@ -348,7 +349,7 @@ impl Reads {
 
     fn note(&self, tuner: usize, key: &[u8], value_len: usize) {
         if self.options.mode == Mode::Auto {
-            self.tuners[tuner].note(self.hasher.hash_one(key), key.len(), value_len);
+            self.tuners[tuner].note(hash(key), key.len(), value_len);
         }
     }
 
