@@ -138,7 +138,12 @@ pub(crate) unsafe extern "C" fn ds_rocksdb_wrap(
 pub(crate) unsafe extern "C" fn ds_rocksdb_unwrap(reads: *mut Handle) {
     if !reads.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { guarded(ptr::null_mut(), (), || Ok(drop(Box::from_raw(reads)))) }
+        unsafe {
+            guarded(ptr::null_mut(), (), || {
+                drop(Box::from_raw(reads));
+                Ok(())
+            });
+        }
     }
 }
 
