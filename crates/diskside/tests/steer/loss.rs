@@ -1,6 +1,6 @@
 //! A target that is gone.
 
-use crate::world::{World, at, endless, serve, until};
+use crate::world::{World, at, endless, numbers, serve, until};
 use diskside::host::ConnectOptions;
 use diskside::session::{FailureKind, Plan, Reason, RunOptions, Session, SessionError, SessionOptions, Where};
 use diskside::target::Running;
@@ -116,9 +116,14 @@ impl std::io::Write for Restarting<'_> {
     }
 }
 
-/// Runs a function that copies 32 MB, and has its target started again when the first of them come.
-fn copied(place: Where, between: impl Fn(&Path) + Sync) -> (Result<(), SessionError>, Vec<u8>, World) {
-    let world = World::new(4_000_000);
+/// Runs a function that copies 32 MB, and has its target started again when the first of them come. They are in so many files, of
+/// which the first one may change between.
+fn copied(count: usize, place: Where, between: impl Fn(&Path) + Sync) -> (Result<(), SessionError>, Vec<u8>, World) {
+    let world = World::new(4_000_000 / count as u64);
+    for index in 1..count {
+        let path = world.dir.path().join(format!("n{index}"));
+        std::fs::write(path, numbers(4_000_000 / count as u64)).expect("written");
+    }
     settle(&world);
     let session = session(Duration::from_secs(60));
     let body = "for (__u64 i = 0; i < in_len / 8; i++) out[i] = in[i]; return in_len;";
@@ -127,39 +132,60 @@ fn copied(place: Where, between: impl Fn(&Path) + Sync) -> (Result<(), SessionEr
         "copy",
         &format!("{body}\n}}\nDS_SPLIT_RECORDS(8);\nDS_CONCATENATE;\nstatic inline void end(void) {{"),
     );
-    let file = world.open(&session);
+    let name = |index| if index == 0 { "n".to_owned() } else { format!("n{index}") };
+    let files: Vec<_> = (0..count).map(|index| session.open(&world.url(&name(index))).expect("it is there")).collect();
     let World { running, dir } = world;
     let options = RunOptions { chunk_len: Some(64 << 10), ..at(place) };
     let between = || between(&dir.path().join("n"));
     let mut out = Restarting { bytes: Vec::new(), running: Some(running), dir: dir.path(), between: &between };
-    let ran = session.run(&[file], &function, &[], &options, Some(&mut out));
+    let ran = session.run(&files, &function, &[], &options, Some(&mut out));
     let Restarting { bytes, running, .. } = out;
     (ran.map(drop), bytes, World { running: running.expect("started again"), dir })
 }
 
 /// A server that was started again while a long result came ended the run in the middle of a line, with "Unknown Tag" or a handle
-/// that is not open. The same function over the same file gives the same bytes, so the rest comes from another try.
+/// that is not open; where it was of many files, it still did. The same function over the same bytes gives the same output, so
+/// the rest comes from another try.
 #[test]
 fn a_result_goes_on_where_it_was_when_its_target_is_started_again() {
-    for place in [Where::Device, Where::Host, Where::Auto] {
-        let (ran, bytes, world) = copied(place, |_| ());
-        ran.unwrap_or_else(|error| panic!("{place:?}: {error}"));
-        let wanted = std::fs::read(world.dir.path().join("n")).expect("there");
-        assert!(bytes == wanted, "{place:?}: {} bytes of {}", bytes.len(), wanted.len());
+    for (count, place) in
+        [1, MANY].into_iter().flat_map(|count| [Where::Device, Where::Host, Where::Auto].map(|place| (count, place)))
+    {
+        let (ran, bytes, world) = copied(count, place, |_| ());
+        ran.unwrap_or_else(|error| panic!("{count} {place:?}: {error}"));
+        let wanted = std::fs::read(world.dir.path().join("n")).expect("there").repeat(count);
+        assert!(bytes == wanted, "{count} {place:?}: {} bytes of {}", bytes.len(), wanted.len());
     }
+}
+
+/// Files that are one request.
+const MANY: usize = 20;
+
+fn change(file: &Path, offset: u64) {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::options().write(true).open(file).expect("there");
+    file.write_all_at(&[0xEE; 8], offset).expect("written");
 }
 
 /// What came before would be of another version.
 #[test]
 fn a_result_does_not_go_on_when_the_file_changed_meanwhile() {
     for place in [Where::Device, Where::Host, Where::Auto] {
-        let (ran, bytes, _world) = copied(place, |file| {
-            use std::os::unix::fs::FileExt as _;
-            let file = std::fs::File::options().write(true).open(file).expect("there");
-            file.write_all_at(&[0xEE; 8], 31_000_000).expect("written");
-        });
+        let (ran, bytes, _world) = copied(1, place, |file| change(file, 31_000_000));
         let error = ran.expect_err("it changed");
         assert!(matches!(error, SessionError::Changed(_)), "{place:?}: {error}");
         assert!(bytes.len() < 31_000_000, "{place:?}: {}", bytes.len());
+    }
+}
+
+/// Of many files nobody knows the versions, but what was printed.
+#[test]
+fn a_result_of_many_files_does_not_go_on_behind_what_is_another_one_now() {
+    for place in [Where::Device, Where::Host, Where::Auto] {
+        let (ran, bytes, _world) = copied(MANY, place, |file| change(file, 8));
+        let error = ran.expect_err("it changed");
+        assert!(matches!(error, SessionError::Changed(_)), "{place:?}: {error}");
+        let before = numbers(4_000_000 / MANY as u64).repeat(MANY);
+        assert!(bytes.len() < before.len() && before.starts_with(&bytes), "{place:?}: {}", bytes.len());
     }
 }

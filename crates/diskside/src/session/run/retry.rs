@@ -12,8 +12,10 @@ use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_wire::function::Outcome as DeviceOutcome;
 use std::cell::Cell;
+use std::hash::Hasher as _;
 use std::io::Write;
 use std::time::{Duration, Instant};
+use twox_hash::xxhash3_64;
 
 /// How long to wait before a file that changed is read again. One that is cut changes twice, first its length and then its times,
 /// and in between lie the blocks that are given back.
@@ -43,8 +45,8 @@ impl Try {
 
 /// Sends a request, and again if it may succeed then; `file` is what it is over, or the first of several.
 ///
-/// The same function over the same version of a file has the same output. So what was written already is left out of the output
-/// of another try, where it is known which version that was.
+/// The same function over the same bytes has the same output. So what was written already is left out of the output of another
+/// try, which fails if it does not begin so: the files are others by then.
 pub(super) fn with_another_try(
     file: &File,
     function: &SessionFunction,
@@ -60,16 +62,16 @@ pub(super) fn with_another_try(
     let mut this = Try::default();
     for pause in PAUSES.into_iter().map(Some).chain([None]) {
         let ran = once(&options, out.as_mut().map(|out| out as _), &this);
+        if out.as_ref().is_some_and(|out| out.is_other || ran.is_ok() && out.left_out > 0) {
+            return Err(SessionError::Changed(file.inner.name.clone()));
+        }
         let (error, pause) = match (ran, pause) {
-            (Ok(_), _) if out.as_ref().is_some_and(|out| out.left_out > 0) => {
-                return Err(SessionError::Changed(file.inner.name.clone()));
-            }
             (Ok(ran), _) => return Ok(ran),
             (Err(error), Some(pause)) => (error, pause),
             (Err(error), None) => return Err(error),
         };
-        if out.as_ref().is_some_and(|out| out.len_bytes > 0) {
-            let can_resume = function.is_pure() && this.used.get().is_some() && !is_change(&error);
+        if out.as_ref().is_some_and(|out| out.written.len_bytes > 0) {
+            let can_resume = function.is_pure() && !is_change(&error);
             if !can_resume {
                 return Err(error);
             }
@@ -93,32 +95,57 @@ pub(super) fn with_another_try(
     unreachable!("the last try returns")
 }
 
-/// Output that another try gives from its beginning: what was written before is left out.
+/// Output that another try gives from its beginning: what was written before is left out, if it is that.
 struct Resumed<'w> {
     out: &'w mut (dyn Write + Send),
-    len_bytes: u64,
+    written: Hashed,
+    /// What was written before this try, and how much of it this try has not given yet.
+    before: u64,
     left_out: u64,
+    again: Hashed,
+    is_other: bool,
+}
+
+#[derive(Default)]
+struct Hashed {
+    hasher: xxhash3_64::Hasher,
+    len_bytes: u64,
+}
+
+impl Hashed {
+    fn add(&mut self, bytes: &[u8]) {
+        self.hasher.write(bytes);
+        self.len_bytes += bytes.len() as u64;
+    }
 }
 
 impl<'w> Resumed<'w> {
     fn new(out: &'w mut (dyn Write + Send)) -> Self {
-        Self { out, len_bytes: 0, left_out: 0 }
+        let (written, again) = (Hashed::default(), Hashed::default());
+        Self { out, written, before: 0, left_out: 0, again, is_other: false }
     }
 
     fn again(self) -> Self {
-        Self { left_out: self.len_bytes, ..self }
+        Self {
+            before: self.written.hasher.finish(),
+            left_out: self.written.len_bytes,
+            again: Hashed::default(),
+            ..self
+        }
     }
 }
 
 impl Write for Resumed<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let left_out = self.left_out.min(bytes.len() as u64);
-        self.left_out -= left_out;
+        let left_out = self.left_out.min(bytes.len() as u64) as usize;
         if left_out > 0 {
-            return Ok(left_out as usize);
+            self.again.add(&bytes[..left_out]);
+            self.left_out -= left_out as u64;
+            self.is_other = self.left_out == 0 && self.again.hasher.finish() != self.before;
+            return if self.is_other { Err(std::io::Error::other("the output is another one")) } else { Ok(left_out) };
         }
         let len = self.out.write(bytes)?;
-        self.len_bytes += len as u64;
+        self.written.add(&bytes[..len]);
         Ok(len)
     }
 
