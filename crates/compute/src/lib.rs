@@ -38,6 +38,7 @@ mod standard;
 mod statistics;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,7 +47,8 @@ use std::time::Instant;
 use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
 use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM, program_opcode};
 use diskside_rights::HostRights;
-use diskside_wire::function::function_log;
+use diskside_volume::stats::LatencyStats;
+use diskside_wire::function::{StatisticsEntry, StatisticsPage, function_log};
 
 pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
 pub use call::traverse::{AwaitedRead, ReadId};
@@ -65,6 +67,7 @@ use crate::environment::Environment;
 use crate::hosts::Peers;
 use crate::limits::COMMANDS;
 use crate::standard::Standard;
+use crate::statistics::log_pages;
 
 /// What computes, shared by all reactors.
 pub struct Compute {
@@ -150,6 +153,16 @@ impl Compute {
         let all = self.peers().all();
         let counted = all.iter().filter(|association| host.is_none_or(|host| association.host_id() == host));
         counted.map(|association| association.tags_open()).sum()
+    }
+
+    /// The counters of everything since the start, as hosts see them that may see all.
+    pub fn statistics(&self) -> (StatisticsPage, Vec<StatisticsEntry>) {
+        log_pages::everything(&self.environment, self.tags_open(None))
+    }
+
+    /// How long calls took, by the number that their function has in [`statistics`](Self::statistics).
+    pub fn latencies(&self) -> BTreeMap<u32, LatencyStats> {
+        self.environment.statistics.latencies()
     }
 
     /// Calls that run, or wait for a thread.

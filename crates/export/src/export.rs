@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
@@ -25,6 +26,10 @@ pub struct ExportError {
 /// One exported directory.
 #[derive(Debug)]
 pub(crate) struct Export {
+    /// As it was asked for.
+    pub(crate) spec: ExportSpec,
+    /// It is not served any more: nothing can be done with what hosts have open in it.
+    pub(crate) withdrawn: AtomicBool,
     pub(crate) name: String,
     pub(crate) read_only: bool,
     pub(crate) access: FileAccess,
@@ -52,7 +57,8 @@ impl Export {
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
-        Ok(Self { name, read_only, access, uid, gid, root, workers, operations, functions })
+        let (spec, withdrawn) = (spec.clone(), AtomicBool::new(false));
+        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, operations, functions })
     }
 }
 

@@ -1,7 +1,7 @@
 //! All exported directories of a target.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use diskside_rights::{Access, HostRights, Rights};
 use diskside_volume::stats::AccessStats;
@@ -14,33 +14,71 @@ use crate::session::FileSession;
 /// The exported directories of a target.
 #[derive(Debug)]
 pub struct Exports {
-    pub(crate) list: Vec<Arc<Export>>,
+    list: RwLock<List>,
     /// Handles that are open in all sessions, and the most there may be.
     pub(crate) handles: AtomicUsize,
-    pub(crate) handles_max: usize,
+    pub(crate) handles_max: AtomicUsize,
 }
+
+type List = Arc<[Arc<Export>]>;
+
+/// Exports that are open, and served once [`Exports::replace`] takes them.
+#[derive(Debug)]
+pub struct OpenedExports(List);
 
 impl Exports {
     /// Opens the directories and starts a thread for each, with its user and group.
     pub fn open(specs: &[ExportSpec]) -> Result<Arc<Self>, ExportError> {
-        let list: Vec<_> = specs.iter().map(|spec| Export::open(spec).map(Arc::new)).collect::<Result<_, _>>()?;
-        let handles_max = if list.is_empty() { 0 } else { handles_max() };
-        Ok(Arc::new(Self { list, handles: AtomicUsize::new(0), handles_max }))
+        let exports = Arc::new(Self::of(Vec::new(), 0));
+        exports.replace(exports.prepare(specs)?);
+        Ok(exports)
+    }
+
+    pub(crate) fn of(list: Vec<Arc<Export>>, handles_max: usize) -> Self {
+        let handles_max = AtomicUsize::new(handles_max);
+        Self { list: RwLock::new(list.into()), handles: AtomicUsize::new(0), handles_max }
+    }
+
+    /// Opens those of `specs` that are new or changed. What is served stays as it is until [`replace`](Self::replace).
+    pub fn prepare(&self, specs: &[ExportSpec]) -> Result<OpenedExports, ExportError> {
+        let served = self.list();
+        let open = |spec: &ExportSpec| match served.iter().find(|export| export.spec == *spec) {
+            Some(export) => Ok(Arc::clone(export)),
+            None => Export::open(spec).map(Arc::new),
+        };
+        specs.iter().map(open).collect::<Result<_, _>>().map(OpenedExports)
+    }
+
+    /// Serves these instead. What hosts have open in others is stale from now on; calls that run end as they would have.
+    pub fn replace(&self, OpenedExports(list): OpenedExports) {
+        if !list.is_empty() && self.handles_max.load(Ordering::Relaxed) == 0 {
+            self.handles_max.store(handles_max(), Ordering::Relaxed);
+        }
+        let before = std::mem::replace(&mut *self.list.write().unwrap_or_else(PoisonError::into_inner), list);
+        let after = self.list();
+        for export in before.iter().filter(|export| !after.iter().any(|other| Arc::ptr_eq(other, export))) {
+            export.withdrawn.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn list(&self) -> List {
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether nothing is exported.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list().is_empty()
     }
 
     /// The exports' names, in the order of the configuration.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|export| export.name.as_str())
+    pub fn names(&self) -> Vec<String> {
+        self.list().iter().map(|export| export.name.clone()).collect()
     }
 
     /// What was done with each, in the order of the configuration: by hosts themselves, and by functions.
-    pub fn stats(&self) -> impl Iterator<Item = (&str, AccessStats, AccessStats)> {
-        self.list.iter().map(|export| (export.name.as_str(), export.operations.stats(), export.functions.stats()))
+    pub fn stats(&self) -> Vec<(String, AccessStats, AccessStats)> {
+        let stats = |export: &Arc<Export>| (export.name.clone(), export.operations.stats(), export.functions.stats());
+        self.list().iter().map(stats).collect()
     }
 
     /// A session for one association of a host that may use all of them.
@@ -53,8 +91,8 @@ impl Exports {
         FileSession::new(Arc::clone(self), rights)
     }
 
-    pub(crate) fn find(&self, name: &[u8], rights: &Rights) -> Option<&Arc<Export>> {
-        let named = self.list.iter().find(|export| export.name.as_bytes() == name);
+    pub(crate) fn find(&self, name: &[u8], rights: &Rights) -> Option<Arc<Export>> {
+        let named = self.list().iter().find(|export| export.name.as_bytes() == name).cloned();
         named.filter(|export| rights.export(&export.name) > Access::None)
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn list_exports(
     let mut reply = FileReply::done(0);
     let first = usize::try_from(cursor).unwrap_or(usize::MAX);
     let granted = |(_, export): &(usize, &Arc<Export>)| rights.export(&export.name) > Access::None;
-    for (index, export) in exports.list.iter().enumerate().skip(first).filter(granted) {
+    for (index, export) in exports.list().iter().enumerate().skip(first).filter(granted) {
         if reply.result.len() + ExportRecord::encoded_len(export.name.len()) > len_max {
             if reply.result.is_empty() {
                 return too_short(FileOp::ListExports).into();

@@ -152,7 +152,7 @@ impl FileSession {
         let export = self.inner.exports.find(name, &self.inner.rights.now()).ok_or_else(|| {
             FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
         })?;
-        Ok(Start { export: Arc::clone(export), read_only: self.is_read_only(export), dir: None, path })
+        Ok(Start { read_only: self.is_read_only(&export), export, dir: None, path })
     }
 
     /// Whether the host may change nothing in an export: as it is served, or by its rights.
@@ -167,7 +167,7 @@ impl FileSession {
         match op {
             // What it has open it can always close.
             FileOp::Close => Ok(file),
-            _ if access == Access::None => Err(stale(op, handle)),
+            _ if access == Access::None || file.export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
             FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {
                 let message = format!("{op} {}: this host may not change the export any more", file.name);
                 Err(FileError::because(Errno::ROFS, message))
@@ -192,9 +192,10 @@ impl FileSession {
             return Err(FileError::because(Errno::MFILE, message));
         }
         let exports = &self.inner.exports;
-        if exports.handles.fetch_add(1, Ordering::Relaxed) >= exports.handles_max {
+        let handles_max = exports.handles_max.load(Ordering::Relaxed);
+        if exports.handles.fetch_add(1, Ordering::Relaxed) >= handles_max {
             exports.handles.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("{op}: the target has {} files open for all hosts, its limit", exports.handles_max);
+            let message = format!("{op}: the target has {handles_max} files open for all hosts, its limit");
             return Err(FileError::because(Errno::NFILE, message));
         }
         let generation = table.generation;
@@ -290,7 +291,6 @@ mod tests {
     use super::*;
     use crate::ExportSpec;
     use diskside_wire::file::FileFlags;
-    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
 
     fn ask(session: &FileSession, request: FileRequest<'_>) -> FileReply {
@@ -299,12 +299,37 @@ mod tests {
         receiver.recv().unwrap()
     }
 
+    #[test]
+    fn other_exports_are_served_without_a_new_session_and_what_is_open_in_those_that_went_is_stale() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = |name: &str| ExportSpec::new(name, dir.path());
+        let exports = Exports::open(&[spec("kept"), spec("gone")]).unwrap();
+        let session = exports.session();
+        let lookup = |path| ask(&session, FileRequest::Lookup { dir: None, path, flags: FileFlags::READ }).returned;
+        assert!(lookup(b"kept").is_ok() && lookup(b"gone").is_ok());
+        let handle =
+            |at: usize| FileHandle { id: at as u32 + 1, generation: session.inner.table.lock().unwrap().open[at].0 };
+        let stat = |at| {
+            ask(&session, FileRequest::Stat { base: Some(handle(at)), path: b"", flags: FileFlags::READ }).returned
+        };
+        assert!(stat(0).is_ok() && stat(1).is_ok());
+        let wrong = exports.prepare(&[spec("kept"), ExportSpec::new("new", dir.path().join("missing"))]);
+        assert!(wrong.is_err() && lookup(b"gone").is_ok(), "what cannot be opened changes nothing");
+        exports.replace(exports.prepare(&[spec("new"), spec("kept")]).unwrap());
+        assert_eq!(exports.names(), ["new", "kept"]);
+        assert!(lookup(b"new").is_ok());
+        assert_eq!(lookup(b"gone").unwrap_err().errno, Errno::NOENT);
+        assert!(stat(0).is_ok(), "what did not change stays open");
+        assert_eq!(stat(1).unwrap_err().errno, Errno::STALE);
+        assert!(ask(&session, FileRequest::Close { file: handle(1) }).returned.is_ok(), "and can be closed");
+    }
+
     /// Files that hosts opened took the descriptors that connections of others need.
     #[test]
     fn all_hosts_together_leave_descriptors_for_others() {
         let dir = tempfile::tempdir().unwrap();
         let list = vec![Arc::new(Export::open(&ExportSpec::new("data", dir.path()).writable()).unwrap())];
-        let exports = Arc::new(Exports { list, handles: AtomicUsize::new(0), handles_max: 3 });
+        let exports = Arc::new(Exports::of(list, 3));
         let (first, second) = (exports.session(), exports.session());
         let open = FileRequest::Lookup { dir: None, path: b"data", flags: FileFlags::READ };
         for session in [&first, &first, &second] {

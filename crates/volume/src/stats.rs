@@ -10,6 +10,59 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+/// Upper bounds of the buckets in which latencies are counted, in microseconds. A last bucket has those that took longer.
+pub const LATENCY_BOUNDS_US: [u64; 14] =
+    [10, 25, 100, 250, 1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000, 60_000_000];
+
+/// How many of something took how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencyStats {
+    /// Of each bucket those that are in no lower one.
+    pub counts: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Microseconds of all together.
+    pub sum_us: u64,
+}
+
+impl LatencyStats {
+    /// One took so long.
+    pub fn count(&mut self, time_us: u64) {
+        self.counts[bucket_of(time_us)] += 1;
+        self.sum_us = self.sum_us.saturating_add(time_us);
+    }
+
+    /// All of `other` too.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count += other);
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+    }
+}
+
+fn bucket_of(time_us: u64) -> usize {
+    LATENCY_BOUNDS_US.partition_point(|bound| *bound < time_us)
+}
+
+/// [`LatencyStats`] that any thread counts.
+#[derive(Debug, Default)]
+pub struct LatencyCounters {
+    counts: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl LatencyCounters {
+    /// One took so long.
+    pub fn count(&self, time: Duration) {
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.counts[bucket_of(time_us)].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(time_us, Ordering::Relaxed);
+    }
+
+    /// The counts so far.
+    pub fn stats(&self) -> LatencyStats {
+        let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        LatencyStats { counts, sum_us: self.sum_us.load(Ordering::Relaxed) }
+    }
+}
+
 /// Commands, bytes and errors of a volume or of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IoStats {
@@ -30,6 +83,8 @@ pub struct IoStats {
     /// Microseconds in which commands were under way, added up over the reactors: of a volume, and not where a command is
     /// no more than a copy.
     pub busy_us: u64,
+    /// How long those commands took: of a volume.
+    pub latency: LatencyStats,
 }
 
 /// A number that one thread changes and any thread reads.
@@ -61,6 +116,7 @@ pub struct AccessCounters {
     written_bytes: AtomicU64,
     busy_ns: AtomicU64,
     failed: AtomicU64,
+    latency: LatencyCounters,
 }
 
 /// The sums of [`AccessCounters`].
@@ -76,6 +132,8 @@ pub struct AccessStats {
     pub busy_us: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// How long operations took.
+    pub latency: LatencyStats,
 }
 
 impl AccessCounters {
@@ -103,6 +161,7 @@ impl AccessCounters {
 
     /// How long one of them took.
     pub fn took(&self, time: Duration) {
+        self.latency.count(time);
         self.busy_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
@@ -115,6 +174,7 @@ impl AccessCounters {
             written_bytes: get(&self.written_bytes),
             busy_us: get(&self.busy_ns) / 1000,
             failed: get(&self.failed),
+            latency: self.latency.stats(),
         }
     }
 
@@ -145,6 +205,8 @@ pub struct IoCounters {
     pub errors: Counter,
     /// See [`IoStats::busy_us`].
     pub busy_us: Counter,
+    /// See [`IoStats::latency`].
+    pub latency: LatencyCounters,
 }
 
 /// The reactors' counters by name. Locked only when a reactor meets a name for the first time, and to read.
@@ -180,6 +242,24 @@ fn sum(parts: &[Arc<IoCounters>]) -> IoStats {
         total.zeroes += part.zeroes.get();
         total.errors += part.errors.get();
         total.busy_us += part.busy_us.get();
+        total.latency.add(&part.latency.stats());
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+        let counters = LatencyCounters::default();
+        for us in [0, 10, 11, 60_000_000, 60_000_001] {
+            counters.count(Duration::from_micros(us));
+        }
+        let stats = counters.stats();
+        assert_eq!((stats.counts[0], stats.counts[1], stats.counts[13], stats.counts[14]), (2, 1, 1, 1));
+        assert_eq!(stats.counts.iter().sum::<u64>(), 5);
+        assert_eq!(stats.sum_us, 120_000_022);
+    }
 }

@@ -1,9 +1,11 @@
 //! What was computed since the target started: totals, and by function.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use diskside_volume::stats::LatencyStats;
 use diskside_wire::function::{Outcome, StatisticsEntry, StatisticsPage, Trailer, statistics_kind};
 
 /// Functions that have counters of their own; of more, those that ran longest ago are counted together.
@@ -59,6 +61,7 @@ struct Counters {
     read: u64,
     written: u64,
     run_us: u64,
+    latency: LatencyStats,
 }
 
 impl Statistics {
@@ -88,14 +91,24 @@ impl Statistics {
         self.received.fetch_add(received, Ordering::Relaxed);
         self.run_us.fetch_add(trailer.times.run_us.into(), Ordering::Relaxed);
         self.back_edges.fetch_add(trailer.back_edges, Ordering::Relaxed);
+        let mut latency = LatencyStats::default();
+        latency.count(trailer.times.total_us.into());
         let call = Counters {
             calls: 1,
             failed: u64::from(!ok),
             read: trailer.media_read + received + kept,
             written: trailer.result_len + trailer.media_written,
             run_us: trailer.times.run_us.into(),
+            latency,
         };
         self.functions.lock().unwrap_or_else(PoisonError::into_inner).count(function, &call);
+    }
+
+    /// How long calls took, in all, by number of the function as in [`page`](Self::page).
+    pub(crate) fn latencies(&self) -> BTreeMap<u32, LatencyStats> {
+        let functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = functions.listed.iter().map(|counted| (counted.number, counted.counters.latency));
+        listed.chain((functions.others.calls > 0).then_some((0, functions.others.latency))).collect()
     }
 
     /// The page; what is counted elsewhere is left to the caller.
@@ -160,6 +173,7 @@ impl Counters {
         self.read += other.read;
         self.written += other.written;
         self.run_us += other.run_us;
+        self.latency.add(&other.latency);
     }
 
     fn entry(&self, number: u32, program_id: u64, name: &str) -> StatisticsEntry {

@@ -15,7 +15,7 @@ use crate::call::context::CallContext;
 use crate::call::job::FOLDED_LEN_MAX;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
-use diskside_rights::{Access, HostQuota};
+use diskside_rights::{Access, HostQuota, Rights};
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) fn answer(
 
 fn capabilities(context: &CallContext) -> Vec<u8> {
     let compute = &context.environment;
-    let has_exports = compute.exports.names().any(|name| context.rights.export(name) > Access::None);
+    let has_exports = compute.exports.names().iter().any(|name| context.rights.export(name) > Access::None);
     let (config, mut page) = (&compute.config, CapabilityPage::new());
     page.abi_version.set(diskside_sbpf::image::ABI_VERSION as u16);
     page.engines.set(config.engines as u16);
@@ -114,9 +114,25 @@ fn statistics(context: &CallContext, tags_open: impl FnOnce(Option<u64>) -> usiz
     let (compute, rights) = (&context.environment, context.rights.now());
     let sees_all = rights.sees_all_counters();
     let (page, mut entries) = if sees_all { of_all(compute, tags_open) } else { of_host(context, tags_open) };
+    entries.extend(of_places(compute, (!sees_all).then_some((&*rights, &*context.host.nqn))));
+    page.encode(&entries)
+}
+
+/// The counters of everything, for who runs the target.
+pub(crate) fn everything(compute: &Environment, tags_open: usize) -> (StatisticsPage, Vec<StatisticsEntry>) {
+    let (page, mut entries) = of_all(compute, |_| tags_open);
+    entries.extend(of_places(compute, None));
+    (page, entries)
+}
+
+/// The counters of volumes, exports and quotas: of all, or of those that a host may use.
+fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<StatisticsEntry> {
+    let mut entries = Vec::new();
     let volumes = compute.volumes.snapshot();
     for (name, stats) in compute.volume_stats.stats() {
-        let is_seen = |volume: &&Arc<Volume>| volume.name == name && (sees_all || rights.volume(&name) > Access::None);
+        let is_seen = |volume: &&Arc<Volume>| {
+            volume.name == name && of.is_none_or(|(rights, _)| rights.volume(&name) > Access::None)
+        };
         let Some(volume) = volumes.iter().flatten().find(is_seen) else { continue };
         let mut entry = StatisticsEntry::new(statistics_kind::VOLUME, volume.nsid, &volume.name);
         entry.operations.set(stats.reads + stats.writes);
@@ -128,23 +144,23 @@ fn statistics(context: &CallContext, tags_open: impl FnOnce(Option<u64>) -> usiz
     }
     for volume in volumes.iter().flatten() {
         let functions = volume.functions.stats();
-        let is_seen = sees_all || rights.volume(&volume.name) > Access::None;
+        let is_seen = of.is_none_or(|(rights, _)| rights.volume(&volume.name) > Access::None);
         if is_seen && functions != AccessStats::default() {
             entries.push(accesses(statistics_kind::VOLUME_BY_FUNCTIONS, volume.nsid, &volume.name, &functions));
         }
     }
     for (id, (name, hosts, functions)) in (0..).zip(compute.exports.stats()) {
-        if !sees_all && rights.export(name) == Access::None {
+        if of.is_some_and(|(rights, _)| rights.export(&name) == Access::None) {
             continue;
         }
-        entries.push(accesses(statistics_kind::EXPORT, id, name, &hosts));
+        entries.push(accesses(statistics_kind::EXPORT, id, &name, &hosts));
         if functions != AccessStats::default() {
-            entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, name, &functions));
+            entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, &name, &functions));
         }
     }
-    let is_seen = |quota: &Arc<HostQuota>| sees_all || quota.is_of(&context.host.nqn);
+    let is_seen = |quota: &Arc<HostQuota>| of.is_none_or(|(_, nqn)| quota.is_of(nqn));
     entries.extend(compute.quotas.all().iter().filter(|quota| is_seen(quota)).map(|quota| quota_entry(quota)));
-    page.encode(&entries)
+    entries
 }
 
 /// What came of a host's quota.
