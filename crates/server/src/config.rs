@@ -22,8 +22,10 @@
 //! ```
 
 mod address;
+mod lines;
 mod moment;
 mod quota;
+mod reach;
 mod security;
 
 use std::collections::BTreeSet;
@@ -72,6 +74,11 @@ pub struct Settings {
     pub poll_us: Option<u32>,
     /// TCP congestion control of accepted connections, such as `reno`, `cubic` or `bbr`.
     pub congestion_control: Option<String>,
+    /// The address at which the server tells what it does: a page for browsers, and numbers for Prometheus. Absent: nowhere.
+    #[serde(default, deserialize_with = "address::parse_one")]
+    pub metrics: Option<SocketAddr>,
+    /// Directories in which there may be exports and volumes later, when the configuration is read anew.
+    pub reach: Option<Vec<PathBuf>>,
     /// Bounds of what peers can take.
     #[serde(default)]
     pub limits: LimitSettings,
@@ -151,6 +158,12 @@ pub struct ServeConfig {
     /// TCP congestion control of accepted connections; `None`: the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
+    /// The address at which the server tells what it does; `None`: nowhere. Only the command `diskside serve` does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
+    /// Directories in which there may be exports and volumes later; see [`confine`](crate::confine).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<PathBuf>,
     /// Bounds of what peers can take.
     pub limits: Limits,
     /// What is computed, and how much of it.
@@ -246,6 +259,8 @@ impl Settings {
             cores: flags.cores.or(self.cores),
             poll_us: flags.poll_us.or(self.poll_us),
             congestion_control: flags.congestion_control.or(self.congestion_control),
+            metrics: flags.metrics.or(self.metrics),
+            reach: flags.reach.or(self.reach),
             limits: self.limits.overridden_by(flags.limits),
             compute: self.compute.overridden_by(flags.compute),
             security: self.security.overridden_by(flags.security),
@@ -308,6 +323,8 @@ impl ServeConfig {
             cores: settings.cores.unwrap_or_default(),
             poll_us: settings.poll_us.unwrap_or(100),
             congestion_control: settings.congestion_control,
+            metrics: settings.metrics,
+            reach: settings.reach.unwrap_or_default(),
             limits: Limits::resolve(settings.limits),
             compute: ComputeConfig::resolve(settings.compute),
             security: Security::resolve(settings.security, &settings.known_hosts),
@@ -362,17 +379,6 @@ impl ServeConfig {
     /// Whether a host has to prove who it is. A list of names is no proof: anybody can claim one.
     pub fn authenticates_hosts(&self) -> bool {
         self.security.require != Requirement::None
-    }
-
-    /// Who is reached by others must know who they are, or say that it need not.
-    fn check_reach(&self) -> Result<(), ConfigError> {
-        let is_local = |address: &&SocketAddr| address.ip().to_canonical().is_loopback();
-        match self.listen.iter().find(|address| !is_local(address)) {
-            Some(address) if !self.insecure && !self.authenticates_hosts() => {
-                Err(ConfigError::Value { field: "listen".into(), what: format!("{address} {OPEN_TO_ANYBODY}") })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// What hosts may use.
@@ -583,12 +589,6 @@ fn default_nqn() -> String {
     let host = if host.is_empty() { "localhost" } else { &host };
     format!("nqn.2026-11.io.diskside:{host}")
 }
-
-/// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
-const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
-    that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
-    with --config FILE); or listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
-    everybody on the network may, say so with --insecure (insecure = true in the file)";
 
 /// The port that IANA assigned to NVMe over Fabrics.
 pub const PORT: u16 = 4420;

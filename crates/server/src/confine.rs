@@ -100,6 +100,11 @@ pub fn confine(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Confinemen
 }
 
 impl Confinement {
+    /// Whether the process reaches no other files than those of its configuration.
+    pub fn closes_files(&self) -> bool {
+        matches!(self.files, Files::Closed(_))
+    }
+
     /// Refuses the system calls that a server which has started does not make, in all of its threads.
     pub fn filter_calls(&mut self) {
         self.calls = Some(calls::filter(self.starts_children, self.acts_as_others));

@@ -7,6 +7,7 @@
 //! | [`volume`] | a medium with a name, and what keeps its blocks whole |
 //! | [`export`] | directories served by name, and the file operations on them |
 //! | [`confine`] | what a server's process gives up |
+//! | [`service`] | what a service manager is told, and gives |
 //! | [`link`] | a connection in memory, for a host in the same process |
 //! | [`stats`] | counters per volume, host and reactor |
 //!
@@ -69,10 +70,11 @@ mod keyring;
 pub mod link;
 mod notices;
 mod reactor;
+pub mod service;
 mod shared;
 pub mod stats;
 mod target;
 
 pub use diskside_export as export;
 pub use diskside_volume as volume;
-pub use target::{Handle, Opened, Running, Target, TargetBuilder, TargetError};
+pub use target::{Handle, Opened, Reloaded, Running, Target, TargetBuilder, TargetError};

@@ -465,6 +465,8 @@ impl Reactor {
                         connection.mark_dirty(&mut self.core);
                     }
                 }
+                // Who asked may not wait any more.
+                Message::Ping(asker) => drop(asker.send(())),
                 Message::Stop => self.stop(),
                 Message::StopNow => {
                     self.stop();

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) processors: usize,
     /// The reactors, once all of them run.
     pub(crate) mailboxes: Arc<Mailboxes>,
+    /// With what the process closed itself to the files of others, if it did.
+    pub(crate) confined_to: OnceLock<ServeConfig>,
 }
 
 impl Shared {
@@ -165,6 +167,8 @@ pub(crate) enum Message {
     VolumesChanged,
     /// Hosts may take more, or less, than before.
     QuotasChanged,
+    /// Say that you are there.
+    Ping(mpsc::Sender<()>),
     /// Finish what is in flight and end.
     Stop,
     /// End without waiting.

@@ -2,24 +2,26 @@
 
 mod handle;
 mod identity;
+mod reload;
 mod visible;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, Once, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diskside_io::ring::{Interface, interface};
-use diskside_io::socket::{SocketOptions, listen_at, local_address};
+use diskside_io::socket::{SocketOptions, listen_at, local_address, tune};
 use diskside_keys::KeyFileError;
 use diskside_nvme::Nqn;
 use diskside_nvme::controller::{self, AllowedHosts, SubsystemConfig, Subsystems};
 
 pub use handle::Handle;
+pub use reload::Reloaded;
 
 use crate::audit::{Audit, AuditFile, KnownNames};
 use crate::authenticate::Authenticators;
@@ -65,6 +67,7 @@ pub struct Target {
 pub struct TargetBuilder {
     config: ServeConfig,
     media: Vec<(VolumeSpec, Arc<dyn Medium>)>,
+    inherited: Vec<TcpListener>,
 }
 
 /// A target that has what it needs rights for: [`build`](Self::build) makes the rest.
@@ -131,6 +134,12 @@ pub enum TargetError {
         /// Why.
         error: io::Error,
     },
+    /// A socket that the process was given cannot be used.
+    #[error("a socket that this process was given: {0}")]
+    Inherited(io::Error),
+    /// What changed needs a new start.
+    #[error("{0}")]
+    NeedsRestart(String),
     /// The audit file cannot be opened.
     #[error("the audit file {}: {error}", path.display())]
     Audit {
@@ -174,7 +183,11 @@ impl From<KeyRingError> for TargetError {
 impl Target {
     /// A target of defaults: one reactor, no volumes, listening nowhere.
     pub fn builder() -> TargetBuilder {
-        TargetBuilder { config: ServeConfig::listening_nowhere(Settings::default()), media: Vec::new() }
+        TargetBuilder {
+            config: ServeConfig::listening_nowhere(Settings::default()),
+            media: Vec::new(),
+            inherited: Vec::new(),
+        }
     }
 
     /// What steers the target, before, while and after it serves.
@@ -341,6 +354,13 @@ impl TargetBuilder {
         self
     }
 
+    /// Takes connections from these sockets, which are bound already, and from no other address. None: as configured.
+    #[must_use]
+    pub fn inherited(mut self, listeners: Vec<TcpListener>) -> Self {
+        self.inherited = listeners;
+        self
+    }
+
     /// Opens the volumes and exports, and binds the addresses.
     pub fn build(self) -> Result<Target, TargetError> {
         self.open()?.build()
@@ -349,7 +369,7 @@ impl TargetBuilder {
     /// The first half of [`build`](Self::build): reads the keys, opens the volumes and the audit file, and binds the addresses,
     /// all of which may take rights that the target does not need later. No thread is started.
     pub fn open(self) -> Result<Opened, TargetError> {
-        let Self { config, media } = self;
+        let Self { config, media, inherited } = self;
         config.check()?;
         let keys = KeyRing::read(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
         let audit = AuditFile::open(config.security.audit.as_deref())
@@ -357,7 +377,8 @@ impl TargetBuilder {
         let own = config.volumes.iter().map(|spec| Ok((spec.clone(), handle::open(spec)?)));
         let own = own.collect::<Result<Vec<_>, TargetError>>()?;
         let media = own.into_iter().chain(media).collect();
-        let (listeners, addresses) = bind_all(&config)?;
+        let (listeners, addresses) =
+            if inherited.is_empty() { bind_all(&config)? } else { take_all(&config, inherited)? };
         Ok(Opened { config, keys, audit, media, listeners, addresses })
     }
 }
@@ -427,6 +448,7 @@ impl Opened {
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,
+            confined_to: OnceLock::new(),
             config,
         });
         let handle = Handle::new(shared, addresses, keys);
@@ -522,6 +544,24 @@ fn bind_all(config: &ServeConfig) -> Result<(Vec<Arc<OwnedFd>>, Vec<SocketAddr>)
         bound.0.push(Arc::new(socket));
     }
     Ok(bound)
+}
+
+fn take_all(
+    config: &ServeConfig,
+    given: Vec<TcpListener>,
+) -> Result<(Vec<Arc<OwnedFd>>, Vec<SocketAddr>), TargetError> {
+    let options = SocketOptions { congestion_control: config.congestion_control.clone(), ..SocketOptions::default() };
+    let mut taken = (Vec::new(), Vec::new());
+    for listener in given {
+        let address = listener.local_addr().map_err(TargetError::Inherited)?;
+        listener.set_nonblocking(true).map_err(TargetError::Inherited)?;
+        let socket = OwnedFd::from(listener);
+        tune(&socket, &options).map_err(|error| TargetError::Listen { address, error })?;
+        taken.1.push(address);
+        taken.0.push(Arc::new(socket));
+    }
+    config.check_listened(taken.1.iter())?;
+    Ok(taken)
 }
 
 /// How long an address in use is waited for.

@@ -37,6 +37,11 @@ pub(super) fn parse_list<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Ve
     list.iter().map(|text| parse_address(text)).collect::<Result<_, _>>().map(Some).map_err(serde::de::Error::custom)
 }
 
+pub(super) fn parse_one<'de, D: Deserializer<'de>>(text: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(text)?;
+    parse_address(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

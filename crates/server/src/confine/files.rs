@@ -104,6 +104,7 @@ fn rules(
     let mut rules: Vec<Rule> = vec![
         (exports(false).into_iter().collect(), READ),
         (exports(true).into_iter().collect(), READ | CHANGE),
+        (config.reach.clone(), READ | CHANGE),
         (volumes(false).collect(), AccessFs::ReadFile.into()),
         (volumes(true).collect(), make_bitflags!(AccessFs::{ReadFile | WriteFile})),
         (anew.collect(), AccessFs::ReadFile.into()),

@@ -30,8 +30,11 @@ impl LocalVolume {
         self.under_way.set((count + 1, since.or(Some(now))));
     }
 
-    /// A command that was under way has ended.
-    pub(crate) fn end(&self, now: Instant) {
+    /// A command that was under way since `began` has ended.
+    pub(crate) fn end(&self, now: Instant, began: Option<Instant>) {
+        if let Some(began) = began {
+            self.counters.latency.count(now.saturating_duration_since(began));
+        }
         let (count, since) = self.under_way.get();
         let Some(since) = since else { return };
         // The rest of a microsecond is left for the next one.

@@ -53,6 +53,8 @@ pub(crate) struct Task {
     cancelled: bool,
     /// When its delay is over, while it is in one.
     pub(crate) delayed_until: Option<Instant>,
+    /// Since when it is under way, of a command.
+    began: Option<Instant>,
 }
 
 /// Who asked for a task.
@@ -208,6 +210,7 @@ impl Task {
             failed: None,
             cancelled: false,
             delayed_until: None,
+            began: None,
         }
     }
 
@@ -229,8 +232,9 @@ impl Task {
     }
 
     /// It is under way, and not only a copy.
-    pub(crate) fn begin(&self, now: Instant) {
+    pub(crate) fn begin(&mut self, now: Instant) {
         if let Asker::Command(_) = self.asker {
+            self.began = Some(now);
             self.volume.begin(now);
         }
     }
@@ -238,7 +242,7 @@ impl Task {
     /// It is under way no more.
     pub(crate) fn leave(&self, now: Instant) {
         match self.asker {
-            Asker::Command(_) => self.volume.end(now),
+            Asker::Command(_) => self.volume.end(now, self.began),
             Asker::Traversal(_, since) => self.volume.volume.functions.took(now.saturating_duration_since(since)),
         }
     }

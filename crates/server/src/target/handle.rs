@@ -25,14 +25,16 @@ use diskside_volume::medium::Medium;
 /// Steers a target: stops it, adds and removes volumes, reads its counters. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     stopping: AtomicBool,
+    /// The configuration that holds now.
+    pub(super) now: Mutex<ServeConfig>,
     /// The hosts that are known now.
     known_hosts: Mutex<Vec<HostSpec>>,
     /// Their keys.
@@ -50,11 +52,13 @@ impl Handle {
             advertised.iter().map(|address| Listener { address: reachable(*address), port: address.port() });
         shared.subsystems.set_listeners(listeners.collect());
         let known_hosts = Mutex::new(shared.config.known_hosts.clone());
+        let now = Mutex::new(shared.config.clone());
         let handle = Self {
             inner: Arc::new(Inner {
                 shared,
                 addresses,
                 stopping: AtomicBool::new(false),
+                now,
                 known_hosts,
                 keys: Mutex::new(keys),
                 watches_keys: AtomicBool::new(false),
@@ -256,6 +260,13 @@ impl Handle {
         for mailbox in self.shared().mailboxes.get().into_iter().flatten() {
             mailbox.send(Message::QuotasChanged);
         }
+    }
+
+    /// Says that the process reaches only what it served at its start ([`confine`](crate::confine)): a reload tells what is not
+    /// among it, instead of an error of each access.
+    pub fn is_confined(&self) {
+        let config = self.shared().config.clone();
+        self.shared().confined_to.get_or_init(|| config);
     }
 
     /// A connection to the target in memory: the host's end. `None` where the target does not run, or has too many.

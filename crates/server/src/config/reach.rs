@@ -1,0 +1,43 @@
+//! From where a server can be reached, and what that takes.
+
+use std::net::SocketAddr;
+
+use super::{ConfigError, ServeConfig};
+
+impl ServeConfig {
+    /// Who is reached by others must know who they are, or say that it need not.
+    pub(super) fn check_reach(&self) -> Result<(), ConfigError> {
+        if let Some(address) = self.metrics.filter(|address| !is_local(address) && !self.insecure) {
+            let what = format!("{address} {METRICS_OPEN_TO_ANYBODY}");
+            return Err(ConfigError::Value { field: "metrics".into(), what });
+        }
+        self.check_listened(self.listen.iter())
+    }
+
+    /// The same of addresses that the process was given.
+    pub(crate) fn check_listened<'a>(
+        &self,
+        mut addresses: impl Iterator<Item = &'a SocketAddr>,
+    ) -> Result<(), ConfigError> {
+        match addresses.find(|address| !is_local(address)) {
+            Some(address) if !self.insecure && !self.authenticates_hosts() => {
+                Err(ConfigError::Value { field: "listen".into(), what: format!("{address} {OPEN_TO_ANYBODY}") })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_local(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
+const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
+    that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
+    with --config FILE); or listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
+    everybody on the network may, say so with --insecure (insecure = true in the file)";
+
+const METRICS_OPEN_TO_ANYBODY: &str = "is reached from other machines, and tells whoever asks the names of hosts, volumes, exports \
+    and functions: listen on 127.0.0.1 and reach it through ssh (ssh -L 9464:localhost:9464 SERVER) or a proxy that knows who \
+    may; or, where everybody on the network may know, say so with --insecure (insecure = true in the file)";

@@ -1,0 +1,180 @@
+//! A changed configuration, while hosts are connected: all of it that can be changed, or nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use diskside_volume::Source;
+
+use super::handle::open;
+use super::{Handle, Target, TargetError};
+use crate::config::{ServeConfig, VolumeSpec};
+use crate::keyring::KeyRing;
+use crate::shared::Message;
+
+/// What a new configuration changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Exports and volumes that are served now, or otherwise than before.
+    pub added: Vec<String>,
+    /// Those that are not served any more.
+    pub removed: Vec<String>,
+    /// Settings that changed, and hold only when the server is started again.
+    pub waiting: Vec<&'static str>,
+}
+
+impl Handle {
+    /// Takes all of `config` that can change while hosts are connected: volumes, exports, hosts, keys, grants, quotas and the audit
+    /// file. If anything of it cannot be, everything stays as it was. Connections stay, but those of hosts that may no longer
+    /// connect at all.
+    ///
+    /// # Errors
+    /// What cannot be, and why.
+    pub fn reload(&self, config: &ServeConfig) -> Result<Reloaded, TargetError> {
+        let mut now = self.inner.now.lock().unwrap_or_else(PoisonError::into_inner);
+        within_reach(self.shared().confined_to.get(), config)?;
+        let exports = self.shared().exports.prepare(&config.exports)?;
+        let changed =
+            config.volumes.iter().find(|new| now.volumes.iter().any(|old| old.name == new.name && old != *new));
+        if let Some(VolumeSpec { name, .. }) = changed {
+            return Err(TargetError::NeedsRestart(format!(
+                "volume `{name}` changed: while a server runs, volumes can come and go, but not change; give it another name, or \
+                 start the server again"
+            )));
+        }
+        let new = |spec: &&VolumeSpec| !now.volumes.contains(spec);
+        let media = config.volumes.iter().filter(new).map(|spec| Ok((spec, open(spec)?)));
+        let media = media.collect::<Result<Vec<_>, TargetError>>()?;
+        let mut added: Vec<&str> = Vec::new();
+        let taken = media.into_iter().try_for_each(|(spec, medium)| {
+            self.add_medium(spec, medium)?;
+            added.push(&spec.name);
+            Ok(())
+        });
+        if let Err(error) = taken.and_then(|()| self.reload_hosts(config)) {
+            for name in added {
+                // It was added a moment ago, and only this thread removes volumes of the configuration.
+                let _ = self.remove_volume(name);
+            }
+            return Err(error);
+        }
+        self.shared().exports.replace(exports);
+        for gone in now.volumes.iter().filter(|old| !config.volumes.contains(old)) {
+            match self.remove_volume(&gone.name) {
+                // Who embeds the server may have removed it.
+                Ok(()) | Err(TargetError::NoSuchVolume(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let told = Reloaded::between(&now, config);
+        *now = config.clone();
+        Ok(told)
+    }
+
+    /// Whether all reactors answer within `patience`: one that does not neither serves anybody.
+    pub fn is_alive(&self, patience: Duration) -> bool {
+        let Some(mailboxes) = self.shared().mailboxes.get() else { return false };
+        let (sender, receiver) = mpsc::channel();
+        for mailbox in mailboxes {
+            mailbox.send(Message::Ping(sender.clone()));
+        }
+        let end = Instant::now() + patience;
+        mailboxes.iter().all(|_| receiver.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
+    }
+}
+
+impl Target {
+    /// What would keep a server of `config` from starting, as far as it shows without opening a port or changing anything.
+    pub fn problems_of(config: &ServeConfig) -> Vec<String> {
+        let nqn = super::nqn(&config.nqn).map_err(TargetError::from);
+        let keys = nqn.and_then(|nqn| Ok(KeyRing::read(&config.security, &config.known_hosts, &nqn)?));
+        let mut problems: Vec<String> = keys.err().map(|error| error.to_string()).into_iter().collect();
+        for export in &config.exports {
+            if let Err(error) = std::fs::read_dir(&export.path) {
+                problems.push(format!("export `{}`: {}: {error}", export.name, export.path.display()));
+            }
+        }
+        for volume in &config.volumes {
+            let Some(path) = path_of(volume) else { continue };
+            let made =
+                volume.size.is_some() && path.parent().is_none_or(|parent| parent == Path::new("") || parent.is_dir());
+            match std::fs::File::open(&path) {
+                Ok(_) => {}
+                Err(error) if made && error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => problems.push(format!("volume `{}`: {}: {error}", volume.name, path.display())),
+            }
+        }
+        if let Some(parent) = config.security.audit.as_deref().and_then(Path::parent).filter(|parent| !parent.is_dir())
+        {
+            problems.push(format!("security.audit: there is no directory {}", parent.display()));
+        }
+        problems
+    }
+}
+
+impl Reloaded {
+    fn between(old: &ServeConfig, new: &ServeConfig) -> Self {
+        let volumes = |one: &ServeConfig, other: &ServeConfig| {
+            let named = one.volumes.iter().filter(|volume| !other.volumes.iter().any(|same| same.name == volume.name));
+            named.map(|volume| format!("volume `{}`", volume.name)).collect::<Vec<_>>()
+        };
+        let changed = new.exports.iter().filter(|export| !old.exports.contains(export));
+        let gone = old.exports.iter().filter(|export| !new.exports.iter().any(|same| same.name == export.name));
+        let added = volumes(new, old).into_iter().chain(changed.map(|export| format!("export `{}`", export.name)));
+        let removed = volumes(old, new).into_iter().chain(gone.map(|export| format!("export `{}`", export.name)));
+        let waiting = [
+            ("listen", old.listen != new.listen),
+            ("advertise", old.advertise != new.advertise),
+            ("nqn", old.nqn != new.nqn),
+            ("user", old.user != new.user),
+            ("confine", old.confine != new.confine),
+            ("reactors", old.reactors != new.reactors),
+            ("cores", old.cores != new.cores),
+            ("poll_us", old.poll_us != new.poll_us),
+            ("congestion_control", old.congestion_control != new.congestion_control),
+            ("metrics", old.metrics != new.metrics),
+            ("reach", old.reach != new.reach),
+            ("limits", old.limits != new.limits),
+            ("compute", old.compute != new.compute),
+        ];
+        let waiting = waiting.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect();
+        Self { added: added.collect(), removed: removed.collect(), waiting }
+    }
+}
+
+fn path_of(volume: &VolumeSpec) -> Option<PathBuf> {
+    match volume.source() {
+        Ok(Source::Path(path) | Source::Lossy(path)) => Some(path),
+        _ => None,
+    }
+}
+
+/// A process that confined itself reaches nothing but what it served then, and what is beneath.
+fn within_reach(confined_to: Option<&ServeConfig>, config: &ServeConfig) -> Result<(), TargetError> {
+    let Some(start) = confined_to else { return Ok(()) };
+    let reached = |path: &Path, rw: bool| {
+        let exports = start.exports.iter().filter(|export| export.rw || !rw).map(|export| export.path.clone());
+        exports.chain(start.reach.iter().cloned()).any(|root| path.starts_with(root))
+    };
+    let export = config.exports.iter().find(|export| {
+        let same = start.exports.iter().any(|old| old.path == export.path && old.rw == export.rw);
+        !same && !reached(&export.path, export.rw)
+    });
+    let volume = config.volumes.iter().filter(|volume| !start.volumes.contains(volume)).find_map(|volume| {
+        let path: PathBuf = path_of(volume)?;
+        let same = start.volumes.iter().any(|old| path_of(old).is_some_and(|old| old == path) && old.rw == volume.rw);
+        (!same && !reached(&path, volume.rw)).then_some((&volume.name, path))
+    });
+    let (what, path) = match (export, volume) {
+        (Some(export), _) => (format!("export `{}`", export.name), export.path.clone()),
+        (None, Some((name, path))) => (format!("volume `{name}`"), path),
+        (None, None) => return Ok(()),
+    };
+    let parent = path.parent().unwrap_or(Path::new("/")).display();
+    Err(TargetError::NeedsRestart(format!(
+        "{what}: this server has closed its process to {} when it started; start it again, and write reach = [\"{parent}\"] in its \
+         file for what is to be added there while it runs",
+        path.display()
+    )))
+}
