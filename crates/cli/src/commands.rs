@@ -1,10 +1,13 @@
 //! One module a subcommand.
 
 pub(crate) mod attach;
+pub(crate) mod bench;
 pub(crate) mod build;
+pub(crate) mod check_config;
 pub(crate) mod clear;
 pub(crate) mod cp;
 pub(crate) mod discover;
+pub(crate) mod doctor;
 pub(crate) mod execute;
 pub(crate) mod explain;
 pub(crate) mod exports;

@@ -36,6 +36,11 @@ impl Failure {
 }
 
 impl Failure {
+    /// Of an error of the system, in this.
+    pub(crate) fn environment(what: &str) -> impl Fn(std::io::Error) -> Self {
+        move |error| Self::Environment(format!("{what}: {error}"))
+    }
+
     /// With what may have been meant.
     #[must_use]
     pub(crate) fn hinting(self, near: &[String]) -> Self {

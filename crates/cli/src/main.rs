@@ -67,6 +67,12 @@ enum Command {
     Explain(commands::explain::Explain),
     /// Serve volumes, directories and functions over NVMe/TCP.
     Serve(commands::serve::Serve),
+    /// Say whether a server's configuration is good, and otherwise what is wrong in which line.
+    CheckConfig(commands::check_config::CheckConfig),
+    /// Say what this machine lacks for Diskside, and what to do.
+    Doctor(commands::doctor::Doctor),
+    /// Measure where a function over a file at a server runs faster.
+    Bench(commands::bench::Bench),
     /// Make keys, and allow hosts with them.
     Key(commands::key::Key),
     /// At a server: let a host in that gets its name, key and rights as one text.
@@ -158,6 +164,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(c) => c.execute(),
         Command::Explain(c) => c.execute(),
         Command::Serve(c) => c.execute(),
+        Command::CheckConfig(c) => c.execute(),
+        Command::Doctor(c) => c.execute(),
+        Command::Bench(c) => c.execute(),
         Command::Key(c) => c.execute(),
         Command::Invite(c) => c.execute(),
         Command::Join(c) => c.execute(),

@@ -366,9 +366,11 @@ fn reloading_reaches_what_the_start_knew() {
     says("confined: ");
     text(&new_export);
     process.signal(Signal::HUP);
-    says("diskside: export `new`: new or changed, and as it was until the server is started again\n");
     let line = std::fs::read_to_string(&said).expect("text");
-    if has_landlock(&line) {
+    if !has_landlock(&line) {
+        says("diskside: the configuration was read again; served now: export `new`\n");
+    } else {
+        says("diskside: the configuration stays as it was: export `new`: this server has closed its process to");
         text(&format!("[security]\naudit = \"{}\"\n", new.join("audit").display()));
         process.signal(Signal::HUP);
         says(

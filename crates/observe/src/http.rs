@@ -1,58 +1,93 @@
-//! As much of HTTP/1.1 as a scraper needs: GET of one page, one request a connection.
+//! As much of HTTP/1.1 as a scraper and a browser need: GET of a page, one request a connection.
 
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A request's head is no longer.
 const HEAD_LEN_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// A scraper that sends or takes nothing for so long holds nobody up any more.
+/// Who sends or takes nothing for so long holds nobody up any more.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// From a failure to the next scrape.
+/// From a failure to the next connection.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The media type of what is told.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Threads that answer, and connections that wait for one of them.
+const THREADS: usize = 4;
+const WAITING_MAX: usize = 64;
 
-/// Answers one scrape after another.
-pub(super) fn answer(listener: &TcpListener, mut page: impl FnMut() -> String) {
-    for connection in listener.incoming() {
-        // A scraper that went away, or sent nonsense, comes again or not: the next one is answered.
-        let served = connection.and_then(|mut connection| {
-            connection.set_read_timeout(Some(PATIENCE))?;
-            connection.set_write_timeout(Some(PATIENCE))?;
-            serve(&mut connection, &mut page)
-        });
-        if served.is_err() {
-            // Accepting fails at once again while no descriptor is left.
-            std::thread::sleep(PAUSE);
-        }
+/// What is at a path: its media type and text; `None`: nothing.
+pub(crate) trait Answers: Fn(&str) -> Option<(&'static str, Arc<str>)> + Send + Sync + 'static {}
+impl<F: Fn(&str) -> Option<(&'static str, Arc<str>)> + Send + Sync + 'static> Answers for F {}
+
+/// Answers from threads of its own until the process ends.
+pub(crate) fn serve(listener: TcpListener, answers: impl Answers) -> io::Result<()> {
+    let (sender, receiver) = sync_channel::<TcpStream>(WAITING_MAX);
+    let (receiver, answers) = (Arc::new(Mutex::new(receiver)), Arc::new(answers));
+    for _ in 0..THREADS {
+        let (receiver, answers) = (Arc::clone(&receiver), Arc::clone(&answers));
+        std::thread::Builder::new().name("observe-http".into()).spawn(move || {
+            loop {
+                let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok(mut connection) = next else { return };
+                // Who went away, or sent nonsense, comes again or not.
+                let _ = patient(&connection).and_then(|()| answer(&mut connection, &*answers));
+            }
+        })?;
     }
+    std::thread::Builder::new().name("observe-accept".into()).spawn(move || {
+        for connection in listener.incoming() {
+            match connection.map(|connection| sender.try_send(connection)) {
+                Ok(Ok(())) => {}
+                Ok(Err(TrySendError::Full(mut connection))) => {
+                    let busy = reply("503 Service Unavailable\r\nRetry-After: 2", PLAIN, "too many ask; come again\n");
+                    let _ = connection.set_nonblocking(true).and_then(|()| connection.write_all(busy.as_bytes()));
+                }
+                Ok(Err(TrySendError::Disconnected(_))) => return,
+                // Accepting fails at once again while no descriptor is left.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn patient(connection: &TcpStream) -> io::Result<()> {
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))
 }
 
 /// Reads a request and answers it.
-fn serve(connection: &mut (impl Read + Write), page: &mut impl FnMut() -> String) -> io::Result<()> {
+fn answer(connection: &mut (impl Read + Write), answers: &impl Answers) -> io::Result<()> {
     let reply = match request(connection)? {
-        Asked::Page => reply("200 OK", OPENMETRICS, &page()),
-        Asked::Elsewhere => reply("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
-        Asked::Otherwise => reply("405 Method Not Allowed\r\nAllow: GET", "text/plain", "only GET is answered\n"),
-        Asked::Nonsense => reply("400 Bad Request", "text/plain", "this is no HTTP request\n"),
+        Asked::Path(path) => match answers(&path) {
+            Some((media_type, body)) => reply("200 OK", media_type, &body),
+            None => reply("404 Not Found", PLAIN, "the metrics are at /metrics, the page is at /\n"),
+        },
+        Asked::Otherwise => reply("405 Method Not Allowed\r\nAllow: GET", PLAIN, "only GET is answered\n"),
+        Asked::Nonsense => reply("400 Bad Request", PLAIN, "this is no HTTP request\n"),
     };
     connection.write_all(reply.as_bytes())?;
     connection.flush()
 }
 
+const PLAIN: &str = "text/plain; charset=utf-8";
+/// A page may show its own styles and pictures, and load, run and send nothing.
+const HEADERS: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action \
+    'none'; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store";
+
 fn reply(status: &str, media_type: &str, body: &str) -> String {
     let len = body.len();
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len}\r\n{HEADERS}\r\nConnection: close\r\n\r\n{body}"
     )
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    Page,
-    Elsewhere,
+    /// Without what follows a question mark.
+    Path(String),
     Otherwise,
     Nonsense,
 }
@@ -69,8 +104,7 @@ fn request(connection: &mut impl Read) -> io::Result<Asked> {
             Ok(httparse::Status::Complete(_)) => {
                 let path = request.path.and_then(|path| path.split('?').next());
                 return Ok(match (request.method, path) {
-                    (Some("GET"), Some("/metrics")) => Asked::Page,
-                    (Some("GET"), _) => Asked::Elsewhere,
+                    (Some("GET"), Some(path)) => Asked::Path(path.to_owned()),
                     _ => Asked::Otherwise,
                 });
             }
@@ -88,11 +122,15 @@ mod tests {
         request(&mut text.as_bytes()).unwrap()
     }
 
+    fn path(text: &str) -> Asked {
+        Asked::Path(text.to_owned())
+    }
+
     #[test]
-    fn one_page_is_told_and_everything_else_refused() {
-        assert_eq!(asked("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"), Asked::Page);
-        assert_eq!(asked("GET /metrics?name=up HTTP/1.0\r\n\r\n"), Asked::Page);
-        assert_eq!(asked("GET / HTTP/1.1\r\n\r\n"), Asked::Elsewhere);
+    fn pages_are_asked_for_and_everything_else_is_refused() {
+        assert_eq!(asked("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"), path("/metrics"));
+        assert_eq!(asked("GET /metrics?name=up HTTP/1.0\r\n\r\n"), path("/metrics"));
+        assert_eq!(asked("GET / HTTP/1.1\r\n\r\n"), path("/"));
         assert_eq!(asked("POST /metrics HTTP/1.1\r\n\r\n"), Asked::Otherwise);
         assert_eq!(asked("GET /metrics HTTP/1.1\r\nHost:"), Asked::Nonsense);
         assert_eq!(asked(""), Asked::Nonsense);
@@ -102,8 +140,35 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_says_how_long_it_is() {
+    fn a_reply_says_how_long_it_is_and_that_it_may_load_nothing() {
         let text = reply("200 OK", "text/plain", "grüße");
         assert!(text.contains("\r\nContent-Length: 7\r\n") && text.ends_with("\r\n\r\ngrüße"), "{text}");
+        assert!(text.contains("\r\nContent-Security-Policy: default-src 'none';"), "{text}");
+    }
+
+    /// One scraper that sent nothing held all others up for two seconds.
+    #[test]
+    fn who_says_nothing_holds_nobody_up_and_a_flood_is_told_to_come_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        serve(listener, |path: &str| (path == "/").then(|| (PLAIN, "here".into()))).unwrap();
+        let ask = || {
+            let mut connection = TcpStream::connect(address).unwrap();
+            connection.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let mut text = String::new();
+            connection.read_to_string(&mut text).map(|_| text)
+        };
+        let silent: Vec<_> = (0..THREADS - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(ask().unwrap().ends_with("here"));
+        let flood: Vec<_> = (0..WAITING_MAX + 2 * THREADS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut last = String::new();
+        // It is refused, and its request is never read: a reset may overtake the words.
+        let refused = (&mut flood.last().unwrap()).read_to_string(&mut last);
+        assert!(refused.is_err() || last.starts_with("HTTP/1.1 503 "), "{last}");
+        drop((silent, flood));
+        let end = Instant::now() + Duration::from_secs(60);
+        while !ask().is_ok_and(|text| text.ends_with("here")) {
+            assert!(Instant::now() < end, "it never answered again");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `diskside serve`.
 
+mod reload;
+
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
@@ -9,12 +11,15 @@ use diskside::target::config::{
     VolumeSpec,
 };
 use diskside::target::confine::{Confinement, confine, give_up};
+use diskside::target::service::{Service, inherited_listeners};
 use diskside::target::{Handle, Target, TargetError};
-use signal_hook::consts::SIGHUP;
-use signal_hook::iterator::Signals;
+use diskside_observe::{Observer, Watched};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Arguments of `serve`.
 #[derive(Args)]
@@ -69,6 +74,9 @@ pub(crate) struct Serve {
     /// TCP congestion control of connections, such as reno
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
+    /// Tell at this address what the server does: a page for browsers at /, numbers for Prometheus at /metrics [default: nowhere]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    metrics: Option<SocketAddr>,
     /// Read settings from a TOML file; flags go before it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -89,6 +97,7 @@ impl Serve {
             confine: self.no_confine.then_some(false),
             reactors: self.reactors,
             congestion_control: self.congestion_control,
+            metrics: self.metrics,
             compute: ComputeSettings {
                 enabled: self.no_compute.then_some(false),
                 engines: self.engines,
@@ -104,7 +113,11 @@ impl Serve {
         let read_anew: Vec<PathBuf> = file.iter().cloned().collect();
         let resolve = move || {
             let settings = file.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
-            ServeConfig::resolve(settings.overridden_by(flags.clone()))
+            let resolved = ServeConfig::resolve(settings.overridden_by(flags.clone()));
+            resolved.map_err(|error| match &file {
+                Some(file) => in_file(error, file),
+                None => error,
+            })
         };
         let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?;
         if self.print_config {
@@ -113,61 +126,33 @@ impl Serve {
         if config.volumes.is_empty() && config.exports.is_empty() {
             return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
+        let service = Arc::new(Service::from_environment());
+        let inherited = inherited_listeners().map_err(|e| Failure::Environment(e.to_string()))?;
+        let observed = config.metrics.map(observed_at).transpose()?;
         give_up(&config).map_err(|e| Failure::Environment(format!("cannot give up privileges: {e}")))?;
         let failed = |e: TargetError| Failure::Environment(e.to_string());
-        let opened = Target::builder().config(config.clone()).open().map_err(failed)?;
+        let opened = Target::builder().config(config.clone()).inherited(inherited).open().map_err(failed)?;
         let confinement = config.confine.then(|| confine(&config, &read_anew)).transpose();
         let confinement = confinement.map_err(|e| Failure::Environment(e.to_string()))?;
         let target = opened.build().map_err(failed)?;
-        let reloading = reload_on_hangup(target.handle(), config, resolve)?;
-        let served = target.serve_until_signal(|handle| announce(handle, confinement)).map_err(failed);
+        if confinement.as_ref().is_some_and(Confinement::closes_files) {
+            target.handle().is_confined();
+        }
+        let reloading = reload::on_hangup(target.handle(), config, Arc::clone(&service), resolve)?;
+        let stopping = tell_of_stop(Arc::clone(&service))?;
+        let told_at =
+            observed.as_ref().map(TcpListener::local_addr).transpose().map_err(Failure::environment("the page"))?;
+        if let Some(listener) = observed {
+            Observer::start(listener, Watched::Here(target.handle())).map_err(Failure::environment("the page"))?;
+        }
+        watch(target.handle(), Arc::clone(&service))?;
+        let served =
+            target.serve_until_signal(|handle| announce(handle, confinement, told_at, &service)).map_err(failed);
         reloading.close();
+        stopping.close();
         served
     }
 }
-
-/// Reads the hosts and their keys anew at each SIGHUP. What cannot be is said, and nothing changes.
-fn reload_on_hangup(
-    handle: Handle,
-    at_start: ServeConfig,
-    resolve: impl Fn() -> Result<ServeConfig, ConfigError> + Send + 'static,
-) -> Result<signal_hook::iterator::Handle, Failure> {
-    let failed = |error| Failure::Environment(format!("listening for signals: {error}"));
-    let mut signals = Signals::new([SIGHUP]).map_err(failed)?;
-    let closer = signals.handle();
-    let listen = move || {
-        for _ in signals.forever() {
-            let reloaded = resolve().map_err(|e| e.to_string());
-            match reloaded.and_then(|config| handle.reload_hosts(&config).map_err(|e| e.to_string()).map(|()| config)) {
-                Ok(config) => {
-                    say("diskside: the hosts and their keys were read anew");
-                    tell_what_waits(&at_start, &config);
-                }
-                Err(error) => {
-                    let hint = if at_start.confine { CONFINED_TO } else { "" };
-                    say(format_args!("diskside: the hosts stay as they were: {error}{hint}"));
-                }
-            }
-        }
-    };
-    std::thread::Builder::new().name("reload".into()).spawn(listen).map_err(failed)?;
-    Ok(closer)
-}
-
-/// Says of what is served otherwise than at the start that it is not: the process can reach nothing more than then.
-fn tell_what_waits(at_start: &ServeConfig, now: &ServeConfig) {
-    let exports = now.exports.iter().filter(|export| !at_start.exports.contains(export));
-    let volumes = now.volumes.iter().filter(|volume| !at_start.volumes.contains(volume));
-    let new = exports.map(|export| format!("export `{}`", export.name));
-    let new = new.chain(volumes.map(|volume| format!("volume `{}`", volume.name))).collect::<Vec<_>>();
-    if !new.is_empty() {
-        let new = new.join(", ");
-        say(format_args!("diskside: {new}: new or changed, and as it was until the server is started again"));
-    }
-}
-
-const CONFINED_TO: &str = "; a server reaches only the directories of the files that it had at its start: for keys, an audit \
-    file or a configuration elsewhere start it again";
 
 fn parse_requirement(text: &str) -> Result<Requirement, String> {
     match text {
@@ -184,18 +169,64 @@ const NOTHING_TO_SERVE: &str = "there is nothing to serve: give a directory (--e
 
 /// Says where and what is served, once hosts are answered: people read it, and scripts wait for the line. Hosts are served
 /// also when nobody reads it.
-fn announce(handle: &Handle, confinement: Option<Confinement>) {
+fn announce(handle: &Handle, confinement: Option<Confinement>, told_at: Option<SocketAddr>, service: &Service) {
     if let Some(mut confinement) = confinement {
         confinement.filter_calls();
         say(confinement.to_string());
     }
-    if let Err(error) = print_urls(handle) {
+    if let Err(error) = print_urls(handle, told_at) {
         say(format_args!("diskside: the URLs are not printed: {error}"));
+    }
+    service.ready(&status(handle));
+}
+
+/// What is served, in a line.
+fn status(handle: &Handle) -> String {
+    let addresses: Vec<_> = handle.local_addresses().iter().map(ToString::to_string).collect();
+    let (volumes, exports) = (handle.volumes().len(), handle.exports().names().len());
+    format!("serving {exports} exports and {volumes} volumes at {}", addresses.join(", "))
+}
+
+/// The error with the line of the file that it is about.
+pub(super) fn in_file(error: ConfigError, file: &Path) -> ConfigError {
+    match std::fs::read_to_string(file) {
+        Ok(text) => error.in_file(&file.display().to_string(), &text),
+        Err(_) => error,
     }
 }
 
-fn print_urls(handle: &Handle) -> std::io::Result<()> {
+fn observed_at(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|e| Failure::Environment(format!("cannot listen on {address} (metrics): {e}")))
+}
+
+/// Tells the service manager that the server is about to end.
+fn tell_of_stop(service: Arc<Service>) -> Result<signal_hook::iterator::Handle, Failure> {
+    let failed = Failure::environment("listening for signals");
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(&failed)?;
+    let closer = signals.handle();
+    let listen = move || signals.forever().for_each(|_| service.stopping());
+    std::thread::Builder::new().name("stopping".into()).spawn(listen).map_err(failed)?;
+    Ok(closer)
+}
+
+/// Tells the service manager that the server is well, three times as often as it must, as long as all reactors answer.
+fn watch(handle: Handle, service: Arc<Service>) -> Result<(), Failure> {
+    let Some(period) = service.watchdog().map(|within| within / 3) else { return Ok(()) };
+    let watch = move || loop {
+        std::thread::sleep(period);
+        if handle.is_alive(period) {
+            service.is_well();
+        }
+    };
+    std::thread::Builder::new().name("watchdog".into()).spawn(watch).map_err(Failure::environment("the watchdog"))?;
+    Ok(())
+}
+
+fn print_urls(handle: &Handle, told_at: Option<SocketAddr>) -> std::io::Result<()> {
     let mut out = output::stdout();
+    if let Some(address) = told_at {
+        writeln!(out, "what it does at http://{address}/")?;
+    }
     for address in handle.local_addresses() {
         for volume in handle.volumes() {
             writeln!(out, "serving {} at nvme-tcp://{address}/{}/{}", volume.name, handle.nqn(), volume.nsid)?;

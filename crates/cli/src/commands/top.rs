@@ -6,7 +6,8 @@ use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
 use diskside::ExportUrl;
-use diskside::wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
+use diskside::wire::function::{StatisticsEntry, StatisticsPage};
+use diskside_observe::seen::{entry_name, entry_program, kind_name};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -120,29 +121,6 @@ impl Top {
         }
         text + &table.to_string()
     }
-}
-
-pub(super) fn kind_name(kind: u8) -> &'static str {
-    match kind {
-        statistics_kind::FUNCTION => "function",
-        statistics_kind::VOLUME => "volume",
-        statistics_kind::EXPORT => "export",
-        statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
-        statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
-        statistics_kind::QUOTA => "quota",
-        _ => "other",
-    }
-}
-
-/// Functions that ran too long ago to have an entry of their own have one together.
-pub(super) fn entry_name(entry: &StatisticsEntry) -> String {
-    let is_rest = entry.kind == statistics_kind::FUNCTION && entry.id.get() == 0;
-    if is_rest { "(others)".to_owned() } else { entry.name() }
-}
-
-/// The content hash of a function's program, which tells functions of one name apart.
-pub(super) fn entry_program(entry: &StatisticsEntry) -> Option<String> {
-    (entry.program_id.get() != 0).then(|| format!("{:016x}", entry.program_id.get()))
 }
 
 fn document((page, entries, _): &Look) -> serde_json::Value {

@@ -1,0 +1,337 @@
+//! `diskside serve` under a service manager: what it is told, what it gives, and a configuration that changes.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Process, diskside, good, numbers, until};
+use rustix::process::Signal;
+
+/// A configuration file, and what is beside it: `one` and `two` are directories with a file each.
+struct Place {
+    dir: tempfile::TempDir,
+    file: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        // Whoever the server becomes may read it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).expect("ours");
+        for name in ["one", "two"] {
+            std::fs::create_dir(dir.path().join(name)).expect("made");
+            std::fs::write(dir.path().join(name).join("f"), numbers(1000)).expect("written");
+        }
+        let file = dir.path().join("diskside.toml");
+        Self { dir, file }
+    }
+
+    fn write(&self, text: &str) {
+        let whole = format!("listen = [\"127.0.0.1:0\"]\n{text}");
+        // As editors do: hosts never see half of a file.
+        let new = self.dir.path().join("new");
+        std::fs::write(&new, whole).expect("written");
+        std::fs::rename(&new, &self.file).expect("renamed");
+    }
+
+    fn export(&self, name: &str) -> String {
+        format!("[[export]]\nname = \"{name}\"\npath = \"{}\"\n", self.dir.path().join(name).display())
+    }
+
+    fn config(&self) -> &str {
+        self.file.to_str().expect("text")
+    }
+}
+
+/// What the server says on standard error goes to a file.
+struct Logged {
+    process: Process,
+    log: PathBuf,
+    target: String,
+}
+
+impl Logged {
+    fn start(place: &Place, command: &mut Command) -> Self {
+        let log = place.dir.path().join("log");
+        let said = std::fs::File::create(&log).expect("created");
+        let mut child: Child = command.stdout(Stdio::piped()).stderr(said).spawn().expect("diskside runs");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+        let line = lines.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it serves");
+        let url = line.split_whitespace().last().expect("a URL");
+        let target = url.rsplit_once('/').expect("an export").0.to_owned();
+        Self { process: Process(child), log, target }
+    }
+
+    fn says(&self, what: &str) {
+        until(what, || std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains(what)));
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        diskside(&["cat", &format!("{}/{name}/f", self.target)]).0 == 0
+    }
+}
+
+fn serve(config: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+    command.args(["serve", "--config", config]).env("DISKSIDE_LLVM", "");
+    command
+}
+
+/// SIGHUP took hosts and keys alone: an export that was added needed a new start, and every host lost its connection.
+#[test]
+fn exports_and_volumes_come_and_go_while_hosts_are_at_work_and_nothing_wrong_is_taken() {
+    let place = Place::new();
+    let reach = format!("reach = [\"{}\"]\n", place.dir.path().display());
+    place.write(&format!("{reach}{}", place.export("one")));
+    let server = Logged::start(&place, &mut serve(place.config()));
+    let at = format!("{}/one/f", server.target);
+    let (enough, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| {
+            let session = new_session();
+            let file = session.open(&at).expect("it is served");
+            let mut count = 0_u32;
+            while !enough.load(Ordering::Relaxed) {
+                if file.pread(0, 4096).wait().is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                count += 1;
+            }
+            count
+        });
+        let volume = "[[volume]]\nname = \"scratch\"\npath = \"mem:1MiB\"\nrw = true\n";
+        place.write(&format!("{reach}{}{}{volume}", place.export("one"), place.export("two")));
+        server.process.signal(Signal::HUP);
+        server.says("read again; served now: volume `scratch`, export `two`");
+        assert!(server.reads("two"));
+        let found = good(&["discover", &server.target.replace("diskside://", "nvme-tcp://")]);
+        assert!(found.contains("nqn."), "{found}");
+
+        place.write(&format!("{reach}{}[[export]]\nname = \"two\"\npath = \"/nowhere/at/all\"\n", place.export("one")));
+        server.process.signal(Signal::HUP);
+        server.says("stays as it was: export `two`");
+        assert!(server.reads("two"), "the old one is served");
+
+        place.write(&format!("{reach}{}\nnonsense = 1\n", place.export("one")));
+        server.process.signal(Signal::HUP);
+        server.says("diskside.toml:7: unknown field `nonsense`");
+        assert!(server.reads("two"));
+
+        place.write(&format!("{reach}reactors = 3\n{}", place.export("one")));
+        server.process.signal(Signal::HUP);
+        server.says("not served any more: volume `scratch`, export `two`");
+        server.says("until the server is started again: reactors");
+        assert!(!server.reads("two") && server.reads("one"));
+        enough.store(true, Ordering::Relaxed);
+        assert!(host.join().expect("no panic") > 0);
+    });
+    assert!(!failed.load(Ordering::Relaxed), "a host failed while the configuration changed");
+}
+
+/// A session of this process.
+fn new_session() -> diskside::session::Session {
+    diskside::session::Session::new(diskside::session::SessionOptions::default())
+}
+
+#[test]
+fn an_export_that_a_confined_server_cannot_reach_is_refused_with_what_to_do() {
+    let place = Place::new();
+    place.write(&place.export("one"));
+    let server = Logged::start(&place, &mut serve(place.config()));
+    place.write(&format!("{}{}", place.export("one"), place.export("two")));
+    server.process.signal(Signal::HUP);
+    server.says("export `two`: this server has closed its process to");
+    server.says(&format!("reach = [\"{}\"]", place.dir.path().display()));
+    assert!(server.reads("one") && !server.reads("two"));
+}
+
+/// systemd waits for READY=1, and ends what does not say WATCHDOG=1 in time.
+#[test]
+fn a_service_manager_is_told_what_the_server_does() {
+    let place = Place::new();
+    place.write(&place.export("one"));
+    let path = place.dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
+    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let mut command = serve(place.config());
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000").env_remove("WATCHDOG_PID");
+    let server = Logged::start(&place, &mut command);
+    let told = |wanted: &str| loop {
+        let mut bytes = [0; 1024];
+        let len = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        if text.starts_with(wanted) {
+            return text;
+        }
+    };
+    assert!(told("READY=1").contains("STATUS=serving 1 exports and 0 volumes at 127.0.0.1:"));
+    told("WATCHDOG=1");
+    server.process.signal(Signal::HUP);
+    assert!(told("RELOADING=1").contains("MONOTONIC_USEC="));
+    told("READY=1");
+    server.process.signal(Signal::TERM);
+    told("STOPPING=1");
+}
+
+#[test]
+fn a_socket_that_the_service_manager_listens_on_is_served() {
+    let place = Place::new();
+    place.write(&place.export("one"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let program = env!("CARGO_BIN_EXE_diskside");
+    let script = format!("exec 3<&0; LISTEN_PID=$$ LISTEN_FDS=1 exec {program} serve --config {}", place.config());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("DISKSIDE_LLVM", "").stdin(Stdio::from(OwnedFd::from(listener)));
+    let server = Logged::start(&place, &mut command);
+    assert_eq!(server.target, format!("diskside://{address}"));
+    assert!(server.reads("one"));
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_server_and_what_is_wrong_has_its_line() {
+    let place = Place::new();
+    let check = || diskside(&["check-config", place.config()]);
+    place.write(&format!("{}{}", place.export("one"), place.export("two")));
+    let (code, out, said) = check();
+    let expected = format!("{}: good: 2 exports, 0 volumes, 0 hosts, 0 grants, 0 quotas\n", place.config());
+    assert_eq!((code, String::from_utf8_lossy(&out).into_owned(), said.as_str()), (0, expected, ""));
+    for (text, wrong) in [
+        ("nqn = \"nonsense\"\n", ":2: nqn: `nonsense` is not an NQN"),
+        ("\n[limits]\ntransfer = \"5KiB\"\n", ":4: limits.transfer: 5KiB is not a power of two"),
+        (
+            "[[export]]\nname = \"a\"\npath = \"/tmp\"\n[[export]]\npath = \"/\"\nname = \"a\"\n",
+            "export `a`: there are two",
+        ),
+        ("metrics = \"0.0.0.0:9464\"\n", ":2: metrics: 0.0.0.0:9464 is reached from other machines"),
+        ("metrics = \"here\"\nlisten = 1\n", ":3: "),
+        ("[[export]]\nname = \"gone\"\npath = \"/nowhere/at/all\"\n", "export `gone`: /nowhere/at/all: No such file"),
+        ("[[volume]]\nname = \"v\"\npath = \"/nowhere/v\"\nsize = \"1MiB\"\n", "volume `v`: /nowhere/v: No such file"),
+        ("[security]\naudit = \"/nowhere/at/all/log\"\n", "security.audit: there is no directory /nowhere/at/all"),
+    ] {
+        place.write(text);
+        let (code, _, said) = check();
+        assert!(code == 2 && said.contains(wrong), "{text}: {code}: {said}");
+    }
+    let (code, _, said) = diskside(&["check-config", "/nowhere/diskside.toml"]);
+    assert!(code == 2 && said.contains("cannot read /nowhere/diskside.toml: No such file"), "{said}");
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).expect("it listens");
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").expect("sent");
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).expect("text");
+    reply
+}
+
+/// What reactors and hosts did reached only programs that embed the server.
+#[test]
+fn a_server_tells_prometheus_and_browsers_what_it_does() {
+    let place = Place::new();
+    place.write(&format!("metrics = \"127.0.0.1:0\"\n{}", place.export("one")));
+    let (_server, line) = Process::start(&["serve", "--config", place.config(), "--volume", "disk=mem:1MiB,rw"]);
+    let address = line
+        .strip_prefix("what it does at http://")
+        .and_then(|rest| rest.strip_suffix('/'))
+        .unwrap_or_else(|| panic!("{line}"));
+    until("it is asked", || {
+        let metrics = get(address, "/metrics");
+        metrics.starts_with("HTTP/1.1 200 OK\r\n") && metrics.contains("\ndiskside_up 1")
+    });
+    let metrics = get(address, "/metrics");
+    for name in [
+        "diskside_build{version=\"",
+        "diskside_reactor_stalled_reads_total{reactor=\"0\"} 0",
+        "diskside_reactor_memory_waits_total{reactor=\"0\"} 0",
+        "diskside_connections_refused_total 0",
+    ] {
+        assert!(metrics.contains(name), "{name}\n{metrics}");
+    }
+    let page = get(address, "/");
+    assert!(page.contains("<!doctype html>") && page.contains("Content-Security-Policy: default-src 'none'"), "{page}");
+    assert!(!page.contains("<script"), "{page}");
+    assert!(get(address, "/elsewhere").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn calls_operations_and_hosts_are_told_with_their_latencies() {
+    let place = Place::new();
+    place.write(&place.export("one"));
+    let serve = ["serve", "--config", place.config(), "--metrics", "127.0.0.1:0"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diskside"))
+        .args(serve)
+        .env("DISKSIDE_LLVM", "")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("diskside runs");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+    let mut next = |start: &str| {
+        let line = lines.find_map(|line| line.ok().filter(|line| line.contains(start))).expect("it says where");
+        line.split_whitespace().last().expect("a URL").to_owned()
+    };
+    let (page, url) = (next("http://"), next("diskside://"));
+    let _server = Process(child);
+    good(&["run", "stats64", &format!("{url}/f"), "--where", "device"]);
+    good(&["cat", &format!("{url}/f")]);
+    let address = page.trim_start_matches("http://").trim_end_matches('/');
+    let count = |start: &str| {
+        let metrics = get(address, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(start)).map(str::to_owned);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    until("a call has its latency", || count("diskside_call_duration_seconds_count{id=\"1\",name=\"stats64\"") == 1.0);
+    until("operations have theirs", || {
+        count("diskside_export_operation_duration_seconds_count{export=\"one\"}") >= 2.0
+    });
+    let page = get(address, "/");
+    assert!(page.contains("call of stats64") && page.contains("operation on export one"), "{page}");
+}
+
+/// It is asked on machines that have none of what it looks for.
+#[test]
+fn a_doctor_says_what_is_missing_and_what_to_do() {
+    let doctor = |path: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        let output =
+            command.arg("doctor").args(args).env("PATH", path).env("DISKSIDE_LLVM", "").output().expect("runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (_, out, _) = doctor("/nowhere", &[]);
+    assert!(out.contains("slower   clang") && out.contains("apt install clang"), "{out}");
+    assert!(out.contains("slower   LLVM"), "{out}");
+    let (code, out, said) = doctor("/nowhere", &["/nowhere/at/all"]);
+    assert!(code == Some(1) && said.contains("path /nowhere/at/all"), "{code:?} {said}");
+    assert!(out.contains("missing  path /nowhere/at/all"), "{out}");
+    let (_, out, _) = doctor("/nowhere", &["--json", "/proc"]);
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(told["findings"].as_array().expect("a list").len() > 8, "{out}");
+}
+
+#[test]
+fn a_bench_tells_what_both_sides_do_with_a_file() {
+    let server = common::Server::start("");
+    server.file("n.u64", &numbers(100_000));
+    let told = common::json(&["bench", &server.at("n.u64"), "--times", "2"]);
+    assert_eq!(told["bytes"], 800_000, "{told}");
+    for side in ["host_us", "device_us", "short_host_us", "short_device_us"] {
+        assert!(told[side].as_u64() > Some(0), "{told}");
+    }
+    assert!(good(&["bench", &server.at("n.u64"), "--times", "1"]).contains("computed at the server"));
+    server.file("empty", b"");
+    let (code, _, said) = diskside(&["bench", &server.at("empty")]);
+    assert!(code == 2 && said.contains("the file is empty"), "{code}: {said}");
+}

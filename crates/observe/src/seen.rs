@@ -1,0 +1,70 @@
+//! One look at a server.
+
+use std::collections::BTreeMap;
+
+use diskside_server::Handle;
+use diskside_server::stats::Stats;
+use diskside_volume::stats::LatencyStats;
+use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
+
+/// What a server told.
+#[derive(Debug)]
+pub struct Seen {
+    /// Totals of functions. They are 0 where a server computes nothing.
+    pub page: StatisticsPage,
+    /// Counters by function, volume, export and quota.
+    pub entries: Vec<StatisticsEntry>,
+    /// What only the server's own process knows.
+    pub inside: Option<Inside>,
+}
+
+/// What a server tells nobody over the network.
+#[derive(Debug)]
+pub struct Inside {
+    /// Counters of reactors, hosts, volumes and connections.
+    pub stats: Stats,
+    /// How long calls took, by number of the function.
+    pub calls: BTreeMap<u32, LatencyStats>,
+    /// How long hosts' own operations on files took, by export.
+    pub exports: BTreeMap<String, LatencyStats>,
+    /// Controllers that hosts have.
+    pub controllers: usize,
+}
+
+impl Seen {
+    /// The server of this process, now.
+    pub fn of(handle: &Handle) -> Self {
+        let (page, entries) = match handle.compute() {
+            Some(compute) => compute.statistics(),
+            None => (StatisticsPage::new(), Vec::new()),
+        };
+        let calls = handle.compute().map(|compute| compute.latencies()).unwrap_or_default();
+        let exports = handle.exports().stats().into_iter().map(|(name, hosts, _)| (name, hosts.latency)).collect();
+        let inside = Inside { stats: handle.stats(), calls, exports, controllers: handle.controllers().len() };
+        Self { page, entries, inside: Some(inside) }
+    }
+}
+
+/// What an entry counts.
+pub fn kind_name(kind: u8) -> &'static str {
+    match kind {
+        statistics_kind::FUNCTION => "function",
+        statistics_kind::VOLUME => "volume",
+        statistics_kind::EXPORT => "export",
+        statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
+        statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
+        statistics_kind::QUOTA => "quota",
+        _ => "other",
+    }
+}
+
+/// Functions that ran too long ago to have an entry of their own have one together.
+pub fn entry_name(entry: &StatisticsEntry) -> String {
+    let is_rest = entry.kind == statistics_kind::FUNCTION && entry.id.get() == 0;
+    if is_rest { "(others)".to_owned() } else { entry.name() }
+}
+
+/// The content hash of a function's program, which tells functions of one name apart.
+pub fn entry_program(entry: &StatisticsEntry) -> Option<String> {
+    (entry.program_id.get() != 0).then(|| format!("{:016x}", entry.program_id.get()))
+}
