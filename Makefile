@@ -1,7 +1,7 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install demo docs test python lint llvm scan objects rocksdb guest oracle fuzz bench clean
+.PHONY: help setup install package demo docs test python lint llvm scan objects rocksdb guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
@@ -12,6 +12,9 @@ setup: ## Install every Debian package that any of the jobs needs
 
 install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
 	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+
+package: ## Make Debian packages and a tarball in build/package
+	@scripts/package
 
 demo: ## Build diskside, fetch real data and run the shipped functions over it
 	@scripts/demo
