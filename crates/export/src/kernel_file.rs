@@ -90,7 +90,7 @@ impl ByteFile for KernelFile {
         let (promise, future) = promise();
         let bytes = Arc::clone(&self.bytes);
         self.file.export.workers.submit(move || write_all(&bytes, access, promise));
-        Begun::Elsewhere(future)
+        Begun::Elsewhere { future, buffer: None, hold: None }
     }
 
     fn version(&self) -> Option<u64> {
@@ -173,7 +173,7 @@ mod tests {
     fn ended(begun: Begun) -> Result<u64, Errno> {
         match begun {
             Begun::Done { result, .. } => result,
-            Begun::Elsewhere(future) => {
+            Begun::Elsewhere { future, .. } => {
                 block_on(future).into_result().map_err(|error| Errno::from_io_error(&error).unwrap())
             }
             other => panic!("{other:?}"),

@@ -80,7 +80,14 @@ pub enum Begun {
         direct: bool,
     },
     /// By somebody else.
-    Elsewhere(RequestFuture),
+    Elsewhere {
+        /// Its outcome. The buffer may come with it.
+        future: RequestFuture,
+        /// Or it is here.
+        buffer: Option<Buffer>,
+        /// Dropped when it is over.
+        hold: Hold,
+    },
     /// It was done, and counts as done after that time.
     Done {
         /// Bytes moved.
@@ -115,7 +122,7 @@ impl fmt::Debug for Begun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ring { .. } => "Ring",
-            Self::Elsewhere(_) => "Elsewhere",
+            Self::Elsewhere { .. } => "Elsewhere",
             Self::Done { .. } => "Done",
             Self::Busy { .. } => "Busy",
         })

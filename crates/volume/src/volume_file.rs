@@ -159,7 +159,7 @@ fn later(pending: Pending, mut buffer: Buffer, hold: Hold) -> Begun {
         drop(hold);
         promise.complete(Outcome { status, transferred_bytes, buffer: Some(buffer) });
     });
-    Begun::Elsewhere(future)
+    Begun::Elsewhere { future, buffer: None, hold: None }
 }
 
 fn failed(action: &Action) -> Result<u64, Errno> {

@@ -316,10 +316,11 @@ impl ByteFile for RemoteBytes {
             // Nobody here keeps others from what is around them meanwhile.
             return Begun::at_once(Err(Errno::INVAL), buffer);
         }
-        Begun::Elsewhere(self.io.submit(match direction {
+        let future = self.io.submit(match direction {
             Direction::Read => IoRequest::Read { offset, buffer },
             Direction::Write => IoRequest::Write { offset, buffer, durable: false },
-        }))
+        });
+        Begun::Elsewhere { future, buffer: None, hold: None }
     }
 
     fn version(&self) -> Option<u64> {

@@ -208,7 +208,7 @@ impl Flight {
                 }
                 State::Until(now + after, step, Later::Push { op, hold })
             }
-            Begun::Elsewhere(future) => State::Elsewhere(future, step),
+            Begun::Elsewhere { future, buffer, hold } => State::Elsewhere { future, buffer, hold, step, is_heard: false },
             Begun::Done { result, buffer, after, hold } if after.is_zero() => {
                 drop(hold);
                 return self.complete(operation, step, result, buffer);
@@ -307,11 +307,21 @@ impl Flight {
         operation.state = State::Ended(result);
     }
 
-    /// Does what is due.
+    /// Does what is due, and listens to whoever does something for it: also to those that were asked just now, for a next step.
     fn poll(&mut self, now: Instant) {
+        let unheard = |it: &Operation| matches!(it.state, State::Elsewhere { is_heard: false, .. });
+        loop {
+            self.poll_once(now);
+            if !self.operations.values().any(unheard) {
+                return;
+            }
+        }
+    }
+
+    fn poll_once(&mut self, now: Instant) {
         let due = |it: &Operation| match &it.state {
             State::Until(at, ..) => *at <= now,
-            State::Elsewhere(..) => true,
+            State::Elsewhere { .. } => true,
             _ => false,
         };
         let ids: Vec<u64> = self.operations.iter().filter(|(_, it)| due(it)).map(|(&id, _)| id).collect();
@@ -330,16 +340,19 @@ impl Flight {
                         self.begun(id, &mut operation, step, begun);
                     }
                 },
-                State::Elsewhere(mut future, step) => {
+                State::Elsewhere { mut future, buffer, hold, step, .. } => {
                     let waker = self.ring().ok().map(|ring| std::task::Waker::from(ring.waker()));
                     let mut context = Context::from_waker(waker.as_ref().unwrap_or(std::task::Waker::noop()));
                     match Pin::new(&mut future).poll(&mut context) {
-                        Poll::Pending => operation.state = State::Elsewhere(future, step),
+                        Poll::Pending => {
+                            operation.state = State::Elsewhere { future, buffer, hold, step, is_heard: true };
+                        }
                         Poll::Ready(outcome) => {
+                            drop(hold);
                             let result = outcome.status.to_result();
                             let result = result.map(|()| outcome.transferred_bytes);
                             let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
-                            let buffer = outcome.buffer.unwrap_or_else(|| Buffer::zeroed(step.len));
+                            let buffer = outcome.buffer.or(buffer).unwrap_or_else(|| Buffer::zeroed(step.len));
                             self.complete(&mut operation, step, result, buffer);
                         }
                     }

@@ -36,7 +36,7 @@ pub(super) enum State {
     /// The caller's ring.
     Ring(OpId, Step, Hold),
     /// Somebody else.
-    Elsewhere(RequestFuture, Step),
+    Elsewhere { future: RequestFuture, buffer: Option<Buffer>, hold: Hold, step: Step, is_heard: bool },
     /// The kernel.
     Ended(Result<u64, Errno>),
 }
@@ -122,7 +122,7 @@ impl std::fmt::Debug for State {
             Self::Next => "Next",
             Self::Until(..) => "Until",
             Self::Ring(..) => "Ring",
-            Self::Elsewhere(..) => "Elsewhere",
+            Self::Elsewhere { .. } => "Elsewhere",
             Self::Ended(_) => "Ended",
         })
     }
