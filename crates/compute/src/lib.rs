@@ -112,6 +112,7 @@ impl Compute {
             csi,
             blocks: 0,
             block_size: BlockSize::B4096,
+            atomic_blocks: 1,
             read_only: false,
             deallocate: false,
             uuid: uuid(name),

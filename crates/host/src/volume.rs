@@ -60,6 +60,11 @@ impl Volume {
         self.state.block_len
     }
 
+    /// Bytes of a write that is there as a whole or not at all, also when the target is killed or power fails.
+    pub fn atomic_len(&self) -> u32 {
+        self.state.atomic_len
+    }
+
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.state.read_only.load(Ordering::Relaxed)

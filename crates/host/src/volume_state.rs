@@ -13,6 +13,7 @@ use crate::job::BUFFER_LEN_MAX;
 pub(crate) struct VolumeState {
     pub(crate) nsid: u32,
     pub(crate) block_len: u32,
+    pub(crate) atomic_len: u32,
     pub(crate) blocks: AtomicU64,
     pub(crate) uuid: Option<[u8; 16]>,
     pub(crate) nguid: Option<[u8; 16]>,
@@ -36,6 +37,7 @@ impl VolumeState {
         Ok(Self {
             nsid: info.nsid,
             block_len: info.block_len,
+            atomic_len: info.atomic_len,
             blocks: AtomicU64::new(info.blocks),
             uuid: info.uuid,
             nguid: info.nguid,

@@ -121,7 +121,17 @@ fn namespaces_tell_their_size_and_format() {
         .collect();
     let want = |nsid: u32, blocks, block_len| {
         let uuid = Some([nsid as u8; 16]);
-        NamespaceInfo { nsid, csi: 0, blocks, block_len, read_only: false, deallocate_zeroes: true, uuid, nguid: uuid }
+        NamespaceInfo {
+            nsid,
+            csi: 0,
+            blocks,
+            block_len,
+            atomic_len: block_len,
+            read_only: false,
+            deallocate_zeroes: true,
+            uuid,
+            nguid: uuid,
+        }
     };
     assert_eq!(infos[0], (1, Ok(want(1, 1 << 14, 512))));
     assert_eq!(infos[1], (2, Ok(want(2, 1 << 11, 4096))));

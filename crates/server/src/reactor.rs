@@ -437,6 +437,14 @@ impl Reactor {
                         connection.woken(&mut self.core);
                     }
                 }
+                Message::Done(key) => {
+                    let waker = self.core.mailbox.task_waker(key);
+                    // The task may have ended, and another be in its place.
+                    let task = self.core.tasks.get_mut(key).filter(|task| task.is_elsewhere());
+                    if task.is_some_and(|task| task.listen(&waker)) {
+                        self.resume(key);
+                    }
+                }
                 Message::Answer(answer) => {
                     let (name, answer) = *answer;
                     if let Some(connection) = self.connections.get_mut(name.connection) {
@@ -616,6 +624,12 @@ impl Core {
                 self.tasks[key].delayed_until = Some(until);
                 self.delayed += 1;
                 self.timers.push(Reverse((until, Timer::Task(key))));
+            }
+            Next::Elsewhere => {
+                let waker = self.mailbox.task_waker(key);
+                if self.tasks[key].listen(&waker) {
+                    self.yielded.push_back(key);
+                }
             }
             Next::Yield => self.yielded.push_back(key),
             Next::End(_) => unreachable!("a task that ended is not parked"),

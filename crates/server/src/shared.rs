@@ -136,6 +136,8 @@ pub(crate) enum Message {
     Loop(LoopEnd),
     /// Something concerns this connection.
     Wake(usize),
+    /// Somebody else did what this task asked for.
+    Done(usize),
     /// The answer to a command that was handed to an engine.
     Answer(Box<(Name, Answer)>),
     /// What a host's authentication takes is computed.
@@ -245,6 +247,11 @@ impl Mailbox {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What wakes one task of the reactor.
+    pub(crate) fn task_waker(self: &Arc<Self>, task: usize) -> Waker {
+        Arc::new(TaskWaker { mailbox: Arc::clone(self), task }).into()
+    }
+
     /// What wakes one connection of the reactor.
     pub(crate) fn connection_waker(self: &Arc<Self>, connection: usize) -> Waker {
         Arc::new(ConnectionWaker { mailbox: Arc::clone(self), connection }).into()
@@ -254,6 +261,18 @@ impl Mailbox {
 impl fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+/// Wakes a task, or a later one in the same place, which looks whether it is meant.
+struct TaskWaker {
+    mailbox: Arc<Mailbox>,
+    task: usize,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.send(Message::Done(self.task));
     }
 }
 

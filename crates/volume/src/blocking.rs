@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use diskside_io::Errno;
 use diskside_io::buffer::{ALIGNMENT_BYTES, Buffer};
 use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::request::{Outcome, block_on};
 use diskside_io::ring::Op;
 
 use crate::Volume;
@@ -190,6 +191,7 @@ pub fn write_blocks(volume: &Volume, offset: u64, blocks: &[u8]) -> Result<(), E
         wait(step.delay);
         let moved = match step.action {
             Action::Done(len) => len as usize,
+            Action::Elsewhere(future) => moved_elsewhere(block_on(future))? as usize,
             Action::File { file, len } => {
                 let len = len.min(rest.len());
                 rustix::io::retry_on_intr(|| rustix::io::pwrite(&file, &rest[..len], at))?
@@ -240,6 +242,14 @@ pub fn write_held(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errn
     let skip = (offset - first) as usize;
     blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
     write_blocks(volume, first, &blocks)
+}
+
+/// How much somebody else has done.
+pub fn moved_elsewhere(outcome: Outcome) -> Result<u64, Errno> {
+    match outcome.status.to_result() {
+        Ok(()) => Ok(outcome.transferred_bytes),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    }
 }
 
 /// Makes every completed write survive power loss.

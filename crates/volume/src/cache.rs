@@ -288,8 +288,14 @@ mod tests {
     impl Disk {
         fn new(len: u64, direct: bool) -> Arc<Self> {
             let bytes = SharedMemory::zeroed(len as usize, Hugepages::No);
-            let properties =
-                Properties { len_bytes: len, read_only: false, volatile_write_cache: false, thin: false, direct };
+            let properties = Properties {
+                len_bytes: len,
+                read_only: false,
+                volatile_write_cache: false,
+                thin: false,
+                direct,
+                atomic_len: 0,
+            };
             Arc::new(Self { bytes, properties, reads: Mutex::default() })
         }
 

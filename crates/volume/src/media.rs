@@ -1,5 +1,7 @@
-//! The media: files and block devices, memory, objects of a remote store, slower ones of any, and two for tests.
+//! The media: files and block devices, memory, objects of a remote store, ones with atomic writes and slower ones of any, and two
+//! for tests.
 
+mod atomic;
 mod faulty;
 mod file;
 mod lossy;
@@ -7,6 +9,7 @@ mod memory;
 pub mod object;
 mod slowed;
 
+pub use atomic::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN, AtomicMedium};
 pub use faulty::{FaultPlan, FaultyMedium};
 pub use file::{FileMedium, OpenOptions};
 pub use lossy::LossyMedium;
@@ -15,6 +18,8 @@ pub use object::ObjectMedium;
 pub use slowed::SlowedMedium;
 
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,15 +35,66 @@ pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
         size: spec.size.map(|size| size.bytes()),
         block_bytes: spec.block,
     };
-    let medium: Arc<dyn Medium> = match source {
+    if spec.atomic.is_none()
+        && let Source::Path(path) | Source::Lossy(path) = &source
+    {
+        check_journal(&beside(path))?;
+    }
+    let journal = match &source {
+        Source::Path(path) | Source::Lossy(path) => spec.journal.as_ref().map_or_else(|| beside(path), PathBuf::from),
+        Source::Memory(_) | Source::Object(_) => PathBuf::new(),
+    };
+    let mut medium: Arc<dyn Medium> = match source {
         Source::Path(path) => Arc::new(FileMedium::open(&path, &options)?),
         Source::Lossy(path) => Arc::new(LossyMedium::open(&path, &options)?),
         Source::Memory(size) => Arc::new(MemoryMedium::new(size.bytes(), !spec.rw)?),
         Source::Object(url) => Arc::new(ObjectMedium::open(&url, spec.block)?),
     };
+    if let Some(atomic) = spec.atomic {
+        let atomic_len = u32::try_from(atomic.bytes()).unwrap_or(u32::MAX);
+        medium = Arc::new(AtomicMedium::new(medium, open_journal(&journal)?, atomic_len)?);
+    }
     if spec.latency_us.is_none() && spec.rate.is_none() {
         return Ok(medium);
     }
     let latency = Duration::from_micros(spec.latency_us.unwrap_or(0).into());
     Ok(Arc::new(SlowedMedium::new(medium, latency, spec.rate.map(|rate| rate.bytes()))))
+}
+
+/// Where the journal of a file is, unless the user said another place.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".journal");
+    name.into()
+}
+
+/// Opens a journal, or makes one of zeroes.
+fn open_journal(path: &Path) -> io::Result<Arc<dyn Medium>> {
+    let is_new =
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) || !path.exists();
+    if is_new {
+        let partial = path.with_extension("journal-new");
+        let make = || {
+            let file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+            // Blocks that were written before are written again without a change of the file system's own.
+            io::copy(&mut io::Read::take(io::repeat(0), atomic::JOURNAL_LEN), &mut &file)?;
+            file.sync_all()?;
+            std::fs::rename(&partial, path)
+        };
+        make().map_err(|error| io::Error::new(error.kind(), format!("the journal {}: {error}", path.display())))?;
+    }
+    let options = OpenOptions { read_only: false, buffered: false, size: None, block_bytes: 4096 };
+    Ok(Arc::new(FileMedium::open(path, &options)?))
+}
+
+/// Refuses a volume whose last writes are in a journal only.
+fn check_journal(path: &Path) -> io::Result<()> {
+    if !atomic::has_pending(path)? {
+        return Ok(());
+    }
+    let what = format!(
+        "{} has writes that may not be in the volume: serve it with rw and atomic= once, and end that in order",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }

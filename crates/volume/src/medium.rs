@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use diskside_io::Errno;
 use diskside_io::buffer::{SharedMemory, SharedSlice};
+use diskside_io::request::RequestFuture;
 use diskside_io::ring::Op;
 
 use crate::pending::Pending;
@@ -78,6 +79,8 @@ pub struct Properties {
     pub thin: bool,
     /// Whether reads and writes pass the page cache by.
     pub direct: bool,
+    /// A write of up to so many bytes is there as a whole or not at all, whatever ends it; 0: nothing is promised.
+    pub atomic_len: u32,
 }
 
 /// What to do with a range of bytes.
@@ -143,6 +146,8 @@ pub enum Action {
     WriteZeroes,
     /// Of a read: the answer comes later, as [`Action::Bytes`] or [`Action::Failed`].
     Pending(Pending),
+    /// Somebody else does it, and has the bytes. The outcome says how many are done, as [`Done`](Self::Done) does.
+    Elsewhere(RequestFuture),
 }
 
 impl Access<'_> {

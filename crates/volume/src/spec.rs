@@ -6,13 +6,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Size;
+use crate::media::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN};
 
 /// One volume as the user wrote it.
 ///
 /// As a flag: `NAME=PATH[,option…]`, where PATH is a file or a block device, `mem:SIZE` for memory, `s3://BUCKET/KEY` or
 /// `https://HOST/PATH` for an object of a store, which is read-only, or `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
 /// may not, which is so without it; `size=SIZE` creates the file or grows it, `block=512|4096` sets the logical block,
-/// `buffered` goes through the page cache, `latency_us=N` and `rate=SIZE` make it as slow as another disk, `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
+/// `buffered` goes through the page cache, `latency_us=N` and `rate=SIZE` make it as slow as another disk, `atomic=16KiB` makes writes of so many bytes
+/// whole or nothing (`journal=PATH`: where their journal is), `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
 /// A path with a comma needs the table form in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +42,14 @@ pub struct VolumeSpec {
     /// Accesses move no more than so many bytes a second together: for measurements, as `latency_us`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Size>,
+    /// Writes of up to so many bytes, 4 to 64 KiB, are there as a whole or not at all, also when the target is killed or power
+    /// fails. What was written goes through a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub atomic: Option<Size>,
+    /// Where that journal is: a file, which is made, or a block device; beside the volume, with `.journal` behind its name, when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
     /// The namespace ID; the first free one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
@@ -73,6 +83,8 @@ impl VolumeSpec {
             buffered: false,
             latency_us: None,
             rate: None,
+            atomic: None,
+            journal: None,
             nsid: None,
             uuid: None,
         }
@@ -139,10 +151,37 @@ impl VolumeSpec {
         if self.rate.is_some_and(|rate| rate.bytes() == 0) {
             return Err("a rate of 0 moves nothing; write bytes a second, such as rate=2GiB".into());
         }
+        self.check_atomic()?;
         if self.nsid == Some(0) || self.nsid == Some(u32::MAX) {
             return Err("a namespace ID is between 1 and 4294967294".into());
         }
         self.uuid_bytes().map(drop)
+    }
+}
+
+impl VolumeSpec {
+    fn check_atomic(&self) -> Result<(), String> {
+        let Some(atomic) = self.atomic else {
+            return match self.journal {
+                Some(_) => Err("a journal is for atomic writes: add atomic=16KiB, or drop `journal=`".into()),
+                None => Ok(()),
+            };
+        };
+        let len = atomic.bytes();
+        if !len.is_power_of_two() || !(ATOMIC_LEN_MIN..=ATOMIC_LEN_MAX).contains(&len) {
+            return Err(format!("atomic={atomic} is not 4, 8, 16, 32 or 64 KiB"));
+        }
+        if !self.rw {
+            return Err("nobody writes a read-only volume; add `rw`, or drop `atomic=`".into());
+        }
+        match self.source()? {
+            Source::Memory(_) => Err("memory does not outlive the target; drop `atomic=`".into()),
+            Source::Object(_) => Err("an object is read-only; drop `atomic=`".into()),
+            Source::Path(path) if path.starts_with("/dev") && self.journal.is_none() => {
+                Err("the journal of a device has to be named: journal=PATH".into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -189,11 +228,14 @@ impl VolumeSpec {
             ("block", value) => self.block = number(needs(value)?)?,
             ("latency_us", value) => self.latency_us = Some(number(needs(value)?)?),
             ("rate", value) => self.rate = Some(needs(value)?.parse()?),
+            ("atomic", value) => self.atomic = Some(needs(value)?.parse()?),
+            ("journal", value) => self.journal = Some(needs(value)?),
             ("nsid", value) => self.nsid = Some(number(needs(value)?)?),
             ("uuid", value) => self.uuid = Some(needs(value)?),
             _ => {
                 return Err(format!(
-                    "unknown option `{option}`; known are rw, ro, size=, block=, buffered, latency_us=, rate=, nsid=, uuid= \
+                    "unknown option `{option}`; known are rw, ro, size=, block=, buffered, latency_us=, rate=, \
+                     atomic=, journal=, nsid=, uuid= \
                      (a path with a comma needs a [[volume]] table)"
                 ));
             }

@@ -134,6 +134,7 @@ impl VolumeFile {
         let Step { delay, action } = self.volume.medium.start(&medium::Access::Write { offset, data, durable: false });
         match action {
             Action::Done(count) => done(Ok(count), access.buffer, delay, hold),
+            Action::Elsewhere(future) => Begun::Elsewhere { future, buffer: Some(access.buffer), hold },
             Action::File { file, .. } => Begun::Ring { op: access.on(file), after: delay, hold, direct: false },
             action => done(failed(&action), access.buffer, delay, hold),
         }

@@ -198,6 +198,7 @@ impl World {
             csi: CSI_COMPUTE,
             blocks: 0,
             block_size: BlockSize::B4096,
+            atomic_blocks: 1,
             read_only: false,
             deallocate: false,
             uuid: [4; 16],

@@ -18,6 +18,7 @@ fn volume(blocks: u64) -> Arc<VolumeState> {
         csi: 0,
         blocks,
         block_len: BLOCK as u32,
+        atomic_len: BLOCK as u32,
         read_only: false,
         deallocate_zeroes: true,
         uuid: None,

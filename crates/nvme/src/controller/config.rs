@@ -170,6 +170,8 @@ pub struct Namespace {
     pub blocks: u64,
     /// Size of a block.
     pub block_size: BlockSize,
+    /// Blocks of a write that is there as a whole or not at all, also when power fails: 1 for one that promises no more.
+    pub atomic_blocks: u16,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether blocks can be deallocated, and then read as zeroes.

@@ -51,7 +51,7 @@ pub(super) fn answer(
 ) -> Result<Answer, Status> {
     let Question { cns, nsid, csi, .. } = question;
     if cns == cns::CONTROLLER {
-        return Ok(Answer::Ours(identify_controller(controller)));
+        return Ok(Answer::Ours(identify_controller(controller, namespaces)));
     }
     if controller.subsystem.is_discovery() {
         return Err(Status::INVALID_FIELD.dnr());
@@ -119,7 +119,7 @@ pub(super) fn answer(
     }
 }
 
-fn identify_controller(controller: &Controller) -> Vec<u8> {
+fn identify_controller(controller: &Controller, namespaces: &Namespaces) -> Vec<u8> {
     let config = &controller.subsystem.config;
     let discovery = controller.subsystem.is_discovery();
     let mut id = IdentifyController::zeroed();
@@ -173,6 +173,11 @@ fn identify_controller(controller: &Controller) -> Vec<u8> {
     // Flush does not take all namespaces at once.
     id.volatile_write_cache = 0b10 << 1 | config.write_cache as u8;
     id.io_command_capsule_16.set((64 + IN_CAPSULE_LEN) / 16);
+    // What holds for every volume; each says more of itself. Writes are whole in normal operation as they are without power.
+    let volumes = namespaces.iter().filter(|namespace| namespace.csi == CSI_NVM);
+    let atomic = volumes.map(|namespace| namespace.atomic_blocks).min().unwrap_or(1).max(1) - 1;
+    id.atomic_write_normal.set(atomic);
+    id.atomic_write_power_fail.set(atomic);
     // Disconnect of I/O queues.
     id.optional_fabrics_commands.set(1);
     id.as_bytes().to_vec()
@@ -195,6 +200,12 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     // Media work in pages of 4 KiB whatever the size of a block: writes and deallocations are best aligned to them.
     let page = (4096 >> shift) - 1;
     id.features = 1 << 4;
+    if namespace.atomic_blocks > 1 {
+        // NSABP: NAWUN and NAWUPF are given. A write has no boundary that it may not cross.
+        id.features |= 1 << 1;
+        id.atomicity[0].set(namespace.atomic_blocks - 1);
+        id.atomicity[1].set(namespace.atomic_blocks - 1);
+    }
     id.write_granularity.set(page);
     id.write_alignment.set(page);
     id.deallocate_granularity.set(page);

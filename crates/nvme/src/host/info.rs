@@ -52,6 +52,8 @@ pub struct NamespaceInfo {
     pub blocks: u64,
     /// Bytes of a block.
     pub block_len: u32,
+    /// Bytes of a write that is there as a whole or not at all, also when power fails: at least a block.
+    pub atomic_len: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether deallocated blocks are known to read as zeroes.
@@ -114,6 +116,7 @@ impl NamespaceInfo {
             csi: CSI_NVM,
             blocks: 0,
             block_len: 0,
+            atomic_len: 0,
             read_only: false,
             deallocate_zeroes: false,
             uuid: None,
@@ -144,6 +147,9 @@ impl NamespaceInfo {
         let format = id.lba_format();
         self.blocks = id.size.get();
         self.block_len = 1_u32.checked_shl(format.block_shift.into()).unwrap_or(0);
+        // NSABP says that NAWUPF counts; what the controller says of all namespaces is not asked for.
+        let atomic_blocks = if id.features & 1 << 1 != 0 { u32::from(id.atomicity[1].get()) + 1 } else { 1 };
+        self.atomic_len = self.block_len.saturating_mul(atomic_blocks);
         self.read_only = id.attributes & 1 != 0;
         self.deallocate_zeroes = id.deallocation & 7 == 1;
         self.nguid = Some(id.nguid).filter(|nguid| *nguid != [0; 16]);

@@ -261,7 +261,7 @@ pub struct IdentifyNamespace {
     pub capacity: U64,
     /// NUSE: blocks that are allocated.
     pub utilization: U64,
-    /// NSFEAT: bit 0 thin provisioning, bit 4 the optimal sizes below are given.
+    /// NSFEAT: bit 0 thin provisioning, bit 1 NAWUN to NABSPF are given, bit 4 the optimal sizes below are given.
     pub features: u8,
     /// NLBAF: number of formats, 0's based.
     pub formats: u8,
@@ -281,7 +281,7 @@ pub struct IdentifyNamespace {
     pub format_progress: u8,
     /// DLFEAT: bits 2:0 001b deallocated blocks read as zeroes; bit 3 Write Zeroes can deallocate.
     pub deallocation: u8,
-    /// NAWUN to NABSPF.
+    /// NAWUN and NAWUPF (in blocks, 0's based), NACWU, NABSN, NABO and NABSPF.
     pub atomicity: [U16; 6],
     /// NOIOB: optimal boundary of an I/O in blocks.
     pub optimal_boundary: U16,

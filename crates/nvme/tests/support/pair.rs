@@ -81,6 +81,7 @@ pub fn namespace(nsid: u32, medium: MediumId, blocks: u64, block_size: BlockSize
         csi: CSI_NVM,
         blocks,
         block_size,
+        atomic_blocks: 1,
         read_only: false,
         deallocate: true,
         uuid: [nsid as u8; 16],

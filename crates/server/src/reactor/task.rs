@@ -6,13 +6,17 @@
 
 mod access;
 
+use std::future::Future as _;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
+use diskside_io::request::RequestFuture;
 use diskside_io::ring::Op;
 use diskside_nvme::controller::{ByteRange, Completion, Tag};
 use diskside_nvme::{BufferId, BufferSlice, Status};
@@ -20,6 +24,7 @@ use diskside_nvme::{BufferId, BufferSlice, Status};
 use super::local::LocalVolume;
 use super::memory::{Account, Charge, Memory};
 use diskside_compute::ReadId;
+use diskside_volume::blocking::moved_elsewhere;
 use diskside_volume::cache::BlockCache;
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
@@ -48,6 +53,8 @@ pub(crate) struct Task {
     charge: Option<Charge>,
     /// An action of the medium that waits for its time or for memory.
     pending: Option<Action>,
+    /// What somebody else does of the current access.
+    elsewhere: Option<RequestFuture>,
     /// What the last ring operation failed with.
     failed: Option<Errno>,
     cancelled: bool,
@@ -157,6 +164,8 @@ pub(crate) enum Next {
     Block,
     /// Call again after this long.
     Delay(Duration),
+    /// Call again when somebody else is done: [`Task::listen`].
+    Elsewhere,
     /// Call again after other work had its turn.
     Yield,
 }
@@ -207,6 +216,7 @@ impl Task {
             buffer: None,
             charge: None,
             pending: None,
+            elsewhere: None,
             failed: None,
             cancelled: false,
             delayed_until: None,
@@ -323,6 +333,27 @@ impl Task {
             }
             (_, Err(errno)) => self.failed = Some(errno),
         }
+    }
+
+    /// Has `waker` called when somebody else is done; true: that is so, and its result was taken.
+    pub(crate) fn listen(&mut self, waker: &Waker) -> bool {
+        let Some(mut future) = self.elsewhere.take() else { return true };
+        match Pin::new(&mut future).poll(&mut Context::from_waker(waker)) {
+            Poll::Pending => {
+                self.elsewhere = Some(future);
+                false
+            }
+            Poll::Ready(outcome) => {
+                let moved = moved_elsewhere(outcome);
+                self.completed(moved.map(|moved| u32::try_from(moved).unwrap_or(u32::MAX)), None);
+                true
+            }
+        }
+    }
+
+    /// Whether it waits for somebody else.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
     }
 
     /// Ends it without an answer: its connection is gone.
@@ -485,6 +516,10 @@ impl Task {
                     Err(next) => return Flow::Needs(next),
                     Ok(Action::Done(zeroed)) => zeroed.min(piece.len),
                     Ok(Action::Ring(op)) => return Flow::Needs(Next::Submit(op)),
+                    Ok(Action::Elsewhere(future)) => {
+                        self.elsewhere = Some(future);
+                        return Flow::Needs(Next::Elsewhere);
+                    }
                     Ok(Action::WriteZeroes) => 0,
                     Ok(Action::Failed(errno)) => return Flow::Failed(errno),
                     Ok(other) => return Flow::Failed(broken(&other)),

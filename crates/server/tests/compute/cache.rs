@@ -26,8 +26,14 @@ struct Disk {
 impl Disk {
     fn new(len: u64) -> Arc<Self> {
         let bytes = SharedMemory::zeroed(len as usize, Hugepages::No);
-        let properties =
-            Properties { len_bytes: len, read_only: false, volatile_write_cache: false, thin: false, direct: true };
+        let properties = Properties {
+            len_bytes: len,
+            read_only: false,
+            volatile_write_cache: false,
+            thin: false,
+            direct: true,
+            atomic_len: 0,
+        };
         Arc::new(Self { bytes, properties, read: AtomicU64::new(0) })
     }
 

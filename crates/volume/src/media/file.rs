@@ -71,6 +71,7 @@ impl FileMedium {
             volatile_write_cache: !options.read_only,
             thin: true,
             direct,
+            atomic_len: 0,
         };
         Ok(Self {
             file: Arc::new(file.into()),

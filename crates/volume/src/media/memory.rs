@@ -26,7 +26,8 @@ impl MemoryMedium {
                 format!("a volume of {len_bytes} bytes in memory, on a machine with {available} bytes"),
             ));
         }
-        let properties = Properties { len_bytes, read_only, volatile_write_cache: false, thin: false, direct: true };
+        let properties =
+            Properties { len_bytes, read_only, volatile_write_cache: false, thin: false, direct: true, atomic_len: 0 };
         let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
         Ok(Self { memory: SharedMemory::zeroed(len, Hugepages::Ask), properties })
     }

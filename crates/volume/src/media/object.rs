@@ -43,7 +43,7 @@ impl ObjectMedium {
             ));
         }
         let properties =
-            Properties { len_bytes, read_only: true, volatile_write_cache: false, thin: false, direct: true };
+            Properties { len_bytes, read_only: true, volatile_write_cache: false, thin: false, direct: true, atomic_len: 0 };
         Ok(Self { properties, object_len, process })
     }
 

@@ -69,6 +69,10 @@ impl Task {
                     match action {
                         Action::Done(0) => return Flow::Failed(Errno::IO),
                         Action::Done(written) => self.done += (written as usize).min(part.len()),
+                        Action::Elsewhere(future) => {
+                            self.elsewhere = Some(future);
+                            return Flow::Needs(Next::Elsewhere);
+                        }
                         Action::Failed(errno) => return Flow::Failed(errno),
                         other => return Flow::Failed(broken(&other)),
                     }

@@ -1,0 +1,120 @@
+//! A server of a volume with atomic writes that is killed again and again while a host writes pages.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::Process;
+use diskside::host::{ConnectOptions, Volume};
+use diskside::io::buffer::Buffer;
+use diskside::io::request::{AsyncIo, Request, Status, block_on, block_on_all};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PAGE: usize = 16 << 10;
+const PAGES: u64 = 64;
+const NQN: &str = "nqn.2026-11.test:killed";
+const SECTOR: usize = 512;
+
+/// A page of a version: each of its sectors says which.
+fn page(number: u64, version: u64) -> Buffer {
+    let mut bytes = Buffer::zeroed(PAGE);
+    if version > 0 {
+        for sector in bytes.chunks_exact_mut(SECTOR) {
+            sector[..16].copy_from_slice(&[number.to_le_bytes(), version.to_le_bytes()].concat());
+            sector[16..].fill(version as u8);
+        }
+    }
+    bytes
+}
+
+struct Pages {
+    chance: u64,
+    next: u64,
+    /// Of each page: what was acknowledged last, and what was sent last.
+    known: Vec<u64>,
+    sent: Vec<u64>,
+}
+
+impl Pages {
+    fn next(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.chance >> 33
+    }
+
+    /// Writes pages until the server is gone.
+    fn write(&mut self, volume: &Volume) {
+        loop {
+            let first = self.next() % PAGES;
+            let numbers: Vec<u64> = (0..8).map(|at| (first + at * 5) % PAGES).collect();
+            let begin = |pages: &mut Self, number: u64| {
+                pages.next += 1;
+                pages.sent[number as usize] = pages.next;
+                let buffer = page(number, pages.next);
+                volume.submit(Request::Write { offset: number * PAGE as u64, buffer, durable: false })
+            };
+            let writes: Vec<_> = numbers.iter().map(|&number| begin(self, number)).collect();
+            let mut is_gone = false;
+            for (number, outcome) in numbers.into_iter().zip(block_on_all(writes)) {
+                match outcome.status {
+                    Status::Success => self.known[number as usize] = self.sent[number as usize],
+                    _ => is_gone = true,
+                }
+            }
+            if is_gone {
+                return;
+            }
+        }
+    }
+
+    fn check(&mut self, volume: &Volume, kills: u64) {
+        for number in 0..PAGES {
+            let request = Request::Read { offset: number * PAGE as u64, buffer: Buffer::zeroed(PAGE) };
+            let found = block_on(volume.submit(request)).into_read().expect("read");
+            let version = u64::from_le_bytes(found[8..16].try_into().expect("eight bytes"));
+            assert!(found[..] == page(number, version)[..], "page {number} is torn after {kills} kills");
+            let (known, sent) = (self.known[number as usize], self.sent[number as usize]);
+            assert!(
+                version == known || version == sent,
+                "page {number} is {version}, not {known} or {sent}; {kills} kills"
+            );
+            self.known[number as usize] = version;
+        }
+    }
+}
+
+/// `DISKSIDE_KILLS` says how often, `DISKSIDE_KILLS_SECONDS` for how long at most.
+#[test]
+fn pages_are_whole_and_none_is_older_than_acknowledged_however_often_the_server_is_killed() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let (kills_max, seconds) = (number("DISKSIDE_KILLS", 25), number("DISKSIDE_KILLS_SECONDS", 15));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let volume = format!("data={},rw,size={}KiB,atomic=16KiB", dir.path().join("data.img").display(), PAGES * 16);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--nqn", NQN, "--volume", &volume];
+    let mut pages = Pages { chance: 11, next: 0, known: vec![0; PAGES as usize], sent: vec![0; PAGES as usize] };
+    let (started, mut kills) = (Instant::now(), 0);
+    let options = ConnectOptions { loss_timeout: Duration::ZERO, ..ConnectOptions::default() };
+    loop {
+        let (process, line) = Process::start_until(&serve, "127.0.0.1:");
+        let port = line.split("127.0.0.1:").nth(1).expect("it says where");
+        let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+        let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}/1").parse().expect("a URL");
+        let host = Volume::connect(&url, &options).expect("it answers");
+        assert_eq!(host.atomic_len(), PAGE as u32);
+        pages.check(&host, kills);
+        if kills >= kills_max || started.elapsed() > Duration::from_secs(seconds) {
+            break;
+        }
+        let pid = Pid::from_child(&process.0);
+        let after = Duration::from_micros(pages.next() % 30_000);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(after);
+                kill_process(pid, Signal::KILL).expect("it runs");
+            });
+            pages.write(&host);
+        });
+        kills += 1;
+    }
+    assert!(kills > 3 && pages.next > 8 * kills, "{} writes and {kills} kills in {:?}", pages.next, started.elapsed());
+    println!("{} writes, {kills} kills", pages.next);
+}

@@ -1,0 +1,162 @@
+//! The journal of an atomic medium, as bytes: groups of changes, each of which is there as a whole or not at all.
+//!
+//! A group is a header of a page, and the data of its writes one after another. A reader takes groups from the start of the
+//! journal as long as their sequence numbers follow each other, they have the identifier of the first one, and both
+//! checksums are right. So bytes that are left of earlier rounds end the list, and so does a group that was being written.
+
+use crc_fast::{CrcAlgorithm, checksum};
+use diskside_io::buffer::Buffer;
+
+/// Bytes of a header, and what the length of a group is a multiple of.
+pub(super) const PAGE_LEN: usize = 4096;
+/// The most changes of a group.
+pub(super) const CHANGES_MAX: usize = (PAGE_LEN - HEAD_LEN) / CHANGE_LEN;
+
+const MAGIC: [u8; 8] = *b"DSKATOM1";
+const HEAD_LEN: usize = 40;
+const CHANGE_LEN: usize = 24;
+const CHECKSUM_AT: usize = 36;
+
+/// A change of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) kind: ChangeKind,
+}
+
+/// What becomes of the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeKind {
+    /// The bytes of the group that are next.
+    Write,
+    /// Zeroes.
+    Zero,
+}
+
+/// The header of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Tells groups of one opening of the volume from those of another.
+    pub(super) id: u64,
+    /// One more than that of the group before it.
+    pub(super) sequence: u64,
+    /// Bytes of data behind the header, without what fills its last page.
+    pub(super) data_len: usize,
+    data_checksum: u32,
+    pub(super) changes: Vec<Change>,
+}
+
+impl Header {
+    /// The header at the start of `page`, if a whole one is there.
+    pub(super) fn parse(page: &[u8]) -> Option<Self> {
+        let number = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+        let short = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        if page.len() < PAGE_LEN || page[..8] != MAGIC || short(CHECKSUM_AT) != header_checksum(page) {
+            return None;
+        }
+        let (id, sequence, data_len) = (number(8), number(16), short(24) as usize);
+        let (data_checksum, count) = (short(28), short(32) as usize);
+        if count > CHANGES_MAX {
+            return None;
+        }
+        let change = |index: usize| {
+            let at = HEAD_LEN + index * CHANGE_LEN;
+            let kind = if short(at + 16) == 0 { ChangeKind::Write } else { ChangeKind::Zero };
+            Change { offset: number(at), len: number(at + 8), kind }
+        };
+        let changes: Vec<_> = (0..count).map(change).collect();
+        let writes = changes.iter().filter(|change| change.kind == ChangeKind::Write);
+        let written = writes.fold(0_u64, |sum, change| sum.saturating_add(change.len));
+        (written == data_len as u64).then_some(Self { id, sequence, data_len, data_checksum, changes })
+    }
+
+    /// Bytes of the whole group in the journal.
+    pub(super) fn group_len(&self) -> usize {
+        group_len(self.data_len)
+    }
+
+    /// Whether these are the data that the header was written with.
+    pub(super) fn matches(&self, data: &[u8]) -> bool {
+        data.len() == self.data_len && checksum(CrcAlgorithm::Crc32Iscsi, data) as u32 == self.data_checksum
+    }
+}
+
+/// Bytes in the journal of a group with so much data.
+pub(super) fn group_len(data_len: usize) -> usize {
+    PAGE_LEN + data_len.next_multiple_of(PAGE_LEN)
+}
+
+/// A group as it is written: `data` are those of its writes, in order.
+pub(super) fn encode<'a>(id: u64, sequence: u64, changes: &[Change], data: impl Iterator<Item = &'a [u8]>) -> Buffer {
+    assert!(changes.len() <= CHANGES_MAX, "who makes a group bounds it");
+    let is_write = |change: &&Change| change.kind == ChangeKind::Write;
+    let data_len: u64 = changes.iter().filter(is_write).map(|change| change.len).sum();
+    let data_len = data_len as usize;
+    let mut group = Buffer::zeroed(group_len(data_len));
+    let mut at = PAGE_LEN;
+    for part in data {
+        group[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    debug_assert_eq!(at, PAGE_LEN + data_len, "the data are those of the changes");
+    let data_checksum = checksum(CrcAlgorithm::Crc32Iscsi, &group[PAGE_LEN..at]) as u32;
+    let mut put = |at: usize, bytes: &[u8]| group[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &MAGIC);
+    put(8, &id.to_le_bytes());
+    put(16, &sequence.to_le_bytes());
+    put(24, &(data_len as u32).to_le_bytes());
+    put(28, &data_checksum.to_le_bytes());
+    put(32, &(changes.len() as u32).to_le_bytes());
+    for (index, change) in changes.iter().enumerate() {
+        let at = HEAD_LEN + index * CHANGE_LEN;
+        put(at, &change.offset.to_le_bytes());
+        put(at + 8, &change.len.to_le_bytes());
+        put(at + 16, &u32::from(change.kind == ChangeKind::Zero).to_le_bytes());
+    }
+    let checksum = header_checksum(&group[..PAGE_LEN]);
+    group[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+    group
+}
+
+/// Of all of the header but the checksum itself.
+fn header_checksum(page: &[u8]) -> u32 {
+    let mut copy = [0; PAGE_LEN];
+    copy.copy_from_slice(&page[..PAGE_LEN]);
+    copy[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
+    checksum(CrcAlgorithm::Crc32Iscsi, &copy) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group() -> Buffer {
+        let changes = [
+            Change { offset: 8192, len: 512, kind: ChangeKind::Write },
+            Change { offset: 0, len: 1 << 40, kind: ChangeKind::Zero },
+        ];
+        encode(7, 3, &changes, [&[9_u8; 512][..]].into_iter())
+    }
+
+    #[test]
+    fn a_group_is_read_as_it_was_written() {
+        let group = group();
+        let header = Header::parse(&group).unwrap();
+        assert_eq!((header.id, header.sequence, header.group_len()), (7, 3, group.len()));
+        assert_eq!(header.changes[1], Change { offset: 0, len: 1 << 40, kind: ChangeKind::Zero });
+        assert!(header.matches(&group[PAGE_LEN..PAGE_LEN + header.data_len]));
+    }
+
+    #[test]
+    fn no_byte_of_a_group_can_be_another_one() {
+        let whole = group();
+        for at in (0..PAGE_LEN + 512).step_by(3) {
+            let mut damaged = Buffer::copy_of(&whole);
+            damaged[at] ^= 0x40;
+            let header = Header::parse(&damaged);
+            let is_whole = header.is_some_and(|header| header.matches(&damaged[PAGE_LEN..PAGE_LEN + 512]));
+            assert!(!is_whole, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Atomic media over disks that lose power at any byte: no page is torn, and none is older than what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use diskside_io::Errno;
+use diskside_io::buffer::{Hugepages, SharedMemory};
+use diskside_io::request::{RequestFuture, block_on};
+use diskside_volume::VolumeSpec;
+use diskside_volume::blocking::moved_elsewhere;
+use diskside_volume::media::{self, AtomicMedium};
+use diskside_volume::medium::{Access, Action, Medium, Properties, Step};
+
+const SECTOR: usize = 512;
+const PAGE: usize = 16 << 10;
+const PAGES: u64 = 12;
+const VOLUME_LEN: usize = PAGES as usize * PAGE;
+/// A few groups: it begins anew all the time.
+const JOURNAL_LEN: usize = 112 << 10;
+
+/// What two disks have in common: they lose power together, when so many sectors more were written.
+#[derive(Debug)]
+struct Power {
+    state: Mutex<PowerState>,
+}
+
+#[derive(Debug)]
+struct PowerState {
+    sectors_left: u64,
+    chance: u64,
+}
+
+impl PowerState {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// A disk whose unflushed sectors reach it one by one, in any order, when its power fails.
+#[derive(Debug)]
+struct Disk {
+    power: Arc<Power>,
+    properties: Properties,
+    sectors: Mutex<Sectors>,
+}
+
+#[derive(Debug)]
+struct Sectors {
+    durable: Vec<u8>,
+    cached: BTreeMap<usize, [u8; SECTOR]>,
+}
+
+impl Disk {
+    fn new(power: &Arc<Power>, bytes: Vec<u8>) -> Arc<Self> {
+        let properties = Properties {
+            len_bytes: bytes.len() as u64,
+            read_only: false,
+            volatile_write_cache: true,
+            thin: false,
+            direct: true,
+            atomic_len: 0,
+        };
+        let sectors = Mutex::new(Sectors { durable: bytes, cached: BTreeMap::new() });
+        Arc::new(Self { power: Arc::clone(power), properties, sectors })
+    }
+
+    /// What is left of it: of each cached sector the old content or the new one.
+    fn after_power_loss(&self) -> Vec<u8> {
+        let mut power = self.power.state.lock().unwrap();
+        let mut sectors = self.sectors.lock().unwrap();
+        let Sectors { durable, cached } = &mut *sectors;
+        for (sector, bytes) in std::mem::take(cached) {
+            if power.next() % 2 == 0 {
+                durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(&bytes);
+            }
+        }
+        durable.clone()
+    }
+}
+
+impl Medium for Disk {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn start(&self, access: &Access<'_>) -> Step {
+        let mut power = self.power.state.lock().unwrap();
+        let mut sectors = self.sectors.lock().unwrap();
+        if power.sectors_left == 0 {
+            return Action::Failed(Errno::IO).into();
+        }
+        match *access {
+            Access::Read { offset, len } => {
+                let mut bytes = sectors.durable[offset as usize..offset as usize + len].to_vec();
+                let first = offset as usize / SECTOR;
+                for (sector, cached) in sectors.cached.range(first..first + len / SECTOR) {
+                    bytes[(sector - first) * SECTOR..(sector - first + 1) * SECTOR].copy_from_slice(cached);
+                }
+                let memory = SharedMemory::zeroed(len, Hugepages::No);
+                memory.write(0, &bytes);
+                Action::Bytes(memory.slice(0..len)).into()
+            }
+            Access::Write { offset, data, durable } => {
+                let first = offset as usize / SECTOR;
+                for (sector, bytes) in (first..).zip(data.chunks_exact(SECTOR)) {
+                    if power.sectors_left == 0 {
+                        return Action::Failed(Errno::IO).into();
+                    }
+                    power.sectors_left -= 1;
+                    sectors.cached.insert(sector, bytes.try_into().unwrap());
+                }
+                if durable {
+                    let range = first..first + data.len() / SECTOR;
+                    flush(&mut sectors, |sector| range.contains(&sector));
+                }
+                Action::Done(data.len() as u64).into()
+            }
+            Access::Zero { .. } => Action::WriteZeroes.into(),
+            Access::Flush => {
+                flush(&mut sectors, |_| true);
+                Action::Done(0).into()
+            }
+        }
+    }
+}
+
+fn flush(sectors: &mut Sectors, which: impl Fn(usize) -> bool) {
+    let Sectors { durable, cached } = sectors;
+    cached.retain(|&sector, bytes| {
+        if which(sector) {
+            durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(bytes);
+        }
+        !which(sector)
+    });
+}
+
+/// A page of a version: each sector says which, and where it belongs.
+fn page(number: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![version as u8; PAGE];
+    for (index, sector) in bytes.chunks_exact_mut(SECTOR).enumerate() {
+        sector[..24]
+            .copy_from_slice(&[number.to_le_bytes(), version.to_le_bytes(), (index as u64).to_le_bytes()].concat());
+    }
+    if version == 0 { vec![0; PAGE] } else { bytes }
+}
+
+fn version_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[8..16].try_into().unwrap())
+}
+
+fn begin(medium: &AtomicMedium, access: &Access<'_>) -> Result<RequestFuture, Errno> {
+    match medium.start(access).action {
+        Action::Elsewhere(future) => Ok(future),
+        Action::Failed(errno) => Err(errno),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A round: what is on the disks, until their power fails, and what has to be there then.
+fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], next: &mut u64) -> (Vec<u8>, Vec<u8>) {
+    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: 40 + seed % 1500, chance: seed }) });
+    let disks = [Disk::new(&power, volume), Disk::new(&power, journal)];
+    let [volume, journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
+    let mut attempted: Vec<u64> = known.to_vec();
+    // Power can fail while the journal is carried out, too.
+    if let Ok(medium) = AtomicMedium::new(volume, journal, PAGE as u32) {
+        'running: loop {
+            let mut under_way = Vec::new();
+            let first = power.state.lock().unwrap().next();
+            for at in 0..1 + first % 5 {
+                let number = (first / 7 + at) % PAGES;
+                *next += 1;
+                attempted[number as usize] = *next;
+                // A version of 0 is one of zeroes.
+                let (begun, version) = if next.is_multiple_of(11) {
+                    attempted[number as usize] = 0;
+                    let access = Access::Zero { offset: number * PAGE as u64, len: PAGE as u64, deallocate: true };
+                    (begin(&medium, &access), 0)
+                } else {
+                    let data = &page(number, *next)[..];
+                    let access = Access::Write { offset: number * PAGE as u64, data, durable: false };
+                    (begin(&medium, &access), *next)
+                };
+                match begun {
+                    Ok(future) => under_way.push((number, version, future)),
+                    Err(_) => break 'running,
+                }
+            }
+            for (number, version, future) in under_way {
+                match moved_elsewhere(block_on(future)) {
+                    Ok(moved) => {
+                        assert_eq!(moved, PAGE as u64);
+                        known[number as usize] = version;
+                    }
+                    Err(_) => break 'running,
+                }
+            }
+        }
+    }
+    let [volume, journal] = disks.map(|disk| disk.after_power_loss());
+    // With power again, the volume has to be whole.
+    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: u64::MAX, chance: 0 }) });
+    let disks = [Disk::new(&power, volume), Disk::new(&power, journal.clone())];
+    let [again, its_journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
+    let medium = AtomicMedium::new(again, its_journal, PAGE as u32).expect("it can be opened");
+    for number in 0..PAGES {
+        let action = medium.start(&Access::Read { offset: number * PAGE as u64, len: PAGE }).action;
+        let Action::Bytes(bytes) = action else { panic!("{action:?}") };
+        let mut found = vec![0; PAGE];
+        bytes.copy_to(&mut found);
+        let version = version_of(&found);
+        assert!(found == page(number, version), "seed {seed}: page {number} is torn");
+        let (was, tried) = (known[number as usize], attempted[number as usize]);
+        assert!(
+            version == was || version == tried,
+            "seed {seed}: page {number} has version {version}; {was} was acknowledged, and {tried} was under way"
+        );
+        known[number as usize] = version;
+    }
+    // The next round begins with the journal as it is, and not as an orderly end leaves it.
+    let [volume, journal] = disks.each_ref().map(|disk| disk.after_power_loss());
+    drop(medium);
+    (volume, journal)
+}
+
+/// A journal that began anew could be left with its first old group whole, and the next one not: an old version of a page
+/// replaced a newer one when the volume was opened. The journal is emptied before it begins anew.
+///
+/// `DISKSIDE_CUTS` says how often.
+#[test]
+fn no_page_is_torn_or_lost_wherever_power_fails() {
+    let cuts = std::env::var("DISKSIDE_CUTS").map_or(1500, |cuts| cuts.parse().unwrap());
+    let mut disks = (vec![0; VOLUME_LEN], vec![0; JOURNAL_LEN]);
+    let (mut known, mut next) = (vec![0; PAGES as usize], 0);
+    for seed in 1..=cuts {
+        disks = round(seed, disks, &mut known, &mut next);
+    }
+    assert!(next > cuts, "{next} writes in {cuts} rounds");
+}
+
+/// The journal has the second page when power fails, and the volume has 11 of its 32 sectors, and those not surely: without the
+/// journal it is torn. Else the test above would show nothing.
+#[test]
+fn without_the_journal_pages_are_torn() {
+    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: 123, chance: 3 }) });
+    let disks = [Disk::new(&power, vec![0; VOLUME_LEN]), Disk::new(&power, vec![0; JOURNAL_LEN])];
+    let [volume, journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
+    let medium = AtomicMedium::new(volume, journal, PAGE as u32).unwrap();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let access = Access::Write { offset: number * PAGE as u64, data: &page(number, 7), durable: false };
+        let Ok(future) = begin(&medium, &access) else { break };
+        if moved_elsewhere(block_on(future)).is_err() {
+            break;
+        }
+    }
+    // What failed is not given as it is: half of it may be there.
+    let torn = medium.start(&Access::Read { offset: number * PAGE as u64, len: PAGE }).action;
+    assert!(matches!(torn, Action::Failed(Errno::IO)), "{torn:?}");
+    let bytes = disks[0].after_power_loss();
+    let at = number as usize * PAGE;
+    assert!(bytes[at..at + PAGE] != page(number, 7) && bytes[at..at + PAGE] != page(number, 0));
+}
+
+fn open(text: &str) -> io::Result<Arc<dyn Medium>> {
+    media::open(&text.parse::<VolumeSpec>().map_err(io::Error::other)?)
+}
+
+#[test]
+fn a_file_with_a_journal_is_opened_again_and_without_it_only_after_an_orderly_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.img");
+    let plain = format!("data={},rw,size=1MiB", path.display());
+    let medium = open(&format!("{plain},atomic=16KiB")).unwrap();
+    assert_eq!((medium.properties().atomic_len, medium.properties().volatile_write_cache), (16 << 10, false));
+    let access = Access::Write { offset: 0, data: &page(5, 9), durable: false };
+    let Action::Elsewhere(future) = medium.start(&access).action else { panic!("the journal does it") };
+    assert_eq!(moved_elsewhere(block_on(future)), Ok(PAGE as u64));
+    // As after a kill: the journal as it is now, beside the volume.
+    let journal = dir.path().join("data.img.journal");
+    let pending = std::fs::read(&journal).unwrap();
+    drop(medium);
+    assert!(open(&plain).is_ok(), "it ended in order");
+    std::fs::write(&journal, pending).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    for without in [plain.clone(), format!("data={}", path.display())] {
+        let told = open(&without).unwrap_err().to_string();
+        let wanted =
+            "has writes that may not be in the volume: serve it with rw and atomic= once, and end that in order";
+        assert!(told.ends_with(wanted), "{told}");
+    }
+    drop(open(&format!("{plain},atomic=4KiB")).unwrap());
+    let medium = open(&plain).unwrap();
+    assert!(matches!(medium.start(&Access::Read { offset: 0, len: PAGE }).action, Action::File { .. }));
+    assert_eq!(std::fs::read(&path).unwrap()[..PAGE], page(5, 9));
+}
+
+#[test]
+fn what_cannot_be_promised_is_refused() {
+    for (text, wanted) in [
+        ("a=x,rw,atomic=3KiB", "is not 4, 8, 16, 32 or 64 KiB"),
+        ("a=x,rw,atomic=128KiB", "is not 4, 8, 16, 32 or 64 KiB"),
+        ("a=x,atomic=4KiB", "nobody writes a read-only volume; add `rw`, or drop `atomic=`"),
+        ("a=mem:1MiB,rw,atomic=4KiB", "memory does not outlive the target; drop `atomic=`"),
+        ("a=/dev/sdz,rw,atomic=4KiB", "the journal of a device has to be named: journal=PATH"),
+        ("a=x,rw,journal=y", "a journal is for atomic writes: add atomic=16KiB, or drop `journal=`"),
+    ] {
+        let told = text.parse::<VolumeSpec>().unwrap_err();
+        assert!(told.ends_with(wanted), "{told}");
+    }
+}
