@@ -70,21 +70,35 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Opens a journal, or makes one of zeroes.
 fn open_journal(path: &Path) -> io::Result<Arc<dyn Medium>> {
-    let is_new =
-        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) || !path.exists();
-    if is_new {
-        let partial = path.with_extension("journal-new");
-        let make = || {
-            let file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-            // Blocks that were written before are written again without a change of the file system's own.
-            io::copy(&mut io::Read::take(io::repeat(0), atomic::JOURNAL_LEN), &mut &file)?;
-            file.sync_all()?;
-            std::fs::rename(&partial, path)
-        };
-        make().map_err(|error| io::Error::new(error.kind(), format!("the journal {}: {error}", path.display())))?;
+    let in_journal =
+        |error: io::Error| io::Error::new(error.kind(), format!("the journal {}: {error}", path.display()));
+    let is_empty = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0);
+    if is_empty || !path.exists() {
+        make_journal(path).map_err(in_journal)?;
+    }
+    if !atomic::may_be_journal(path).map_err(in_journal)? {
+        let what = format!("{} is not a journal: name a file that is not there, or a device of zeroes", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let options = OpenOptions { read_only: false, buffered: false, size: None, block_bytes: 4096 };
-    Ok(Arc::new(FileMedium::open(path, &options)?))
+    let medium = FileMedium::open(path, &options)?;
+    if medium.properties().len_bytes < atomic::JOURNAL_LEN_MIN {
+        let what = format!("the journal {} is shorter than {} bytes", path.display(), atomic::JOURNAL_LEN_MIN);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(Arc::new(medium))
+}
+
+fn make_journal(path: &Path) -> io::Result<()> {
+    let partial = path.with_extension("journal-new");
+    let file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    // Blocks that were written before are written again without a change of the file system's own.
+    io::copy(&mut io::Read::take(io::repeat(0), atomic::JOURNAL_LEN), &mut &file)?;
+    file.sync_all()?;
+    std::fs::rename(&partial, path)?;
+    // Without its name a journal is nothing after power loss.
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(directory)?.sync_all()
 }
 
 /// Refuses a volume whose last writes are in a journal only.

@@ -302,6 +302,22 @@ fn a_file_with_a_journal_is_opened_again_and_without_it_only_after_an_orderly_en
 }
 
 #[test]
+fn a_file_that_is_no_journal_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, other] = ["data.img", "other"].map(|name| dir.path().join(name));
+    std::fs::write(&other, vec![b'x'; 8 << 20]).unwrap();
+    let spec = format!("data={},rw,size=1MiB,atomic=4KiB,journal={}", path.display(), other.display());
+    let told = open(&spec).unwrap_err().to_string();
+    assert!(told.ends_with("other is not a journal: name a file that is not there, or a device of zeroes"), "{told}");
+    assert!(std::fs::read(&other).unwrap().iter().all(|byte| *byte == b'x'));
+    std::fs::write(&other, vec![0; 1 << 20]).unwrap();
+    let told = open(&spec).unwrap_err().to_string();
+    assert!(told.ends_with("other is shorter than 4194304 bytes"), "{told}");
+    std::fs::remove_file(&other).unwrap();
+    assert_eq!(open(&spec).unwrap().properties().atomic_len, 4096);
+}
+
+#[test]
 fn what_cannot_be_promised_is_refused() {
     for (text, wanted) in [
         ("a=x,rw,atomic=3KiB", "is not 4, 8, 16, 32 or 64 KiB"),

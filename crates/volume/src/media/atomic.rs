@@ -24,11 +24,13 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::{Outcome, Promise, Status, promise};
 
 use self::disk::{Disk, Part};
-use self::journal::{CHANGES_MAX, Change, ChangeKind, Header, PAGE_LEN, encode, group_len};
+use self::journal::{CHANGES_MAX, Change, ChangeKind, Header, MAGIC, PAGE_LEN, encode, group_len};
 use crate::medium::{Access, Action, Medium, Properties, Step};
 
 /// Bytes of a journal.
 pub(super) const JOURNAL_LEN: u64 = 32 << 20;
+/// The shortest: there is room for any group.
+pub(super) const JOURNAL_LEN_MIN: u64 = 4 << 20;
 /// The longest promise: longer writes end here.
 pub const ATOMIC_LEN_MAX: u64 = 64 << 10;
 /// The shortest.
@@ -351,6 +353,13 @@ impl Job {
         let transferred_bytes = if result.is_ok() { self.change.len } else { 0 };
         self.promise.complete(Outcome { status, transferred_bytes, buffer: None });
     }
+}
+
+/// Whether it begins as a journal does: with a group, or with zeroes.
+pub(super) fn may_be_journal(path: &Path) -> io::Result<bool> {
+    let mut start = [0; MAGIC.len()];
+    File::open(path)?.read_exact_at(&mut start, 0)?;
+    Ok(start == MAGIC || start == [0; MAGIC.len()])
 }
 
 /// Whether the file is a journal with writes that its volume may not have.

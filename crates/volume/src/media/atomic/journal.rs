@@ -12,7 +12,8 @@ pub(super) const PAGE_LEN: usize = 4096;
 /// The most changes of a group.
 pub(super) const CHANGES_MAX: usize = (PAGE_LEN - HEAD_LEN) / CHANGE_LEN;
 
-const MAGIC: [u8; 8] = *b"DSKATOM1";
+/// What a group begins with. It lies in one sector, so it is whole, too.
+pub(super) const MAGIC: [u8; 8] = *b"DSKATOM1";
 const HEAD_LEN: usize = 40;
 const CHANGE_LEN: usize = 24;
 const CHECKSUM_AT: usize = 36;
