@@ -288,7 +288,7 @@ impl Worker {
         // Nobody needs the journal any more: it says so, and the volume is whole without it.
         if !self.shared.failed.load(Ordering::Acquire) {
             // Else the next opening carries out once more what is in its place.
-            drop(self.empty());
+            let _ = self.empty();
         }
     }
 
