@@ -75,7 +75,7 @@ impl Disk {
         let mut sectors = self.sectors.lock().unwrap();
         let Sectors { durable, cached } = &mut *sectors;
         for (sector, bytes) in std::mem::take(cached) {
-            if power.next() % 2 == 0 {
+            if power.next().is_multiple_of(2) {
                 durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(&bytes);
             }
         }
