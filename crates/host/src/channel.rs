@@ -11,8 +11,7 @@ use diskside_tls::{Alert, Content, Done, Handshake, Next, RECORD_LEN_MAX, Record
 /// With what channels to a subsystem are made.
 #[derive(Debug)]
 pub(crate) struct ChannelKey {
-    names: Names,
-    secret: TlsSecret,
+    psks: Vec<TlsPsk>,
     /// Which of what the key is for TLS the server took.
     worked: AtomicUsize,
     /// A server that does not take the key is talked to without TLS: one on this machine, where nobody is in between.
@@ -58,12 +57,22 @@ pub enum ChannelError {
 }
 
 impl ChannelKey {
-    pub(crate) fn new(names: Names, secret: TlsSecret, optional: bool) -> Self {
+    pub(crate) fn new(names: &Names, secret: &TlsSecret, optional: bool) -> Self {
         Self {
-            names,
-            secret,
+            psks: secret.psks(names),
             worked: AtomicUsize::new(0),
             optional,
+            unwanted: AtomicBool::new(false),
+            was_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// One that an authentication made.
+    pub(crate) fn generated(psk: TlsPsk) -> Self {
+        Self {
+            psks: vec![psk],
+            worked: AtomicUsize::new(0),
+            optional: false,
             unwanted: AtomicBool::new(false),
             was_wanted: AtomicBool::new(false),
         }
@@ -76,7 +85,7 @@ impl ChannelKey {
         address: &SocketAddr,
         timeout: Duration,
     ) -> Result<(TcpStream, Option<Channel>), ConnectError> {
-        let psks = self.secret.psks(&self.names);
+        let psks = &self.psks;
         if self.optional {
             return self.connect_if_wanted(address, timeout, &psks[0]);
         }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use diskside_io::request::{Lost as _, RequestFuture, promise};
 use diskside_io::ring::Waker;
 use diskside_nvme::Nqn;
+use diskside_nvme::auth::TlsPsk;
 use diskside_nvme::host::{ControllerInfo, Login};
 
+use crate::channel::ChannelKey;
 use crate::control::{Control, Order};
 use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged, refuse};
@@ -46,11 +48,13 @@ struct Inner {
 /// What users and threads share.
 pub(crate) struct Shared {
     pub(crate) options: ConnectOptions,
-    pub(crate) login: Login,
+    login: Login,
     pub(crate) counters: Counters,
     /// System calls and sleeps of each queue's ring.
     pub(crate) ring_stats: Vec<(AtomicU64, AtomicU64)>,
     route: Route,
+    /// With what the queues come, if this association's authentication made it.
+    generated: Mutex<Option<Arc<ChannelKey>>>,
     to_control: OnceLock<ToControl>,
     queues: OnceLock<Vec<QueueHandle>>,
     turn: AtomicU64,
@@ -377,6 +381,7 @@ impl Shared {
             counters: Counters::default(),
             ring_stats: (0..options.io_queues).map(|_| Default::default()).collect(),
             route,
+            generated: Mutex::default(),
             to_control: OnceLock::new(),
             queues: OnceLock::new(),
             turn: AtomicU64::new(0),
@@ -394,7 +399,23 @@ impl Shared {
 
     /// A new connection for a queue, whose thread `waker` wakes.
     pub(crate) fn dial(&self, waker: Waker) -> Result<Wired, HostError> {
-        self.route.connect(&self.options, waker)
+        let generated = self.generated.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (&self.route, generated) {
+            (Route::Tcp(address, _), Some(key)) => Route::Tcp(*address, Some(key)).connect(&self.options, waker),
+            (route, _) => route.connect(&self.options, waker),
+        }
+    }
+
+    /// From now on queues come over a channel with this key, which proves who this host is; without one, as at first.
+    pub(crate) fn set_generated(&self, key: Option<TlsPsk>) {
+        let key = key.map(|psk| Arc::new(ChannelKey::generated(psk)));
+        *self.generated.lock().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+
+    /// With what a queue authenticates.
+    pub(crate) fn login(&self) -> Login {
+        let generated = self.generated.lock().unwrap_or_else(PoisonError::into_inner);
+        if generated.is_some() { Login::Never } else { self.login.clone() }
     }
 
     /// I/O queues, once the first association has said how many.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{Lost as _, Promise};
 use diskside_io::ring::{GroupId, Ring, RingConfig};
+use diskside_nvme::auth::TlsPsk;
 use diskside_nvme::host::{
     Admin, AdminConfig, AdminEvent, Completed, ConnectionError, ControllerInfo, Data, NamespaceInfo, Submission,
 };
@@ -67,6 +68,8 @@ struct Session {
     next_command: u64,
     queues_up: u16,
     up: bool,
+    /// The key of a channel that authenticating made: the association is to be had over that.
+    generated: Option<TlsPsk>,
     /// Coming up must be over by then.
     deadline: Instant,
     /// Why the session ends, if it is known.
@@ -184,11 +187,26 @@ impl Control {
 
     /// Brings the controller up and serves it until it is lost. Says whether it was up, and why it ended.
     fn associate(&mut self) -> (bool, HostError) {
+        // The controller that made a key may be another now.
+        self.shared.set_generated(None);
+        match self.associate_once() {
+            // What comes of the key is the association.
+            (_, _, Some(psk)) => {
+                self.shared.set_generated(Some(psk));
+                let (was_up, error, _) = self.associate_once();
+                (was_up, error)
+            }
+            (was_up, error, None) => (was_up, error),
+        }
+    }
+
+    /// The same over one connection, which may end with the key for another.
+    fn associate_once(&mut self) -> (bool, HostError, Option<TlsPsk>) {
         let address = self.shared.peer();
         let options = &self.shared.options;
         let wired = match self.shared.dial(self.ring.waker()) {
             Ok(wired) => wired,
-            Err(error) => return (false, error),
+            Err(error) => return (false, error, None),
         };
         let now = Instant::now();
         self.epoch += 1;
@@ -202,6 +220,7 @@ impl Control {
             next_command: 0,
             queues_up: 0,
             up: false,
+            generated: None,
             deadline: now + options.connect_timeout * 3,
             error: None,
         };
@@ -216,7 +235,7 @@ impl Control {
             }
         }
         let ended = session.link.ended(address, ConnectionError::PeerClosed);
-        (was_up, session.error.unwrap_or(ended))
+        (was_up, session.error.unwrap_or(ended), session.generated)
     }
 
     fn admin_config(&self) -> AdminConfig {
@@ -230,7 +249,7 @@ impl Control {
             header_digest: options.header_digest,
             data_digest: options.data_digest,
             connect_timeout: options.connect_timeout,
-            login: self.shared.login.clone(),
+            login: self.shared.login(),
             command_timeout: options.command_timeout,
         }
     }
@@ -266,6 +285,7 @@ impl Control {
         while let Some(event) = session.link.machine.poll_event() {
             match event {
                 AdminEvent::Compute(work) => session.link.machine.computed(now, diskside_keys::compute(work)),
+                AdminEvent::Channel(psk) => session.generated = Some(psk),
                 AdminEvent::Ready(info) => self.controller_ready(session, info, now),
                 AdminEvent::Namespace { nsid, info } => self.namespace_known(session, nsid, info),
                 AdminEvent::NamespacesChanged { .. } => {

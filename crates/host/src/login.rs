@@ -27,7 +27,8 @@ impl Party {
     }
 }
 
-/// Finds out who connects to a subsystem at `peer`, and how. `tls`: over TLS, or not at all.
+/// Finds out who connects to a subsystem at `peer`, and how. `tls`: over TLS, or not at all; with a key for proof of the server
+/// alone, over TLS with a key that authenticating makes.
 ///
 /// Who has a key is who the key's file says. A key that is there is used: a server that does not ask for it is given up,
 /// because anybody who answers in the place of the one that is meant would not ask; and one that does not speak TLS, if the
@@ -48,25 +49,27 @@ pub(crate) fn login(options: &ConnectOptions, peer: Peer, tls: bool, subsystem: 
     let HostKey { nqn, key, server_key, tls_key } = key;
     let identity = HostIdentity { id: id_of_nqn(&nqn).unwrap_or(options.identity.id), nqn: nqn.clone() };
     let is_due = is_named || !address.ip().to_canonical().is_loopback();
-    if tls && tls_key.is_none() {
+    // Without a key of TLS authenticating can make one. Who is in between would do so, too, if the server need not prove itself.
+    let concatenate = tls && tls_key.is_none() && !subsystem.is_discovery();
+    if concatenate && server_key.is_none() {
         return Err(HostError::NoTlsKey);
     }
     let (names, optional) = (Names { host: nqn, subsystem: subsystem.clone() }, !tls && !is_due);
-    let channel = tls_key.map(|secret| ChannelKey::new(names, secret, optional));
-    let credentials = key.map(|key| Arc::new(credentials(key, server_key)));
+    let channel = tls_key.map(|secret| ChannelKey::new(&names, &secret, optional));
+    let credentials = key.map(|key| Arc::new(credentials(key, server_key, concatenate)));
     let login = match credentials {
         None => Login::Never,
         // Who has the key of the channel is who is meant.
-        Some(credentials) if is_due && channel.is_none() => Login::Always(credentials),
+        Some(credentials) if (is_due || concatenate) && channel.is_none() => Login::Always(credentials),
         Some(credentials) => Login::IfAsked(credentials),
     };
     Ok(Party { identity, login, channel })
 }
 
 /// All groups are offered, and the server chooses; but none at all is not: whoever listens could try weak keys.
-fn credentials(key: Secret, controller_key: Option<Secret>) -> Credentials {
+fn credentials(key: Secret, controller_key: Option<Secret>, concatenate: bool) -> Credentials {
     let accepted = Accepted { groups: Group::ALL[1..].to_vec(), ..Accepted::usual() };
-    Credentials { key, controller_key, accepted }
+    Credentials { key, controller_key, accepted, concatenate }
 }
 
 fn named(source: &KeySource) -> PathBuf {

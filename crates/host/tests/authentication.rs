@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use common::{NQN, address, builder, options, read_now, start, url, write_now};
 use diskside_host::{ConnectOptions, InlineVolume, KeySource, Url, Volume, discover};
 use diskside_keys::{HostKey, Kind, write_secret};
+use diskside_nvme::Nqn;
 use diskside_server::Running;
 use diskside_server::config::{HostSpec, KeyFile, Requirement, VolumeSpec};
 
@@ -316,4 +320,117 @@ fn hosts_come_and_go_while_the_target_serves() {
     running.handle().reload_hosts(&config(&[bob.spec("bob")])).unwrap();
     assert!(refused(&running, &ann.options()).contains("does not let this host in"));
     assert_eq!(read_now(&of_bob, 0, 4096), [0; 4096]);
+}
+
+/// A host without a key of TLS makes one by authenticating; from then on everything is sealed.
+#[test]
+fn a_host_comes_over_tls_with_a_key_that_authenticating_makes() {
+    let known = Known::new(true);
+    let volume = || VolumeSpec::new("data", "mem:4MiB").writable();
+    let wants = |security: &mut diskside_server::config::Security| security.require = Requirement::Tls;
+    // It wants TLS itself, or the server does.
+    for (running, tls) in [
+        (target(&[known.spec("ann")]), true),
+        (start(builder().volume(volume()).host(known.spec("ann")).security(wants)), true),
+        (start(builder().volume(volume()).host(known.spec("ann")).security(wants)), false),
+    ] {
+        let options = ConnectOptions { io_queues: 3, ..known.options() };
+        let url = Url { tls, ..url(&running) };
+        let connection = Volume::connect(&url, &options).unwrap();
+        write_now(&connection, 4096, &[7; 8192]);
+        assert_eq!(read_now(&connection, 8192, 4096), [7; 4096]);
+        // Programs of one host do not take each other's keys away.
+        let other = Volume::connect(&url, &options).unwrap();
+        assert_eq!(read_now(&other, 4096, 4096), [7; 4096]);
+        let mut inline = InlineVolume::connect(&url, &known.options()).unwrap();
+        let request = inline.submit(common::read(4096, 4096));
+        assert_eq!(inline.block_on(request).into_read().unwrap().into_vec(), [7; 4096]);
+    }
+}
+
+/// Without proof of the server whoever is in between could make the key, and a channel that is no better than none.
+#[test]
+fn a_url_that_wants_tls_needs_a_key_with_which_the_server_proves_itself() {
+    let known = Known::new(false);
+    let running = target(&[known.spec("ann")]);
+    let error =
+        Volume::connect(&Url { tls: true, ..url(&running) }, &known.options()).expect_err("refused").to_string();
+    assert!(error.contains("has no key of TLS"), "{error}");
+    // A server that demands a channel gets one: who listens learns nothing.
+    let wants = |security: &mut diskside_server::config::Security| security.require = Requirement::Tls;
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:4MiB")).host(known.spec("ann")).security(wants));
+    let volume = Volume::connect(&url(&running), &known.options()).unwrap();
+    assert_eq!(read_now(&volume, 0, 4096), [0; 4096]);
+}
+
+/// Listens, and leads every connection to `to`; and everything that is said over them, in both directions.
+fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let all = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for from in listener.incoming().map_while(Result::ok) {
+            let to = TcpStream::connect(to).unwrap();
+            for (mut from, mut to) in
+                [(from.try_clone().unwrap(), to.try_clone().unwrap()), (to.try_clone().unwrap(), from)]
+            {
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 16 << 10];
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        all.lock().unwrap().extend_from_slice(&bytes[..len]);
+                        if to.write_all(&bytes[..len]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, seen)
+}
+
+/// The relay between host and server looks at what they say.
+#[test]
+fn what_is_written_over_such_a_channel_is_not_to_be_read_in_between() {
+    let known = Known::new(true);
+    let running = target(&[known.spec("ann")]);
+    let (relay, seen) = relay(address(&running));
+    let url = format!("nvme-tcp+tls://{relay}/{NQN}/1").parse().unwrap();
+    let volume = Volume::connect(&url, &known.options()).unwrap();
+    write_now(&volume, 0, &b"confidential".repeat(1024)[..8192]);
+    assert_eq!(&read_now(&volume, 0, 4096)[..12], b"confidential");
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 16 << 10, "all of it went through here: {}", seen.len());
+    let has = |what: &[u8]| seen.windows(what.len()).any(|part| part == what);
+    assert!(!has(b"confidential") && has(NQN.as_bytes()), "names are to be seen, data are not");
+}
+
+/// Identities have both names in them: the longest are 521 bytes.
+#[test]
+fn names_of_223_bytes_authenticate_and_come_over_tls() {
+    let long = |what: &str| Nqn::new(&format!("{what:x<223}")).unwrap();
+    let (subsystem, host) = (long("nqn.2026-11.org.example:target-"), long("nqn.2026-11.org.example:host-"));
+    for kind in [Kind::Mutual, Kind::Tls] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let key = HostKey::new(Some(host.clone()), kind);
+        key.write(&file("host")).unwrap();
+        let mut spec = HostSpec { name: "long".into(), nqn: host.to_string(), ..HostSpec::default() };
+        if let (Some(key), Some(server_key)) = (&key.key, &key.server_key) {
+            write_secret(&file("key"), key).unwrap();
+            write_secret(&file("server"), server_key).unwrap();
+            spec.dhchap_keys = vec![KeyFile::new(file("key"))];
+            spec.dhchap_controller_key = Some(KeyFile::new(file("server")));
+        }
+        if let Some(key) = &key.tls_key {
+            diskside_keys::write_tls_secret(&file("tls"), key).unwrap();
+            spec.tls_keys = vec![KeyFile::new(file("tls"))];
+        }
+        let running = start(builder().nqn(subsystem.as_str()).volume(VolumeSpec::new("data", "mem:4MiB")).host(spec));
+        let url = Url { subsystem: Some(subsystem.clone()), tls: true, ..url(&running) };
+        let volume = Volume::connect(&url, &with_key(&file("host"))).unwrap();
+        assert_eq!(read_now(&volume, 0, 4096), [0; 4096]);
+    }
 }

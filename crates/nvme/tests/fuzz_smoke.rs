@@ -82,7 +82,8 @@ fn authentication_survives_what_either_side_sends() {
     let accepted = || auth::Accepted { groups: vec![auth::Group::Null], ..auth::Accepted::usual() };
     let keys = auth::HostKeys { keys: vec![key()], controller_key: Some(key()), ..Default::default() };
     let mut controller = auth::Controller::new(names(), keys, accepted());
-    let credentials = auth::Credentials { key: key(), controller_key: Some(key()), accepted: accepted() };
+    let credentials =
+        auth::Credentials { key: key(), controller_key: Some(key()), accepted: accepted(), concatenate: false };
     let mut host = auth::Host::new(names(), credentials, 1);
     let (mut step, mut said) = (host.start(), Vec::new());
     // Both sides' messages, each behind its length.

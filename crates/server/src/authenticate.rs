@@ -2,8 +2,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Instant;
 
-use diskside_nvme::auth::Work;
+use diskside_nvme::auth::{Names, TlsPsk, Work};
 use diskside_nvme::controller::Tag;
 use diskside_sys::schedule::{Behind, step_back};
 
@@ -48,6 +49,13 @@ impl Authenticators {
     /// Changes the keys with which hosts make secure channels. Those that are made stay.
     pub(crate) fn set_tls(&self, keys: TlsKeys) {
         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    /// Lets a host make secure channels with a key that its authentication made. It has to prove itself anew for another when
+    /// the keys of hosts change.
+    pub(crate) fn add_generated(&self, (names, psk): (Names, TlsPsk)) {
+        let mut keys = self.tls.write().unwrap_or_else(PoisonError::into_inner);
+        keys.add_generated(names, psk, Instant::now());
     }
 
     /// Has something computed for a connection of a reactor. False: there is too much to do already.
@@ -100,8 +108,7 @@ fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys
         let message = match task {
             Task::Compute(tag, work) => Message::Computed { connection, tag, done: diskside_keys::compute(work) },
             Task::Shake(shaking, received) => {
-                let keys = tls.read().unwrap_or_else(PoisonError::into_inner);
-                Message::Shaken { connection, alive, shaken: Box::new(shaking.go_on(&received, &keys)) }
+                Message::Shaken { connection, alive, shaken: Box::new(shaking.go_on(&received, tls)) }
             }
         };
         if let Some(mailbox) = mailboxes.get().and_then(|mailboxes| mailboxes.get(reactor)) {

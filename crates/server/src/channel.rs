@@ -1,34 +1,79 @@
 //! Secure channels of hosts: which keys are known, and how a handshake is carried on, on any thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Names, TlsPsk, TlsSecret};
+use diskside_nvme::controller::ChannelKind;
 use diskside_tls::{Alert, Done, Handshake, HandshakeError, Hello, HelloError, Secrets};
 
 /// The keys of all hosts, by identity.
 #[derive(Default)]
 pub(crate) struct TlsKeys {
-    /// Those of one identity have the same names.
-    by_identity: HashMap<String, (Names, Vec<TlsPsk>)>,
+    by_identity: HashMap<String, Identified>,
+    /// Identities of the keys that each host's authentications made, the oldest first.
+    generated: HashMap<Nqn, VecDeque<String>>,
 }
+
+/// The keys of one identity.
+struct Identified {
+    owner: Owner,
+    psks: Vec<TlsPsk>,
+    /// From when on they are none any more.
+    until: Option<Instant>,
+}
+
+/// Whose a key is, and where it is from.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) names: Names,
+    pub(crate) kind: ChannelKind,
+}
+
+/// How long a key that an authentication made is good for new connections: the host's queues come at once. Those that are made
+/// stay.
+const GENERATED_FOR: Duration = Duration::from_secs(300);
+/// Such keys of one host: more than one connects with the same name at a time when a host runs several programs.
+const GENERATED_MAX: usize = 16;
 
 impl TlsKeys {
     /// Adds what `secret` is for a host and a subsystem.
     pub(crate) fn add(&mut self, names: &Names, secret: &TlsSecret) {
         for psk in secret.psks(names) {
-            let (_, psks) = self.by_identity.entry(psk.identity.clone()).or_insert_with(|| (names.clone(), Vec::new()));
-            psks.push(psk);
+            let owner = || Owner { names: names.clone(), kind: ChannelKind::Known };
+            let new = || Identified { owner: owner(), psks: Vec::new(), until: None };
+            self.by_identity.entry(psk.identity.clone()).or_insert_with(new).psks.push(psk);
         }
     }
 
+    /// Adds a key that an authentication made. The host's oldest goes when it has too many.
+    pub(crate) fn add_generated(&mut self, names: Names, psk: TlsPsk, now: Instant) {
+        let identities = self.generated.entry(names.host.clone()).or_default();
+        while let Some(oldest) = identities.front() {
+            let until = self.by_identity.get(oldest).and_then(|known| known.until);
+            if identities.len() < GENERATED_MAX && until.is_some_and(|until| now < until) {
+                break;
+            }
+            self.by_identity.remove(oldest);
+            identities.pop_front();
+        }
+        identities.push_back(psk.identity.clone());
+        let owner = Owner { names, kind: ChannelKind::Generated };
+        let until = Some(now + GENERATED_FOR);
+        self.by_identity.insert(psk.identity.clone(), Identified { owner, psks: vec![psk], until });
+    }
+
     fn host_of(&self, identity: &str) -> Option<Nqn> {
-        self.by_identity.get(identity).map(|(names, _)| names.host.clone())
+        self.by_identity.get(identity).map(|known| known.owner.names.host.clone())
     }
 
     fn of(&self, identity: &str) -> &[TlsPsk] {
-        self.by_identity.get(identity).map_or(&[], |(_, psks)| psks)
+        let known = self.by_identity.get(identity);
+        let known = known.filter(|known| known.until.is_none_or(|until| Instant::now() < until));
+        known.map_or(&[], |known| &known.psks)
     }
 }
 
@@ -44,7 +89,7 @@ pub(crate) enum Shaking {
     /// The host's first message, as far as it concerns us.
     Begins(Hello),
     /// With the host of these names.
-    GoesOn(Handshake, Names),
+    GoesOn(Handshake, Owner),
 }
 
 /// What came of some bytes of the host's.
@@ -60,7 +105,7 @@ pub(crate) enum Shaken {
     /// The channel is made.
     Made {
         /// Whose key it has.
-        names: Names,
+        owner: Owner,
         /// The keys of its records.
         secrets: Secrets,
         /// What the host sent behind the handshake.
@@ -81,37 +126,43 @@ pub(crate) enum Shaken {
 
 impl Shaking {
     /// Takes what the host sent: up to half a millisecond of a processor.
-    pub(crate) fn go_on(self, received: &[u8], keys: &TlsKeys) -> Shaken {
+    pub(crate) fn go_on(self, received: &[u8], keys: &RwLock<TlsKeys>) -> Shaken {
         let failed =
             |why: String, host, alert: Alert| Shaken::Failed { why, host, output: alert.to_plain_record().to_vec() };
-        let (mut handshake, names) = match self {
-            Self::GoesOn(handshake, names) => (handshake, names),
-            Self::Begins(hello) => match hello.choose(|identity| keys.of(identity)) {
-                Ok(psk) => {
-                    let names = keys.by_identity[&psk.identity].0.clone();
-                    match Handshake::server(psk.clone()) {
-                        Ok(handshake) => (handshake, names),
-                        Err(error) => return failed(error.to_string(), Some(names.host), Alert::INTERNAL_ERROR),
+        let (mut handshake, owner) = match self {
+            Self::GoesOn(handshake, owner) => (handshake, owner),
+            // Reactors may want to add a key: they do not wait for a handshake.
+            Self::Begins(hello) => {
+                let keys = keys.read().unwrap_or_else(PoisonError::into_inner);
+                match hello.choose(|identity| keys.of(identity)) {
+                    Ok(psk) => {
+                        let owner = keys.by_identity[&psk.identity].owner.clone();
+                        match Handshake::server(psk.clone()) {
+                            Ok(handshake) => (handshake, owner),
+                            Err(error) => {
+                                return failed(error.to_string(), Some(owner.names.host), Alert::INTERNAL_ERROR);
+                            }
+                        }
+                    }
+                    Err(error) => {
+                        let host = match &error {
+                            HelloError::WrongKey(identity) => keys.host_of(identity),
+                            _ => None,
+                        };
+                        return failed(format!("the host's secure channel: {error}"), host, error.alert());
                     }
                 }
-                Err(error) => {
-                    let host = match &error {
-                        HelloError::WrongKey(identity) => keys.host_of(identity),
-                        _ => None,
-                    };
-                    return failed(format!("the host's secure channel: {error}"), host, error.alert());
-                }
-            },
+            }
         };
         match handshake.step(received) {
             Ok(step) => match step.done {
-                None => Shaken::NeedsMore { shaking: Self::GoesOn(handshake, names), output: step.output },
-                Some(Done { secrets, rest }) => Shaken::Made { names, secrets, rest, output: step.output },
+                None => Shaken::NeedsMore { shaking: Self::GoesOn(handshake, owner), output: step.output },
+                Some(Done { secrets, rest }) => Shaken::Made { owner, secrets, rest, output: step.output },
             },
             Err(HandshakeError { why, theirs, output, .. }) => {
                 let told = theirs.map(|alert| format!(" (it says {alert})")).unwrap_or_default();
-                let why = format!("the secure channel of {}: {why}{told}", names.host);
-                Shaken::Failed { why, host: Some(names.host), output }
+                let why = format!("the secure channel of {}: {why}{told}", owner.names.host);
+                Shaken::Failed { why, host: Some(owner.names.host), output }
             }
         }
     }

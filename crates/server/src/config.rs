@@ -381,6 +381,12 @@ impl ServeConfig {
         self.security.require != Requirement::None
     }
 
+    /// Whether a connection that does not begin with TLS is refused at once. Not where a host makes the key of its channel by
+    /// authenticating, in the clear.
+    pub(crate) fn begins_with_tls(&self) -> bool {
+        self.security.require.needs_tls() && self.known_hosts.iter().all(|host| !host.tls_keys.is_empty())
+    }
+
     /// What hosts may use.
     pub(crate) fn rights(&self) -> Result<Grants, ConfigError> {
         let known = self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));

@@ -45,7 +45,7 @@ impl KeyRing {
     pub(crate) fn read(security: &Security, hosts: &[HostSpec], subsystem: &Nqn) -> Result<Self, KeyRingError> {
         let wrong = |field: String, what| KeyRingError::Config(ConfigError::Value { field, what });
         let accepted = security.accepted().map_err(|(field, what)| wrong(format!("security.{field}"), what))?;
-        if hosts.iter().any(|host| !host.tls_keys.is_empty()) {
+        if security.require.needs_tls() || hosts.iter().any(|host| !host.tls_keys.is_empty()) {
             diskside_tls::is_available().map_err(KeyRingError::Tls)?;
         }
         let mut known = BTreeMap::new();

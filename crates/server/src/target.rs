@@ -443,7 +443,7 @@ impl Opened {
             connections_given_up: AtomicUsize::new(0),
             notices: Default::default(),
             authenticates: AtomicBool::new(config.authenticates_hosts()),
-            channels: AtomicBool::new(config.security.require.needs_tls()),
+            channels: AtomicBool::new(config.begins_with_tls()),
             authenticators: Authenticators::new(Arc::clone(&mailboxes), tls),
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::concatenation::{NO_CHANNEL, makes_key};
 use super::message::{Challenge, ControllerMessage, Explanation, HostMessage, Negotiate, Reply, transaction_of};
 use super::work::{Exchange, Outcome, Task, Verify};
-use super::{Accepted, AuthError, Done, Group, Hash, HostKeys, Names, Work};
+use super::{Accepted, AuthError, Concatenation, Done, Group, Hash, HostKeys, Names, TlsPsk, Work};
 
 /// Authenticates the host of one queue, and again whenever it asks for it.
 #[derive(Debug)]
@@ -12,7 +13,12 @@ pub struct Controller {
     names: Names,
     keys: HostKeys,
     accepted: Accepted,
+    concatenation: Concatenation,
     transaction: u16,
+    /// SC_C, as the host offered it.
+    channel: u8,
+    /// The key that the authentication made, from when the host's answer was found right.
+    generated: Option<TlsPsk>,
     /// What was chosen of the host's offer.
     hash: Hash,
     /// The host wants proof of us.
@@ -81,7 +87,10 @@ impl Controller {
             names,
             keys,
             accepted,
+            concatenation: Concatenation::Never,
             transaction: 0,
+            channel: NO_CHANNEL,
+            generated: None,
             hash: Hash::Sha256,
             must_answer: false,
             stage: Stage::Idle,
@@ -89,9 +98,20 @@ impl Controller {
         }
     }
 
+    /// The same, which may make the key of a secure channel.
+    #[must_use]
+    pub fn concatenating(self, concatenation: Concatenation) -> Self {
+        Self { concatenation, ..self }
+    }
+
     /// Whether a transaction has begun and is not over.
     pub fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
+    }
+
+    /// Takes the key of the secure channel that must follow, if the authentication made one: once it is over.
+    pub fn take_generated(&mut self) -> Option<TlsPsk> {
+        self.generated.take_if(|_| matches!(self.stage, Stage::Idle))
     }
 
     /// Why it failed, if it did.
@@ -115,6 +135,8 @@ impl Controller {
         match (stage, message) {
             (Stage::Idle, HostMessage::Negotiate(offer)) => {
                 self.transaction = offer.transaction;
+                self.channel = offer.channel;
+                self.generated = None;
                 match self.choose(&offer) {
                     Ok((hash, group)) => self.compute(Task::Challenge { hash, group }),
                     Err(explanation) => self.fail(explanation, AuthError::Ours(explanation)),
@@ -158,11 +180,17 @@ impl Controller {
             Outcome::Verified { fits: false, .. } => {
                 self.fail(Explanation::Failed, AuthError::WrongHostKey);
             }
-            Outcome::Verified { fits: true, answer } => {
+            Outcome::Verified { fits: true, answer, psk } => {
                 if answer.is_none() && self.must_answer {
                     self.fail(Explanation::Failed, AuthError::NoControllerKey);
                     return true;
                 }
+                if psk.is_none() && self.channel != NO_CHANNEL {
+                    let explanation = Explanation::ConcatenationMismatch;
+                    self.fail(explanation, AuthError::Ours(explanation));
+                    return true;
+                }
+                self.generated = psk;
                 let then = if answer.is_some() { Then::Success2 } else { Then::Authenticated };
                 let message = ControllerMessage::Success1 { transaction: self.transaction, hash: self.hash, answer };
                 self.ready(&message, then);
@@ -206,24 +234,28 @@ impl Controller {
         if !offer.has_dhchap {
             return Err(Explanation::ProtocolNotUsable);
         }
-        if offer.channel != super::response::NO_CHANNEL {
+        if !self.concatenation.takes(offer.channel) {
             return Err(Explanation::ConcatenationMismatch);
         }
-        let hash = self.accepted.hashes.iter().find(|hash| offer.hashes.contains(&hash.id()));
-        let group = self.accepted.groups.iter().find(|group| offer.groups.contains(&group.id()));
+        let fits = |hash, group| offer.channel == NO_CHANNEL || makes_key(hash, group);
+        let mut hashes = self.accepted.hashes.iter().filter(|hash| fits(Some(**hash), None));
+        let mut groups = self.accepted.groups.iter().filter(|group| fits(None, Some(**group)));
+        let hash = hashes.find(|hash| offer.hashes.contains(&hash.id()));
+        let group = groups.find(|group| offer.groups.contains(&group.id()));
         Ok((*hash.ok_or(Explanation::HashNotUsable)?, *group.ok_or(Explanation::GroupNotUsable)?))
     }
 
     fn on_reply(&mut self, exchange: Exchange, reply: Reply) -> Sent {
         let fits = reply.transaction == self.transaction
             && reply.answer.len() == exchange.hash.len_bytes()
-            && exchange.group.accepts(&reply.public);
+            && exchange.group.accepts(&reply.public)
+            && (self.channel == NO_CHANNEL || reply.challenge.is_some());
         if !fits {
             return self.fail(Explanation::IncorrectPayload, AuthError::Ours(Explanation::IncorrectPayload));
         }
         self.must_answer = reply.challenge.is_some() && reply.sequence != 0;
         let (names, keys) = (self.names.clone(), self.keys.clone());
-        self.compute(Task::Verify(Box::new(Verify { names, keys, exchange, reply })))
+        self.compute(Task::Verify(Box::new(Verify { names, keys, exchange, reply, channel: self.channel })))
     }
 
     fn compute(&mut self, task: Task) -> Sent {

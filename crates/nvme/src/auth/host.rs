@@ -3,9 +3,10 @@
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
+use super::concatenation::{CHANNEL, NO_CHANNEL, makes_key};
 use super::message::{Challenge, ControllerMessage, Explanation, HostMessage, Negotiate, RECEIVE_LEN};
 use super::work::{Answer, Outcome, Task};
-use super::{AuthError, Credentials, Done, Hash, Names, Work};
+use super::{AuthError, Credentials, Done, Group, Hash, Names, TlsPsk, Work};
 
 /// Authenticates to the controller of one queue, once.
 #[derive(Debug)]
@@ -13,6 +14,10 @@ pub struct Host {
     names: Names,
     credentials: Credentials,
     transaction: u16,
+    /// SC_C.
+    channel: u8,
+    /// The key that the authentication made.
+    generated: Option<TlsPsk>,
     stage: Stage,
 }
 
@@ -46,7 +51,13 @@ enum Stage {
 impl Host {
     /// For a queue that the controller asked to authenticate. `transaction` is one that the host has no other of.
     pub fn new(names: Names, credentials: Credentials, transaction: u16) -> Self {
-        Self { names, credentials, transaction, stage: Stage::Negotiating }
+        let channel = if credentials.concatenate { CHANNEL } else { NO_CHANNEL };
+        Self { names, credentials, transaction, channel, generated: None, stage: Stage::Negotiating }
+    }
+
+    /// Takes the key of the secure channel that must follow, if one was wanted: once the host is authenticated.
+    pub fn take_generated(&mut self) -> Option<TlsPsk> {
+        self.generated.take()
     }
 
     /// Begins.
@@ -54,12 +65,27 @@ impl Host {
         let accepted = &self.credentials.accepted;
         let offer = Negotiate {
             transaction: self.transaction,
-            channel: super::response::NO_CHANNEL,
+            channel: self.channel,
             has_dhchap: true,
-            hashes: accepted.hashes.iter().map(|hash| hash.id()).collect(),
-            groups: accepted.groups.iter().map(|group| group.id()).collect(),
+            hashes: accepted
+                .hashes
+                .iter()
+                .filter(|hash| self.offers(Some(**hash), None))
+                .map(|hash| hash.id())
+                .collect(),
+            groups: accepted
+                .groups
+                .iter()
+                .filter(|group| self.offers(None, Some(**group)))
+                .map(|group| group.id())
+                .collect(),
         };
         Step::Send(HostMessage::Negotiate(offer).to_bytes())
+    }
+
+    /// Of what is accepted, what can make the key that is wanted.
+    fn offers(&self, hash: Option<Hash>, group: Option<Group>) -> bool {
+        self.channel == NO_CHANNEL || makes_key(hash, group)
     }
 
     /// The controller took the message that was sent last.
@@ -103,7 +129,12 @@ impl Host {
     pub fn computed(&mut self, done: Done) -> Step {
         let Done { ticket: done, outcome } = done;
         match (std::mem::replace(&mut self.stage, Stage::Over), outcome) {
-            (Stage::Computing { ticket, hash }, Outcome::Answered { reply, expected }) if ticket == done => {
+            (Stage::Computing { ticket, hash }, Outcome::Answered { reply, expected, psk }) if ticket == done => {
+                if psk.is_none() && self.channel != NO_CHANNEL {
+                    let explanation = Explanation::ConcatenationMismatch;
+                    return self.give_up(explanation, AuthError::Ours(explanation));
+                }
+                self.generated = psk;
                 self.stage = Stage::Replying { hash, expected };
                 Step::Send(HostMessage::Reply(reply).to_bytes())
             }
@@ -114,11 +145,11 @@ impl Host {
     fn on_challenge(&mut self, challenge: Challenge) -> Step {
         let accepted = &self.credentials.accepted;
         // A controller that chooses for itself may have been made to choose what is weak.
-        if !accepted.hashes.contains(&challenge.hash) {
+        if !accepted.hashes.contains(&challenge.hash) || !self.offers(Some(challenge.hash), None) {
             let error = AuthError::NotOffered(challenge.hash.name());
             return self.give_up(Explanation::HashNotUsable, error);
         }
-        if !accepted.groups.contains(&challenge.group) {
+        if !accepted.groups.contains(&challenge.group) || !self.offers(None, Some(challenge.group)) {
             let error = AuthError::NotOffered(challenge.group.name());
             return self.give_up(Explanation::GroupNotUsable, error);
         }
@@ -127,7 +158,7 @@ impl Host {
             return self.give_up(explanation, AuthError::Ours(explanation));
         }
         let (names, credentials, hash) = (self.names.clone(), self.credentials.clone(), challenge.hash);
-        let work = Work::new(Task::Answer(Box::new(Answer { names, credentials, challenge })));
+        let work = Work::new(Task::Answer(Box::new(Answer { names, credentials, challenge, channel: self.channel })));
         self.stage = Stage::Computing { ticket: work.ticket, hash };
         Step::Compute(work)
     }

@@ -6,9 +6,10 @@
 //! drives them carries it out wherever it may take a millisecond, and hands [`Done`] back.
 //!
 //! Keys are [`Secret`]s: wiped when they are dropped, and never shown by `Debug`. Answers are compared in constant time.
-//! Keys of TLS are here too, and what TLS is given of them ([`TlsSecret`]); the channel itself is `diskside-tls`'s. What is not
-//! here: secure channel concatenation, which is refused.
+//! Keys of TLS are here too, and what TLS is given of them ([`TlsSecret`]); the channel itself is `diskside-tls`'s. With secure
+//! channel concatenation an authentication makes such a key ([`Concatenation`]).
 
+mod concatenation;
 mod controller;
 mod group;
 mod hash;
@@ -24,6 +25,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use concatenation::Concatenation;
 pub use controller::{Controller, Received, Sent};
 pub use group::Group;
 pub use hash::Hash;
@@ -88,6 +90,14 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Whether a host with these keys may make the key of its secure channel by authenticating: one that has no other for
+    /// it.
+    pub fn concatenates(&self, keys: &HostKeys) -> bool {
+        !keys.keys.is_empty() && !keys.has_channel_key && !self.both_required
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self::open()
@@ -125,6 +135,9 @@ pub struct Credentials {
     pub controller_key: Option<Secret>,
     /// What is offered to controllers.
     pub accepted: Accepted,
+    /// A secure channel must follow, with a key that the authentication makes. Without it one follows where the
+    /// controller wants it.
+    pub concatenate: bool,
 }
 
 /// The two names that answers are bound to.

@@ -5,6 +5,7 @@ use zeroize::Zeroizing;
 use super::Names;
 use super::hash::Hash;
 use super::secret::Secret;
+use super::tls::TlsPsk;
 
 /// What both answers of a transaction have in common.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +13,9 @@ pub(super) struct Context<'a> {
     pub(super) hash: Hash,
     pub(super) names: &'a Names,
     pub(super) transaction: u16,
+    /// SC_C, which both answers cover: nobody in between can change it.
+    pub(super) channel: u8,
 }
-
-/// SC_C, the secure channel that follows: none.
-pub(super) const NO_CHANNEL: u8 = 0;
 
 impl Context<'_> {
     /// The host's answer to the controller's challenge, for one of its keys.
@@ -33,7 +33,13 @@ impl Context<'_> {
 
     fn answer(&self, key: &[u8], challenge: &[u8], sequence: u32, [label, from, to]: [&[u8]; 3]) -> Zeroizing<Vec<u8>> {
         let (sequence, transaction) = (sequence.to_le_bytes(), self.transaction.to_le_bytes());
-        self.hash.hmac(key, &[challenge, &sequence, &transaction, &[NO_CHANNEL], label, from, &[0], to])
+        self.hash.hmac(key, &[challenge, &sequence, &transaction, &[self.channel], label, from, &[0], to])
+    }
+
+    /// The pre-shared key of the channel that follows (secure channel concatenation, 8.3.5.5.9). `ours` is the controller's
+    /// challenge, `theirs` the host's. `None`: none can be made with this hash function.
+    pub(super) fn generated(&self, shared: &[u8], ours: &[u8], theirs: &[u8]) -> Option<TlsPsk> {
+        TlsPsk::generated(&self.hash.hmac(shared, &[ours, theirs]), self.hash, self.names)
     }
 
     /// The challenge as it is answered: with a group it is bound to the secret that both sides share.

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use subtle::{Choice, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
+use super::concatenation::NO_CHANNEL;
 use super::group::{EXPONENT_LEN_MAX, Exponent, Group};
 use super::hash::Hash;
 use super::message::{Challenge, Reply};
 use super::response::Context;
+use super::tls::TlsPsk;
 use super::{Credentials, HostKeys, Names};
 
 /// Something to compute: up to some milliseconds of a processor. It owns all that it needs, so any thread will do.
@@ -36,8 +38,8 @@ pub(super) enum Task {
 
 pub(super) enum Outcome {
     Challenge(Exchange),
-    Verified { fits: bool, answer: Option<Vec<u8>> },
-    Answered { reply: Reply, expected: Option<Zeroizing<Vec<u8>>> },
+    Verified { fits: bool, answer: Option<Vec<u8>>, psk: Option<TlsPsk> },
+    Answered { reply: Reply, expected: Option<Zeroizing<Vec<u8>>>, psk: Option<TlsPsk> },
 }
 
 /// What a controller keeps of its challenge until the answer comes.
@@ -55,12 +57,16 @@ pub(super) struct Verify {
     pub(super) keys: HostKeys,
     pub(super) exchange: Exchange,
     pub(super) reply: Reply,
+    /// SC_C.
+    pub(super) channel: u8,
 }
 
 pub(super) struct Answer {
     pub(super) names: Names,
     pub(super) credentials: Credentials,
     pub(super) challenge: Challenge,
+    /// SC_C.
+    pub(super) channel: u8,
 }
 
 impl Work {
@@ -92,8 +98,8 @@ impl Exchange {
 
 impl Verify {
     fn run(self) -> Outcome {
-        let Self { names, keys, exchange, reply } = self;
-        let context = Context { hash: exchange.hash, names: &names, transaction: reply.transaction };
+        let Self { names, keys, exchange, reply, channel } = self;
+        let context = Context { hash: exchange.hash, names: &names, transaction: reply.transaction, channel };
         let shared = exchange.exponent.shared(&reply.public);
         let shared = shared.as_ref().map(|shared| shared.as_slice());
         let challenge = context.augmented(&exchange.challenge, shared);
@@ -106,29 +112,35 @@ impl Verify {
         let answer = asked.zip(keys.controller_key.as_ref()).map(|(challenge, key)| {
             context.of_controller(key, &context.augmented(challenge, shared), reply.sequence).to_vec()
         });
-        Outcome::Verified { fits, answer }
+        let psk = (fits && channel != NO_CHANNEL)
+            .then_some(())
+            .and_then(|()| context.generated(shared?, &exchange.challenge, reply.challenge.as_ref()?));
+        Outcome::Verified { fits, answer, psk }
     }
 }
 
 impl Answer {
     fn run(self, random: &mut dyn FnMut(&mut [u8])) -> Outcome {
-        let Self { names, credentials, challenge } = self;
+        let Self { names, credentials, challenge, channel } = self;
         let Challenge { transaction, hash, group, .. } = challenge;
-        let context = Context { hash, names: &names, transaction };
+        let context = Context { hash, names: &names, transaction, channel };
         let exponent = random_exponent(group, random);
         let shared = exponent.shared(&challenge.public);
         let shared = shared.as_ref().map(|shared| shared.as_slice());
         let asked = context.augmented(&challenge.challenge, shared);
         let answer = context.of_host(&credentials.key, &asked, challenge.sequence).to_vec();
         let mut reply = Reply { transaction, answer, challenge: None, sequence: 0, public: exponent.public() };
+        let ours = random_challenge(hash, random);
         let expected = credentials.controller_key.as_ref().map(|key| {
-            let ours = random_challenge(hash, random);
             reply.sequence = random_sequence(random);
             let expected = context.of_controller(key, &context.augmented(&ours, shared), reply.sequence);
-            reply.challenge = Some(ours);
             expected
         });
-        Outcome::Answered { reply, expected }
+        let concatenates = channel != NO_CHANNEL;
+        let psk = concatenates.then_some(()).and_then(|()| context.generated(shared?, &challenge.challenge, &ours));
+        // Without a sequence number it is no question, but a part of the channel's key.
+        reply.challenge = (expected.is_some() || concatenates).then_some(ours);
+        Outcome::Answered { reply, expected, psk }
     }
 }
 
@@ -200,7 +212,7 @@ mod tests {
     #[test]
     fn a_host_answers_without_a_group_as_the_vector_says() {
         let names = names();
-        let context = Context { hash: Hash::Sha256, names: &names, transaction: 0 };
+        let context = Context { hash: Hash::Sha256, names: &names, transaction: 0, channel: 0 };
         let challenge = context.augmented(&(0..32).collect::<Vec<u8>>(), None);
         assert_eq!(hex(&context.of_host(&key(None), &challenge, 1)), VECTOR_A);
     }
@@ -213,7 +225,7 @@ mod tests {
         assert_eq!(hex(&Hash::Sha256.digest(&shared)[..8]), "f396c625b5092072");
 
         let names = names();
-        let context = Context { hash: Hash::Sha384, names: &names, transaction: 0x0506 };
+        let context = Context { hash: Hash::Sha384, names: &names, transaction: 0x0506, channel: 0 };
         let challenge = context.augmented(&(0..48).collect::<Vec<u8>>(), Some(&shared));
         let answer = context.of_host(&key(Some(Hash::Sha384)), &challenge, 0x0102_0304);
         assert_eq!(hex(&answer), VECTOR_B);

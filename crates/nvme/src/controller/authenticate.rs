@@ -53,6 +53,7 @@ impl Connection {
                 self.requests.push_back(Request { tag, nsid, medium, operation: Operation::Authenticate(work) });
             }
             Sent::Authenticated => {
+                self.note_generated();
                 self.answer(slot, Status::SUCCESS, 0);
                 self.admit(now);
             }
@@ -72,6 +73,7 @@ impl Connection {
         match authentication.received(len_max) {
             Received::Message(message) => self.answer_bytes(slot, &message, 0),
             Received::Authenticated(message) => {
+                self.note_generated();
                 self.answer_bytes(slot, &message, 0);
                 self.admit(now);
             }
@@ -82,6 +84,18 @@ impl Connection {
             Received::OutOfTurn => self.answer(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0),
             Received::TooLong => self.answer(slot, Status::INVALID_FIELD.dnr(), 0),
         }
+    }
+
+    /// If the authentication made the key of a secure channel the host comes over that next.
+    fn note_generated(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let Some(psk) = link.authentication.as_mut().and_then(|authentication| authentication.take_generated()) else {
+            return;
+        };
+        if self.channel.is_none() {
+            link.controller.set_awaits_channel();
+        }
+        self.generated = Some(psk);
     }
 
     /// The host is who it says: the queue takes commands. One that authenticated again goes on as before.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, AuthError, Names};
+use crate::auth::{self, AuthError, Names, TlsPsk};
 use crate::buffer::{BufferPool, BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::pdu::{Decoder, Encoder, Role, Step};
@@ -71,6 +71,15 @@ impl ConnectionError {
     }
 }
 
+/// Where the key of a secure channel is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelKind {
+    /// It is one of the host's.
+    Known,
+    /// An authentication made it (secure channel concatenation).
+    Generated,
+}
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -126,7 +135,9 @@ pub struct Connection {
     pub(super) config: ConnectionConfig,
     pub(super) waker: Waker,
     /// Whose key the secure channel has over which the bytes come, if they do.
-    pub(super) channel: Option<Names>,
+    pub(super) channel: Option<(Names, ChannelKind)>,
+    /// The key of the channel that must follow, which the host's authentication made.
+    pub(super) generated: Option<TlsPsk>,
     pub(super) state: State,
     pub(super) error: Option<ConnectionError>,
     pub(super) decoder: Decoder,
@@ -192,6 +203,8 @@ pub(super) struct Link {
     pub(super) close: Arc<AtomicBool>,
     /// The gate: until it is set nothing but authentication is done. An I/O queue is the controller's only then.
     pub(super) authenticated: bool,
+    /// The host is let in only to make the key of a secure channel.
+    pub(super) must_concatenate: bool,
     /// If the host has keys: what authenticates it.
     pub(super) authentication: Option<Box<auth::Controller>>,
     /// What the embedder keeps for it, once it is let in.
@@ -209,6 +222,7 @@ impl Connection {
             config,
             waker,
             channel: None,
+            generated: None,
             state: State::Negotiating,
             error: None,
             decoder,
@@ -317,8 +331,17 @@ impl Connection {
 
     /// The bytes come over a secure channel whose key is that of these two: before the first of them is handed over. The
     /// host must connect by the name of the key, and to its subsystem.
-    pub fn set_channel(&mut self, names: Names) {
-        self.channel = Some(names);
+    pub fn set_channel(&mut self, names: Names, kind: ChannelKind) {
+        self.channel = Some((names, kind));
+    }
+
+    /// Takes the key of a secure channel that the host's authentication made, and its names: it must be known before what
+    /// there is to send is sent, because the host comes with it next.
+    pub fn take_generated(&mut self) -> Option<(Names, TlsPsk)> {
+        let link = self.link.as_ref()?;
+        let psk = self.generated.take()?;
+        let names = Names { host: link.controller.host.clone(), subsystem: link.controller.subsystem.nqn().clone() };
+        Some((names, psk))
     }
 
     /// The host's name; `None` before Connect.

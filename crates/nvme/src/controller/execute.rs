@@ -6,16 +6,17 @@ use std::time::Instant;
 
 use zerocopy::FromBytes;
 
-use crate::auth;
+use crate::auth::{self, Concatenation};
 use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::status::Status;
 use crate::wire::{
-    AUTHENTICATION_REQUIRED, CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe, log_page, property,
+    AUTHENTICATION_REQUIRED, CONCATENATION_REQUIRED, CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe,
+    log_page, property,
 };
 
 use super::command::{Admin, Command, Io, PropertySet};
-use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, Connection, Link, State};
+use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, ChannelKind, Connection, Link, State};
 use super::identify::{self, Question, VERSION};
 use super::io::{self, Context};
 use super::request::{MediumId, Operation, OtherCommand, Request};
@@ -337,7 +338,11 @@ impl Connection {
                 self.answer(slot, status, error.map_or(0, ConnectError::to_result));
             }
             Ok(link) => {
-                let asks = if link.authenticated { 0 } else { AUTHENTICATION_REQUIRED };
+                let asks = match link.authenticated {
+                    true => 0,
+                    false if link.must_concatenate => AUTHENTICATION_REQUIRED | CONCATENATION_REQUIRED,
+                    false => AUTHENTICATION_REQUIRED,
+                };
                 let result = u64::from(link.controller.cntlid) | asks;
                 self.slots.expect(link.entries);
                 self.deadline = None;
@@ -377,18 +382,22 @@ impl Connection {
         let subsystem = self.subsystems.get(&subsystem_nqn).ok_or(in_data(at::SUBSYSTEM_NQN))?;
         let arrival = match &self.channel {
             _ if self.config.trusted => Arrival::Embedded,
-            Some(names) => Arrival::Channel(names),
+            Some((names, ChannelKind::Known)) => Arrival::Channel(names),
+            Some((names, ChannelKind::Generated)) => Arrival::Concatenated(names),
             None => Arrival::Plain,
         };
-        let keys = match subsystem.admission(&host, arrival) {
+        // With what it authenticates, and whether it must before anything else.
+        let (keys, must_prove) = match subsystem.admission(&host, arrival) {
             Admission::Refused => return Err((Status::CONNECT_INVALID_HOST, None)),
-            Admission::Open => None,
-            Admission::WithKey(keys, accepted) => Some((keys, accepted)),
+            Admission::Open => (None, false),
+            Admission::WithKey(keys, accepted, concatenation) => (Some((keys, accepted, concatenation)), true),
+            Admission::Proved(keys, accepted) => (Some((keys, accepted, Concatenation::Replace)), false),
         };
+        let must_concatenate = matches!(keys, Some((.., Concatenation::Required)));
         // Who is still to prove who it is takes no place of whom it says to be.
-        let place = match &keys {
-            None => Some(subsystem.place(&host).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?),
-            Some(_) => None,
+        let place = match must_prove {
+            false => Some(subsystem.place(&host).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?),
+            true => None,
         };
         let queue_id = sqe.connect_queue_id();
         let most = if queue_id == 0 { ADMIN_ENTRIES_MAX } else { subsystem.config.queue_entries_max };
@@ -406,10 +415,10 @@ impl Connection {
             }
             let keep_alive_ms = sqe.connect_keep_alive_ms();
             let (of, waker) = (subsystem.clone(), self.waker.clone());
-            let standing = match &keys {
-                Some(_) => Standing::Unproved,
-                None if self.config.trusted => Standing::Trusted,
-                None => Standing::Named,
+            let standing = match must_prove {
+                true => Standing::Unproved,
+                false if self.config.trusted => Standing::Trusted,
+                false => Standing::Named,
             };
             let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, standing);
             (subsystem.attach(make).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?, false)
@@ -426,16 +435,16 @@ impl Connection {
             if controller.host != host {
                 return Err(in_data(at::HOST_NQN));
             }
-            if !controller.is_authenticated() {
+            if !controller.is_authenticated() || controller.awaits_channel() {
                 return Err((Status::AUTHENTICATION_REQUIRED, None));
             }
             if !controller.is_ready() {
                 return Err((Status::COMMAND_SEQUENCE_ERROR, None));
             }
             // A queue whose host is still to prove itself takes nobody's place.
-            let is_free = match &keys {
-                None => controller.add_queue(queue_id, self.waker.clone(), close.clone()),
-                Some(_) => !controller.has_queue(queue_id),
+            let is_free = match must_prove {
+                false => controller.add_queue(queue_id, self.waker.clone(), close.clone()),
+                true => !controller.has_queue(queue_id),
             };
             if !is_free {
                 return Err((Status::INVALID_QUEUE_IDENTIFIER, None));
@@ -443,10 +452,11 @@ impl Connection {
             let all_command_sets = controller.cc().css() == CSS_ALL;
             (controller, all_command_sets)
         };
-        let authenticated = keys.is_none();
-        let authentication = keys.map(|(keys, accepted)| {
+        let authentication = keys.map(|(keys, accepted, concatenation)| {
             let names = auth::Names { host: controller.host.clone(), subsystem: subsystem_nqn };
-            Box::new(auth::Controller::new(names, keys, accepted))
+            // I/O queues come over the channel that the admin queue's authentication made the key of.
+            let concatenation = if queue_id == 0 { concatenation } else { Concatenation::Never };
+            Box::new(auth::Controller::new(names, keys, accepted).concatenating(concatenation))
         });
         Ok(Link {
             queue_id,
@@ -458,7 +468,8 @@ impl Connection {
             counters: controller.add_counters(),
             controller,
             close,
-            authenticated,
+            authenticated: !must_prove,
+            must_concatenate,
             authentication,
             place,
         })

@@ -22,6 +22,6 @@ pub use config::{
     Access, AllVisible, AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX,
     Namespace, Place, SubsystemConfig, Visibility,
 };
-pub use connection::{Connection, ConnectionConfig, ConnectionError, State};
+pub use connection::{ChannelKind, Connection, ConnectionConfig, ConnectionError, State};
 pub use request::{ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag};
 pub use subsystem::{Subsystem, Subsystems};

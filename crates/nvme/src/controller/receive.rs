@@ -7,7 +7,9 @@ use crate::pdu::{Digests, Encoder, Header, Payload};
 use crate::status::Status;
 use crate::wire::{FabricsType, FatalError, IcReq, IcResp, R2t, SglKind, Sqe, admin_opcode};
 
-use super::command::{Command, Io, QueueKind, Transfer, check_flags, other_transfer, parse_admin, parse_fabrics};
+use super::command::{
+    Admin, Command, Io, QueueKind, Transfer, check_flags, other_transfer, parse_admin, parse_fabrics,
+};
 use super::connection::{Connection, ConnectionError, Inbound, State};
 use super::io;
 use super::request::MediumId;
@@ -156,7 +158,13 @@ impl Connection {
         if !link.controller.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
-        if let Some((admin, transfer)) = parse_admin(sqe) {
+        let standard = parse_admin(sqe);
+        // In the clear a host that is to come over a channel gets to know the controller, and no more.
+        let is_ours = matches!(standard, None | Some((Admin::GetLogPage { lid: VENDOR_LOG_PAGES.., .. }, _)));
+        if is_ours && link.controller.awaits_channel() {
+            return Err(Status::AUTHENTICATION_REQUIRED.dnr());
+        }
+        if let Some((admin, transfer)) = standard {
             return Ok((Command::Admin(admin), transfer));
         }
         let declared = config.command_sets.iter().flat_map(|set| &set.admin_commands);
@@ -338,6 +346,9 @@ impl Connection {
         }
     }
 }
+
+/// Log pages from here on are the vendor's (Base 5.1.12).
+const VENDOR_LOG_PAGES: u8 = 0xc0;
 
 /// Whether a Fabrics command is one of authentication, which the gate lets through.
 fn is_authentication(sqe: &Sqe) -> bool {

@@ -39,6 +39,8 @@ pub(super) struct Controller {
     pub(super) trusted: bool,
     /// Its host need not, or need no longer, prove who it is.
     authenticated: AtomicBool,
+    /// Its host authenticated to make the key of a secure channel, over which it comes next: it is no good for more.
+    awaits_channel: AtomicBool,
     state: Mutex<Shared>,
 }
 
@@ -167,6 +169,7 @@ impl Controller {
             heard: AtomicBool::new(false),
             trusted: standing == Standing::Trusted,
             authenticated: AtomicBool::new(standing != Standing::Unproved),
+            awaits_channel: AtomicBool::new(false),
             state: Mutex::new(shared),
         }
     }
@@ -203,6 +206,15 @@ impl Controller {
     /// Whether its host need not, or need no longer, prove who it is.
     pub(super) fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Acquire)
+    }
+
+    /// Whether its host is to come again, over a secure channel.
+    pub(super) fn awaits_channel(&self) -> bool {
+        self.awaits_channel.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_awaits_channel(&self) {
+        self.awaits_channel.store(true, Ordering::Release);
     }
 
     pub(super) fn set_authenticated(&self) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::auth::{Accepted, HostKeys, Names, Policy};
+use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
@@ -229,6 +229,8 @@ pub(super) enum Arrival<'a> {
     Plain,
     /// Over a secure channel, whose key is that of these two.
     Channel(&'a Names),
+    /// Over one whose key an authentication of these two made.
+    Concatenated(&'a Names),
 }
 
 /// How a host gets in.
@@ -236,7 +238,9 @@ pub(super) enum Admission {
     /// By its name.
     Open,
     /// With one of these keys.
-    WithKey(HostKeys, Accepted),
+    WithKey(HostKeys, Accepted, Concatenation),
+    /// It proved that it has one when its channel's key was made, and may do so again.
+    Proved(HostKeys, Accepted),
     /// Not at all.
     Refused,
 }
@@ -427,21 +431,31 @@ impl Subsystem {
     pub(super) fn admission(&self, host: &Nqn, arrival: Arrival<'_>) -> Admission {
         let state = lock(&self.state);
         let policy = &state.authentication;
-        let with_key = |keys: &HostKeys| Admission::WithKey(keys.clone(), policy.accepted.clone());
+        let with_key =
+            |keys: &HostKeys, concatenation| Admission::WithKey(keys.clone(), policy.accepted.clone(), concatenation);
         let known = policy.hosts.get(host);
         match (arrival, known) {
             (Arrival::Embedded, _) => Admission::Open,
             _ if !state.knows(host) => Admission::Refused,
-            (Arrival::Channel(names), _) if names.host != *host || names.subsystem != self.config.nqn => {
+            (Arrival::Channel(names) | Arrival::Concatenated(names), _)
+                if names.host != *host || names.subsystem != self.config.nqn =>
+            {
                 Admission::Refused
             }
             // Whoever discovers learns nothing that the others do not.
             _ if self.is_discovery() => Admission::Open,
-            (Arrival::Channel(_), Some(keys)) if policy.both_required => with_key(keys),
+            (Arrival::Channel(_), Some(keys)) if policy.both_required => with_key(keys, Concatenation::Never),
             (Arrival::Channel(_), Some(keys)) if keys.has_channel_key => Admission::Open,
-            (Arrival::Channel(_), _) => Admission::Refused,
+            (Arrival::Concatenated(_), Some(keys)) if policy.concatenates(keys) => {
+                Admission::Proved(keys.clone(), policy.accepted.clone())
+            }
+            (Arrival::Channel(_) | Arrival::Concatenated(_), _) => Admission::Refused,
+            (Arrival::Plain, Some(keys)) if policy.concatenates(keys) => {
+                let is_due = policy.channel_required;
+                with_key(keys, if is_due { Concatenation::Required } else { Concatenation::IfAsked })
+            }
             (Arrival::Plain, Some(keys)) if policy.channel_required || keys.has_channel_key => Admission::Refused,
-            (Arrival::Plain, Some(keys)) => with_key(keys),
+            (Arrival::Plain, Some(keys)) => with_key(keys, Concatenation::Never),
             (Arrival::Plain, None) if policy.required || policy.channel_required => Admission::Refused,
             (Arrival::Plain, None) => Admission::Open,
         }

@@ -5,7 +5,7 @@ mod sequence;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::auth::{Done, Work};
+use crate::auth::{Done, TlsPsk, Work};
 use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::transmit::Transmit;
@@ -50,6 +50,9 @@ pub struct AdminConfig {
 pub enum AdminEvent {
     /// Compute this, and hand it to [`Admin::computed`].
     Compute(Work),
+    /// Authenticating made this key: connect anew, over a secure channel with it, and without authentication. This connection
+    /// ends.
+    Channel(TlsPsk),
     /// The controller is up: connect its I/O queues.
     Ready(Box<ControllerInfo>),
     /// The answer to [`Admin::identify_namespace`].
@@ -386,6 +389,7 @@ impl Admin {
                     }
                 }
                 Event::Compute(work) => self.events.push_back(AdminEvent::Compute(work)),
+                Event::Channel(psk) => self.events.push_back(AdminEvent::Channel(psk)),
                 Event::Late { user_data, .. } => self.on_late(user_data),
                 Event::Closed(error) => self.on_closed(error),
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, AuthError, Work};
+use crate::auth::{self, AuthError, TlsPsk, Work};
 use crate::buffer::{BufferSlice, Buffers};
 use crate::nqn::Nqn;
 use crate::pdu::{Decoder, Encoder, Role, Step};
@@ -94,6 +94,9 @@ pub enum ConnectionError {
     /// Authentication failed.
     #[error("authentication failed: {0}")]
     Authentication(AuthError),
+    /// Authentication made the key of a secure channel: the host connects anew, over that.
+    #[error("a secure channel follows, and this connection is over")]
+    ChannelFollows,
     /// Digests were asked for and not granted.
     #[error("the controller does not do the digests that were asked for")]
     DigestsRefused,
@@ -170,6 +173,8 @@ pub enum Event {
     },
     /// Compute this, and hand it to [`Connection::computed`].
     Compute(Work),
+    /// The authentication made this key: connect anew, over a secure channel with it. This connection ends.
+    Channel(TlsPsk),
     /// A command has ended.
     Completed(Completed),
     /// A command takes longer than its timeout: abort it over the admin queue ([`Admin::abort`](super::Admin::abort)), or

@@ -25,8 +25,8 @@ pub enum Login {
 
 impl Connection {
     /// Connect succeeded, and says whether the controller asks for authentication.
-    pub(super) fn log_in(&mut self, controller_id: u16, asks: bool) {
-        let credentials = match &self.config.login {
+    pub(super) fn log_in(&mut self, controller_id: u16, asks: bool, wants_channel: bool) {
+        let mut credentials = match &self.config.login {
             Login::Always(_) if !asks && !self.config.subsystem.is_discovery() => {
                 return self.end(ConnectionError::AuthenticationNotAsked, State::Draining);
             }
@@ -34,6 +34,7 @@ impl Connection {
             Login::Never => return self.end(ConnectionError::AuthenticationRequired, State::Draining),
             Login::IfAsked(credentials) | Login::Always(credentials) => Credentials::clone(credentials),
         };
+        credentials.concatenate |= wants_channel;
         let (host, subsystem) = (self.config.host.nqn.clone(), self.config.subsystem.clone());
         // A host has one transaction on each queue.
         let host = auth::Host::new(Names { host, subsystem }, credentials, self.config.queue_id);
@@ -82,8 +83,14 @@ impl Connection {
             }
             Step::Compute(work) => self.events.push_back(Event::Compute(work)),
             Step::Authenticated => {
-                if let Some((_, controller_id)) = self.authentication.take() {
-                    self.go_live(controller_id);
+                let Some((mut host, controller_id)) = self.authentication.take() else { return };
+                match host.take_generated() {
+                    None => self.go_live(controller_id),
+                    // In the clear nothing more is said.
+                    Some(psk) => {
+                        self.events.push_back(Event::Channel(psk));
+                        self.end(ConnectionError::ChannelFollows, State::Draining);
+                    }
                 }
             }
             Step::Failed(error) => self.end(ConnectionError::Authentication(error), State::Draining),

@@ -219,7 +219,8 @@ impl Connection {
         }
         // AUTHREQ, bits 31:16 (Base 6.3).
         let asks = cqe.result() >> 16 & 0xffff != 0;
-        self.log_in(cqe.result() as u16, asks);
+        let wants_channel = cqe.result() & crate::wire::CONCATENATION_REQUIRED != 0;
+        self.log_in(cqe.result() as u16, asks, wants_channel);
     }
 
     /// The queue takes commands.

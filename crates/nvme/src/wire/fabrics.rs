@@ -32,6 +32,9 @@ const DHCHAP_SECURITY: u32 = 0xe9_0101;
 /// AUTHREQ.ATR of the answer to Connect: the host must authenticate (Base 6.3, dword 0).
 pub const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
 
+/// AUTHREQ.ASCR: it must authenticate so that a secure channel can follow (concatenation).
+pub const CONCATENATION_REQUIRED: u64 = 1 << 18;
+
 impl Sqe {
     /// Fabrics Connect (Base 6.3). `entries` is the queue's size; `keep_alive_ms` is for admin queues.
     pub fn connect(queue_id: u16, entries: u16, disable_flow_control: bool, keep_alive_ms: u32) -> Self {

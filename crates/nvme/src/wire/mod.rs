@@ -22,7 +22,9 @@ pub use command::{
     CSI_COMPUTE, CSI_NVM, CSI_SLM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode,
 };
 pub use discovery::{DiscoveryEntry, DiscoveryHeader, subsystem_type, transport_type};
-pub use fabrics::{AUTHENTICATION_REQUIRED, CONTROLLER_ID_DYNAMIC, ConnectData, ConnectError, FabricsType};
+pub use fabrics::{
+    AUTHENTICATION_REQUIRED, CONCATENATION_REQUIRED, CONTROLLER_ID_DYNAMIC, ConnectData, ConnectError, FabricsType,
+};
 pub use features::{AsyncEventConfig, HostBehavior, feature};
 pub use identify::{
     ControllerList, CopyFormats, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use diskside_nvme::auth::{HostKeys, Names, Policy};
 use diskside_nvme::controller::{BlockSize, SubsystemConfig};
 use diskside_nvme::host::HostIdentity;
-use diskside_nvme::wire::AUTHENTICATION_REQUIRED;
+use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, CONCATENATION_REQUIRED};
 use diskside_nvme::{Nqn, Status};
 
 use super::raw::Queue;
@@ -33,7 +33,7 @@ fn connected(policy: &Policy, channel: Option<Names>, host: &HostIdentity) -> (S
     let (mut target, now) = (target(policy.clone()), Instant::now());
     let mut queue = Queue::new(&mut target, now);
     if let Some(names) = channel {
-        queue.connection.set_channel(names);
+        queue.connection.set_channel(names, diskside_nvme::controller::ChannelKind::Known);
     }
     let answer = queue.connect(&mut target, now, 0, None, host);
     (answer.status, answer.result)
@@ -73,8 +73,14 @@ fn both_proofs_may_be_required_and_channels_of_all() {
     let both = Policy { both_required: true, channel_required: true, ..policy_of(keys(true)) };
     let (status, result) = connected(&both, Some(names()), &identity());
     assert!(status.is_success() && result & AUTHENTICATION_REQUIRED != 0);
+    // Who has another key may make that of a channel by authenticating; who has none may not come at all.
     let all = Policy { channel_required: true, required: false, ..policy() };
-    assert!(connected(&all, None, &identity()).0.is(Status::CONNECT_INVALID_HOST));
+    let (status, result) = connected(&all, None, &identity());
+    assert!(status.is_success() && result & CONCATENATION_REQUIRED != 0);
+    let none = Policy { hosts: policy_of(HostKeys::default()).hosts, ..all.clone() };
+    assert!(connected(&none, None, &identity()).0.is(Status::CONNECT_INVALID_HOST));
+    let other = Policy { hosts: policy_of(keys(true)).hosts, ..all.clone() };
+    assert!(connected(&other, None, &identity()).0.is(Status::CONNECT_INVALID_HOST));
     let stranger = HostIdentity { nqn: Nqn::new("nqn.2026-01.test:stranger").unwrap(), ..identity() };
     assert!(connected(&all, None, &stranger).0.is(Status::CONNECT_INVALID_HOST));
 }

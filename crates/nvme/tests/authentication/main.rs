@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "the modules of a test share what they have")]
 
 mod channel;
+mod concatenation;
 mod gate;
 mod life;
 mod machines;
@@ -28,7 +29,12 @@ pub(crate) fn names() -> Names {
 /// The host has key 1, and wants proof of key 2 if `two_way`.
 pub(crate) fn credentials(two_way: bool) -> Credentials {
     let controller_key = two_way.then(|| key(2, None));
-    Credentials { key: key(1, Some(Hash::Sha256)), controller_key, accepted: Accepted::everything() }
+    Credentials {
+        key: key(1, Some(Hash::Sha256)),
+        controller_key,
+        accepted: Accepted::everything(),
+        concatenate: false,
+    }
 }
 
 pub(crate) fn host_keys() -> HostKeys {

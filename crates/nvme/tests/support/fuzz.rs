@@ -160,9 +160,11 @@ pub fn authentication(bytes: &[u8]) {
     let (group, two_way) = (if choice & 1 == 0 { auth::Group::Null } else { auth::Group::Ffdhe2048 }, choice & 2 != 0);
     let accepted = auth::Accepted { hashes: auth::Hash::ALL.to_vec(), groups: vec![group] };
     let keys = auth::HostKeys { keys: vec![key(1)], controller_key: Some(key(2)), ..Default::default() };
-    let mut controller = auth::Controller::new(names.clone(), keys, accepted.clone());
+    let concatenate = choice & 4 != 0;
+    let concatenation = if concatenate { auth::Concatenation::Required } else { auth::Concatenation::IfAsked };
+    let mut controller = auth::Controller::new(names.clone(), keys, accepted.clone()).concatenating(concatenation);
     let controller_key = two_way.then(|| key(2));
-    let mut host = auth::Host::new(names, auth::Credentials { key: key(3), controller_key, accepted }, 0);
+    let mut host = auth::Host::new(names, auth::Credentials { key: key(3), controller_key, accepted, concatenate }, 0);
     host.sent();
     // Each message behind its length.
     while let Some((&len, behind)) = rest.split_first() {

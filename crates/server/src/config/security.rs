@@ -1,6 +1,7 @@
 //! Who may connect, and how hosts prove who they are.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -89,7 +90,7 @@ pub struct HostSpec {
     pub tls_keys: Vec<KeyFile>,
 }
 
-/// Where a key is: `file:PATH`, or `{ file = "PATH", until = "2026-12-01" }`. Keys themselves never stand in a configuration.
+/// Where a key is: `file:PATH`, `credential:NAME` (of systemd's `LoadCredential=`), or `{ file = "PATH", until = "2026-12-01" }`. Keys themselves never stand in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     /// The file.
@@ -102,7 +103,7 @@ pub struct KeyFile {
 #[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a key stands in a file: write file:PATH, or { file = \"PATH\", until = \"2026-12-01\" }"
+    expecting = "a key stands in a file: write file:PATH, credential:NAME, or { file = \"PATH\", until = \"2026-12-01\" }"
 )]
 enum KeyFileText {
     Path(String),
@@ -117,6 +118,8 @@ struct KeyFileTable {
     until: Option<Moment>,
 }
 
+/// Where the service manager puts what it passes.
+const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 /// Keys that one host may have at a time: all are tried.
 const KEYS_MAX: usize = 8;
 /// Hosts that one target may know.
@@ -197,7 +200,8 @@ impl Security {
             }
             let missing = match self.require {
                 Requirement::Auth if !host.has_keys() => "dhchap_keys and no tls_keys",
-                Requirement::Tls | Requirement::TlsAuth if host.tls_keys.is_empty() => "tls_keys",
+                Requirement::Tls if !host.has_keys() => "tls_keys and no dhchap_keys",
+                Requirement::TlsAuth if host.tls_keys.is_empty() => "tls_keys",
                 Requirement::TlsAuth if host.dhchap_keys.is_empty() => "dhchap_keys",
                 _ => continue,
             };
@@ -313,16 +317,37 @@ impl KeyFile {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), until: None }
     }
+
+    /// The key that the service manager passes by this name (systemd.exec(5), `LoadCredential=`).
+    fn credential(name: &str, directory: Option<OsString>) -> Result<Self, String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+            return Err("credential:NAME names a credential of systemd: letters, digits, `.`, `_`, `-` and `@`".into());
+        }
+        let directory = directory.map(PathBuf::from).filter(|directory| directory.is_absolute());
+        let directory = directory.ok_or_else(|| {
+            format!(
+                "credential:{name}: ${CREDENTIALS_VARIABLE} is not set; it is in services of systemd with LoadCredential={name}:FILE"
+            )
+        })?;
+        Ok(Self::new(directory.join(name)))
+    }
 }
 
 impl FromStr for KeyFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix("credential:") {
+            return Self::credential(name, std::env::var_os(CREDENTIALS_VARIABLE));
+        }
         match text.strip_prefix("file:") {
             Some(path) if !path.is_empty() => Ok(Self::new(path)),
             // It may be the key itself: it is not repeated.
-            _ => Err("a key stands in a file, and is written file:PATH; the key itself never stands here".into()),
+            _ => Err(
+                "a key stands in a file, and is written file:PATH or credential:NAME; the key itself never stands here"
+                    .into(),
+            ),
         }
     }
 }
@@ -348,6 +373,26 @@ impl<'de> Deserialize<'de> for KeyFile {
         match KeyFileText::deserialize(deserializer)? {
             KeyFileText::Path(text) => text.parse().map_err(serde::de::Error::custom),
             KeyFileText::Table(KeyFileTable { file, until }) => Ok(Self { path: file, until }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_a_file_of_the_service_managers() {
+        let of = |name, directory: Option<&str>| KeyFile::credential(name, directory.map(OsString::from));
+        assert_eq!(
+            of("ann.tls", Some("/run/credentials/diskside")),
+            Ok(KeyFile::new("/run/credentials/diskside/ann.tls"))
+        );
+        for name in ["", "..", ".hidden", "a/b", "../../etc/shadow", "a b"] {
+            assert!(of(name, Some("/run/credentials/diskside")).is_err(), "{name}");
+        }
+        for directory in [None, Some(""), Some("relative")] {
+            assert!(of("ann", directory).unwrap_err().contains("LoadCredential=ann:FILE"), "{directory:?}");
         }
     }
 }

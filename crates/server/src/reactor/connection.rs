@@ -404,6 +404,10 @@ impl Connection {
 
     /// Sends what the machine has to say, unless a send is under way.
     fn transmit(&mut self, core: &mut Core) {
+        // The host comes over the channel as soon as it hears that it is authenticated.
+        if let Some(generated) = self.machine.take_generated() {
+            core.shared.authenticators.add_generated(generated);
+        }
         if self.channel.has_failed()
             && let Some(sending) = self.sending.take_if(|sending| sending.op.is_none() && sending.sealed.is_none())
         {

@@ -282,11 +282,11 @@ impl Connection {
                 pending.unsent.extend(output);
                 self.shake(core, &[]);
             }
-            Shaken::Made { names, secrets, rest, output } => {
+            Shaken::Made { owner, secrets, rest, output } => {
                 let Pending { mut unsent, received, .. } = std::mem::take(&mut **pending);
                 unsent.extend(output);
-                tracing::debug!(peer = self.peer(), host = %names.host, "secure channel made");
-                self.machine.set_channel(names);
+                tracing::debug!(peer = self.peer(), host = %owner.names.host, "secure channel made");
+                self.machine.set_channel(owner.names, owner.kind);
                 let records = Records::new(secrets);
                 let made = Made { records, incoming: Vec::new(), unsent, said_goodbye: false };
                 self.channel = Channel::Made(Box::new(made));

@@ -203,7 +203,7 @@ impl Handle {
         *ring = keys;
         let (policy, tls) = ring.now();
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
-        shared.channels.store(config.security.require.needs_tls(), Ordering::Relaxed);
+        shared.channels.store(config.begins_with_tls(), Ordering::Relaxed);
         shared.authenticators.set_tls(tls);
         // In this order nobody gets in meanwhile whom neither lets in, or has more than is granted.
         self.set_rights(rights);

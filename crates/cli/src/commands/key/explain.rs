@@ -75,6 +75,12 @@ impl Explain {
             write!(out, " \\\n  --dhchap-ctrl-secret \"$(sed -n 's/^server-key //p' {quoted})\"")?;
         }
         writeln!(out)?;
+        if !tls {
+            writeln!(
+                out,
+                "# Add --concat for TLS with a key that authenticating makes: with tlshd, nvme-cli 2.16 and a recent kernel."
+            )?;
+        }
         Ok(())
     }
 }
