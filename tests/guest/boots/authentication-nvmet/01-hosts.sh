@@ -4,9 +4,12 @@ mkdir "hosts/$HOSTNQN"
 echo 0 >"subsystems/$NQN/attr_allow_any_host"
 ln -s "/sys/kernel/config/nvmet/hosts/$HOSTNQN" "subsystems/$NQN/allowed_hosts/$HOSTNQN"
 echo "$KEY" >"hosts/$HOSTNQN/dhchap_key"
-for pair in "sha256 ffdhe2048" "sha384 ffdhe3072" "sha512 ffdhe4096" "sha256 ffdhe6144" "sha384 ffdhe8192"; do
-    echo "hmac(${pair% *})" >"hosts/$HOSTNQN/dhchap_hash"
-    echo "${pair#* }" >"hosts/$HOSTNQN/dhchap_dhgroup"
+pairs=$(for group in 2048 3072 4096 6144 8192; do
+    for hash in sha256 sha384 sha512; do echo "$hash:ffdhe$group"; done
+done)
+for pair in $pairs; do
+    echo "hmac(${pair%:*})" >"hosts/$HOSTNQN/dhchap_hash"
+    echo "${pair#*:}" >"hosts/$HOSTNQN/dhchap_dhgroup"
     host connects one
     echo "  so: $pair, one way"
 done
@@ -14,9 +17,9 @@ host does-not wrong fit
 host does-not none does_not_let_this_host_in
 host does-not two key
 echo "$SERVER_KEY" >"hosts/$HOSTNQN/dhchap_ctrl_key"
-for pair in "sha256 ffdhe2048" "sha512 ffdhe2048" "sha384 ffdhe8192"; do
-    echo "hmac(${pair% *})" >"hosts/$HOSTNQN/dhchap_hash"
-    echo "${pair#* }" >"hosts/$HOSTNQN/dhchap_dhgroup"
+for pair in $pairs; do
+    echo "hmac(${pair%:*})" >"hosts/$HOSTNQN/dhchap_hash"
+    echo "${pair#*:}" >"hosts/$HOSTNQN/dhchap_dhgroup"
     host connects two
     echo "  so: $pair, both ways"
 done

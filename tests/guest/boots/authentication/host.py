@@ -3,16 +3,9 @@
 NQN = "nqn.2026-11.org.diskside:guest-authentication"
 # Debian 12's own kernel is built without it.
 KERNEL = "backports"
-MATRIX = [
-    ("sha256", "null"),
-    ("sha256", "ffdhe2048"),
-    ("sha384", "ffdhe2048"),
-    ("sha512", "ffdhe2048"),
-    ("sha384", "ffdhe3072"),
-    ("sha512", "ffdhe4096"),
-    ("sha256", "ffdhe6144"),
-    ("sha384", "ffdhe8192"),
-]
+HASHES = ["sha256", "sha384", "sha512"]
+GROUPS = ["null", "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe6144", "ffdhe8192"]
+MATRIX = [(hashing, group) for group in GROUPS for hashing in HASHES]
 
 
 def run(lab):

@@ -1,0 +1,60 @@
+"""A newer kernel with newer tools, as a host and as a target: keys of 48 bytes, and TLS with keys that authenticating makes."""
+
+from lab import HERE, Failure, free_port
+
+NQN = "nqn.2026-11.org.diskside:guest-newer"
+KERNEL = "sid"
+
+
+def run(lab):
+    config, strict = (lab.directory / name / "server.toml" for name in ("usual", "strict"))
+    for path in (config, strict):
+        path.parent.mkdir()
+    secrets = []
+    # The host of the guest's kernel: one with a key of each length, and one with keys of authentication alone.
+    _, tls_key = lab.diskside("key", "new", "--tls", "--file", lab.directory / "tls").split()
+    names = {}
+    for name, key in (("SHORT", tls_key), ("LONG", LONG_KEY)):
+        names[name] = host = f"nqn.2014-08.org.nvmexpress:uuid:{'1' if name == 'SHORT' else '2'}f3c9dd6-40b4-4c1d-9a67-8a1fe4d3b5a0"
+        lab.diskside("key", "allow", "--name", name, "--config", config, given=f"{host} {key}\n")
+        secrets.append(key)
+    line = lab.diskside("key", "new", "--mutual", "--file", lab.directory / "both")
+    host, key, server_key = line.split()
+    secrets += [key, server_key]
+    for path in (config, strict):
+        lab.diskside("key", "allow", "--name", "CHAP", "--config", path, given=line)
+    strict.write_text('[security]\nrequire = "tls"\n\n' + strict.read_text(encoding="ascii"), encoding="ascii")
+    server = lab.target("--nqn", NQN, "--config", config, "--volume", "data=mem:16MiB,rw")
+    only_tls = lab.target("--nqn", NQN, "--config", strict, "--volume", "data=mem:16MiB,rw")
+
+    outside = free_port()
+    settings = {"ADDR": "10.0.2.2", "PORT": server.port, "STRICT_PORT": only_tls.port, "NQN": NQN, "VOLUME_MIB": 8}
+    settings |= {"SHORT_NQN": names["SHORT"], "SHORT_KEY": tls_key}
+    settings |= {"LONG_NQN": names["LONG"], "LONG_KEY": LONG_KEY, "HOSTNQN": host, "KEY": key, "SERVER_KEY": server_key}
+    cases = [HERE / "boots/tls/00-tlshd.sh", *lab.boot.glob("*.sh")]
+    guest = lab.guest(settings, cases=cases, forward=[(outside, 4420)], cpus=2)
+    keys = {"both": lab.directory / "both", "tls": lab.directory / "nvmet-tls"}
+    made = lab.diskside("key", "new", "--tls", "--nqn", host, "--file", keys["tls"])
+    guest.on("tls-key", lambda: made.split()[1])
+
+    def connects(scheme, which):
+        url = f"{scheme}://127.0.0.1:{outside}/{NQN}-kernel/1"
+        lab.diskside("ping", url, "--count", "2", "--timeout-ms", "30000", "--key", keys[which])
+
+    def does_not(scheme, which, why):
+        try:
+            connects(scheme, which)
+        except Failure as failure:
+            lab.expect(f"{scheme}, {which}: {failure}", why.replace("_", " ") in str(failure))
+            return
+        raise Failure(f"{scheme}, {which}: it connects")
+
+    guest.on("connects", connects)
+    guest.on("does-not", does_not)
+    guest.run()
+    said = server.said() + only_tls.said()
+    lab.expect("no key is in the log", not any(secret[16:48] in said for secret in secrets))
+
+
+# Of 48 bytes.
+LONG_KEY = "NVMeTLSkey-1:02:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwP/w0S89ELi3W2LxIcLXVsDn8kXZQ==:"
