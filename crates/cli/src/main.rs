@@ -47,7 +47,7 @@ struct Cli {
 enum Command {
     /// Run a function over files, here and at targets, and print its result.
     Run(commands::run::Run),
-    /// Scan a table in a Parquet file: columns, rows that fulfil a condition, sums.
+    /// Scan a table in a Parquet, Arrow, CSV or JSON lines file: columns, rows that fulfil a condition, sums.
     Scan(commands::scan::Scan),
     /// Launch a kernel: a program that reads and writes files itself, here or at the target that has them.
     Launch(commands::launch::Launch),

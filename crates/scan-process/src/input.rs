@@ -104,8 +104,7 @@ impl Input {
     /// Reads one range.
     pub(crate) fn read(&mut self, range: Range<u64>) -> Result<Bytes, Failure> {
         let fetching = self.begin(vec![range])?;
-        let mut fetched = self.finish(fetching)?;
-        Ok(fetched.parts.remove(0).1)
+        Ok(self.finish(fetching)?.first())
     }
 
     fn read_by_descriptor(&self, file: &Stderr, range: &Range<u64>) -> Result<Vec<u8>, Failure> {
@@ -176,6 +175,11 @@ impl Length for Fetched {
 }
 
 impl Fetched {
+    /// All of the first range.
+    pub(crate) fn first(&self) -> Bytes {
+        self.parts.first().map_or(Bytes::new(), |(_, bytes)| bytes.clone())
+    }
+
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
         let found = self.parts.iter().find_map(|(first, bytes)| {
             let skipped = usize::try_from(start.checked_sub(*first)?).ok()?;

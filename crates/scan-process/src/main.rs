@@ -11,18 +11,26 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod arrow_file;
 mod bind;
+mod bloom;
 mod columns;
 mod condition;
 mod contains;
+mod csv_file;
 mod evaluate;
 mod format;
+mod formats;
 mod input;
+mod json_file;
 mod like;
+mod lines;
 mod parquet_file;
 mod prune;
 mod result;
 mod scan;
+mod table;
+mod top;
 mod value;
 
 use diskside_child::Limits;

@@ -1,13 +1,15 @@
 //! A Parquet file: its footer, its columns, and its row groups.
 
+use crate::bloom::Lookup;
 use crate::columns::physical;
+use crate::condition::Condition;
 use crate::input::{Fetched, Input};
+use crate::prune::RowGroup;
+use crate::table::{BATCH_ROWS, Batches, Table};
 use arrow_schema::SchemaRef;
 use diskside_scan::{Failure, FailureKind};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,9 +20,6 @@ const TAIL_LEN: u64 = 64 << 10;
 const FOOTER_LEN_MAX: u64 = 64 << 20;
 /// What a file ends with: the length of the footer, and a magic number.
 const END_LEN: u64 = 8;
-/// Rows that are decoded at a time.
-const BATCH_ROWS: usize = 32 << 10;
-
 /// An open file.
 pub(crate) struct ParquetFile {
     metadata: ArrowReaderMetadata,
@@ -74,39 +73,58 @@ impl ParquetFile {
         Ok(Self { metadata, leaves })
     }
 
-    pub(crate) fn schema(&self) -> &SchemaRef {
+    fn row_groups(&self) -> &[RowGroupMetaData] {
+        self.metadata.metadata().row_groups()
+    }
+}
+
+impl Table for ParquetFile {
+    fn schema(&self) -> &SchemaRef {
         self.metadata.schema()
     }
 
-    pub(crate) fn leaves(&self) -> &[Option<usize>] {
-        &self.leaves
+    fn group_name(&self) -> &'static str {
+        "row group"
     }
 
-    pub(crate) fn row_groups(&self) -> &[RowGroupMetaData] {
-        self.metadata.metadata().row_groups()
+    fn groups(&self) -> usize {
+        self.row_groups().len()
     }
 
-    /// Where the bytes of some columns of a row group are.
-    pub(crate) fn ranges(&self, row_group: usize, columns: &[usize]) -> Vec<Range<u64>> {
+    fn rows(&self, group: usize) -> Option<u64> {
+        Some(u64::try_from(self.row_groups()[group].num_rows()).unwrap_or(0))
+    }
+
+    fn is_sequential(&self) -> bool {
+        false
+    }
+
+    fn may_fulfil(&self, group: usize, needed: &[usize], condition: &Condition) -> bool {
+        let metadata = &self.row_groups()[group];
+        RowGroup { metadata, schema: self.schema(), needed, leaves: &self.leaves }.may_fulfil(condition)
+    }
+
+    fn lookups(&self, group: usize, needed: &[usize], condition: &Condition) -> Vec<Lookup> {
+        let metadata = &self.row_groups()[group];
+        Lookup::of(&RowGroup { metadata, schema: self.schema(), needed, leaves: &self.leaves }, condition)
+    }
+
+    fn ranges(&self, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
         let of_file = self.metadata.metadata().file_metadata().schema_descr();
-        let chunks = self.row_groups()[row_group].columns().iter().enumerate();
+        let chunks = self.row_groups()[group].columns().iter().enumerate();
         let needed = chunks.filter(|(leaf, _)| columns.contains(&of_file.get_column_root_idx(*leaf)));
         let range = |(start, len): (u64, u64)| start..start.saturating_add(len);
         needed.map(|(_, chunk)| range(chunk.byte_range())).collect()
     }
 
-    /// Decodes some columns of a row group, in the order of the file.
-    pub(crate) fn decode(
-        &self,
-        fetched: Fetched,
-        row_group: usize,
-        columns: &[usize],
-    ) -> parquet::errors::Result<ParquetRecordBatchReader> {
+    fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
         let of_file = self.metadata.metadata().file_metadata().schema_descr();
-        ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.metadata.clone())
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.metadata.clone())
             .with_projection(ProjectionMask::roots(of_file, columns.iter().copied()))
-            .with_row_groups(vec![row_group])
+            .with_row_groups(vec![group])
             .with_batch_size(BATCH_ROWS)
             .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Box::new(reader.map(|batch| batch.map_err(|error| error.to_string()))))
     }
 }

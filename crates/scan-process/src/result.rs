@@ -32,12 +32,7 @@ pub(crate) struct ResultStream {
 impl ResultStream {
     /// Of rows with these columns.
     pub(crate) fn new(schema: &Schema, compression: Compression) -> Result<Self, ArrowError> {
-        let field = |field: &Arc<Field>| {
-            let data_type = outgoing(field.data_type());
-            Arc::new(field.as_ref().clone().with_data_type(data_type))
-        };
-        // What a file says of itself is no matter of its rows.
-        let schema = Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()));
+        let schema = outgoing_schema(schema);
         let compression = (compression == Compression::Lz4).then_some(CompressionType::LZ4_FRAME);
         let options = IpcWriteOptions::default().try_with_compression(compression)?;
         let writer = StreamWriter::try_new_with_options(Frames(Vec::new()), &schema, options)?;
@@ -77,8 +72,18 @@ impl ResultStream {
     }
 }
 
+/// The columns of a result.
+pub(crate) fn outgoing_schema(schema: &Schema) -> SchemaRef {
+    let field = |field: &Arc<Field>| {
+        let data_type = outgoing(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    // What a file says of itself is no matter of its rows.
+    Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
 /// Views become texts and bytes of their own.
-fn out(array: &ArrayRef) -> ArrayRef {
+pub(crate) fn out(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => Arc::new(StringArray::from_iter(array.as_string_view().iter())),
         DataType::BinaryView => Arc::new(BinaryArray::from_iter(array.as_binary_view().iter())),

@@ -4,10 +4,11 @@ use crate::aggregate::{Aggregation, Problem};
 use crate::bind::Binder;
 use crate::condition::Condition;
 use crate::evaluate::selected;
+use crate::formats;
 use crate::input::{Fetching, Input};
-use crate::parquet_file::ParquetFile;
-use crate::prune::RowGroup;
 use crate::result::ResultStream;
+use crate::table::Table;
+use crate::top::Top;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::Schema;
 use arrow_select::filter::FilterBuilder;
@@ -26,11 +27,11 @@ const GROUPS_PART: u64 = 4;
 
 /// Where a scan is, for messages about what it fell over.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Cell<Option<usize>>);
+pub(crate) struct Place(Cell<Option<(&'static str, usize)>>);
 
 impl Place {
     pub(crate) fn told(&self) -> String {
-        self.0.get().map_or("the footer".into(), |row_group| format!("row group {row_group}"))
+        self.0.get().map_or("the footer".into(), |(what, index)| format!("{what} {index}"))
     }
 }
 
@@ -49,14 +50,14 @@ pub(crate) fn run(start: Start, place: &Place) -> Result<Report, Failure> {
     let mut input = Input::new(&start);
     let plan = Plan::from_bytes(&start.plan)
         .map_err(|error| Failure { kind: FailureKind::Plan, message: error.to_string() })?;
-    let file = ParquetFile::open(&mut input)?;
-    let bound = bind(&plan, &file, input.name(), start.memory_len / GROUPS_PART)?;
-    let mut scan = Scan { start: &start, plan: &plan, file: &file, input, place, report: Report::default() };
+    let file = formats::open(&mut input, &plan)?;
+    let bound = bind(&plan, &*file, input.name(), start.memory_len / GROUPS_PART)?;
+    let mut scan = Scan { start: &start, plan: &plan, file: &*file, input, place, report: Report::default() };
     scan.run(bound)?;
     Ok(scan.report)
 }
 
-fn bind(plan: &Plan, file: &ParquetFile, name: &str, groups_len: u64) -> Result<Bound, Failure> {
+fn bind(plan: &Plan, file: &dyn Table, name: &str, groups_len: u64) -> Result<Bound, Failure> {
     let schema = file.schema();
     let mut binder = Binder::new(name, schema);
     let filter = match plan.conjuncts() {
@@ -78,7 +79,7 @@ fn bind(plan: &Plan, file: &ParquetFile, name: &str, groups_len: u64) -> Result<
 struct Scan<'a> {
     start: &'a Start,
     plan: &'a Plan,
-    file: &'a ParquetFile,
+    file: &'a dyn Table,
     input: Input,
     place: &'a Place,
     report: Report,
@@ -99,32 +100,39 @@ impl Scan<'_> {
         order.sort_unstable();
         // Where each slot is in a batch, which has the order of the file.
         let at: Vec<usize> = needed.iter().filter_map(|column| order.binary_search(column).ok()).collect();
+        let mut top = match (&aggregation, self.plan.order.is_empty()) {
+            (None, false) => Some(self.top(&fields)?),
+            _ => None,
+        };
         let mut rows_left = self.plan.limit.unwrap_or(u64::MAX);
         let mut next: Option<Fetching> = None;
-        for (index, row_group) in wanted.iter().enumerate() {
+        for (index, group) in wanted.iter().copied().enumerate() {
             if rows_left == 0 && aggregation.is_none() {
                 break;
             }
-            self.place.0.set(Some(*row_group));
-            if needed.is_empty() {
-                self.count_alone(*row_group, filter.as_ref(), aggregation.as_mut())?;
+            self.place.0.set(Some((self.file.group_name(), group)));
+            if let (true, Some(rows)) = (needed.is_empty(), self.file.rows(group)) {
+                self.count_alone(group, rows, filter.as_ref(), aggregation.as_mut())?;
                 continue;
             }
             let fetching = match next.take() {
                 Some(fetching) => fetching,
-                None => self.begin(*row_group, &needed)?,
+                None => self.begin(group, &needed)?,
             };
             // While this one is decoded, the next one is on its way.
             if let Some(following) = wanted.get(index + 1)
-                && self.plan.limit.is_none()
+                && (self.plan.limit.is_none() || top.is_some())
             {
                 next = Some(self.begin(*following, &needed)?);
             }
             let fetched = self.input.finish(fetching)?;
-            let batches = self.file.decode(fetched, *row_group, &order);
-            for batch in batches.map_err(|error| self.damaged(*row_group, &error))? {
-                let batch = batch.map_err(|error| self.damaged(*row_group, &error))?;
-                self.turn(*row_group)?;
+            let is_before = (group as u64) < u64::from(self.plan.part.first);
+            for batch in self.file.decode(fetched, group, &order).map_err(|error| self.damaged(group, &error))? {
+                let batch = batch.map_err(|error| self.damaged(group, &error))?;
+                self.turn(group)?;
+                if is_before {
+                    continue;
+                }
                 let rows = batch.num_rows();
                 self.report.rows_read += rows as u64;
                 let columns: Vec<ArrayRef> = at.iter().map(|index| batch.column(*index).clone()).collect();
@@ -134,7 +142,11 @@ impl Scan<'_> {
                 }
                 let (columns, rows) = self.filter(filter.as_ref(), columns, rows)?;
                 self.report.rows_selected += rows as u64;
-                if let Some(result) = &mut result {
+                if let Some(top) = &mut top {
+                    let out = out.iter().map(|slot| columns[*slot].clone()).collect();
+                    let added = top.add(out, rows);
+                    self.arrow(added)?;
+                } else if let Some(result) = &mut result {
                     let rows = usize::try_from(rows_left).map_or(rows, |left| rows.min(left));
                     rows_left -= rows as u64;
                     let out: Vec<ArrayRef> = out.iter().map(|slot| columns[*slot].slice(0, rows)).collect();
@@ -147,6 +159,10 @@ impl Scan<'_> {
             }
         }
         self.place.0.set(None);
+        if let (Some(top), Some(result)) = (top, &mut result) {
+            let batch = self.arrow(top.finish())?;
+            self.arrow(result.add(batch.columns(), batch.num_rows()))?;
+        }
         let result = match (result, aggregation) {
             (Some(result), _) => result,
             (None, Some(aggregation)) => self.aggregates(aggregation)?,
@@ -175,7 +191,12 @@ impl Scan<'_> {
     }
 
     fn aggregates(&self, aggregation: Aggregation) -> Result<ResultStream, Failure> {
-        let batch = aggregation.finish().map_err(|problem| self.problem(problem))?;
+        let mut batch = aggregation.finish().map_err(|problem| self.problem(problem))?;
+        if !self.plan.order.is_empty() {
+            let mut top = self.top(&batch.schema())?;
+            self.arrow(top.add(batch.columns().to_vec(), batch.num_rows()))?;
+            batch = self.arrow(top.finish())?;
+        }
         let mut result = self.arrow(ResultStream::new(&batch.schema(), self.plan.compression))?;
         let rows = self.plan.limit.and_then(|limit| usize::try_from(limit).ok());
         let rows = rows.map_or(batch.num_rows(), |limit| limit.min(batch.num_rows()));
@@ -187,37 +208,67 @@ impl Scan<'_> {
     /// The row groups of the part that may have rows that are wanted; counts all that the report says of row groups.
     fn wanted(&mut self, filter: Option<&Condition>, needed: &[usize]) -> Result<Vec<usize>, Failure> {
         let (file, part) = (self.file, self.plan.part);
-        let all = file.row_groups();
         let last = u64::from(part.first) + u64::from(part.count);
         let mut wanted = Vec::new();
-        (self.report.row_groups, self.report.file_len) = (all.len() as u64, self.input.len());
-        for (index, metadata) in all.iter().enumerate() {
-            self.place.0.set(Some(index));
-            let is_in_part = (u64::from(part.first)..last).contains(&(index as u64));
-            let row_group = RowGroup { metadata, schema: file.schema(), needed, leaves: file.leaves() };
-            if filter.is_some_and(|filter| !row_group.may_fulfil(filter)) || metadata.num_rows() == 0 {
+        (self.report.row_groups, self.report.file_len) = (file.groups() as u64, self.input.len());
+        let ruled_out = self.ruled_out(filter, needed)?;
+        for group in 0..file.groups() {
+            self.place.0.set(Some((file.group_name(), group)));
+            let is_in_part = (u64::from(part.first)..last).contains(&(group as u64));
+            if ruled_out[group] || file.rows(group) == Some(0) {
                 self.report.pruned += u64::from(is_in_part);
                 continue;
             }
-            let len: u64 = file.ranges(index, needed).iter().map(|range| range.end - range.start).sum();
+            let len: u64 = file.ranges(group, needed).iter().map(|range| range.end - range.start).sum();
             self.report.needed_len_of_all += len;
-            if is_in_part {
-                self.report.needed_len += len;
-                wanted.push(index);
+            self.report.needed_len += if is_in_part { len } else { 0 };
+            if is_in_part || (file.is_sequential() && (group as u64) < last) {
+                wanted.push(group);
             }
         }
         self.place.0.set(None);
         Ok(wanted)
     }
 
-    fn begin(&mut self, row_group: usize, needed: &[usize]) -> Result<Fetching, Failure> {
-        let ranges = self.file.ranges(row_group, needed);
+    /// For each group whether it is known to have no row that is wanted. Filters of those of the part are read, all at one time.
+    fn ruled_out(&mut self, filter: Option<&Condition>, needed: &[usize]) -> Result<Vec<bool>, Failure> {
+        let (file, part) = (self.file, self.plan.part);
+        let Some(filter) = filter else { return Ok(vec![false; file.groups()]) };
+        let mut ruled_out = Vec::with_capacity(file.groups());
+        let mut reading = Vec::new();
+        for group in 0..file.groups() {
+            self.place.0.set(Some((file.group_name(), group)));
+            ruled_out.push(!file.may_fulfil(group, needed, filter));
+            if !ruled_out[group]
+                && (group as u64).checked_sub(part.first.into()).is_some_and(|at| at < part.count.into())
+            {
+                for lookup in file.lookups(group, needed, filter) {
+                    let fetching = self.input.begin(vec![lookup.range.clone()])?;
+                    reading.push((group, lookup, fetching));
+                }
+            }
+        }
+        for (group, lookup, fetching) in reading {
+            self.place.0.set(Some((file.group_name(), group)));
+            let filter = self.input.finish(fetching)?.first();
+            ruled_out[group] |= !lookup.may_have(&filter);
+        }
+        Ok(ruled_out)
+    }
+
+    fn top(&self, fields: &Schema) -> Result<Top, Failure> {
+        Top::new(self.plan, fields).map_err(|what| self.input.failure(FailureKind::Plan, what))
+    }
+
+    fn begin(&mut self, group: usize, needed: &[usize]) -> Result<Fetching, Failure> {
+        let ranges = self.file.ranges(group, needed);
         let len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len_max = self.start.memory_len / FETCHED_PART;
         if len > len_max {
             let told = format!(
-                "row group {row_group} has {len} bytes of the needed columns, and a scan here has room for {len_max}; scan \
-                 it on the host, or write the file with smaller row groups"
+                "{what} {group} has {len} bytes of the needed columns, and a scan here has room for {len_max}; scan it on \
+                 the host, or write the file with smaller ones",
+                what = self.file.group_name()
             );
             return Err(self.input.failure(FailureKind::Memory, told));
         }
@@ -228,10 +279,10 @@ impl Scan<'_> {
     fn count_alone(
         &mut self,
         row_group: usize,
+        all: u64,
         filter: Option<&Condition>,
         aggregation: Option<&mut Aggregation>,
     ) -> Result<(), Failure> {
-        let all = u64::try_from(self.file.row_groups()[row_group].num_rows()).unwrap_or(0);
         self.report.rows_read += all;
         if self.filter(filter, Vec::new(), 1)?.1 == 0 {
             return Ok(());
@@ -281,8 +332,13 @@ impl Scan<'_> {
         }
     }
 
-    fn damaged(&self, row_group: usize, error: &dyn std::fmt::Display) -> Failure {
-        self.input.failure(FailureKind::File, format!("row group {row_group} cannot be decoded: {error}"))
+    fn damaged(&self, group: usize, error: &str) -> Failure {
+        // The line that a text names says more than the piece that it is in.
+        if error.starts_with("line ") {
+            return self.input.failure(FailureKind::File, error);
+        }
+        let what = self.file.group_name();
+        self.input.failure(FailureKind::File, format!("{what} {group} cannot be decoded: {error}"))
     }
 
     fn arrow<T>(&self, done: Result<T, arrow_schema::ArrowError>) -> Result<T, Failure> {

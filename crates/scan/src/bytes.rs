@@ -5,8 +5,8 @@
 //! begin with a byte that says which they are.
 
 use crate::plan::{
-    Aggregate, AggregateKind, Arithmetic, Comparison, Compression, DEPTH_MAX, Expression, GROUP_KEYS_MAX, Literal,
-    Part, Plan,
+    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, DEPTH_MAX, Expression, Format,
+    GROUP_KEYS_MAX, Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
 };
 
 /// The most bytes of a plan.
@@ -33,6 +33,11 @@ impl Plan {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());
         to.0.extend_from_slice(&VERSION.to_le_bytes());
+        to.format(self.format);
+        to.list(&self.types, |to, (column, data_type)| {
+            to.text(column);
+            to.column_type(*data_type);
+        });
         to.u32(self.part.first);
         to.u32(self.part.count);
         to.list(&self.columns, |to, column| to.text(column));
@@ -43,6 +48,10 @@ impl Plan {
             to.text(&aggregate.name);
         });
         to.list(&self.by, |to, column| to.text(column));
+        to.list(&self.order, |to, order| {
+            to.text(&order.column);
+            to.u8(order.is_descending.into());
+        });
         to.option(self.limit.as_ref(), |to, limit| to.0.extend_from_slice(&limit.to_le_bytes()));
         to.u8(self.compression as u8);
         to.0
@@ -60,11 +69,15 @@ impl Plan {
         if u16::from_le_bytes(from.take()?) != VERSION {
             return Err(from.wrong("unknown version"));
         }
+        let format = from.format()?;
+        let types = from.list(COLUMNS_MAX, |from| Ok((from.text()?, from.column_type()?)))?;
         let part = Part { first: from.u32()?, count: from.u32()? };
         let columns = from.list(COLUMNS_MAX, Reader::text)?;
         let filter = from.option(|from| from.expression(0))?;
         let aggregates = from.list(COLUMNS_MAX, Reader::aggregate)?;
         let by = from.list(GROUP_KEYS_MAX, Reader::text)?;
+        let order =
+            from.list(GROUP_KEYS_MAX, |from| Ok(Order { column: from.text()?, is_descending: from.flag()? }))?;
         let limit = from.option(|from| from.take().map(u64::from_le_bytes))?;
         let compression = match from.u8()? {
             0 => Compression::None,
@@ -74,7 +87,10 @@ impl Plan {
         if from.at != bytes.len() {
             return Err(from.wrong("bytes follow its end"));
         }
-        let plan = Self { part, columns, filter, aggregates, by, limit, compression };
+        if !order.is_empty() && limit.is_none_or(|limit| limit > ORDERED_ROWS_MAX) {
+            return Err(from.wrong("only the first rows are sorted: it needs a limit of at most 65,536"));
+        }
+        let plan = Self { format, types, part, columns, filter, aggregates, by, order, limit, compression };
         if plan.aggregates() && !plan.columns.is_empty() {
             return Err(from.wrong("with aggregates the columns that go out are those that rows are grouped by"));
         }
@@ -107,6 +123,36 @@ impl Writer {
         self.u8(value.is_some().into());
         if let Some(value) = value {
             write(self, value);
+        }
+    }
+
+    fn format(&mut self, format: Format) {
+        match format {
+            Format::Auto => self.u8(0),
+            Format::Parquet => self.u8(1),
+            Format::Arrow => self.u8(2),
+            Format::Csv { delimiter, has_header } => {
+                self.u8(3);
+                self.u8(delimiter);
+                self.u8(has_header.into());
+            }
+            Format::JsonLines => self.u8(4),
+        }
+    }
+
+    fn column_type(&mut self, data_type: ColumnType) {
+        match data_type {
+            ColumnType::Boolean => self.u8(0),
+            ColumnType::Integer => self.u8(1),
+            ColumnType::Float => self.u8(2),
+            ColumnType::Decimal { precision, scale } => {
+                self.u8(3);
+                self.u8(precision);
+                self.u8(scale);
+            }
+            ColumnType::Date => self.u8(4),
+            ColumnType::Timestamp => self.u8(5),
+            ColumnType::Text => self.u8(6),
         }
     }
 
@@ -261,6 +307,42 @@ impl Reader<'_> {
         if self.flag()? { read(self).map(Some) } else { Ok(None) }
     }
 
+    fn format(&mut self) -> Result<Format, PlanError> {
+        Ok(match self.u8()? {
+            0 => Format::Auto,
+            1 => Format::Parquet,
+            2 => Format::Arrow,
+            3 => {
+                let (delimiter, has_header) = (self.u8()?, self.flag()?);
+                if !delimiter.is_ascii() || matches!(delimiter, b'"' | b'\n' | b'\r') {
+                    return Err(
+                        self.wrong("a delimiter is an ASCII character, and neither a quote nor the end of a line")
+                    );
+                }
+                Format::Csv { delimiter, has_header }
+            }
+            4 => Format::JsonLines,
+            _ => return Err(self.wrong("unknown format")),
+        })
+    }
+
+    fn column_type(&mut self) -> Result<ColumnType, PlanError> {
+        Ok(match self.u8()? {
+            0 => ColumnType::Boolean,
+            1 => ColumnType::Integer,
+            2 => ColumnType::Float,
+            3 => {
+                let (precision, scale) = (self.u8()?, self.u8()?);
+                let decimal = ColumnType::decimal(precision, scale);
+                decimal.ok_or_else(|| self.wrong("a decimal has at most 38 digits, and fewer behind the point"))?
+            }
+            4 => ColumnType::Date,
+            5 => ColumnType::Timestamp,
+            6 => ColumnType::Text,
+            _ => return Err(self.wrong("unknown type of a column")),
+        })
+    }
+
     fn aggregate(&mut self) -> Result<Aggregate, PlanError> {
         let kind = match self.u8()? {
             0 => AggregateKind::Count,
@@ -391,19 +473,49 @@ mod tests {
         })
     }
 
+    fn format() -> impl Strategy<Value = Format> {
+        let csv = (any::<bool>(), prop_oneof![Just(b','), Just(b'\t'), Just(b'|')]);
+        prop_oneof![
+            Just(Format::Auto),
+            Just(Format::Parquet),
+            Just(Format::Arrow),
+            csv.prop_map(|(has_header, delimiter)| Format::Csv { delimiter, has_header }),
+            Just(Format::JsonLines),
+        ]
+    }
+
+    fn column_type() -> impl Strategy<Value = ColumnType> {
+        prop_oneof![
+            Just(ColumnType::Boolean),
+            Just(ColumnType::Integer),
+            Just(ColumnType::Float),
+            (1_u8..=38, 0_u8..=38).prop_map(|(a, b)| ColumnType::Decimal { precision: a, scale: b.min(a) }),
+            Just(ColumnType::Date),
+            Just(ColumnType::Timestamp),
+            Just(ColumnType::Text),
+        ]
+    }
+
     prop_compose! {
         fn plan()(
+            format in format(),
+            types in prop::collection::vec((".*", column_type()), 0..3),
+            order in prop::collection::vec((".*", any::<bool>()), 0..3),
             first in any::<u32>(),
             count in any::<u32>(),
             columns in prop::collection::vec(".*", 0..4),
             filter in prop::option::of(expression()),
-            limit in prop::option::of(any::<u64>()),
+            unsorted in prop::option::of(any::<u64>()),
+            first_rows in 0..=ORDERED_ROWS_MAX,
             sums in prop::option::of(prop::collection::vec((expression(), ".*"), 1..3)),
         ) -> Plan {
             let sum = |(input, name)| Aggregate { kind: AggregateKind::Sum, input: Some(input), name };
             let aggregates: Vec<_> = sums.into_iter().flatten().map(sum).collect();
             let (columns, by) = if aggregates.is_empty() { (columns, Vec::new()) } else { (Vec::new(), columns) };
-            Plan { part: Part { first, count }, columns, filter, aggregates, by, limit, compression: Compression::Lz4 }
+            let order: Vec<_> = order.into_iter().map(|(column, is_descending)| Order { column, is_descending }).collect();
+            let limit = if order.is_empty() { unsorted } else { Some(first_rows) };
+            let (part, compression) = (Part { first, count }, Compression::Lz4);
+            Plan { format, types, part, columns, filter, aggregates, by, order, limit, compression }
         }
     }
 

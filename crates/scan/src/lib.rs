@@ -23,10 +23,11 @@ pub use frames::{
     Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadsBy, Report, Start, To,
 };
 pub use plan::{
-    Aggregate, AggregateKind, Arithmetic, Comparison, Compression, Expression, GROUP_KEYS_MAX, Literal, Part, Plan,
+    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, Expression, Format, GROUP_KEYS_MAX,
+    Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
 };
 pub use process::{Answer, Event, FormatJob, Program, ScanError, Scanning, Source};
-pub use text::{TextError, parse_aggregates, parse_columns, parse_filter};
+pub use text::{TextError, parse_aggregates, parse_columns, parse_filter, parse_order, parse_types};
 
 /// The program index of the service at a server: the last one, which no program can be loaded at.
 pub const SCAN_PIND: u16 = u16::MAX;

@@ -2,12 +2,18 @@
 
 /// How deep expressions may be: what evaluates them calls itself.
 pub(crate) const DEPTH_MAX: usize = 64;
+/// The most rows that go out sorted.
+pub const ORDERED_ROWS_MAX: u64 = 64 << 10;
 /// The most columns that rows are grouped by.
 pub const GROUP_KEYS_MAX: usize = 8;
 
 /// A scan of one file. Columns are named: which types they have is known when the file is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// What the file is.
+    pub format: Format,
+    /// Types of columns of a text file that are not what its values look like.
+    pub types: Vec<(String, ColumnType)>,
     /// Which row groups.
     pub part: Part,
     /// Columns that go out, in this order; none: all of the file. With aggregates there are none: see [`Plan::by`].
@@ -18,13 +24,69 @@ pub struct Plan {
     pub aggregates: Vec<Aggregate>,
     /// Columns that rows are grouped by, at most [`GROUP_KEYS_MAX`]; they go out before the aggregates.
     pub by: Vec<String>,
+    /// Columns of the result that its rows are sorted by, the first one first. It needs a limit, at most [`ORDERED_ROWS_MAX`].
+    pub order: Vec<Order>,
     /// The most rows that go out.
     pub limit: Option<u64>,
     /// Of a result that travels; what a scan on the host gives is not compressed.
     pub compression: Compression,
 }
 
-/// Row groups of a file, from `first` on.
+/// What a file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// What it begins and ends with says it; of a text file its name: `.csv`, `.tsv`, `.jsonl`, `.ndjson`.
+    #[default]
+    Auto,
+    /// Parquet.
+    Parquet,
+    /// An Arrow IPC file or stream.
+    Arrow,
+    /// Values with a delimiter between them, a row a line, quoted by `"` where they have to be (RFC 4180).
+    Csv {
+        /// What is between values.
+        delimiter: u8,
+        /// Whether the first line has the names of the columns.
+        has_header: bool,
+    },
+    /// A JSON object a line.
+    JsonLines,
+}
+
+/// The type of a column of a text file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// True or false.
+    Boolean,
+    /// A whole number of 64 bits.
+    Integer,
+    /// A floating-point number of 64 bits.
+    Float,
+    /// A number with so many digits, some of them behind the point.
+    Decimal {
+        /// All digits, 1 to 38.
+        precision: u8,
+        /// Those behind the point.
+        scale: u8,
+    },
+    /// A day.
+    Date,
+    /// Microseconds, on a clock without a zone.
+    Timestamp,
+    /// A text.
+    Text,
+}
+
+/// A column that rows are sorted by. NULL comes last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Its name in the result.
+    pub column: String,
+    /// Whether the greatest come first.
+    pub is_descending: bool,
+}
+
+/// Row groups of a file, from `first` on: of an Arrow file its record batches, of a stream or a text file pieces of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The first one.
@@ -188,6 +250,14 @@ impl Expression {
             Self::Not(one) | Self::In(one, _) | Self::IsNull(one) | Self::Like(one, _) => one.depth(),
             Self::Compare(_, left, right) | Self::Arithmetic(_, left, right) => left.depth().max(right.depth()),
         }
+    }
+}
+
+impl ColumnType {
+    /// A decimal; `None`: it has more than 38 digits, none, or more behind the point than in all.
+    #[must_use]
+    pub fn decimal(precision: u8, scale: u8) -> Option<Self> {
+        ((1..=38).contains(&precision) && scale <= precision).then_some(Self::Decimal { precision, scale })
     }
 }
 

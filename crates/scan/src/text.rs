@@ -11,7 +11,9 @@
 mod moment;
 mod token;
 
-use crate::plan::{Aggregate, AggregateKind, Arithmetic, Comparison, DEPTH_MAX, Expression, Literal};
+use crate::plan::{
+    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, DEPTH_MAX, Expression, Literal, Order,
+};
 use token::{Token, tokens};
 
 /// A text that is not an expression, with where it stops being one.
@@ -66,6 +68,43 @@ pub fn parse_columns(text: &str) -> Result<Vec<String>, TextError> {
         if !parser.skip(&Token::Symbol(",")) {
             parser.end()?;
             return Ok(columns);
+        }
+    }
+}
+
+/// Columns that rows are sorted by, with commas between them: `l_shipdate desc, l_orderkey`.
+///
+/// # Errors
+/// They are not.
+pub fn parse_order(text: &str) -> Result<Vec<Order>, TextError> {
+    let mut parser = Parser::new(text)?;
+    let mut order = Vec::new();
+    loop {
+        let column = parser.name("the name of a column")?;
+        let is_descending = parser.skip_word("desc");
+        if !is_descending {
+            parser.skip_word("asc");
+        }
+        order.push(Order { column, is_descending });
+        if !parser.skip(&Token::Symbol(",")) {
+            parser.end()?;
+            return Ok(order);
+        }
+    }
+}
+
+/// Types of columns, with commas between them: `l_quantity decimal(15, 2), l_shipdate date`.
+///
+/// # Errors
+/// They are not.
+pub fn parse_types(text: &str) -> Result<Vec<(String, ColumnType)>, TextError> {
+    let mut parser = Parser::new(text)?;
+    let mut types = Vec::new();
+    loop {
+        types.push((parser.name("the name of a column")?, parser.column_type()?));
+        if !parser.skip(&Token::Symbol(",")) {
+            parser.end()?;
+            return Ok(types);
         }
     }
 }
@@ -129,6 +168,50 @@ impl<'a> Parser<'a> {
                 Ok(name)
             }
             _ => Err(self.wrong(format!("expected {what}"))),
+        }
+    }
+
+    fn column_type(&mut self) -> Result<ColumnType, TextError> {
+        const KNOWN: &str =
+            "expected boolean, integer, float, decimal(DIGITS, BEHIND THE POINT), date, timestamp or text";
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.wrong(KNOWN)) };
+        let known = match word.to_ascii_lowercase().as_str() {
+            "boolean" => ColumnType::Boolean,
+            "integer" => ColumnType::Integer,
+            "float" => ColumnType::Float,
+            "date" => ColumnType::Date,
+            "timestamp" => ColumnType::Timestamp,
+            "text" => ColumnType::Text,
+            "decimal" => {
+                self.at += 1;
+                return self.decimal();
+            }
+            _ => return Err(self.wrong(KNOWN)),
+        };
+        self.at += 1;
+        Ok(known)
+    }
+
+    fn decimal(&mut self) -> Result<ColumnType, TextError> {
+        self.expect("(")?;
+        let precision = self.count()?;
+        self.expect(",")?;
+        let scale = self.count()?;
+        let decimal = ColumnType::decimal(precision, scale);
+        let decimal =
+            decimal.ok_or_else(|| self.wrong("a decimal has 1 to 38 digits, and not more behind the point"))?;
+        self.expect(")")?;
+        Ok(decimal)
+    }
+
+    fn count(&mut self) -> Result<u8, TextError> {
+        match self.peek() {
+            Some(Token::Number { digits, scale: 0 }) => {
+                let count = u8::try_from(*digits).map_err(|_| self.wrong("this is too many digits"))?;
+                self.at += 1;
+                Ok(count)
+            }
+            _ => Err(self.wrong("expected a number of digits")),
         }
     }
 
@@ -359,6 +442,19 @@ fn one_or(mut all: Vec<Expression>, many: impl Fn(Vec<Expression>) -> Expression
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_and_orders_are_lists() {
+        let types = parse_types("price decimal(15, 2), \"a day\" date").unwrap();
+        let price = ("price".to_owned(), ColumnType::Decimal { precision: 15, scale: 2 });
+        assert_eq!(types, [price, ("a day".to_owned(), ColumnType::Date)]);
+        for wrong in ["a", "a number", "a decimal(39, 2)", "a decimal(2, 3)", "a date,", "a decimal(300, 2)"] {
+            assert!(parse_types(wrong).is_err(), "{wrong}");
+        }
+        let order = |column: &str, is_descending| Order { column: column.into(), is_descending };
+        assert_eq!(parse_order("a DESC, b, c asc").unwrap(), [order("a", true), order("b", false), order("c", false)]);
+        assert!(parse_order("a up").is_err() && parse_order("").is_err());
+    }
     use crate::plan::Plan;
     use proptest::prelude::*;
 

@@ -9,10 +9,11 @@ use crate::output::{self, bytes, duration, say};
 use clap::{Args, ValueEnum};
 use diskside::outfile::{Destination, OutFile};
 use diskside::scan::{
-    Aggregate, Compression, Expression, FormatJob, Plan, Program, parse_aggregates, parse_columns, parse_filter,
+    Aggregate, ColumnType, Compression, Expression, FormatJob, Order, Plan, Program, parse_aggregates, parse_columns,
+    parse_filter, parse_order, parse_types,
 };
 use diskside::session::{File, OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
-use diskside::{CallError, Location};
+use diskside::{CallError, Location, scan};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -25,9 +26,11 @@ Examples:
   diskside scan diskside://server/data/lineitem.parquet --where \"l_shipdate >= date '1994-01-01' and \\
       l_discount between 0.05 and 0.07\" --aggregate 'sum(l_extendedprice * l_discount) as revenue' --explain
   diskside scan lineitem.parquet --aggregate 'count(*), avg(l_quantity)' --by l_returnflag,l_linestatus
-  diskside scan lineitem.parquet --limit 1000 --format parquet --out first.parquet")]
+  diskside scan lineitem.parquet --limit 1000 --format parquet --out first.parquet
+  diskside scan lineitem.parquet --columns l_orderkey,l_extendedprice --order 'l_extendedprice desc' --limit 10
+  diskside scan diskside://server/data/prices.csv --where 'price > 100' --types 'price decimal(15, 2)'")]
 pub(crate) struct Scan {
-    /// A Parquet file: a path, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume
+    /// A Parquet, Arrow, CSV or JSON lines file: a path, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume
     file: OsString,
     /// Columns that go out, in this order [default: all]
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["aggregates", "by"])]
@@ -41,6 +44,21 @@ pub(crate) struct Scan {
     /// Columns to group rows by, at most 8
     #[arg(long, value_name = "NAMES")]
     by: Option<String>,
+    /// Columns of the result that its rows are sorted by, such as 'price desc, name'; it takes --limit
+    #[arg(long, value_name = "COLUMNS", requires = "limit")]
+    order: Option<String>,
+    /// What the file is [default: what it begins and ends with, or its name, says]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    input: Option<Input>,
+    /// What is between the values of a CSV file [default: a comma; in .tsv a tab]
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<char>,
+    /// A CSV file begins with values: its columns are called column0, column1, ...
+    #[arg(long)]
+    no_header: bool,
+    /// Types of columns of a CSV or JSON lines file, such as 'price decimal(15, 2), day date' [default: guessed of the first lines]
+    #[arg(long, value_name = "TYPES")]
+    types: Option<String>,
     /// The most rows that go out
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -85,6 +103,19 @@ enum Format {
     Arrow,
     /// A Parquet file
     Parquet,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Input {
+    /// Parquet
+    Parquet,
+    /// An Arrow IPC file or stream
+    Arrow,
+    /// Values with a delimiter between them, a row a line
+    Csv,
+    /// A JSON object a line
+    Jsonl,
 }
 
 impl Scan {
@@ -139,7 +170,13 @@ impl Scan {
             self.filter.as_deref().map(parse_filter).transpose().map_err(usage("--where"))?;
         let aggregates: Vec<Aggregate> =
             self.aggregates.as_deref().map_or(Ok(Vec::new()), parse_aggregates).map_err(usage("--aggregate"))?;
+        let order: Vec<Order> = self.order.as_deref().map_or(Ok(Vec::new()), parse_order).map_err(usage("--order"))?;
+        let types: Vec<(String, ColumnType)> =
+            self.types.as_deref().map_or(Ok(Vec::new()), parse_types).map_err(usage("--types"))?;
         let plan = Plan {
+            format: self.format_of_file()?,
+            types,
+            order,
             columns: columns("--columns", &self.columns)?,
             filter,
             aggregates,
@@ -153,6 +190,29 @@ impl Scan {
             Ok(plan) => Ok(plan),
             Err(error) => Err(Failure::Usage(format!("this scan is not possible: {}", error.what))),
         }
+    }
+
+    fn format_of_file(&self) -> Result<scan::Format, Failure> {
+        let is_tsv = self.file.as_encoded_bytes().to_ascii_lowercase().ends_with(b".tsv");
+        let input = match self.input {
+            None if self.delimiter.is_some() || self.no_header => Some(Input::Csv),
+            input => input,
+        };
+        if input != Some(Input::Csv) && (self.delimiter.is_some() || self.no_header) {
+            return Err(Failure::Usage("--delimiter and --no-header are of CSV files alone".into()));
+        }
+        Ok(match input {
+            None => scan::Format::Auto,
+            Some(Input::Parquet) => scan::Format::Parquet,
+            Some(Input::Arrow) => scan::Format::Arrow,
+            Some(Input::Jsonl) => scan::Format::JsonLines,
+            Some(Input::Csv) => {
+                let delimiter = self.delimiter.unwrap_or(if is_tsv { '\t' } else { ',' });
+                let delimiter = u8::try_from(delimiter)
+                    .map_err(|_| Failure::Usage(format!("--delimiter {delimiter}: it is not an ASCII character")))?;
+                scan::Format::Csv { delimiter, has_header: !self.no_header }
+            }
+        })
     }
 
     fn destination(&self) -> Result<Option<OutFile>, Failure> {

@@ -1,0 +1,127 @@
+//! JSON lines: an object a line, whose members are columns.
+
+use crate::input::{Fetched, Input};
+use crate::lines::{Pieces, carry, columns, last_line_end, sample};
+use crate::table::{BATCH_ROWS, Batches, Table};
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_json::ReaderBuilder;
+use arrow_json::reader::infer_json_schema;
+use arrow_schema::{Field, Schema, SchemaRef};
+use diskside_scan::{ColumnType, Failure, FailureKind};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An open file.
+pub(crate) struct JsonFile {
+    schema: SchemaRef,
+    pieces: Pieces,
+    carried: RefCell<Vec<u8>>,
+    /// Of the next piece, from 1 on.
+    line: Cell<u64>,
+}
+
+impl JsonFile {
+    pub(crate) fn open(input: &mut Input, types: &[(String, ColumnType)]) -> Result<Self, Failure> {
+        let text = sample(input, last_line_end)?;
+        let guessed = infer_json_schema(&text[..], None);
+        let told = |error| input.failure(FailureKind::File, format!("its first lines are not JSON objects: {error}"));
+        let guessed = guessed.map_err(told)?.0;
+        let mut fields: Vec<Field> = guessed.fields().iter().map(|field| field.as_ref().clone()).collect();
+        // As they come in the text: the order of what was guessed is another each time.
+        fields.sort_by_cached_key(|field| (first_place(&text, field.name()), field.name().clone()));
+        let schema = columns(input, fields, types)?;
+        let pieces = Pieces::new(0, input.len());
+        Ok(Self { schema, pieces, carried: RefCell::new(Vec::new()), line: Cell::new(1) })
+    }
+}
+
+/// Where a name stands first.
+fn first_place(text: &[u8], name: &str) -> usize {
+    let quoted = format!("\"{name}\"");
+    let mut found = memchr::memmem::find_iter(text, quoted.as_bytes());
+    let is_name = |at: &usize| text[at + quoted.len()..].trim_ascii_start().first() == Some(&b':');
+    found.find(is_name).unwrap_or(usize::MAX)
+}
+
+impl Table for JsonFile {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn group_name(&self) -> &'static str {
+        "piece"
+    }
+
+    fn groups(&self) -> usize {
+        self.pieces.count()
+    }
+
+    fn rows(&self, _group: usize) -> Option<u64> {
+        None
+    }
+
+    fn is_sequential(&self) -> bool {
+        true
+    }
+
+    fn ranges(&self, group: usize, _columns: &[usize]) -> Vec<Range<u64>> {
+        vec![self.pieces.range(group)]
+    }
+
+    fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
+        let carried = &mut *self.carried.borrow_mut();
+        let text = self.pieces.joined(&fetched, group, carried)?;
+        let end = last_line_end(&text);
+        *carried = carry(&text[end..])?;
+        let first_line = self.line.get();
+        self.line.set(first_line + memchr::memchr_iter(b'\n', &text[..end]).count() as u64);
+        // Of no column at all rows are not counted: then the first one is decoded, and left out.
+        let decoded = if columns.is_empty() { &[0][..self.schema.fields().len().min(1)] } else { columns };
+        let schema = Arc::new(self.schema.project(decoded).map_err(|error| error.to_string())?);
+        let (batches, failed) = batches(&schema, &text[..end]);
+        if let Some(error) = failed {
+            let first_row: usize = batches.iter().map(RecordBatch::num_rows).sum();
+            return Err(first_wrong(&schema, &text[..end], first_row, first_line).unwrap_or(error));
+        }
+        let without = |batch: RecordBatch| -> Result<RecordBatch, String> {
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
+            batch.map_err(|error| error.to_string())
+        };
+        let is_count = columns.is_empty();
+        Ok(Box::new(batches.into_iter().map(move |batch| if is_count { without(batch) } else { Ok(batch) })))
+    }
+}
+
+fn reader(schema: &Arc<Schema>) -> ReaderBuilder {
+    ReaderBuilder::new(Arc::clone(schema)).with_batch_size(BATCH_ROWS).with_coerce_primitive(true)
+}
+
+/// The rows of a text, up to what is wrong.
+fn batches(schema: &Arc<Schema>, text: &[u8]) -> (Vec<RecordBatch>, Option<String>) {
+    let (mut batches, mut rest) = (Vec::new(), text);
+    let mut all = || -> Result<(), arrow_schema::ArrowError> {
+        let mut decoder = reader(schema).build_decoder()?;
+        loop {
+            let count = decoder.decode(rest)?;
+            rest = &rest[count..];
+            match decoder.flush()? {
+                Some(batch) => batches.push(batch),
+                None if rest.is_empty() => return Ok(()),
+                None => {}
+            }
+        }
+    };
+    let failed = all().err().map(|error| error.to_string());
+    (batches, failed)
+}
+
+/// The first line that is not right, behind so many rows.
+fn first_wrong(schema: &Arc<Schema>, text: &[u8], first_row: usize, first_line: u64) -> Option<String> {
+    let lines = text.split(|byte| *byte == b'\n').zip(first_line..).filter(|(line, _)| !line.trim_ascii().is_empty());
+    lines.skip(first_row).find_map(|(line, number)| {
+        let (_, failed) = batches(schema, line);
+        failed.map(|error| format!("line {number}: {error}"))
+    })
+}

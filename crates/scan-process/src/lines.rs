@@ -1,0 +1,130 @@
+//! Text files: pieces of one length, whose lines are put together again.
+
+use crate::input::{Fetched, Input};
+use crate::table::data_type;
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use bytes::Bytes;
+use diskside_scan::{ColumnType, Failure, FailureKind};
+use parquet::file::reader::ChunkReader as _;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes that are read and decoded at a time.
+const PIECE_LEN: u64 = 2 << 20;
+/// The first bytes, by which types of columns are guessed.
+const SAMPLE_LEN: u64 = 256 << 10;
+/// The longest line.
+pub(crate) const LINE_LEN_MAX: usize = 8 << 20;
+
+/// Where the pieces of a text are.
+#[derive(Debug)]
+pub(crate) struct Pieces(Range<u64>);
+
+impl Pieces {
+    /// Of what is behind the header.
+    pub(crate) fn new(start: u64, end: u64) -> Self {
+        Self(start.min(end)..end)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        (self.0.end - self.0.start).div_ceil(PIECE_LEN) as usize
+    }
+
+    pub(crate) fn range(&self, index: usize) -> Range<u64> {
+        let start = self.0.start + index as u64 * PIECE_LEN;
+        start..self.0.end.min(start + PIECE_LEN)
+    }
+
+    /// A piece behind what the one before left. Its last line has an end.
+    pub(crate) fn joined(&self, fetched: &Fetched, index: usize, carried: &mut Vec<u8>) -> Result<Bytes, String> {
+        let range = self.range(index);
+        let piece = fetched.get_bytes(range.start, (range.end - range.start) as usize);
+        let piece = piece.map_err(|error| error.to_string())?;
+        let is_open = self.is_last(index) && piece.last() != Some(&b'\n');
+        if carried.is_empty() && !is_open {
+            return Ok(piece);
+        }
+        carried.extend_from_slice(&piece);
+        if is_open {
+            carried.push(b'\n');
+        }
+        Ok(Bytes::from(std::mem::take(carried)))
+    }
+
+    pub(crate) fn is_last(&self, index: usize) -> bool {
+        index + 1 == self.count()
+    }
+}
+
+/// What is left of a piece: the beginning of a line.
+pub(crate) fn carry(rest: &[u8]) -> Result<Vec<u8>, String> {
+    if rest.len() > LINE_LEN_MAX {
+        return Err(format!("a line is longer than {} MiB, or a quote is not closed", LINE_LEN_MAX >> 20));
+    }
+    Ok(rest.to_vec())
+}
+
+/// The first whole lines of a text. `whole` finds where the last one ends.
+pub(crate) fn sample(input: &mut Input, whole: impl Fn(&[u8]) -> usize) -> Result<Bytes, Failure> {
+    for len in [SAMPLE_LEN, LINE_LEN_MAX as u64] {
+        let mut text = input.read(0..input.len().min(len))?;
+        if text.len() as u64 == input.len() {
+            return Ok(text);
+        }
+        text.truncate(whole(&text));
+        if !text.is_empty() {
+            return Ok(text);
+        }
+    }
+    let told = format!("its first line is longer than {} MiB, or a quote is not closed", LINE_LEN_MAX >> 20);
+    Err(input.failure(FailureKind::File, told))
+}
+
+/// Where the last line of a text ends that has no quotes.
+pub(crate) fn last_line_end(text: &[u8]) -> usize {
+    memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)
+}
+
+/// The columns that were guessed, with the types that a plan wants.
+pub(crate) fn columns(
+    input: &Input,
+    guessed: Vec<Field>,
+    wanted: &[(String, ColumnType)],
+) -> Result<SchemaRef, Failure> {
+    let mut fields: Vec<Field> = guessed.into_iter().map(guess).collect();
+    for (name, of) in wanted {
+        let mut named = fields.iter_mut().filter(|field| field.name() == name).peekable();
+        if named.peek().is_none() {
+            return Err(input.failure(FailureKind::Plan, format!("there is no column `{name}` to have a type")));
+        }
+        named.for_each(|field| field.set_data_type(data_type(*of)));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// Any column may have NULLs, times have microseconds, and of what nothing is known it is a text.
+fn guess(field: Field) -> Field {
+    let data_type = match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => field.data_type().clone(),
+        DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Null => DataType::Utf8,
+        other => other.clone(),
+    };
+    field.with_data_type(data_type).with_nullable(true)
+}
+
+/// As messages call a type.
+pub(crate) fn type_name(of: &DataType) -> String {
+    match of {
+        DataType::Boolean => "boolean".into(),
+        DataType::Int64 => "integer".into(),
+        DataType::Float64 => "float".into(),
+        DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
+            format!("decimal({precision}, {scale})")
+        }
+        DataType::Date32 => "date".into(),
+        DataType::Timestamp(..) => "timestamp".into(),
+        DataType::Utf8 => "text".into(),
+        other => other.to_string(),
+    }
+}

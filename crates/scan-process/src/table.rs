@@ -1,0 +1,56 @@
+//! A file as a scan sees it, of whatever format: columns, and groups of rows that are read and decoded one after another.
+
+use crate::bloom::Lookup;
+use crate::condition::Condition;
+use crate::input::Fetched;
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, SchemaRef, TimeUnit};
+use diskside_scan::ColumnType;
+use std::ops::Range;
+
+/// Rows that are decoded at a time.
+pub(crate) const BATCH_ROWS: usize = 32 << 10;
+
+/// Batches of a group, or what is wrong with it.
+pub(crate) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, String>> + 'a>;
+
+pub(crate) trait Table {
+    /// The columns, with the types that batches have.
+    fn schema(&self) -> &SchemaRef;
+    /// What messages call a group.
+    fn group_name(&self) -> &'static str;
+    /// How many groups there are.
+    fn groups(&self) -> usize;
+    /// Rows of a group, where they are known without reading it.
+    fn rows(&self, group: usize) -> Option<u64>;
+    /// Whether groups are decoded only one after another, from the first on.
+    fn is_sequential(&self) -> bool;
+    /// Whether a row of a group may fulfil a condition, whose slots are these columns.
+    fn may_fulfil(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> bool {
+        true
+    }
+    /// Filters that may rule a group out once they are read.
+    fn lookups(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Lookup> {
+        Vec::new()
+    }
+    /// Where the bytes of some columns of a group are.
+    fn ranges(&self, group: usize, columns: &[usize]) -> Vec<Range<u64>>;
+    /// Decodes some columns of a group, in the order of the file.
+    fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String>;
+}
+
+/// The type of a column of a text file, as it is decoded.
+pub(crate) fn data_type(of: ColumnType) -> DataType {
+    match of {
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Integer => DataType::Int64,
+        ColumnType::Float => DataType::Float64,
+        ColumnType::Decimal { precision, scale } if precision <= 18 => {
+            DataType::Decimal64(precision, scale.cast_signed())
+        }
+        ColumnType::Decimal { precision, scale } => DataType::Decimal128(precision, scale.cast_signed()),
+        ColumnType::Date => DataType::Date32,
+        ColumnType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        ColumnType::Text => DataType::Utf8,
+    }
+}

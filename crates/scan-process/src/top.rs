@@ -1,0 +1,75 @@
+//! The first rows in an order.
+
+use crate::result::{out, outgoing_schema};
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take;
+use diskside_scan::Plan;
+
+/// Rows that are sorted at a time, and how many times the wanted ones they are at least.
+const SORTED_ROWS: usize = 64 << 10;
+const SORTED_TIMES: usize = 2;
+
+/// Keeps the wanted rows, and those that were not sorted yet.
+pub(crate) struct Top {
+    schema: SchemaRef,
+    /// Columns that are sorted by, and how.
+    keys: Vec<(usize, SortOptions)>,
+    wanted: usize,
+    kept: Vec<RecordBatch>,
+    rows: usize,
+}
+
+impl Top {
+    /// Of rows with these columns, which a result has.
+    pub(crate) fn new(plan: &Plan, schema: &Schema) -> Result<Self, String> {
+        let schema = outgoing_schema(schema);
+        let key = |order: &diskside_scan::Order| {
+            let (index, field) = schema
+                .column_with_name(&order.column)
+                .ok_or_else(|| format!("the result has no column `{}` to be sorted by", order.column))?;
+            if field.data_type().is_nested() {
+                return Err(format!("column `{}` is nested, and rows are not sorted by it", order.column));
+            }
+            Ok((index, SortOptions { descending: order.is_descending, nulls_first: false }))
+        };
+        let keys = plan.order.iter().map(key).collect::<Result<_, String>>()?;
+        let wanted = plan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        Ok(Self { schema, keys, wanted, kept: Vec::new(), rows: 0 })
+    }
+
+    pub(crate) fn add(&mut self, columns: Vec<ArrayRef>, rows: usize) -> Result<(), ArrowError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let columns = columns.iter().map(out).collect();
+        self.kept.push(RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?);
+        self.rows += rows;
+        if self.rows >= SORTED_ROWS.max(self.wanted.saturating_mul(SORTED_TIMES)) { self.sort() } else { Ok(()) }
+    }
+
+    /// The wanted rows, in order.
+    pub(crate) fn finish(mut self) -> Result<RecordBatch, ArrowError> {
+        self.sort()?;
+        Ok(self.kept.pop().unwrap_or_else(|| RecordBatch::new_empty(self.schema)))
+    }
+
+    fn sort(&mut self) -> Result<(), ArrowError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let all = concat_batches(&self.schema, &self.kept)?;
+        let column = |(index, options): &(usize, SortOptions)| SortColumn {
+            values: ArrayRef::clone(all.column(*index)),
+            options: Some(*options),
+        };
+        let columns: Vec<_> = self.keys.iter().map(column).collect();
+        let first: UInt32Array = lexsort_to_indices(&columns, Some(self.wanted.min(self.rows)))?;
+        let columns = all.columns().iter().map(|column| take(column, &first, None)).collect::<Result<_, _>>()?;
+        let sorted = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?;
+        (self.rows, self.kept) = (sorted.num_rows(), vec![sorted]);
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Files that are not Parquet: the same rows come out of all, whatever lies on the border of two pieces, and what is wrong is
+//! told with its line.
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Decimal64Type, Int64Type};
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::CompressionType;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_select::concat::concat_batches;
+use diskside_scan::{
+    Event, Failure, FailureKind, Format, Part, Plan, Program, ReadsBy, Report, ScanError, Source, Start,
+    parse_aggregates, parse_columns, parse_filter, parse_order, parse_types,
+};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn scan(file: &Path, plan: &Plan) -> Result<(RecordBatch, Report), ScanError> {
+    let opened = File::open(file).unwrap();
+    let start = Start {
+        reads_by: ReadsBy::Descriptor,
+        takes_turns: true,
+        file_len: opened.metadata().unwrap().len(),
+        memory_len: 128 << 20,
+        name: file.file_name().unwrap().to_str().unwrap().into(),
+        plan: plan.to_bytes(),
+    };
+    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan"));
+    let mut scanning = program.start(&start, Source::Descriptor(opened.into()))?;
+    let (mut result, until) = (Vec::new(), Instant::now() + Duration::from_secs(120));
+    loop {
+        match scanning.next(&mut || Instant::now() < until)? {
+            Event::Output(bytes) => result.extend_from_slice(&bytes),
+            Event::Turn => scanning.grant()?,
+            Event::Read { .. } => panic!("it has a descriptor"),
+            Event::Done(report) => {
+                let reader = StreamReader::try_new(Cursor::new(result), None).unwrap();
+                let schema = reader.schema();
+                let batches: Vec<_> = reader.map(Result::unwrap).collect();
+                return Ok((concat_batches(&schema, &batches).unwrap(), report));
+            }
+        }
+    }
+}
+
+fn failed(file: &Path, plan: &Plan) -> Failure {
+    match scan(file, plan) {
+        Err(ScanError::Failed(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn written(directory: &Path, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn sums(text: &str) -> Plan {
+    Plan { aggregates: parse_aggregates(text).unwrap(), ..Plan::default() }
+}
+
+fn rows(columns: &str, condition: &str) -> Plan {
+    Plan { columns: parse_columns(columns).unwrap(), filter: Some(parse_filter(condition).unwrap()), ..Plan::default() }
+}
+
+fn integers(batch: &RecordBatch, column: usize) -> Vec<Option<i64>> {
+    batch.column(column).as_primitive::<Int64Type>().iter().collect()
+}
+
+fn texts(batch: &RecordBatch, column: usize) -> Vec<Option<&str>> {
+    batch.column(column).as_string::<i32>().iter().collect()
+}
+
+/// Rows whose texts have delimiters, quotes and ends of lines, so many that pieces of 2 MiB end everywhere.
+const MANY: i64 = 60_000;
+
+fn text_of(row: i64) -> String {
+    ["plain", "a,b", "said \"x\"", "two\nlines", "\r\n", "", "é"][row as usize % 7].repeat(row as usize % 19)
+}
+
+#[test]
+fn values_may_have_delimiters_quotes_and_ends_of_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut csv = String::from("id,\"a text\",other\r\n");
+    for row in 0..MANY {
+        let quoted = text_of(row).replace('"', "\"\"");
+        write!(csv, "{row},\"{quoted}\",{}\r\n", row % 10).unwrap();
+    }
+    assert!(csv.len() > 2 << 20);
+    let file = written(directory.path(), "many.csv", &csv);
+    let (found, report) = scan(&file, &rows("id,\"a text\"", "other = 7")).unwrap();
+    assert_eq!((report.rows_read, report.rows_selected), (MANY as u64, MANY as u64 / 10));
+    let wanted: Vec<i64> = (0..MANY).filter(|row| row % 10 == 7).collect();
+    assert_eq!(integers(&found, 0), wanted.iter().copied().map(Some).collect::<Vec<_>>());
+    let wanted: Vec<String> = wanted.into_iter().map(text_of).collect();
+    // Nothing between two delimiters is NULL, quoted or not.
+    let wanted: Vec<_> = wanted.iter().map(|text| (!text.is_empty()).then_some(&**text)).collect();
+    assert_eq!(texts(&found, 1), wanted);
+    let (count, _) = scan(&file, &sums("count(*), count(\"a text\"), sum(id)")).unwrap();
+    let known = (0..MANY).filter(|row| !text_of(*row).is_empty()).count() as i64;
+    assert_eq!((0..2).map(|at| integers(&count, at)[0]).collect::<Vec<_>>(), [Some(MANY), Some(known)]);
+}
+
+/// A line belongs to one part, so that parts of a file make the whole.
+#[test]
+fn parts_of_a_text_make_the_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines: String = (0..500_000).map(|row| format!("{row},{}\n", row * 3)).collect();
+    let csv = written(directory.path(), "parts.csv", format!("a,b\n{lines}"));
+    let json: String = (0..200_000).map(|row| format!("{{\"a\": {row}, \"b\": \"{row}\"}}\n")).collect();
+    let json = written(directory.path(), "parts.jsonl", json);
+    for (file, count) in [(csv, 500_000_i64), (json, 200_000)] {
+        let whole = scan(&file, &sums("count(*), sum(a)")).unwrap();
+        assert!(whole.1.row_groups > 1, "{:?}", whole.1);
+        assert_eq!(integers(&whole.0, 0), [Some(count)]);
+        let part = |first, parts| {
+            let part = Part { first, count: parts };
+            scan(&file, &Plan { part, ..sums("count(*)") }).unwrap().0
+        };
+        let all: i64 = (0..whole.1.row_groups as u32).filter_map(|first| integers(&part(first, 1), 0)[0]).sum();
+        assert_eq!(all, count);
+        let (first, rest) = (integers(&part(0, 1), 0)[0].unwrap(), integers(&part(1, u32::MAX), 0)[0].unwrap());
+        assert!(first > 0 && rest > 0 && first + rest == count, "{first} and {rest}");
+    }
+}
+
+#[test]
+fn types_are_those_of_the_first_lines_or_as_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "\u{feff}whole,price,day,moment,flag,name,nothing\n\
+                1,2.50,2024-02-29,2024-02-29 12:30:00.5,true,x,\n\
+                -7,0.05,1969-12-31,2024-02-29 12:30:00,False,y,\n";
+    let file = written(directory.path(), "types.csv", text);
+    let all = scan(&file, &Plan::default()).unwrap().0;
+    let types: Vec<String> = all.schema().fields().iter().map(|field| field.data_type().to_string()).collect();
+    assert_eq!(types, ["Int64", "Float64", "Date32", "Timestamp(µs)", "Boolean", "Utf8", "Utf8"]);
+    let exact = Plan { types: parse_types("price decimal(15, 2)").unwrap(), ..sums("sum(price)") };
+    let sum = scan(&file, &exact).unwrap().0;
+    assert!(sum.schema().field(0).data_type().to_string().starts_with("Decimal"), "{:?}", sum.schema());
+    let filtered = rows("whole", "price = 0.05 and day < date '1970-01-01' and not flag and nothing is null");
+    assert_eq!(integers(&scan(&file, &filtered).unwrap().0, 0), [Some(-7)]);
+    let prices = Plan { types: exact.types, ..rows("price", "true") };
+    let prices = scan(&file, &prices).unwrap().0;
+    assert_eq!(prices.column(0).as_primitive::<Decimal64Type>().values()[..], [250, 5]);
+    let bare = written(directory.path(), "bare.txt", "1|2|\n3|4|\n");
+    let format = Format::Csv { delimiter: b'|', has_header: false };
+    let found = scan(&bare, &Plan { format, ..rows("column1", "column0 = 3") }).unwrap().0;
+    assert_eq!(integers(&found, 0), [Some(4)]);
+}
+
+#[test]
+fn what_is_wrong_with_a_text_is_told_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = |name: &str, text: &str| written(directory.path(), name, text);
+    let long: String = (0..70_000).map(|row| format!("{row},\"{row}\n\"\n")).collect();
+    let late = format!("a,b\n{long}x,y\n");
+    for (name, text, wanted) in [
+        ("few.csv", "a,b\n1,2\n\n3\n", "line 4 has too few values: 1, where the first one has 2"),
+        ("many.csv", "a,b\n1,2\n3,4,5\n", "line 3 has too many values: 3"),
+        ("late.csv", &late, "line 140002: column `a`: 'x' is not of type integer"),
+        ("open.csv", "a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"),
+        ("empty.csv", "", "it is empty"),
+        ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects"),
+        ("array.jsonl", "[1, 2]\n", "its first lines are not JSON objects"),
+    ] {
+        let failure = failed(&whole(name, text), &sums("sum(a)"));
+        assert_eq!(failure.kind, FailureKind::File, "{failure:?}");
+        assert!(failure.message.contains(wanted), "{wanted}: {failure:?}");
+    }
+    let lines: String = (0..60_000).map(|row| format!("{{\"a\": {row}}}\n")).collect();
+    let wrong = failed(&whole("late.jsonl", &format!("{lines}{{\"a\": \"x\"}}\n")), &sums("sum(a)"));
+    assert!(wrong.message.contains("line 60001: "), "{wrong:?}");
+    let known = whole("known.csv", "a,b\n1,2\n");
+    let unknown = failed(&known, &Plan { types: parse_types("c date").unwrap(), ..Plan::default() });
+    assert_eq!(
+        (unknown.kind, &*unknown.message),
+        (FailureKind::Plan, "known.csv: there is no column `c` to have a type")
+    );
+    let compressed = failed(&whole("a.csv.gz", "\x1f"), &Plan::default());
+    assert_eq!(compressed.kind, FailureKind::Unsupported);
+}
+
+#[test]
+fn json_lines_have_columns_in_the_order_of_the_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "{\"z\": 1, \"price\": 0.5, \"a\": \"x\"}\n{\"a\": \"y\", \"late\": true, \"z\": 2}\n  \n{\"z\": null}";
+    let file = written(directory.path(), "some.ndjson", text);
+    let all = scan(&file, &Plan::default()).unwrap().0;
+    let names: Vec<&str> = all.schema_ref().fields().iter().map(|field| &**field.name()).collect();
+    assert_eq!(names, ["z", "price", "a", "late"]);
+    assert_eq!(integers(&all, 0), [Some(1), Some(2), None]);
+    let found = scan(&file, &rows("a", "late and price is null")).unwrap().0;
+    assert_eq!(texts(&found, 0), [Some("y")]);
+    assert_eq!(integers(&scan(&file, &sums("count(*)")).unwrap().0, 0), [Some(3)]);
+}
+
+/// Twenty batches, whose texts are a dictionary.
+fn batches() -> Vec<RecordBatch> {
+    let batch = |number: i64| {
+        let a: ArrayRef = Arc::new(Int64Array::from_iter_values(number * 1000..number * 1000 + 1000));
+        let values = Arc::new(StringArray::from(vec!["one", "two", "three"]));
+        let codes = Int32Array::from_iter((0..1000).map(|row| (row % 7 != 0).then_some(row % 3)));
+        let c: ArrayRef = Arc::new(arrow_array::DictionaryArray::try_new(codes, values).unwrap());
+        RecordBatch::try_from_iter([("a", a), ("c", c)]).unwrap()
+    };
+    (0..20).map(batch).collect()
+}
+
+fn arrow_file(path: &Path, compression: Option<CompressionType>) {
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    let batches = batches();
+    let mut writer =
+        FileWriter::try_new_with_options(File::create(path).unwrap(), &batches[0].schema(), options).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.finish().unwrap();
+}
+
+#[test]
+fn arrow_files_and_streams_are_scanned() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for (name, compression) in
+        [("plain", None), ("lz4", Some(CompressionType::LZ4_FRAME)), ("zstd", Some(CompressionType::ZSTD))]
+    {
+        arrow_file(&path(name), compression);
+    }
+    let batches = batches();
+    let mut stream = StreamWriter::try_new(File::create(path("stream")).unwrap(), &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| stream.write(batch).unwrap());
+    stream.finish().unwrap();
+    for name in ["plain", "lz4", "zstd", "stream"] {
+        let (found, report) = scan(&path(name), &rows("c,a", "c = 'two' and a >= 19990")).unwrap();
+        assert_eq!(report.rows_read, 20_000, "{name}");
+        assert_eq!(integers(&found, 1), [Some(19_990), Some(19_993), Some(19_996), Some(19_999)], "{name}");
+        assert_eq!(texts(&found, 0), [Some("two"); 4], "{name}");
+        let count = Plan { by: vec!["c".into()], ..sums("count(*)") };
+        assert_eq!(scan(&path(name), &count).unwrap().0.num_rows(), 4, "{name}: three texts and NULL");
+        assert_eq!(integers(&scan(&path(name), &sums("count(*)")).unwrap().0, 0), [Some(20_000)], "{name}");
+    }
+    let whole = std::fs::read(path("stream")).unwrap();
+    let cut = failed(&written(directory.path(), "cut", &whole[..whole.len() - 1000]), &sums("count(*)"));
+    assert!(cut.kind == FailureKind::File && cut.message.contains("in the middle of a message"), "{cut:?}");
+    let whole = std::fs::read(path("plain")).unwrap();
+    let cut = failed(&written(directory.path(), "cut", &whole[..whole.len() - 1]), &sums("count(*)"));
+    assert!(cut.message.contains("its footer is damaged, or it was not written to its end"), "{cut:?}");
+    let typed = Plan { types: parse_types("a text").unwrap(), ..Plan::default() };
+    assert_eq!(failed(&path("plain"), &typed).kind, FailureKind::Plan);
+}
+
+#[test]
+fn damaged_arrow_files_end_their_scan_with_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("whole");
+    arrow_file(&file, Some(CompressionType::LZ4_FRAME));
+    let whole = std::fs::read(&file).unwrap();
+    let plan = Plan { by: vec!["c".into()], ..sums("sum(a)") };
+    let (mut random, mut failures) = (fastrand::Rng::with_seed(11), 0);
+    for round in 0..150 {
+        let mut bytes = whole.clone();
+        let from = if round % 2 == 0 { bytes.len() - 2000 } else { 0 };
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(from..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        match scan(&written(directory.path(), "damaged", &bytes), &plan) {
+            Ok(_) => {}
+            Err(ScanError::Failed(failure)) => {
+                assert!(failure.message.starts_with("damaged: "), "{failure:?}");
+                failures += 1;
+            }
+            Err(ScanError::Crashed(told)) => {
+                assert!(told.contains("signal 6") && told.contains("128 MiB"), "{told}");
+                failures += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(failures > 20, "{failures} failed");
+}
+
+#[test]
+fn the_first_rows_of_an_order_are_those_of_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let values: Vec<Option<i64>> = (0..200_000).map(|_| (random.u8(..) > 3).then(|| random.i64(-500..500))).collect();
+    let lines: String = values.iter().zip(0..).fold("v,row\n".into(), |mut lines: String, (value, row)| {
+        writeln!(lines, "{},{row}", value.map_or(String::new(), |value| value.to_string())).unwrap();
+        lines
+    });
+    let file = written(directory.path(), "order.csv", lines);
+    let order = |order: &str, limit| Plan { order: parse_order(order).unwrap(), limit: Some(limit), ..Plan::default() };
+    let mut wanted: Vec<(Option<i64>, i64)> = values.iter().copied().zip(0..).collect();
+    // NULL comes last, whichever way.
+    wanted.sort_unstable_by_key(|(value, row)| (value.is_none(), value.map(|value| -value), *row));
+    for limit in [0, 1, 1000, 65_536] {
+        let (found, report) = scan(&file, &order("v desc, row", limit)).unwrap();
+        assert_eq!((found.num_rows() as u64, report.rows_read), (limit, 200_000));
+        let found: Vec<_> = integers(&found, 0).into_iter().zip(integers(&found, 1).into_iter().flatten()).collect();
+        assert!(found[..] == wanted[..limit as usize], "{limit}");
+    }
+    let groups = Plan { by: vec!["v".into()], aggregates: sums("count(*) as n").aggregates, ..order("v", 2) };
+    assert_eq!(integers(&scan(&file, &groups).unwrap().0, 0), [Some(-500), Some(-499)]);
+    let unknown = failed(&file, &order("nothing", 3));
+    assert_eq!(unknown.kind, FailureKind::Plan);
+    assert!(unknown.message.contains("no column `nothing` to be sorted by"), "{unknown:?}");
+}
