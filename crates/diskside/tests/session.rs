@@ -501,7 +501,7 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
             let url = served.url(name);
             let [opened, late] = [session.open(&url), session.open_late(&url.parse().unwrap())].map(Result::unwrap);
             // Once more it is asked for by this thread, as the target has the program by then.
-            let submitted = told(session.submit_run(&[late.clone()], &stats, &[], options, None).wait());
+            let submitted = told(session.submit_run(std::slice::from_ref(&late), &stats, &[], options, None).wait());
             let [opened, late] = [opened, late].map(|file| told(session.run(&[file], &stats, &[], options, None)));
             assert_eq!(late, opened, "{name}");
             assert_eq!(submitted, opened, "{name}, submitted");

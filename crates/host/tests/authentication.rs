@@ -226,7 +226,7 @@ fn connections_that_do_not_authenticate_leave_room_for_others() {
     let volume = VolumeSpec::new("data", "mem:4MiB");
     let few = |limits: &mut diskside_server::config::Limits| limits.connections = 16;
     let running = start(builder().volume(volume).limits(few).host(known.spec("ann")));
-    let silent = || std::net::TcpStream::connect(address(&running)).unwrap();
+    let silent = || TcpStream::connect(address(&running)).unwrap();
     let mut waiting: Vec<_> = (0..8).map(|_| silent()).collect();
     let given_up = || running.handle().stats().connections_given_up;
     while running.handle().stats().connections_half_open < 8 {

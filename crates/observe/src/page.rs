@@ -110,8 +110,8 @@ fn content(page: &mut String, seen: &Seen, history: &History) {
 }
 
 fn charts(page: &mut String, history: &History) {
-    type Field = fn(&Sample) -> f64;
-    let charts: [(&str, Field, fn(f64) -> String); 8] = [
+    type Chart = (&'static str, fn(&Sample) -> f64, fn(f64) -> String);
+    let charts: [Chart; 8] = [
         ("Calls of functions", |s| s.calls, per_second),
         ("Calls that failed", |s| s.failed, per_second),
         ("Bytes of hosts' own operations", |s| s.host_bytes, bytes_per_second),

@@ -11,8 +11,8 @@
 use crate::values;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A hash that costs next to nothing: who knows which keys have the same one can make the estimate wrong, and nothing else.

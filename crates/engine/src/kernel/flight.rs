@@ -208,7 +208,9 @@ impl Flight {
                 }
                 State::Until(now + after, step, Later::Push { op, hold })
             }
-            Begun::Elsewhere { future, buffer, hold } => State::Elsewhere { future, buffer, hold, step, is_heard: false },
+            Begun::Elsewhere { future, buffer, hold } => {
+                State::Elsewhere { future, buffer, hold, step, is_heard: false }
+            }
             Begun::Done { result, buffer, after, hold } if after.is_zero() => {
                 drop(hold);
                 return self.complete(operation, step, result, buffer);

@@ -133,8 +133,7 @@ impl Answer {
         let ours = random_challenge(hash, random);
         let expected = credentials.controller_key.as_ref().map(|key| {
             reply.sequence = random_sequence(random);
-            let expected = context.of_controller(key, &context.augmented(&ours, shared), reply.sequence);
-            expected
+            context.of_controller(key, &context.augmented(&ours, shared), reply.sequence)
         });
         let concatenates = channel != NO_CHANNEL;
         let psk = concatenates.then_some(()).and_then(|()| context.generated(shared?, &challenge.challenge, &ours));

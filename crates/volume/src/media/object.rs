@@ -42,8 +42,14 @@ impl ObjectMedium {
                 format!("{url} is empty: a volume has a block at least"),
             ));
         }
-        let properties =
-            Properties { len_bytes, read_only: true, volatile_write_cache: false, thin: false, direct: true, atomic_len: 0 };
+        let properties = Properties {
+            len_bytes,
+            read_only: true,
+            volatile_write_cache: false,
+            thin: false,
+            direct: true,
+            atomic_len: 0,
+        };
         Ok(Self { properties, object_len, process })
     }
 
