@@ -178,9 +178,11 @@ impl ds_result {
     pub(crate) fn of_traversal(followed: Followed) -> Self {
         let (hops, input_bytes, iterations) = (followed.hops.into(), followed.read_bytes, followed.back_edges);
         let (output_bytes, total_ns) = (followed.result.len() as u64, ns(followed.total));
-        let (reason, why) = match followed.side {
-            Side::Host => ("here", "host: read by read"),
-            Side::Device => ("in_place", "device: it has all of the files"),
+        let refused = followed.refused.as_ref().map(|why| format!("host, read by read: {why}"));
+        let (reason, why) = match (followed.side, &refused) {
+            (_, Some(why)) => ("refused", why.as_str()),
+            (Side::Host, None) => ("here", "host: read by read"),
+            (Side::Device, None) => ("in_place", "device: it has all of the files"),
         };
         let known = ds_part { input_bytes, output_bytes, iterations, total_ns, ..ds_part::at(followed.side) };
         let parts = vec![Part::told(known, ["", reason, why, ""].map(text))];

@@ -5,7 +5,7 @@ use diskside::host::function::{
 };
 use diskside::host::{ConnectOptions, Connection};
 use diskside::io::request::block_on;
-use diskside::session::{Plan, RunOptions, Session, SessionFunction, SessionOptions};
+use diskside::session::{Plan, RunOptions, Session, SessionFunction, SessionOptions, Side, Where};
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target, TargetBuilder};
 use diskside::wire::file::FileFlags;
@@ -252,7 +252,7 @@ fn a_session_uses_more_functions_than_a_target_has_room_for() {
     let fixture = Fixture::of(Target::builder().compute(|compute| compute.host_programs = 3));
     let address = fixture.running.handle().local_addresses()[0];
     let file = fixture.session.open(&format!("diskside://{address}/data/n")).unwrap();
-    let options = RunOptions { place: diskside::session::Where::Device, ..RunOptions::default() };
+    let options = RunOptions { place: Where::Device, ..RunOptions::default() };
     let adds = |n: u64| fixture.function(&format!("add{n}"), &format!("*out = in_len + {n};\nreturn 8;"));
     let functions: Vec<SessionFunction> = (0..6).map(adds).collect();
     let is_there = |function: &SessionFunction| {
@@ -290,4 +290,57 @@ fn a_session_uses_more_functions_than_a_target_has_room_for() {
     cancel.cancel();
     running.wait().unwrap_err();
     assert_eq!(file.fold_fn(&functions[1], &[], &options).wait().unwrap().result, 65_u64.to_le_bytes());
+}
+
+/// A target that was older than its host, or that let it load no more programs, had every call of a function that follows
+/// pointers fail, though all of the files could be read here.
+#[test]
+fn pointers_are_followed_here_where_the_target_refuses_the_function() {
+    let source = r#"
+        #include "diskside.h"
+        SEC("traverse/second")
+        __s64 second(struct ds_traverse *t)
+        {
+            if (t->data_len) {
+                *(__u64 *)t->scratch = *(const __u64 *)t->data;
+                t->result_len = 8;
+                return 1;
+            }
+            t->next[0].offset = 8;
+            t->next[0].len = 8;
+            t->nnext = 1;
+            return 0;
+        }
+    "#;
+    let no_programs = Fixture::of(Target::builder().compute(|compute| compute.host_programs = 0));
+    let no_room = Fixture::of(Target::builder().compute(|compute| compute.program_memory = "64".parse().unwrap()));
+    let willing = Fixture::new();
+    for (fixture, why) in
+        [(&no_programs, "this host has 0 programs"), (&no_room, "Maximum Program Bytes"), (&willing, "")]
+    {
+        let path = fixture.dir.path().join("second.bpf.c");
+        std::fs::write(&path, source).unwrap();
+        let second = fixture.session.traversal(&path.display().to_string()).unwrap();
+        let address = fixture.running.handle().local_addresses()[0];
+        let file = fixture.session.open(&format!("diskside://{address}/data/n")).unwrap();
+        let follow = |place| {
+            let options = RunOptions { place, ..RunOptions::default() };
+            fixture.session.traverse(std::slice::from_ref(&file), &second, &[], 8, &options).wait()
+        };
+        // The second time it is known.
+        for _ in 0..2 {
+            let followed = follow(Where::Auto).unwrap();
+            assert_eq!((&followed.result[..], followed.hops), (&[1; 8][..], 2), "{why}");
+            let side = if why.is_empty() { Side::Device } else { Side::Host };
+            assert_eq!(followed.side, side, "{why}");
+            match followed.refused {
+                Some(told) => assert!(!why.is_empty() && told.contains(why), "{told}"),
+                None => assert!(why.is_empty(), "{why}"),
+            }
+        }
+        match follow(Where::Device) {
+            Ok(followed) => assert!(why.is_empty() && followed.side == Side::Device),
+            Err(error) => assert!(!why.is_empty() && error.to_string().contains(why), "{error}"),
+        }
+    }
 }

@@ -13,11 +13,12 @@ use diskside_engine::{TierChoice, TraverseFunction, TraverseLimits};
 use diskside_host::function::{CallOutcome, FunctionError, FunctionKind, FunctionRequest, Outcome};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::run_here;
+use diskside_nvme::Status;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::{Class, TierHint};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A function of kind `traverse` or `xrp` with its object, so that targets can have it too. Clones refer to the same one.
@@ -30,7 +31,19 @@ pub struct SessionTraversal {
 struct Inner {
     function: TraverseFunction,
     object: Vec<u8>,
+    /// The target that refused it last.
+    refusal: Mutex<Option<Refusal>>,
 }
+
+#[derive(Debug)]
+struct Refusal {
+    by: Weak<Link>,
+    at: Instant,
+    why: String,
+}
+
+/// So long a target that refused a function is not asked for it again: its answer may take several round trips.
+const REFUSAL_HOLDS: Duration = Duration::from_secs(10);
 
 /// What a function that follows pointers found, and how.
 #[derive(Clone, Debug)]
@@ -39,6 +52,8 @@ pub struct Followed {
     pub result: Vec<u8>,
     /// Where it ran.
     pub side: Side,
+    /// Why the target did not run it, if it has all of the files and was asked: then it ran here.
+    pub refused: Option<String>,
     /// Steps.
     pub hops: u32,
     /// Bytes that were asked for.
@@ -54,6 +69,18 @@ impl SessionTraversal {
     #[must_use]
     pub fn name(&self) -> &str {
         self.inner.function.name()
+    }
+
+    /// Why this target will not run it, as it said not long ago.
+    fn refusal(&self, link: &Arc<Link>) -> Option<String> {
+        let refusal = self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = refusal.as_ref().filter(|refusal| refusal.at.elapsed() < REFUSAL_HOLDS)?;
+        std::ptr::eq(refusal.by.as_ptr(), Arc::as_ptr(link)).then(|| refusal.why.clone())
+    }
+
+    fn note_refusal(&self, link: &Arc<Link>, why: &str) {
+        let refusal = Refusal { by: Arc::downgrade(link), at: Instant::now(), why: why.to_owned() };
+        *self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
     }
 
     fn hash(&self) -> u64 {
@@ -72,14 +99,16 @@ impl Session {
         let object = library::object(what)?;
         let function = self.engine().load_traversal(&object.bytes, object.function.as_deref());
         let function = function.map_err(|source| ResolveError::Load { what: object.what, source })?;
-        Ok(SessionTraversal { inner: Arc::new(Inner { function, object: object.bytes }) })
+        Ok(SessionTraversal { inner: Arc::new(Inner { function, object: object.bytes, refusal: Mutex::default() }) })
     }
 
     /// Follows pointers over files, which the function knows by their place in this list. `input` is what scratch begins
     /// with; of scratch, as long as is said, the function makes its result.
     ///
     /// It runs at the target that has all of the files, in one round trip. Files of this machine, files of several targets,
-    /// and [`Where::Host`] are followed here, where each read waits for the one before.
+    /// and [`Where::Host`] are followed here, where each read waits for the one before. So are, unless it is to be
+    /// [`Where::Device`], files whose target refuses the function: because it is older and lacks a helper, or this host may load
+    /// no programs there, or no more of them.
     pub fn traverse(
         &self,
         files: &[File],
@@ -111,6 +140,10 @@ impl Request {
     fn run(&self, options: &RunOptions) -> Result<Followed, SessionError> {
         let started = Instant::now();
         let followed = match self.target(options)? {
+            Some(link) if options.place == Where::Auto => match self.try_at_target(link, options)? {
+                Ok(followed) => followed,
+                Err(why) => Followed { refused: Some(why), ..self.here(options)? },
+            },
             Some(link) => self.at_target(link, options)?,
             None => self.here(options)?,
         };
@@ -150,6 +183,21 @@ impl Request {
         }
     }
 
+    /// `Err` within: why the target refuses it.
+    fn try_at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<Followed, String>, SessionError> {
+        if let Some(why) = self.function.refusal(link) {
+            return Ok(Err(why));
+        }
+        match self.at_target(link, options) {
+            Err(error) if error.function().is_some_and(is_refused) => {
+                let why = error.to_string();
+                self.function.note_refusal(link, &why);
+                Ok(Err(why))
+            }
+            followed => followed.map(Ok),
+        }
+    }
+
     fn at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Followed, SessionError> {
         let outcome = match self.call(link, options)? {
             // It has no effects, so it may run again.
@@ -158,7 +206,7 @@ impl Request {
         };
         let CallOutcome { result, trailer, total, .. } = outcome.map_err(|error| self.failed_there(error))?;
         let (hops, read_bytes, back_edges) = (trailer.hop, trailer.media_read, trailer.back_edges);
-        Ok(Followed { result, side: Side::Device, hops, read_bytes, back_edges, total })
+        Ok(Followed { result, side: Side::Device, refused: None, hops, read_bytes, back_edges, total })
     }
 
     fn call(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
@@ -227,7 +275,8 @@ impl Request {
             false => self.failed_here(&error),
         })?;
         let (hops, read_bytes, back_edges) = (traversal.hops(), traversal.read_bytes(), traversal.edges());
-        Ok(Followed { result, side: Side::Host, hops, read_bytes, back_edges, total: Duration::ZERO })
+        let total = Duration::ZERO;
+        Ok(Followed { result, side: Side::Host, refused: None, hops, read_bytes, back_edges, total })
     }
 
     /// The same as a target says it.
@@ -261,6 +310,23 @@ impl Request {
             error => SessionError::device(&self.name(), error),
         }
     }
+}
+
+/// Whether a target does not take a program, or does not begin a call of it: what it would do here is not known from that.
+fn is_refused(error: &FunctionError) -> bool {
+    let refusals = [
+        Status::INVALID_PROGRAM_DATA,
+        Status::INVALID_PROGRAM_TYPE,
+        Status::INSUFFICIENT_PROGRAM_RESOURCES,
+        Status::MAXIMUM_PROGRAMS_ACTIVATED,
+        Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED,
+        Status::PROGRAM_TOO_BIG,
+        Status::FUNCTION_KIND_NOT_SUPPORTED,
+        Status::OPERATION_DENIED,
+    ];
+    matches!(error, FunctionError::NoIndex { .. })
+        || error.trailer().is_some_and(|trailer| trailer.outcome == Outcome::Refused)
+        || refusals.iter().any(|status| error.is_status(*status))
 }
 
 fn kind_of_trap(kind: TrapKind) -> FailureKind {
