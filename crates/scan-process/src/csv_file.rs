@@ -59,7 +59,9 @@ impl CsvFile {
         let format = Format::default().with_header(has_header).with_delimiter(delimiter).with_terminator(b'\n');
         let without_returns = memchr::memchr(b'\r', text).map(|_| lines_without_returns(text));
         let guessed = format.infer_schema(without_returns.as_deref().unwrap_or(text), None);
-        let guessed = guessed.map_err(|error| input.failure(FailureKind::File, told(&error)))?.0;
+        let told =
+            |error| malformed(text, delimiter).unwrap_or_else(|| format!("its first lines are not CSV: {error}"));
+        let guessed = guessed.map_err(|error| input.failure(FailureKind::File, told(error)))?.0;
         let names = |field: &arrow_schema::FieldRef| {
             let field = field.as_ref().clone();
             // As DuckDB calls them.
@@ -298,8 +300,14 @@ fn lines_without_returns(text: &[u8]) -> Vec<u8> {
     (0..text.len()).filter(|at| !ends(*at)).map(|at| text[at]).collect()
 }
 
-fn told(error: &arrow_schema::ArrowError) -> String {
-    format!("its first lines are not CSV: {error}")
+/// Which of the first lines has another number of values than the first one.
+fn malformed(text: &[u8], delimiter: u8) -> Option<String> {
+    let text = &[text, b"\n"].concat();
+    let first = text.iter().position(|byte| !matches!(byte, b'\n' | b'\r'))?;
+    let first = &text[first..][..first_record_end(&text[first..], delimiter)];
+    let mut records = Records::new(first, delimiter);
+    let ends = memchr::memchr3_iter(delimiter, b'\n', b'"', first).filter(|special| records.next(*special).is_some());
+    Needed::of(text, delimiter, &[], ends.count(), &mut 1).err()
 }
 
 #[cfg(test)]

@@ -236,8 +236,8 @@ fn arrow_files_and_streams_are_scanned() {
     for name in ["plain", "lz4", "zstd", "stream"] {
         let (found, report) = scan(&path(name), &rows("c,a", "c = 'two' and a >= 19990")).unwrap();
         assert_eq!(report.rows_read, 20_000, "{name}");
-        assert_eq!(integers(&found, 1), [Some(19_990), Some(19_993), Some(19_996), Some(19_999)], "{name}");
-        assert_eq!(texts(&found, 0), [Some("two"); 4], "{name}");
+        assert_eq!(integers(&found, 1), [Some(19_991), Some(19_997)], "{name}");
+        assert_eq!(texts(&found, 0), [Some("two"); 2], "{name}");
         let count = Plan { by: vec!["c".into()], ..sums("count(*)") };
         assert_eq!(scan(&path(name), &count).unwrap().0.num_rows(), 4, "{name}: three texts and NULL");
         assert_eq!(integers(&scan(&path(name), &sums("count(*)")).unwrap().0, 0), [Some(20_000)], "{name}");
@@ -299,7 +299,8 @@ fn the_first_rows_of_an_order_are_those_of_all() {
     wanted.sort_unstable_by_key(|(value, row)| (value.is_none(), value.map(|value| -value), *row));
     for limit in [0, 1, 1000, 65_536] {
         let (found, report) = scan(&file, &order("v desc, row", limit)).unwrap();
-        assert_eq!((found.num_rows() as u64, report.rows_read), (limit, 200_000));
+        let read = if limit == 0 { 0 } else { 200_000 };
+        assert_eq!((found.num_rows() as u64, report.rows_read), (limit, read));
         let found: Vec<_> = integers(&found, 0).into_iter().zip(integers(&found, 1).into_iter().flatten()).collect();
         assert!(found[..] == wanted[..limit as usize], "{limit}");
     }
