@@ -5,6 +5,9 @@ What fails here is a case that asks for more than the standard or the kernel giv
 
 from lab import HERE
 
+# It says something of the cases, not of Diskside.
+BY_NAME = True
+
 # nvmet has no read-only volumes before Linux 6.10, and neither Verify nor Copy.
 NOT_OFFERED = {"09-read-only.sh", "10-commands.sh"}
 
