@@ -310,7 +310,7 @@ mod tests {
         let handle =
             |at: usize| FileHandle { id: at as u32 + 1, generation: session.inner.table.lock().unwrap().open[at].0 };
         let stat = |at| {
-            ask(&session, FileRequest::Stat { base: Some(handle(at)), path: b"", flags: FileFlags::READ }).returned
+            ask(&session, FileRequest::Stat { base: Some(handle(at)), path: b"", flags: FileFlags::NONE }).returned
         };
         assert!(stat(0).is_ok() && stat(1).is_ok());
         let wrong = exports.prepare(&[spec("kept"), ExportSpec::new("new", dir.path().join("missing"))]);
