@@ -19,6 +19,7 @@
 mod commands;
 mod error;
 mod interrupt;
+mod journal;
 mod output;
 mod progress;
 
@@ -145,7 +146,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has read enough.
         Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            say(format_args!("diskside: {failure}"));
+            output::say_at(journal::ERROR, format_args!("diskside: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -198,12 +199,16 @@ fn run(command: Command) -> Result<(), Failure> {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("DISKSIDE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
+    let events = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| progress::AboveBar)
         .with_ansi(output::stderr_has_colours())
         // It would tell of them on standard error, which failed, and panic.
         .log_internal_errors(false)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    if journal::is_stderr() {
+        events.event_format(journal::Events::new()).init();
+    } else {
+        events.init();
+    }
 }

@@ -1,5 +1,6 @@
 //! Tables, numbers and JSON on standard output.
 
+use crate::journal;
 use crate::progress::above_bar;
 use diskside::sandbox::activation::Tier;
 use serde_json::{Value, json};
@@ -18,7 +19,16 @@ pub(crate) fn stdout() -> StdoutLock<'static> {
 
 /// A line to standard error. When that is full or closed, nobody is left to hear of it.
 pub(crate) fn say(text: impl Display) {
-    let _ = above_bar(|| writeln!(std::io::stderr().lock(), "{}", Harmless(text)));
+    say_at(journal::NOTICE, text);
+}
+
+/// `say`, with a level for the journal.
+pub(crate) fn say_at(level: u8, text: impl Display) {
+    let mut lines = format!("{}\n", Harmless(text));
+    if journal::is_stderr() {
+        lines = journal::with_level(level, &lines);
+    }
+    let _ = above_bar(|| std::io::stderr().lock().write_all(lines.as_bytes()));
 }
 
 /// A message that cannot steer a terminal, whatever names and texts of others are in it: control characters are escaped, but for

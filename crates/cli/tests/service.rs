@@ -5,6 +5,7 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -182,6 +183,49 @@ fn a_service_manager_is_told_what_the_server_does() {
     told("STOPPING=1");
 }
 
+/// In the journal every line was as important as any other: nobody found what was refused.
+#[test]
+fn lines_in_the_journal_have_levels() {
+    let place = Place::new();
+    place.write(&place.export("one"));
+    // It counts only where standard error is that file.
+    let in_journal = |command: &mut Command, log: &std::path::Path| {
+        let file = std::fs::metadata(log).expect("created");
+        command.env("JOURNAL_STREAM", format!("{}:{}", file.dev(), file.ino()));
+    };
+    let log = place.dir.path().join("log");
+    std::fs::write(&log, "").expect("created");
+    let mut command = serve(place.config());
+    in_journal(&mut command, &log);
+    let server = Logged::start(&place, command.env("DISKSIDE_LOG", "info"));
+    server.process.signal(Signal::HUP);
+    server.says("<5>diskside: the configuration was read again");
+    place.write("nonsense = 1\n");
+    server.process.signal(Signal::HUP);
+    server.says("<4>diskside: the configuration stays as it was: ");
+    let said = std::fs::read_to_string(&server.log).expect("text");
+    assert!(
+        said.lines().all(|line| ["<3>", "<4>", "<5>", "<6>", "<7>"].iter().any(|level| line.starts_with(level))),
+        "{said}"
+    );
+
+    let ended = |journal: bool| {
+        let log = place.dir.path().join("ended");
+        let said = std::fs::File::create(&log).expect("created");
+        let mut command = serve("/nowhere/diskside.toml");
+        if journal {
+            in_journal(&mut command, &log);
+        } else {
+            command.env("JOURNAL_STREAM", "1:1");
+        }
+        assert_eq!(command.stderr(said).status().expect("diskside runs").code(), Some(2));
+        std::fs::read_to_string(&log).expect("text")
+    };
+    let (there, elsewhere) = (ended(true), ended(false));
+    assert!(there.starts_with("<3>diskside: "), "{there}");
+    assert!(elsewhere.starts_with("diskside: "), "{elsewhere}");
+}
+
 #[test]
 fn a_socket_that_the_service_manager_listens_on_is_served() {
     let place = Place::new();
@@ -215,7 +259,7 @@ fn a_configuration_is_checked_without_a_server_and_what_is_wrong_has_its_line() 
         ("metrics = \"0.0.0.0:9464\"\n", ":2: metrics: 0.0.0.0:9464 is reached from other machines"),
         ("metrics = \"here\"\nlisten = 1\n", ":3: "),
         ("[[export]]\nname = \"gone\"\npath = \"/nowhere/at/all\"\n", "export `gone`: /nowhere/at/all: No such file"),
-        ("[[volume]]\nname = \"v\"\npath = \"/nowhere/v\"\nsize = \"1MiB\"\n", "volume `v`: /nowhere/v: No such file"),
+        ("[[volume]]\nname = \"v\"\npath = \"/nowhere/v\"\n", "volume `v`: /nowhere/v: No such file"),
         ("[security]\naudit = \"/nowhere/at/all/log\"\n", "security.audit: there is no directory /nowhere/at/all"),
     ] {
         place.write(text);
@@ -282,7 +326,8 @@ fn calls_operations_and_hosts_are_told_with_their_latencies() {
     let (page, url) = (next("http://"), next("diskside://"));
     let _server = Process(child);
     good(&["run", "stats64", &format!("{url}/f"), "--where", "device"]);
-    good(&["cat", &format!("{url}/f")]);
+    // Bytes, and no text.
+    assert_eq!(diskside(&["cat", &format!("{url}/f")]).0, 0);
     let address = page.trim_start_matches("http://").trim_end_matches('/');
     let count = |start: &str| {
         let metrics = get(address, "/metrics");

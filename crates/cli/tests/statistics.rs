@@ -149,6 +149,8 @@ fn prometheus_is_told_what_a_target_did() {
     assert!(reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.contains(by_functions), "{reply}");
     assert!(reply.contains("\ndiskside_up 1"), "{reply}");
     server.process.kill();
-    // A scrape may be a second old.
+    // A scrape may be a second old. This one waited for 30 s, and Prometheus waits for 10 s.
+    let killed = std::time::Instant::now();
     until("the server is down", || ask(scrape).contains("\ndiskside_up 0"));
+    assert!(killed.elapsed() < std::time::Duration::from_secs(20), "{:?}", killed.elapsed());
 }

@@ -13,12 +13,15 @@ use diskside_observe::{Observer, Watched, metrics};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
+/// A target that has been away for longer is told as such.
+const AWAY_MAX_MS: u64 = 5000;
+
 /// Arguments of `metrics`.
 #[derive(Args)]
 #[command(after_help = "\
 Without --listen the metrics are printed once, in the text format of OpenMetrics: what node_exporter's textfile \
 collector reads. With it they are served at http://ADDRESS/metrics, at most a second old, and as a page for \
-browsers at http://ADDRESS/; while the target cannot be reached, diskside_up is 0. A server tells more of itself: `diskside serve \
+browsers at http://ADDRESS/; once the target has been away for 5 s, diskside_up is 0. A server tells more of itself: `diskside serve \
 --metrics`. The page tells the names of volumes, exports and programs: listen \
 where only those may connect who may know them.")]
 pub(crate) struct Metrics {
@@ -33,12 +36,14 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
+    pub(crate) fn execute(mut self) -> Result<(), Failure> {
         let Some(address) = self.listen else {
             let seen = self.look(&mut None)?;
             std::io::stdout().write_all(metrics::page(Some(&seen)).as_bytes())?;
             return Ok(());
         };
+        // Prometheus gives a scrape up after 10 s.
+        self.connect.loss_timeout_ms = self.connect.loss_timeout_ms.min(AWAY_MAX_MS);
         let in_listen = |error| Failure::Environment(format!("listening at {address}: {error}"));
         let listener = TcpListener::bind(address).map_err(in_listen)?;
         let mut out = output::stdout();

@@ -29,7 +29,7 @@ pub(super) struct Connect {
     timeout_ms: u64,
     /// Wait this many milliseconds for a server that was lost to come back
     #[arg(long, default_value_t = 30_000, value_name = "MS")]
-    loss_timeout_ms: u64,
+    pub(super) loss_timeout_ms: u64,
 }
 
 impl Connect {

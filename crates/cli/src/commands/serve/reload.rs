@@ -1,7 +1,8 @@
 //! SIGHUP: the configuration is read anew, and takes effect whole or not at all.
 
 use crate::error::Failure;
-use crate::output::say;
+use crate::journal::WARNING;
+use crate::output::{say, say_at};
 use diskside::target::config::{ConfigError, ServeConfig};
 use diskside::target::service::Service;
 use diskside::target::{Handle, Reloaded};
@@ -27,7 +28,7 @@ pub(super) fn on_hangup(
                 Ok(reloaded) => say(format_args!("diskside: the configuration was read again{}", told(&reloaded))),
                 Err(error) => {
                     let hint = if at_start.confine && error.contains("Permission denied") { CONFINED_TO } else { "" };
-                    say(format_args!("diskside: the configuration stays as it was: {error}{hint}"));
+                    say_at(WARNING, format_args!("diskside: the configuration stays as it was: {error}{hint}"));
                 }
             }
             service.ready(&super::status(&handle));
