@@ -50,10 +50,10 @@ pub(crate) fn login(options: &ConnectOptions, peer: Peer, tls: bool, subsystem: 
     let identity = HostIdentity { id: id_of_nqn(&nqn).unwrap_or(options.identity.id), nqn: nqn.clone() };
     let is_due = is_named || !address.ip().to_canonical().is_loopback();
     // Without a key of TLS authenticating can make one. Who is in between would do so, too, if the server need not prove itself.
-    let concatenate = tls && tls_key.is_none() && !subsystem.is_discovery();
-    if concatenate && server_key.is_none() {
+    if tls && tls_key.is_none() && server_key.is_none() {
         return Err(HostError::NoTlsKey);
     }
+    let concatenate = tls && tls_key.is_none() && !subsystem.is_discovery();
     let (names, optional) = (Names { host: nqn, subsystem: subsystem.clone() }, !tls && !is_due);
     let channel = tls_key.map(|secret| ChannelKey::new(&names, &secret, optional));
     let credentials = key.map(|key| Arc::new(credentials(key, server_key, concatenate)));
