@@ -8,15 +8,17 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Once;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// The service manager that started this process, if one did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Service {
     socket: Option<UnixDatagram>,
     watchdog: Option<Duration>,
+    stopping: Once,
 }
 
 impl Service {
@@ -32,7 +34,7 @@ impl Service {
         let number = |name: &str| variable(name)?.to_str()?.parse::<u64>().ok();
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|usec| is_meant && *usec > 0).map(Duration::from_micros);
-        Self { watchdog: watchdog.filter(|_| socket.is_some()), socket }
+        Self { watchdog: watchdog.filter(|_| socket.is_some()), socket, stopping: Once::new() }
     }
 
     /// How often it must be told that the server is well, at least.
@@ -51,9 +53,9 @@ impl Service {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
     }
 
-    /// What is in flight is finished, and then the process ends.
+    /// What is in flight is finished, and then the process ends. It is told once, however often it is said.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=finishing what is in flight");
+        self.stopping.call_once(|| self.tell("STOPPING=1\nSTATUS=finishing what is in flight"));
     }
 
     /// The server is well.

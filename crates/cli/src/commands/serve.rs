@@ -148,6 +148,8 @@ impl Serve {
         watch(target.handle(), Arc::clone(&service))?;
         let served =
             target.serve_until_signal(|handle| announce(handle, confinement, told_at, &service)).map_err(failed);
+        // With nothing in flight the server is faster than the thread that tells of it.
+        service.stopping();
         reloading.close();
         stopping.close();
         served
