@@ -307,6 +307,7 @@ mod tests {
             doc: None,
             is_record_len: false,
             is_regex: false,
+            is_hidden: false,
         }
     }
 

@@ -171,7 +171,7 @@ fn describe(f: &Function) -> String {
     }
     if let Some(schema) = &f.main().entry().result {
         text += &format!("result: rows of {}\n", schema.name);
-        for r in &schema.fields {
+        for r in schema.fields.iter().filter(|r| !r.is_hidden) {
             text += &format!("  {}  {}\n", r.name, diskside::args::describe(r));
         }
     }
@@ -185,7 +185,9 @@ fn document(f: &Function) -> serde_json::Value {
         };
         s.fields.iter().map(one).collect::<Vec<_>>()
     });
-    let result = f.main().entry().result.as_ref().map(|s| s.fields.iter().map(|r| r.name.clone()).collect::<Vec<_>>());
+    let result = f.main().entry().result.as_ref().map(|s| {
+        s.fields.iter().filter(|r| !r.is_hidden).map(|r| r.name.clone()).collect::<Vec<_>>()
+    });
     json!({
         "name": f.name(),
         "kind": f.kind().name(),

@@ -99,7 +99,11 @@ impl Walk<'_, '_> {
                     if depth == DEPTH_MAX {
                         return Err(bad(format!("structures nest deeper than {DEPTH_MAX}")));
                     }
+                    let first = self.fields.len();
                     self.structure(inner, &name, offset, depth + 1)?;
+                    if tags.contains(&"is:hidden") {
+                        self.fields[first..].iter_mut().for_each(|field| field.is_hidden = true);
+                    }
                 }
                 _ => {
                     let field = self.field(&name, offset, m.ty, tags)?;
@@ -140,6 +144,7 @@ impl Walk<'_, '_> {
             doc: None,
             is_record_len: false,
             is_regex: false,
+            is_hidden: false,
         };
         for tag in tags {
             apply_tag(&mut field, tag).map_err(|what| bad(format!("tag `{tag}`: {what}")))?;
@@ -224,7 +229,8 @@ impl Walk<'_, '_> {
 }
 
 fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
-    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex and type:f32 or type:f64";
+    const KNOWN: &str =
+        "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex, is:hidden and type:f32 or type:f64";
     let (key, value) = tag.split_once(':').ok_or(KNOWN)?;
     let number = || parse_integer(value).ok_or_else(|| format!("`{value}` is no integer"));
     match key {
@@ -239,7 +245,8 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
             ("record_len", ..) => return Err("the length of a record is one unsigned integer".to_owned()),
             ("regex", ArgType::Char, true) => field.is_regex = true,
             ("regex", ..) => return Err("a regular expression is an array of char".to_owned()),
-            _ => return Err("only record_len and regex can be said".to_owned()),
+            ("hidden", ..) => field.is_hidden = true,
+            _ => return Err("only record_len, regex and hidden can be said".to_owned()),
         },
         "type" => {
             field.ty = match (value, field.ty.len_bytes()) {

@@ -282,6 +282,8 @@ pub struct ArgField {
     pub is_record_len: bool,
     /// Whether it is a regular expression for `ds_regex_find`, from `btf_decl_tag("is:regex")`.
     pub is_regex: bool,
+    /// Whether nobody is shown it in a result, from `btf_decl_tag("is:hidden")`.
+    pub is_hidden: bool,
 }
 
 /// Element type of an argument.
