@@ -23,17 +23,21 @@ pub struct Header {
 
 /// All headers that authors may include. They include one another by name, so they belong into one
 /// directory; those of the library into `diskside` below it.
-pub const HEADERS: [Header; 10] = [
+pub const HEADERS: [Header; 14] = [
     Header { name: "diskside.h", text: include_str!("../include/diskside.h") },
     Header { name: "diskside_native.h", text: include_str!("../include/diskside_native.h") },
     Header { name: "lambda_io.h", text: include_str!("../include/lambda_io.h") },
     Header { name: "xrp.h", text: include_str!("../include/xrp.h") },
     Header { name: "delilah.h", text: include_str!("../include/delilah.h") },
     Header { name: "isp_agent.h", text: include_str!("../include/isp_agent.h") },
+    Header { name: "diskside/bits.h", text: include_str!("../include/diskside/bits.h") },
     Header { name: "diskside/groups.h", text: include_str!("../include/diskside/groups.h") },
     Header { name: "diskside/math.h", text: include_str!("../include/diskside/math.h") },
+    Header { name: "diskside/sketch.h", text: include_str!("../include/diskside/sketch.h") },
     Header { name: "diskside/sort.h", text: include_str!("../include/diskside/sort.h") },
+    Header { name: "diskside/tables.h", text: include_str!("../include/diskside/tables.h") },
     Header { name: "diskside/text.h", text: include_str!("../include/diskside/text.h") },
+    Header { name: "diskside/topk.h", text: include_str!("../include/diskside/topk.h") },
 ];
 
 /// Error numbers that programs return, negated (`DS_E…` in the header). Any other negative value is

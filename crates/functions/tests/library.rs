@@ -2,57 +2,13 @@
 
 mod common;
 
-use common::{Function, load};
-use diskside_functions::clang;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use common::twins::Twins;
 use std::sync::OnceLock;
-
-fn tests() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
-}
-
-fn compile(compiler: &Path, options: &[&str], source: &str, to: &Path) {
-    let output = Command::new(compiler)
-        .args(options)
-        .arg("-I")
-        .arg(tests().join("../../abi/include"))
-        .arg(tests().join(source))
-        .arg("-o")
-        .arg(to)
-        .output()
-        .expect("it runs");
-    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// The function in the sandbox, and the program that is its native twin.
-fn twins() -> &'static (Function, PathBuf) {
-    static TWINS: OnceLock<(Function, PathBuf)> = OnceLock::new();
-    TWINS.get_or_init(|| {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let clang = clang::find().expect("clang is here");
-        let (object, native) = (dir.join("library.bpf.o"), dir.join("library_native"));
-        compile(&clang, &[&clang::OPTIONS[..], &["-Werror"]].concat(), "library.bpf.c", &object);
-        let strict = ["-std=gnu11", "-O2", "-Wall", "-Werror", "-Wno-unknown-attributes", "-Wno-unused-function"];
-        // The header's helpers hash as XXH3 does only in the sandbox; the order of rows does not depend on it.
-        let native_options = [&strict[..], &["-Dds_hash64(at,len,seed)=((len)*2654435761u)", "-lm"]].concat();
-        compile(&clang, &native_options, "library_native.c", &native);
-        (load(&std::fs::read(object).expect("it is written"), "library"), native)
-    })
-}
 
 /// What both twins give, which has to be the same.
 fn run(input: &[u8]) -> Vec<u8> {
-    let (function, native) = twins();
-    let mut child =
-        Command::new(native).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the native twin runs");
-    child.stdin.take().expect("a pipe").write_all(input).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", output.status);
-    let inside = function.run(input, &[]).expect("it returns");
-    assert!(inside == output.stdout, "the sandbox and native code differ over {:?}", input.escape_ascii().to_string());
-    inside
+    static TWINS: OnceLock<Twins> = OnceLock::new();
+    TWINS.get_or_init(|| Twins::of("library")).run(input)
 }
 
 /// Reads the output in order.

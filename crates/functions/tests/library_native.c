@@ -1,7 +1,7 @@
-/* Runs the library's test natively: standard input to standard output. */
+/* Runs a test of the library natively: standard input to standard output. */
 #include <stdio.h>
 #define SEC(name)
-#include "library.bpf.c"
+#include SOURCE
 
 int main(void)
 {
@@ -9,7 +9,7 @@ int main(void)
     static char out[8 << 20];
     struct ds_call call = {.size = sizeof(call), .flags = DS_FIRST | DS_LAST, .out_cap = 4 << 20};
     __u64 len = fread(in, 1, sizeof(in), stdin);
-    __s64 written = library(out, in, len, NULL, &call);
+    __s64 written = ENTRY(out, in, len, NULL, &call);
 
     if (written < 0)
         return 1;

@@ -22,16 +22,6 @@
 #include "sort.h"
 #include "text.h"
 
-/* A member that holds text, up to its first zero byte, if it has one. */
-DS_INLINE struct ds_text ds_member(const char *at, __u64 cap)
-{
-    __u64 len = 0;
-
-    while (len < cap && at[len] != 0)
-        len++;
-    return ds_text(at, len);
-}
-
 #define DS_GROUPS(name, type, key)                                                         \
     DS_MADE int name##_order(const type *a, const type *b)                               \
     {                                                                                      \

@@ -28,6 +28,16 @@ DS_INLINE struct ds_text ds_text(const void *at, __u64 len)
 /* Of a literal: ds_literal("price"). */
 #define ds_literal(text) ds_text(text, sizeof(text) - 1)
 
+/* A member that holds text, up to its first zero byte, if it has one. */
+DS_INLINE struct ds_text ds_member(const char *at, __u64 cap)
+{
+    __u64 len = 0;
+
+    while (len < cap && at[len] != 0)
+        len++;
+    return ds_text(at, len);
+}
+
 /* The next line, without its end ("\n" or "\r\n"); 0 when there is none left. */
 DS_INLINE int ds_next_line(struct ds_text *rest, struct ds_text *line)
 {
@@ -113,6 +123,26 @@ DS_INLINE int ds_starts_with(struct ds_text text, struct ds_text start)
     return text.len >= start.len && ds_equal(ds_text(text.at, start.len), start);
 }
 
+DS_INLINE int ds_ends_with(struct ds_text text, struct ds_text end)
+{
+    return text.len >= end.len && ds_equal(ds_text(text.at + (text.len - end.len), end.len), end);
+}
+
+/* As ds_equal, for which letters of ASCII in upper and lower case are the same. */
+DS_INLINE int ds_equal_ignoring_case(struct ds_text a, struct ds_text b)
+{
+    if (a.len != b.len)
+        return 0;
+    for (__u64 i = 0; i < a.len; i++) {
+        __u8 x = a.at[i], y = b.at[i];
+        x |= (__u8)(x - 'A') < 26 ? 0x20 : 0;
+        y |= (__u8)(y - 'A') < 26 ? 0x20 : 0;
+        if (x != y)
+            return 0;
+    }
+    return 1;
+}
+
 /* Where it first occurs, or -1. */
 DS_INLINE __s64 ds_search(struct ds_text hay, struct ds_text needle)
 {
@@ -146,6 +176,40 @@ DS_INLINE int ds_parse_i64(struct ds_text text, __s64 *value)
     if (!ds_parse_u64(ds_text(text.at + sign, text.len - sign), &n) || n > (1ull << 63) - !negative)
         return 0;
     *value = negative ? (__s64)(0 - n) : (__s64)n;
+    return 1;
+}
+
+/*
+ * 1, and the value times 10^places, if the text is a decimal number such as -12, 3.25 or .5 and nothing else: money, without a
+ * rounding error. 0 if it has more places than that which are not 0, or is too large for 64 bits. At most 18 places.
+ */
+DS_INLINE int ds_parse_decimal(struct ds_text text, int places, __s64 *value)
+{
+    int sign = text.len > 0 && (text.at[0] == '-' || text.at[0] == '+'), point = 0, digits = 0;
+    __u64 n = 0, most = (1ull << 63) - !(sign && text.at[0] == '-');
+
+    for (__u64 i = sign; i < text.len; i++) {
+        __u32 digit = (__u32)text.at[i] - '0';
+        if (text.at[i] == '.' && !point) {
+            point = 1;
+            continue;
+        }
+        if (digit > 9 || (point && places == 0 && digit != 0))
+            return 0;
+        digits = 1;
+        if (point && places == 0)
+            continue;
+        if (n > (most - digit) / 10)
+            return 0;
+        n = n * 10 + digit;
+        places -= point;
+    }
+    for (; places > 0; places--, n *= 10)
+        if (n > most / 10)
+            return 0;
+    if (!digits)
+        return 0;
+    *value = most >> 63 ? (__s64)(0 - n) : (__s64)n;
     return 1;
 }
 
@@ -207,6 +271,17 @@ DS_INLINE int ds_parse_f64(struct ds_text text, ds_f64 *value)
         scale -= step;
     }
     *value = negative ? number | 1ull << 63 : number;
+    return 1;
+}
+
+/* As ds_parse_f64, for functions that compute with `double`. */
+DS_INLINE int ds_parse_double(struct ds_text text, double *value)
+{
+    ds_f64 bits;
+
+    if (!ds_parse_f64(text, &bits))
+        return 0;
+    __builtin_memcpy(value, &bits, sizeof(bits));
     return 1;
 }
 

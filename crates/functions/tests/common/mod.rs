@@ -1,6 +1,8 @@
 //! Runs shipped functions in both tiers, whole or in chunks.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod twins;
+
 use diskside_abi::context::{DsCall, FLAG_FIRST, FLAG_LAST, UNKNOWN};
 use diskside_engine::args;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Mappings, Program, Returned, Stopped};
