@@ -5,7 +5,10 @@
 
 #include "diskside.h"
 
-enum column_type { u8, i8, u16, i16, u32, i32, i64 };
+#ifndef COLUMN_MORE_TYPES
+#define COLUMN_MORE_TYPES
+#endif
+enum column_type { u8, i8, u16, i16, u32, i32, i64 COLUMN_MORE_TYPES };
 
 DS_INLINE __u64 column_width(int type)
 {

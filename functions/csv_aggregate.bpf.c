@@ -3,7 +3,7 @@
  * csv_aggregate: groups the lines of a table of text by one column and gives count, sum, least and greatest of another, one
  * row for each key, in order of the keys. Columns go by number, or by name if `columns` has the line of their names.
  */
-#include "diskside.h"
+#include "csv.h"
 #include "diskside/groups.h"
 
 DS_SPLIT_LINES;
@@ -12,8 +12,8 @@ DS_OUTPUT(1, 1, 1048576);
 struct csv_aggregate_args {
     char by[64] DS_ARG_DOC("column of the keys: its number from 1, or its name");
     char sum[64] DS_ARG_DEFAULT("") DS_ARG_DOC("column of the numbers; without one, lines are counted");
-    char delimiter DS_ARG_DEFAULT(",") DS_ARG_DOC("between the columns");
-    char columns[] DS_ARG_DEFAULT("") DS_ARG_DOC("the line with the columns' names; the input may begin with it");
+    char delimiter CSV_DELIMITER;
+    char columns[] CSV_COLUMNS;
 };
 
 struct csv_group {
@@ -24,18 +24,6 @@ struct csv_group {
 };
 
 DS_GROUPS(csv_groups, struct csv_group, key);
-
-/* Which column is meant, from 0; -1 for none. */
-DS_INLINE __s64 column_of(struct ds_text wanted, struct ds_text columns, char delimiter)
-{
-    struct ds_text name;
-    __u64 number;
-
-    for (__s64 column = 0; columns.len > 0 && ds_next_field(&columns, delimiter, &name); column++)
-        if (ds_equal(name, wanted))
-            return column;
-    return ds_parse_u64(wanted, &number) && number > 0 && number <= 4096 ? (__s64)number - 1 : -1;
-}
 
 DS_INLINE void add_number(struct csv_group *group, ds_f64 value)
 {
@@ -53,21 +41,17 @@ __s64 csv_aggregate(struct csv_group *out, const char *in, __u64 in_len, const s
                     const struct ds_call *call)
 {
     struct ds_text columns = ds_text(args->columns, call->args_len - __builtin_offsetof(struct csv_aggregate_args, columns));
-    struct ds_text rest = ds_text(in, in_len), line, header, field;
+    struct ds_text rest = ds_text(in, in_len), line, field;
     struct ds_text sum_name = ds_member(args->sum, sizeof(args->sum));
     char delimiter = args->delimiter;
-    __s64 by = column_of(ds_member(args->by, sizeof(args->by)), columns, delimiter);
-    __s64 sum = column_of(sum_name, columns, delimiter);
+    __s64 by = csv_column_of(ds_member(args->by, sizeof(args->by)), columns, delimiter);
+    __s64 sum = csv_column_of(sum_name, columns, delimiter);
     __s64 last = by > sum ? by : sum;
     struct csv_groups groups = {0};
 
     if (by < 0 || (sum < 0 && sum_name.len > 0))
-        return DS_FAIL(DS_EINVAL, "`by` or `sum` is not one of `columns`, which is the line with their names, as in `columns=day,cents`; or give its number");
-    if ((call->flags & DS_FIRST) && columns.len > 0) {
-        struct ds_text behind = rest;
-        if (ds_next_line(&behind, &header) && ds_equal(header, columns))
-            rest = behind;
-    }
+        return DS_FAIL(DS_EINVAL, "`by` or `sum` is not one of " CSV_NAMES);
+    csv_pass_names(&rest, columns, call);
     while (ds_next_line(&rest, &line)) {
         struct ds_text key = ds_text(NULL, 0);
         ds_f64 value = 0;

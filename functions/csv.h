@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One column of a table of text, as several functions take it. */
+#ifndef CSV_H
+#define CSV_H
+
+#include "diskside.h"
+#include "diskside/text.h"
+
+/* Arguments that these functions end with. The names follow all of the structure, also where it has wider members. */
+#define CSV_DELIMITER DS_ARG_DEFAULT(",") DS_ARG_DOC("between the columns")
+#define CSV_COLUMNS                                                                        \
+    __attribute__((aligned(8))) DS_ARG_DEFAULT("")                                         \
+    DS_ARG_DOC("the line with the columns' names; the input may begin with it")
+#define CSV_COLUMN DS_ARG_DOC("the column: its number from 1, or its name")
+
+/* What is wrong about a column's name. */
+#define CSV_NAMES "`columns`, which is the line with their names, as in `columns=day,cents`; or give its number"
+#define CSV_NO_COLUMN "`column` is not one of " CSV_NAMES
+
+/* Which column is meant, from 0; -1 for none. */
+DS_INLINE __s64 csv_column_of(struct ds_text wanted, struct ds_text columns, char delimiter)
+{
+    struct ds_text name;
+    __u64 number = 0;
+
+    for (__s64 column = 0; columns.len > 0 && ds_next_field(&columns, delimiter, &name); column++)
+        if (ds_equal(name, wanted))
+            return column;
+    return ds_parse_u64(wanted, &number) && number > 0 && number <= 4096 ? (__s64)number - 1 : -1;
+}
+
+/* Passes the line of names, if the request begins with it. */
+DS_INLINE void csv_pass_names(struct ds_text *rest, struct ds_text columns, const struct ds_call *call)
+{
+    struct ds_text behind = *rest, line;
+
+    if ((call->flags & DS_FIRST) && columns.len > 0 && ds_next_line(&behind, &line) && ds_equal(line, columns))
+        *rest = behind;
+}
+
+/* The field of a line; 0 when the line has no such column. */
+DS_INLINE int csv_field(struct ds_text line, __s64 wanted, char delimiter, struct ds_text *field)
+{
+    for (__s64 column = 0; ds_next_field(&line, delimiter, field); column++)
+        if (column == wanted)
+            return 1;
+    return 0;
+}
+
+/* The lines that have the column. */
+struct csv_lines {
+    struct ds_text rest, line; /* `line` is the one whose field was given last */
+    __s64 column;              /* -1: there is no such column */
+    char delimiter;
+};
+
+/* Of arguments of a type that has the members `column`, `delimiter` and, at its end, `columns`. */
+#define CSV_LINES(in, in_len, args, type, call)                                            \
+    csv_lines(ds_text(in, in_len), ds_member((args)->column, sizeof((args)->column)),      \
+              ds_text((args)->columns, (call)->args_len - __builtin_offsetof(type, columns)), (args)->delimiter, call)
+
+DS_INLINE struct csv_lines csv_lines(struct ds_text input, struct ds_text column, struct ds_text columns, char delimiter,
+                                     const struct ds_call *call)
+{
+    struct csv_lines lines = {input, {0}, csv_column_of(column, columns, delimiter), delimiter};
+
+    csv_pass_names(&lines.rest, columns, call);
+    return lines;
+}
+
+/* The field of the next line that has one; 0 when there is none left. */
+DS_INLINE int csv_next(struct csv_lines *lines, struct ds_text *field)
+{
+    while (ds_next_line(&lines->rest, &lines->line))
+        if (csv_field(lines->line, lines->column, lines->delimiter, field))
+            return 1;
+    return 0;
+}
+
+#endif
