@@ -3,6 +3,9 @@
 //! A variable holds 64 bits, but much code uses only the low 32. [`Form`] says what later code needs:
 //! nothing, the low half, or all of it. A definition then computes no more than that: dead operations
 //! vanish, 32-bit arithmetic stays 32-bit, and a zero-extension is made only where all bits are read.
+//!
+//! Floating-point operations read a variable as a number, which is a need of its own: between such operations a number
+//! stays in a register for numbers, and which NaN it is need not be known before somebody reads its bits.
 
 use diskside_sbpf::insn::{AluOp, AtomicOp, ByteOrder, Size, Width};
 use diskside_sbpf::ir::{BinOp, Block, BlockId, Check, FloatOp, Func, Op, Term, Value, Var};
@@ -19,8 +22,42 @@ pub(crate) enum Form {
     Full,
 }
 
-/// The forms of every variable at one point.
-pub(crate) type State = Vec<Form>;
+/// What later code needs of a variable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Need {
+    /// Its bits.
+    pub(crate) bits: Form,
+    /// The binary64 that all bits are.
+    pub(crate) double: bool,
+    /// The binary32 that the low half is.
+    pub(crate) single: bool,
+}
+
+impl Need {
+    pub(crate) const fn bits(bits: Form) -> Self {
+        Self { bits, double: false, single: false }
+    }
+
+    /// The bits that give all of it.
+    pub(crate) fn form(self) -> Form {
+        let double = if self.double { Form::Full } else { Form::Dead };
+        let single = if self.single { Form::Low } else { Form::Dead };
+        self.bits.max(double).max(single)
+    }
+
+    pub(crate) fn is_number(self) -> bool {
+        self.double || self.single
+    }
+
+    fn join(&mut self, other: Self) {
+        self.bits = self.bits.max(other.bits);
+        self.double |= other.double;
+        self.single |= other.single;
+    }
+}
+
+/// The needs of every variable at one point.
+pub(crate) type State = Vec<Need>;
 
 /// The result of the analysis.
 #[derive(Debug)]
@@ -43,7 +80,7 @@ impl Liveness {
                 predecessors[s.0 as usize].push(i);
             }
         }
-        let mut live_in = vec![vec![Form::Dead; vars]; func.blocks.len()];
+        let mut live_in = vec![vec![Need::default(); vars]; func.blocks.len()];
         let mut queued = vec![true; func.blocks.len()];
         let mut worklist: Vec<usize> = (0..func.blocks.len()).collect();
         while let Some(i) = worklist.pop() {
@@ -88,44 +125,56 @@ impl Liveness {
     }
 }
 
-/// Operands of a floating-point operation: how many, and in which form.
-pub(crate) fn float_operands(op: FloatOp) -> (usize, Form) {
+/// Operands of a floating-point operation: how many, and what is needed of each.
+pub(crate) fn float_operands(op: FloatOp) -> (usize, Need) {
     use FloatOp as F;
+    let double = Need { double: true, ..Need::default() };
+    let single = Need { single: true, ..Need::default() };
     match op {
-        F::F64Add | F::F64Sub | F::F64Mul | F::F64Div | F::F64Min | F::F64Max => (2, Form::Full),
-        F::F64Eq | F::F64Lt | F::F64Le => (2, Form::Full),
-        F::F64Sqrt | F::F64Neg | F::F64Abs => (1, Form::Full),
-        F::F64Floor | F::F64Ceil | F::F64Trunc | F::F64Round => (1, Form::Full),
-        F::F64FromI64 | F::F64FromU64 | F::F64ToI64 | F::F64ToU64 => (1, Form::Full),
-        F::F32FromI64 | F::F32FromU64 | F::F32FromF64 => (1, Form::Full),
-        F::F32Add | F::F32Sub | F::F32Mul | F::F32Div | F::F32Min | F::F32Max => (2, Form::Low),
-        F::F32Eq | F::F32Lt | F::F32Le => (2, Form::Low),
-        F::F32Sqrt | F::F32Neg | F::F32Abs => (1, Form::Low),
-        F::F32Floor | F::F32Ceil | F::F32Trunc | F::F32Round => (1, Form::Low),
-        F::F32ToI64 | F::F32ToU64 | F::F64FromF32 => (1, Form::Low),
+        F::F64Add | F::F64Sub | F::F64Mul | F::F64Div | F::F64Min | F::F64Max => (2, double),
+        F::F64Eq | F::F64Lt | F::F64Le => (2, double),
+        F::F64Sqrt | F::F64Neg | F::F64Abs | F::F64ToI64 | F::F64ToU64 | F::F32FromF64 => (1, double),
+        F::F64Floor | F::F64Ceil | F::F64Trunc | F::F64Round => (1, double),
+        F::F64FromI64 | F::F64FromU64 | F::F32FromI64 | F::F32FromU64 => (1, Need::bits(Form::Full)),
+        F::F32Add | F::F32Sub | F::F32Mul | F::F32Div | F::F32Min | F::F32Max => (2, single),
+        F::F32Eq | F::F32Lt | F::F32Le => (2, single),
+        F::F32Sqrt | F::F32Neg | F::F32Abs | F::F32ToI64 | F::F32ToU64 | F::F64FromF32 => (1, single),
+        F::F32Floor | F::F32Ceil | F::F32Trunc | F::F32Round => (1, single),
     }
 }
 
 fn live_out(block: &Block, live_in: &[State], vars: usize) -> State {
-    let mut state = vec![Form::Dead; vars];
+    let mut state = vec![Need::default(); vars];
     for s in block.term.successors() {
         for (mine, theirs) in state.iter_mut().zip(&live_in[s.0 as usize]) {
-            *mine = (*mine).max(*theirs);
+            mine.join(*theirs);
         }
     }
-    state[usize::from(Var::FUEL.0)] = Form::Full;
+    state[usize::from(Var::FUEL.0)] = Need::bits(Form::Full);
     state
 }
 
 fn need(state: &mut State, v: Var, form: Form) {
-    let slot = &mut state[usize::from(v.0)];
-    *slot = (*slot).max(form);
+    state[usize::from(v.0)].join(Need::bits(form));
 }
 
 fn need_value(state: &mut State, v: Value, form: Form) {
     if let Value::Var(v) = v {
         need(state, v, form);
     }
+}
+
+/// What is needed of the source of a copy of all bits, and of one of the low half, whose high half is zero.
+fn need_copied(state: &mut State, src: Value, width: Width, wanted: Need) {
+    let Value::Var(src) = src else { return };
+    let wanted = match width {
+        Width::W64 => wanted,
+        Width::W32 => {
+            let double = if wanted.double { Form::Low } else { Form::Dead };
+            Need { bits: wanted.bits.min(Form::Low).max(double), double: false, single: wanted.single }
+        }
+    };
+    state[usize::from(src.0)].join(wanted);
 }
 
 fn needs_of_term(term: &Term, state: &mut State) {
@@ -142,23 +191,23 @@ fn needs_of_term(term: &Term, state: &mut State) {
 /// From the state after an operation to the state before it.
 fn step_back(op: &Op, state: &mut State) {
     let dst = op.dst();
-    let wanted = dst.map_or(Form::Dead, |v| state[usize::from(v.0)]);
-    let r0_wanted = state[0];
-    op.each_write(|v| state[usize::from(v.0)] = Form::Dead);
+    let wanted = dst.map_or(Need::default(), |v| state[usize::from(v.0)]);
+    let r0_wanted = state[0].form();
+    op.each_write(|v| state[usize::from(v.0)] = Need::default());
     needs_of_op(op, wanted, r0_wanted, state);
-    state[usize::from(Var::FUEL.0)] = Form::Full;
+    state[usize::from(Var::FUEL.0)] = Need::bits(Form::Full);
 }
 
-fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
+fn needs_of_op(op: &Op, need_of_result: Need, r0_wanted: Form, state: &mut State) {
+    let wanted = need_of_result.form();
     // What a 32-bit operand is needed as: not at all when nobody wants the result.
     let low = wanted.min(Form::Low);
     let all = if wanted == Form::Dead { Form::Dead } else { Form::Full };
     match *op {
-        Op::Mov { width, src, .. } => {
-            need_value(state, src, if width == Width::W32 { low } else { wanted });
-        }
-        Op::Opaque { src, .. } => need(state, src, wanted),
+        Op::Mov { width, src, .. } => need_copied(state, src, width, need_of_result),
+        Op::Opaque { src, .. } => need_copied(state, src.into(), Width::W64, need_of_result),
         Op::MovSx { src, .. } => need(state, src, low),
+        Op::MovZx { src, bits: 32, .. } => need_copied(state, src, Width::W32, need_of_result),
         Op::MovZx { src, .. } => need_value(state, src, low),
         Op::Bin { op, lhs, rhs, .. } => {
             let (l, r) = match op {
@@ -211,10 +260,8 @@ fn needs_of_op(op: &Op, wanted: Form, r0_wanted: Form, state: &mut State) {
         }
         Op::Float { op } => {
             if r0_wanted != Form::Dead {
-                let (count, form) = float_operands(op);
-                for r in 1..=count as u16 {
-                    need(state, Var(r), form);
-                }
+                let (count, need) = float_operands(op);
+                state[1..=count].iter_mut().for_each(|r| r.join(need));
             }
         }
         Op::ZeroFrame { .. } => need(state, Var::FP, Form::Full),
@@ -230,7 +277,7 @@ fn low_uses(func: &Func, live_out: &[State]) -> Vec<bool> {
         needs_of_term(&block.term, &mut state);
         let mark = |state: &State, found: &mut Vec<bool>| {
             for (f, s) in found.iter_mut().zip(state) {
-                *f |= *s == Form::Low;
+                *f |= s.bits == Form::Low;
             }
         };
         mark(&state, &mut found);

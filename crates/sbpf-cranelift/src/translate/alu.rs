@@ -9,18 +9,23 @@ use diskside_sbpf::ir::{BinOp, Value, Var};
 
 impl Translator<'_> {
     pub(super) fn mov(&mut self, width: Width, dst: Var, src: Value) {
-        let ty = match (self.wanted(dst), width) {
+        let need = match src {
+            Value::Var(src) => self.copy_number(width, dst, src),
+            Value::Imm(_) => self.needed(dst),
+        };
+        let ty = match (need.form(), width) {
             (Form::Dead, _) => return,
             (Form::Full, Width::W64) => types::I64,
             _ => types::I32,
         };
-        if let (Value::Imm(i), Form::Full) = (src, self.wanted(dst)) {
+        if let (Value::Imm(i), Form::Full) = (src, need.form()) {
             let i = if width == Width::W32 { i64::from(i as u32) } else { i };
             let x = self.constant(types::I64, i);
             return self.define(dst, Result::Full(x));
         }
         let x = self.read_as(ty, src);
-        self.define_as(ty, dst, x);
+        let x = if ty == types::I64 { Result::Full(x) } else { Result::ZeroExtended(x) };
+        self.define_needed(dst, need, x);
     }
 
     pub(super) fn mov_sx(&mut self, width: Width, dst: Var, src: Var, bits: u8) {
@@ -35,12 +40,15 @@ impl Translator<'_> {
     }
 
     pub(super) fn mov_zx(&mut self, dst: Var, src: Value, bits: u8) {
+        if bits == 32 {
+            return self.mov(Width::W32, dst, src);
+        }
         if self.wanted(dst) == Form::Dead {
             return;
         }
         let x = self.read_as(types::I32, src);
         let x = self.narrow(x, bits);
-        let x = if bits == 32 { x } else { self.b.ins().uextend(types::I32, x) };
+        let x = self.b.ins().uextend(types::I32, x);
         self.define(dst, Result::ZeroExtended(x));
     }
 

@@ -72,11 +72,17 @@ pub(super) fn choices(func: &Func, loops: &Loops, liveness: &Liveness) -> Vec<Op
         let ordered = !matches!(cond, Cond::Eq | Cond::Ne | Cond::Set);
         loops.innermost[block].is_some_and(|header| {
             let at_header = liveness.live_in(BlockId(header as u32));
-            let comes_in = |v: Var| at_header[usize::from(v.0)] != Form::Dead;
+            let comes_in = |v: Var| at_header[usize::from(v.0)].form() != Form::Dead;
             ordered && comes_in(lhs) != comes_in(rhs) && choice.ways().all(takes_one)
         })
     };
-    let chosen = |(i, b): (usize, &Block)| choice(b.term).filter(|c| !is_kept_extreme(i, c));
+    // Between numbers a selection is a branch again.
+    let selects_numbers = |choice: &Choice| {
+        let at_join = liveness.live_in(choice.join);
+        let ops = choice.ways().flat_map(|b| &func.blocks[b.0 as usize].ops);
+        ops.filter_map(|(op, _)| op.dst()).any(|v| at_join[usize::from(v.0)].is_number())
+    };
+    let chosen = |(i, b): (usize, &Block)| choice(b.term).filter(|c| !is_kept_extreme(i, c) && !selects_numbers(c));
     func.blocks.iter().enumerate().map(chosen).collect()
 }
 
@@ -179,7 +185,7 @@ impl Translator<'_> {
         let mut values = Vec::with_capacity(all.len());
         for &v in all {
             let i = usize::from(v.0);
-            values.push(match at_join[i] {
+            values.push(match at_join[i].bits {
                 Form::Dead => None,
                 Form::Low => Some(Result::ZeroExtended(self.read_low(v))),
                 Form::Full => Some(Result::Full(self.read_full(v))),
@@ -190,7 +196,7 @@ impl Translator<'_> {
 
     /// What a variable is now, in the form that is live.
     fn current(&mut self, v: Var) -> Option<Result> {
-        match self.before[usize::from(v.0)] {
+        match self.before[usize::from(v.0)].bits {
             Form::Dead => None,
             Form::Low => Some(Result::ZeroExtended(self.read_low(v))),
             Form::Full => Some(Result::Full(self.read_full(v))),

@@ -259,6 +259,11 @@ impl Translator<'_> {
         if let Check::Direct(region) = check {
             if wanted != Form::Dead {
                 let host = self.proved(region, place.base);
+                if let Some(ty) = self.loads_number(dst, place.size) {
+                    let (host, off) = self.displaced(host, place.off);
+                    let x = self.b.ins().load(ty, trusted(), host, off);
+                    return self.define_number(dst, x);
+                }
                 let result = self.plain_load(host, place.off, place.size, signed, wanted);
                 self.define(dst, result);
             }

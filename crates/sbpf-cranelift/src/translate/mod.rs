@@ -10,9 +10,10 @@ mod choice;
 mod float;
 mod listed;
 mod memory;
+mod numbers;
 
 use crate::layout::{Loops, reverse_postorder};
-use crate::liveness::{Form, Liveness, State};
+use crate::liveness::{Form, Liveness, Need, State};
 use crate::runtime::{CALL_CONV, Runtime};
 use choice::{Choice, choices};
 use cranelift_codegen::ir::condcodes::{CondCode, IntCC};
@@ -24,6 +25,7 @@ use diskside_sbpf::machine::{Machine, Status};
 pub(crate) use listed::Lists;
 use listed::listed;
 use memory::Regions;
+use numbers::Numbers;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
@@ -49,6 +51,7 @@ pub(crate) fn translate(
     let blocks = func.blocks.iter().map(|_| b.create_block()).collect();
     let full = (0..func.vars).map(|_| b.declare_var(types::I64)).collect();
     let low = (0..func.vars).map(|_| b.declare_var(types::I32)).collect();
+    let numbers = Numbers::new(func, &mut b);
     let mut t = Translator {
         module,
         func,
@@ -57,6 +60,7 @@ pub(crate) fn translate(
         blocks,
         full,
         low,
+        numbers,
         counts: counts_edges(func),
         regions: Regions::default(),
         access_trap: None,
@@ -123,6 +127,7 @@ struct Translator<'a> {
     blocks: Vec<clif::Block>,
     full: Vec<Variable>,
     low: Vec<Variable>,
+    numbers: Numbers,
     counts: bool,
     regions: Regions,
     /// Where a refused access of the current block goes: it stores the fuel.
@@ -161,7 +166,7 @@ impl Translator<'_> {
         }
         let given = |v: u16| (1..=5).contains(&v) || Var(v) == Var::FP || Var(v) == Var::FUEL;
         for v in (0..self.func.vars).filter(|&v| !given(v)) {
-            if self.after[usize::from(v)] != Form::Dead {
+            if self.wanted(Var(v)) != Form::Dead {
                 let zero = self.b.ins().iconst(types::I64, 0);
                 self.define(Var(v), Result::Full(zero));
             }
@@ -322,16 +327,28 @@ impl Translator<'_> {
         self.b.ins().icmp(code, l, r)
     }
 
-    /// In which form later code needs what the current operation writes to `v`.
-    fn wanted(&self, v: Var) -> Form {
+    /// What later code needs of what the current operation writes to `v`.
+    fn needed(&self, v: Var) -> Need {
         self.after[usize::from(v.0)]
+    }
+
+    /// In which form that can be computed from bits.
+    fn wanted(&self, v: Var) -> Form {
+        self.needed(v).form()
     }
 
     /// Gives a variable a value, in the forms that are needed.
     fn define(&mut self, v: Var, result: Result) {
+        self.define_needed(v, self.needed(v), result);
+    }
+
+    fn define_needed(&mut self, v: Var, need: Need, result: Result) {
+        if need.is_number() {
+            self.define_number_from_bits(v, need, result);
+        }
         let i = usize::from(v.0);
         let low_too = self.liveness.has_low_use[i];
-        match (self.wanted(v), result) {
+        match (need.bits, result) {
             (Form::Dead, _) => {}
             (Form::Low, Result::ZeroExtended(x)) => self.b.def_var(self.low[i], x),
             (Form::Low, Result::Full(x)) => {
@@ -357,15 +374,15 @@ impl Translator<'_> {
 
     /// All 64 bits of a variable.
     fn read_full(&mut self, v: Var) -> clif::Value {
-        debug_assert_eq!(self.before[usize::from(v.0)], Form::Full, "{v:?}");
+        debug_assert_eq!(self.before[usize::from(v.0)].bits, Form::Full, "{v:?}");
         self.b.use_var(self.full[usize::from(v.0)])
     }
 
     /// The low half of a variable.
     fn read_low(&mut self, v: Var) -> clif::Value {
         let i = usize::from(v.0);
-        debug_assert_ne!(self.before[i], Form::Dead, "{v:?}");
-        if self.before[i] == Form::Full {
+        debug_assert_ne!(self.before[i].bits, Form::Dead, "{v:?}");
+        if self.before[i].bits == Form::Full {
             let x = self.b.use_var(self.full[i]);
             self.b.ins().ireduce(types::I32, x)
         } else {

@@ -1,8 +1,20 @@
 //! Floating point, with the bits of [`diskside_sbpf::float::eval`].
+//!
+//! In functions with floating point, variables have two shadows more: the numbers that their bits are. From one operation
+//! to the next a number passes by those, and which NaN it is stays open, as no operation can tell. Where bits are read, they
+//! are the canonical ones. LLVM drops the shadows that nobody reads.
 
 use super::{Computed, FunctionEmitter};
 use diskside_sbpf::float::{NAN_F32, NAN_F64};
-use diskside_sbpf::ir::{FloatOp, Var};
+use diskside_sbpf::insn::Width;
+use diskside_sbpf::ir::{FloatOp, Func, Op, Var};
+use std::fmt::Write as _;
+
+/// What an operation gives: bits, or a number, with its type and whether it is never a NaN.
+enum Outcome {
+    Bits(Computed),
+    Number(&'static str, String, bool),
+}
 
 /// What an operation is in LLVM's words.
 enum Shape {
@@ -22,77 +34,138 @@ enum Shape {
     Convert,
 }
 
+/// Which numbers a function computes with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    double: bool,
+    single: bool,
+}
+
+impl Numbers {
+    pub(super) fn of(func: &Func) -> Self {
+        let mut numbers = Self { double: false, single: false };
+        for (op, _) in func.blocks.iter().flat_map(|b| &b.ops) {
+            let Op::Float { op } = *op else { continue };
+            // A conversion between them has an operand of the other type.
+            let both = matches!(op, FloatOp::F64FromF32 | FloatOp::F32FromF64);
+            numbers.double |= both || type_of(op) == "double";
+            numbers.single |= both || type_of(op) == "float";
+        }
+        numbers
+    }
+}
+
 impl FunctionEmitter<'_> {
+    /// Makes room for the numbers that a variable is.
+    pub(super) fn declare_numbers(&mut self, v: u16) {
+        if self.numbers.double {
+            let _ = writeln!(self.out, "  %d{v} = alloca double");
+        }
+        if self.numbers.single {
+            let _ = writeln!(self.out, "  %s{v} = alloca float");
+        }
+    }
+
+    /// The numbers that a variable is, from its bits.
+    pub(super) fn define_numbers(&mut self, v: u16, full: &str, low: &str) {
+        if self.numbers.double {
+            let x = self.value(format_args!("bitcast i64 {full} to double"));
+            self.line(format_args!("store double {x}, ptr %d{v}"));
+        }
+        if self.numbers.single {
+            let x = self.value(format_args!("bitcast i32 {low} to float"));
+            self.line(format_args!("store float {x}, ptr %s{v}"));
+        }
+    }
+
+    /// After a copy: the numbers are the same ones, if all bits were copied, or the low half.
+    pub(super) fn copy_numbers(&mut self, width: Width, dst: Var, src: Var) {
+        let (dst, src) = (dst.0, src.0);
+        if self.numbers.double && width == Width::W64 {
+            let x = self.value(format_args!("load double, ptr %d{src}"));
+            self.line(format_args!("store double {x}, ptr %d{dst}"));
+        }
+        if self.numbers.single {
+            let x = self.value(format_args!("load float, ptr %s{src}"));
+            self.line(format_args!("store float {x}, ptr %s{dst}"));
+        }
+    }
+
     /// `r0 = op(r1, r2)`.
     pub(super) fn float(&mut self, op: FloatOp) {
         let (ty, shape) = shape(op);
         let result = self.float_result(ty, &shape);
-        self.define(Var::R0, result);
+        match result {
+            Outcome::Bits(bits) => self.define(Var::R0, bits),
+            Outcome::Number(ty, x, never_nan) => {
+                let bits = if never_nan { self.bits(ty, &x) } else { self.canonical(ty, &x) };
+                self.define(Var::R0, bits);
+                let shadow = if ty == "float" { "%s0" } else { "%d0" };
+                self.line(format_args!("store {ty} {x}, ptr {shadow}"));
+            }
+        }
         self.zero_arguments();
     }
 
-    fn float_result(&mut self, ty: &'static str, shape: &Shape) -> Computed {
+    fn float_result(&mut self, ty: &'static str, shape: &Shape) -> Outcome {
         match *shape {
             Shape::Binary(name) => {
                 let (a, b) = (self.number(1, ty), self.number(2, ty));
                 let x = self.value(format_args!("{name} {ty} {a}, {b}"));
-                self.canonical(ty, x)
+                Outcome::Number(ty, x, false)
             }
             Shape::Intrinsic(name, 1) => {
                 let a = self.number(1, ty);
                 let x = self.value(format_args!("call {ty} @llvm.{name}.{}({ty} {a})", suffix(ty)));
-                self.canonical(ty, x)
+                Outcome::Number(ty, x, false)
             }
             Shape::Intrinsic(name, _) => {
                 let (a, b) = (self.number(1, ty), self.number(2, ty));
                 let x = self.value(format_args!("call {ty} @llvm.{name}.{}({ty} {a}, {ty} {b})", suffix(ty)));
-                self.canonical(ty, x)
+                Outcome::Number(ty, x, false)
             }
             Shape::Negate => {
                 let a = self.number(1, ty);
                 let x = self.value(format_args!("fneg {ty} {a}"));
-                self.canonical(ty, x)
+                Outcome::Number(ty, x, false)
             }
             Shape::Compare(predicate) => {
                 let (a, b) = (self.number(1, ty), self.number(2, ty));
                 let holds = self.value(format_args!("fcmp {predicate} {ty} {a}, {b}"));
-                Computed::Low(self.value(format_args!("zext i1 {holds} to i32")))
+                Outcome::Bits(Computed::Low(self.value(format_args!("zext i1 {holds} to i32"))))
             }
             Shape::FromInteger(name) => {
                 let a = self.read_full(Var(1));
                 // Never NaN.
                 let x = self.value(format_args!("{name} i64 {a} to {ty}"));
-                self.bits(ty, &x)
+                Outcome::Number(ty, x, true)
             }
             Shape::ToInteger(name) => {
                 let a = self.number(1, ty);
                 let x = self.value(format_args!("call i64 @llvm.{name}.sat.i64.{}({ty} {a})", suffix(ty)));
-                Computed::Full(x)
+                Outcome::Bits(Computed::Full(x))
             }
             Shape::Convert if ty == "float" => {
                 let a = self.number(1, "double");
                 let x = self.value(format_args!("fptrunc double {a} to float"));
-                self.canonical("float", x)
+                Outcome::Number("float", x, false)
             }
             Shape::Convert => {
                 let a = self.number(1, "float");
                 let x = self.value(format_args!("fpext float {a} to double"));
-                self.canonical("double", x)
+                Outcome::Number("double", x, false)
             }
         }
     }
 
     fn number(&mut self, register: u16, ty: &str) -> String {
-        let (bits, x) = match ty {
-            "float" => ("i32", self.read_low(Var(register))),
-            _ => ("i64", self.read_full(Var(register))),
-        };
-        self.value(format_args!("bitcast {bits} {x} to {ty}"))
+        let shadow = if ty == "float" { 's' } else { 'd' };
+        self.value(format_args!("load {ty}, ptr %{shadow}{register}"))
     }
 
     /// The bits of a result; any NaN becomes the canonical one. The choice is between numbers, and numbers are expected: it
     /// costs a chain of operations no way through integers, and no time where it is a branch.
-    fn canonical(&mut self, ty: &str, x: String) -> Computed {
+    fn canonical(&mut self, ty: &str, x: &str) -> Computed {
         let often = self.metadata.often;
         let is_number = self.value(format_args!("fcmp ord {ty} {x}, 0.0"));
         let x = self.value(format_args!("select i1 {is_number}, {ty} {x}, {ty} {NAN}, !prof !{often}"));

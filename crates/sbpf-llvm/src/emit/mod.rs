@@ -24,6 +24,7 @@ use diskside_sbpf::insn::{Cond, Width};
 use diskside_sbpf::ir::{Block, BlockId, Check, Func, Module, Op, Term, Value, Var};
 use diskside_sbpf::machine::{Machine, SLICE_EDGES, Status};
 use diskside_sbpf::region::RegionId;
+use float::Numbers;
 use narrow::{Narrow, narrow_at_entry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -171,6 +172,7 @@ struct FunctionEmitter<'a> {
     insn: u32,
     /// Which variables hold 32 bits at most, here.
     narrow: Narrow,
+    numbers: Numbers,
     /// Block whose operations are emitted.
     block: &'a Block,
     /// Where a refused access of this block goes.
@@ -209,6 +211,7 @@ impl<'a> FunctionEmitter<'a> {
             next: 0,
             insn: 0,
             narrow: Narrow::new(),
+            numbers: Numbers::of(func),
             block: &func.blocks[0],
             access_trap: None,
         }
@@ -237,6 +240,7 @@ impl<'a> FunctionEmitter<'a> {
         self.insn = self.func.blocks[0].term_insn;
         for v in 0..self.func.vars {
             let _ = writeln!(self.out, "  %v{v} = alloca i64\n  %w{v} = alloca i32");
+            self.declare_numbers(v);
         }
         for v in 0..self.func.vars {
             match v {
@@ -270,10 +274,20 @@ impl<'a> FunctionEmitter<'a> {
 
     fn op(&mut self, op: &Op) {
         match *op {
-            Op::Mov { width, dst, src } => self.mov(width, dst, src),
+            Op::Mov { width, dst, src } => {
+                self.mov(width, dst, src);
+                if let Value::Var(src) = src {
+                    self.copy_numbers(width, dst, src);
+                }
+            }
             Op::Opaque { dst, src, bits } => self.opaque(dst, src, bits),
             Op::MovSx { width, dst, src, bits } => self.mov_sx(width, dst, src, bits),
-            Op::MovZx { dst, src, bits } => self.mov_zx(dst, src, bits),
+            Op::MovZx { dst, src, bits } => {
+                self.mov_zx(dst, src, bits);
+                if let (Value::Var(src), 32) = (src, bits) {
+                    self.copy_numbers(Width::W32, dst, src);
+                }
+            }
             Op::Bin { op, dst, lhs, rhs } => self.bin(op, dst, lhs, rhs),
             Op::Neg { width, dst, src } => self.neg(width, dst, src),
             Op::End { order, dst, src, bits } => self.byte_order(order, dst, src, bits),
@@ -356,6 +370,7 @@ impl<'a> FunctionEmitter<'a> {
         };
         self.line(format_args!("store i64 {full}, ptr %v{v}"));
         self.line(format_args!("store i32 {low}, ptr %w{v}"));
+        self.define_numbers(v, &full, &low);
     }
 
     /// Defines from a result of this width; one of 32 bits is zero-extended.

@@ -92,6 +92,12 @@ impl Generator<'_> {
             self.clobber();
             self.holds[0] = Holds::Number;
         }
+        if self.rng.percent(60) {
+            // For later operations, also in the next trip, which may read it as a number, as bits, or as both.
+            let (to, width) = (self.target(), self.rng.pick(&["", "", "", "32"]));
+            self.line(format!("mov{width} %r{to}, %r0"));
+            self.holds[to] = Holds::Number;
+        }
     }
 
     pub(super) fn float_bits(&mut self) -> u64 {
