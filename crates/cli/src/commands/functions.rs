@@ -185,9 +185,12 @@ fn document(f: &Function) -> serde_json::Value {
         };
         s.fields.iter().map(one).collect::<Vec<_>>()
     });
-    let result = f.main().entry().result.as_ref().map(|s| {
-        s.fields.iter().filter(|r| !r.is_hidden).map(|r| r.name.clone()).collect::<Vec<_>>()
-    });
+    let result = f
+        .main()
+        .entry()
+        .result
+        .as_ref()
+        .map(|s| s.fields.iter().filter(|r| !r.is_hidden).map(|r| r.name.clone()).collect::<Vec<_>>());
     json!({
         "name": f.name(),
         "kind": f.kind().name(),
