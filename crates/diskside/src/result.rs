@@ -35,7 +35,7 @@ impl std::fmt::Display for Value {
 /// The fields that each row has, in order. A flexible array at the end is no field: its elements
 /// follow the first row. Hidden members are none either.
 pub fn columns(schema: &ArgSchema) -> impl Iterator<Item = &ArgField> {
-    schema.fields.iter().filter(|f| !(f.is_array && f.count == 0) && !f.is_hidden)
+    schema.fields.iter().filter(|f| !(f.is_hidden || f.is_array && f.count == 0))
 }
 
 /// Bytes of a row; `None` when results are not made of rows of one length.
