@@ -1,6 +1,7 @@
 //! One version of an object, read by ranges.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -15,6 +16,8 @@ use url::Url;
 const TIMEOUT: &str = "30s";
 /// How long a read is tried again that a store refuses for a while.
 const READ_MAX: Duration = Duration::from_secs(60);
+/// How often failing reads are told of.
+const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// One version of an object of a store.
 pub(crate) struct Object {
@@ -120,8 +123,18 @@ fn errno_of(error: &Error) -> i32 {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Errno::ACCESS,
         _ => Errno::IO,
     };
-    eprintln!("diskside-objects: {error}");
+    say(error);
     errno.raw_os_error()
+}
+
+/// Says why a read failed, once in a while: a store that is away fails each of them.
+fn say(error: &Error) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_none_or(|last| last.elapsed() >= SAID_EVERY) {
+        *last = Some(Instant::now());
+        eprintln!("diskside-objects: {error}");
+    }
 }
 
 /// An error with what is behind it, in a line.
