@@ -211,11 +211,10 @@ impl Scan<'_> {
         let last = u64::from(part.first) + u64::from(part.count);
         let mut wanted = Vec::new();
         (self.report.row_groups, self.report.file_len) = (file.groups() as u64, self.input.len());
-        let ruled_out = self.ruled_out(filter, needed)?;
-        for group in 0..file.groups() {
+        for (group, is_ruled_out) in self.ruled_out(filter, needed)?.into_iter().enumerate() {
             self.place.0.set(Some((file.group_name(), group)));
             let is_in_part = (u64::from(part.first)..last).contains(&(group as u64));
-            if ruled_out[group] || file.rows(group) == Some(0) {
+            if is_ruled_out || file.rows(group) == Some(0) {
                 self.report.pruned += u64::from(is_in_part);
                 continue;
             }
