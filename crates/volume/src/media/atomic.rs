@@ -40,7 +40,7 @@ const WRITE_LEN_MAX: u64 = 1 << 20;
 /// Bytes of a group, unless one write alone has more.
 const GROUP_DATA_LEN: usize = 2 << 20;
 
-/// Any medium, with a journal. See the [module](self).
+/// Any medium, with a journal beside it that makes each of its writes whole.
 #[derive(Debug)]
 pub struct AtomicMedium {
     inner: Arc<dyn Medium>,
