@@ -10,7 +10,7 @@
 enum element_type { u8, i8, u16, i16, u32, i32, u64, i64, f32, f64 };
 
 /* Arguments that both share. */
-#define ARRAY_TYPE DS_ARG_DEFAULT("f64") DS_ARG_DOC("u8, i8, u16, i16, u32, i32, u64, i64, f32 or f64")
+#define ARRAY_TYPE DS_ARG_DOC("u8, i8, u16, i16, u32, i32, u64, i64, f32 or f64")
 #define ARRAY_BIG DS_ARG_DEFAULT("0") DS_ARG_MAX("1") DS_ARG_DOC("1: elements are big-endian")
 #define ARRAY_SHAPE DS_ARG_DEFAULT("") DS_ARG_DOC("of the chunk, slowest dimension first; none: as it comes")
 #define ARRAY_HELD DS_ARG_DEFAULT("") DS_ARG_DOC("elements of each dimension that count; none: all")

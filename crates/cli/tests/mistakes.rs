@@ -97,11 +97,14 @@ fn shipped_functions_say_in_words_what_is_wrong() {
             "-12: the keys of a piece do not fit in memory: give it more (--heap), or ask for shorter pieces (--chunk)",
         ),
         (
-            &["array_stats", &here, "--length", "4"],
+            &["array_stats", &here, "--arg", "type=f64", "--length", "4"],
             "-22: the input is not a whole number of elements: check their type",
         ),
-        (&["array_stats", &here, "--arg", "shape=1000000"], "-22: the input is no chunk of this shape"),
-        (&["array_histogram", &here, "--arg", "edges=1"], "-22: there are too few edges"),
+        (
+            &["array_stats", &here, "--arg", "type=f64", "--arg", "shape=1000000"],
+            "-22: the input is no chunk of this shape",
+        ),
+        (&["array_histogram", &here, "--arg", "type=f64", "--arg", "edges=1"], "-22: there are too few edges"),
         (
             &["filter_u64", &here, "--arg", "lo=1", "--arg", "row_len=8", "--arg", "offset=1"],
             "-22: the element does not lie",
@@ -133,6 +136,18 @@ fn shipped_functions_say_in_words_what_is_wrong() {
     let out = server.dir.join("out").display().to_string();
     assert_eq!(fails(&["run", "bitmap", &pairs, "--chunk", "2", "--out", &out]).0, 0);
     assert_eq!(std::fs::read(out).expect("written"), [1; 25_500]);
+}
+
+/// Of whole numbers it said what they would be as floating-point numbers, which nobody had asked for.
+#[test]
+fn the_type_of_an_array_is_asked_for() {
+    let server = Server::start("");
+    let here = server.file("n", &numbers(10)).display().to_string();
+    for function in ["array_stats", "array_histogram"] {
+        let (code, said) = fails(&["run", function, &here]);
+        assert!(code == 2 && said.contains(&format!("{function}: argument `type` (one of u8, i8,")), "{said}");
+        assert!(said.contains("must be given: u8, i8, u16, i16, u32, i32, u64, i64, f32 or f64"), "{said}");
+    }
 }
 
 /// A number below those of 32 bits was told as the least of them.

@@ -246,7 +246,7 @@ def statistics_of(chunks: Chunks, options: dict[str, Any], by_chunk: bool) -> St
     parts = [row.tobytes() for _, row in done]
     if missing or not parts:
         parts.append(_row_of_fill(chunks, missing).tobytes())
-    folded = combine("array_stats", parts, session=chunks.session)
+    folded = combine("array_stats", parts, session=chunks.session, type=chunks.arguments["type"])
     return _statistics(chunks, folded.numpy()[0], told)
 
 

@@ -253,7 +253,7 @@ class Matrix:
         parts += [self._row_of(self._nonzeros_of(block, job.result())[2]) for block, job in here]
         if zeros or not parts:
             parts.append(self._of_zeros(zeros))
-        row = combine(run_by, parts, session=self._session).rows()[0]
+        row = combine(run_by, parts, session=self._session, **args).rows()[0]
         is_float = self.dtype.kind == "f"
         total, low, high = (row[f"float_{name}" if is_float else name] for name in ("sum", "min", "max"))
         if self.dtype == numpy.dtype("<u8"):
