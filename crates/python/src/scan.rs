@@ -5,7 +5,10 @@ use crate::file::File;
 use crate::here::Here;
 use crate::request::SLICE;
 use diskside::sandbox::machine::CancelToken;
-use diskside::scan::{Compression, Plan, parse_aggregates, parse_columns, parse_filter};
+use diskside::scan::{
+    Compression, FormatError, Plan, TextError, parse_aggregates, parse_columns, parse_filter, parse_format,
+    parse_order, parse_types,
+};
 use diskside::session::{ScanOptions, Scanned, Side};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -34,26 +37,58 @@ enum Piece {
     End(Result<Box<Scanned>, Failure>),
 }
 
-/// The plan that texts mean. What is wrong with them is said of the option by its name in Python.
-pub(crate) fn plan(
+/// What goes out of a table, as Python gives it: texts as people write them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Wanted {
     columns: Vec<String>,
-    filter: Option<&str>,
-    aggregates: Option<&str>,
+    #[pyo3(item("where"))]
+    filter: Option<String>,
+    aggregate: Option<String>,
     by: Vec<String>,
+    order: Option<String>,
     limit: Option<u64>,
-) -> Result<Plan, Failure> {
-    let wrong = |option: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{option}: {why}"));
-    let plan = Plan {
-        columns,
-        filter: filter.map(parse_filter).transpose().map_err(|error| wrong("where", &error))?,
-        aggregates: aggregates.map_or(Ok(Vec::new()), parse_aggregates).map_err(|error| wrong("aggregate", &error))?,
-        by,
-        limit,
-        compression: Compression::Lz4,
-        ..Plan::default()
-    };
-    // What a server would say of it is said before one is asked.
-    Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))
+    input: Option<String>,
+    delimiter: Option<String>,
+    header: bool,
+    types: Option<String>,
+}
+
+impl Wanted {
+    /// The plan that it means for a file of this name. What is wrong is said of the option by its name in Python.
+    pub(crate) fn plan(self, name: &[u8]) -> Result<Plan, Failure> {
+        let format = parse_format(self.input.as_deref(), self.delimiter.as_deref(), self.header, name);
+        let plan = Plan {
+            format: format.map_err(|error| match error {
+                FormatError::Input(_) => wrong("input", &error),
+                FormatError::Delimiter(_) => wrong("delimiter", &error),
+                FormatError::NotCsv => wrong("delimiter, header", &"they are of CSV files alone"),
+            })?,
+            types: parsed("types", self.types.as_deref(), parse_types)?.unwrap_or_default(),
+            columns: self.columns,
+            filter: parsed("where", self.filter.as_deref(), parse_filter)?,
+            aggregates: parsed("aggregate", self.aggregate.as_deref(), parse_aggregates)?.unwrap_or_default(),
+            by: self.by,
+            order: parsed("order", self.order.as_deref(), parse_order)?.unwrap_or_default(),
+            limit: self.limit,
+            compression: Compression::Lz4,
+            ..Plan::default()
+        };
+        // What a server would say of it is said before one is asked.
+        Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))
+    }
+}
+
+fn parsed<T>(
+    option: &str,
+    text: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, TextError>,
+) -> Result<Option<T>, Failure> {
+    text.map(parse).transpose().map_err(|error| wrong(option, &error))
+}
+
+fn wrong(option: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("{option}: {why}"))
 }
 
 /// Names of columns that one text has, with commas between them.

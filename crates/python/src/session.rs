@@ -122,22 +122,11 @@ impl Session {
         }))
     }
 
-    /// Begins a scan of a table in a file. What goes out and which rows are texts, as people write them.
-    #[expect(clippy::too_many_arguments, reason = "Python gives each by its place")]
-    fn scan(
-        &self,
-        file: &File,
-        columns: Vec<String>,
-        filter: Option<&str>,
-        aggregates: Option<&str>,
-        by: Vec<String>,
-        limit: Option<u64>,
-        place: &Bound<'_, PyAny>,
-    ) -> PyResult<Scan> {
+    /// Begins a scan of a table in a file of this name.
+    fn scan(&self, file: &File, name: &str, wanted: scan::Wanted, place: &Bound<'_, PyAny>) -> PyResult<Scan> {
         self.0.get()?;
-        let plan = scan::plan(columns, filter, aggregates, by, limit)?;
         let options = ScanOptions { place: options::place(place)?, ..ScanOptions::default() };
-        Ok(Scan::begin(file, plan, options)?)
+        Ok(Scan::begin(file, wanted.plan(name.as_bytes())?, options)?)
     }
 
     /// Folds results of a function, in this order.

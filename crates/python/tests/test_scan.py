@@ -105,6 +105,16 @@ def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> Non
         ({"limit": "ten"}, "limit: 'ten' is no number of rows"),
         ({"where": 5}, "where: 5 is no text"),
         ({"columns": 5}, "columns: 5 are not names of columns"),
+        ({"order": "n sideways", "limit": 1}, "order: "),
+        ({"order": "n"}, "not possible"),
+        ({"order": 5, "limit": 1}, "order: 5 are not names of columns"),
+        ({"input": "xml"}, "input: `xml` is none of auto, parquet, arrow, csv, jsonl"),
+        ({"input": 5}, "input: 5 is no text"),
+        ({"delimiter": "::"}, "delimiter: `::` is not one ASCII character"),
+        ({"input": "parquet", "delimiter": ";"}, "delimiter, header: they are of CSV files alone"),
+        ({"header": 1}, "header: 1 is neither True nor False"),
+        ({"types": "n imaginary"}, "types: "),
+        ({"types": ["n"]}, "types: .'n'. is neither text, such as 'price decimal"),
         ({"aggregate": ["count(*)"]}, "aggregate: \\['count\\(\\*\\)'\\] is neither text"),
         ({"columns": [1]}, "columns: .1. are not names"),
         ({"place": "moon"}, "place: \"moon\" is none of auto, host, device"),
@@ -116,6 +126,24 @@ def test_what_is_wrong_is_said_by_its_name(session: diskside.Session, options: A
         session.scan("t.parquet", **options).arrow()
     with pytest.raises(FileNotFoundError):
         session.scan("absent.parquet").arrow()
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_text_file_is_what_is_said_of_it(session: diskside.Session, path: Path, place: str) -> None:
+    path.with_name("prices.txt").write_text("fox;0010;2.50\nhen;0020;10.00\nowl;;0.25\n")
+    told = {"header": False, "delimiter": ";", "place": place}
+    guessed = session.scan("prices.txt", **told)
+    assert guessed.schema.names == ["column0", "column1", "column2"]
+    types = {"column1": "text", "column2": "decimal(15, 2)"}
+    typed = session.scan("prices.txt", types=types, order="column2 desc", limit=2, **told)
+    assert typed.arrow().to_pylist() == [
+        {"column0": "hen", "column1": "0020", "column2": Decimal("10.00")},
+        {"column0": "fox", "column1": "0010", "column2": Decimal("2.50")},
+    ]
+    assert "header=False" in repr(typed) and "order='column2 desc'" in repr(typed)
+    path.with_name("lines").write_text('{"a": 1}\n{"a": 3}\n')
+    lines = session.scan("lines", input="jsonl", order=["a desc"], limit=5, place=place)
+    assert lines.arrow().to_pydict() == {"a": [3, 1]}
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
@@ -158,7 +186,7 @@ def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> 
     scan = session.scan("t.parquet")
     begun = []
     native = scan._begin
-    scan._begin = lambda plan: begun.append(native(plan)) or begun[-1]  # type: ignore[method-assign]
+    scan._begin = lambda: begun.append(native()) or begun[-1]  # type: ignore[method-assign]
     with scan.batches() as batches:
         batches.read_next_batch()
     del batches

@@ -27,7 +27,9 @@ pub use plan::{
     Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
 };
 pub use process::{Answer, Event, FormatJob, Program, ScanError, Scanning, Source};
-pub use text::{TextError, parse_aggregates, parse_columns, parse_filter, parse_order, parse_types};
+pub use text::{
+    FormatError, TextError, parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
+};
 
 /// The program index of the service at a server: the last one, which no program can be loaded at.
 pub const SCAN_PIND: u16 = u16::MAX;

@@ -9,8 +9,8 @@ use crate::output::{self, bytes, duration, say};
 use clap::{Args, ValueEnum};
 use diskside::outfile::{Destination, OutFile};
 use diskside::scan::{
-    Aggregate, ColumnType, Compression, Expression, FormatJob, Order, Plan, Program, parse_aggregates, parse_columns,
-    parse_filter, parse_order, parse_types,
+    Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Plan, Program, parse_aggregates,
+    parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
 use diskside::session::{File, OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
 use diskside::{CallError, Location, scan};
@@ -52,7 +52,7 @@ pub(crate) struct Scan {
     input: Option<Input>,
     /// What is between the values of a CSV file [default: a comma; in .tsv a tab]
     #[arg(long, value_name = "CHARACTER")]
-    delimiter: Option<char>,
+    delimiter: Option<String>,
     /// A CSV file begins with values: its columns are called column0, column1, ...
     #[arg(long)]
     no_header: bool,
@@ -193,25 +193,19 @@ impl Scan {
     }
 
     fn format_of_file(&self) -> Result<scan::Format, Failure> {
-        let is_tsv = self.file.as_encoded_bytes().to_ascii_lowercase().ends_with(b".tsv");
-        let input = match self.input {
-            None if self.delimiter.is_some() || self.no_header => Some(Input::Csv),
-            input => input,
-        };
-        if input != Some(Input::Csv) && (self.delimiter.is_some() || self.no_header) {
-            return Err(Failure::Usage("--delimiter and --no-header are of CSV files alone".into()));
-        }
-        Ok(match input {
-            None => scan::Format::Auto,
-            Some(Input::Parquet) => scan::Format::Parquet,
-            Some(Input::Arrow) => scan::Format::Arrow,
-            Some(Input::Jsonl) => scan::Format::JsonLines,
-            Some(Input::Csv) => {
-                let delimiter = self.delimiter.unwrap_or(if is_tsv { '\t' } else { ',' });
-                let delimiter = u8::try_from(delimiter)
-                    .map_err(|_| Failure::Usage(format!("--delimiter {delimiter}: it is not an ASCII character")))?;
-                scan::Format::Csv { delimiter, has_header: !self.no_header }
-            }
+        let input = self.input.map(|input| match input {
+            Input::Parquet => "parquet",
+            Input::Arrow => "arrow",
+            Input::Csv => "csv",
+            Input::Jsonl => "jsonl",
+        });
+        let name = self.file.as_encoded_bytes();
+        parse_format(input, self.delimiter.as_deref(), !self.no_header, name).map_err(|error| {
+            Failure::Usage(match error {
+                FormatError::Input(_) => format!("--input: {error}"),
+                FormatError::Delimiter(_) => format!("--delimiter: {error}"),
+                FormatError::NotCsv => "--delimiter and --no-header are of CSV files alone".into(),
+            })
         })
     }
 

@@ -172,16 +172,7 @@ class Session:
         given: dict[str, Any],
         out: _Path | None,
     ) -> Request: ...
-    def scan(
-        self,
-        file: File,
-        columns: Sequence[str],
-        filter: str | None,
-        aggregates: str | None,
-        by: Sequence[str],
-        limit: int | None,
-        place: str,
-    ) -> Scan: ...
+    def scan(self, file: File, name: str, wanted: dict[str, Any], place: str) -> Scan: ...
     def fold(
         self, function: Function, args: bytes, results: Sequence[bytes], given: dict[str, Any]
     ) -> Ran: ...

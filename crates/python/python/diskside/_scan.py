@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _diskside
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """Columns, rows or sums of a Parquet file, wherever it is. :meth:`diskside.Session.scan` makes one.
+    """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, wherever it is. :meth:`diskside.Session.scan` makes one.
 
     Nothing is read before its result is asked for, and each time that it is asked for the file is scanned again. ``pyarrow``
     (``pip install 'diskside[arrow]'``) makes tables of it; :meth:`ipc` does without.
@@ -34,21 +34,32 @@ class Scan:
         where: str | None,
         aggregate: str | Mapping[str, str] | None,
         by: str | Iterable[str] | None,
+        order: str | Iterable[str] | None,
         limit: int | None,
+        input: str | None,
+        delimiter: str | None,
+        header: bool,
+        types: str | Mapping[str, str] | None,
         place: str,
     ) -> None:
-        if limit is not None:
-            limit = _whole(limit)
         if where is not None and not isinstance(where, str):
             raise UsageError(f"where: {where!r} is no text; write a condition as SQL has it, such as 'price < 2.5'")
-        if isinstance(aggregate, str) or aggregate is None:
-            sums = aggregate
-        elif not isinstance(aggregate, Mapping):
-            raise UsageError(f"aggregate: {aggregate!r} is neither text, such as 'sum(price) as total', nor a dictionary of names and sums")
-        else:
-            sums = ", ".join(f"{what} as {quoted(name)}" for name, what in aggregate.items())
+        if not isinstance(header, bool):
+            raise UsageError(f"header: {header!r} is neither True nor False")
+        #: As the native module has it.
+        self._wanted: dict[str, Any] = {
+            "columns": _names("columns", columns),
+            "where": where,
+            "aggregate": _listed("aggregate", aggregate, lambda name, sums: f"{sums} as {quoted(name)}", "sum(price) as total"),
+            "by": _names("by", by),
+            "order": order if order is None or isinstance(order, str) else ", ".join(_texts("order", order)),
+            "limit": None if limit is None else _whole(limit),
+            "input": _text("input", input),
+            "delimiter": _text("delimiter", delimiter),
+            "header": header,
+            "types": _listed("types", types, lambda name, kind: f"{quoted(name)} {kind}", "price decimal(15, 2)"),
+        }
         self._session = session
-        self._plan = (_names("columns", columns), where, sums, _names("by", by), limit)
         self._place = place
         self._report: dict[str, Any] | None = None
         #: What it scans.
@@ -61,7 +72,7 @@ class Scan:
         :raises IoError: the file or its server cannot be used, or the file is damaged.
         :raises ChangedError: the file changed meanwhile; what came is of two versions.
         """
-        scan = self._begin(self._plan)
+        scan = self._begin()
         try:
             while (piece := scan.next()) is not None:
                 yield piece
@@ -71,7 +82,7 @@ class Scan:
 
     def batches(self) -> pa.RecordBatchReader:
         """Scans, and gives record batches as they come."""
-        return self._reader(self._plan)
+        return self._reader()
 
     def arrow(self) -> pa.Table:
         """Scans, and gives the result as an Arrow table."""
@@ -99,7 +110,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result, with their types. The server is asked; no row is read."""
-        return self._reader((*self._plan[:-1], 0)).schema
+        return self._reader(limit=0).schema
 
     @property
     def report(self) -> dict[str, Any]:
@@ -111,17 +122,16 @@ class Scan:
             raise UsageError("nothing of this scan was read to its end yet: take arrow(), or one of its like")
         return dict(self._report)
 
-    def _begin(self, plan: tuple[Any, ...]) -> _diskside.Scan:
+    def _begin(self, **instead: Any) -> _diskside.Scan:
         native = self._session._native
-        columns, where, sums, by, limit = plan
-        return native.scan(native.open_late(self.name), columns, where, sums, by, limit, self._place)
+        return native.scan(native.open_late(self.name), self.name, self._wanted | instead, self._place)
 
-    def _reader(self, plan: tuple[Any, ...]) -> pa.RecordBatchReader:
+    def _reader(self, **instead: Any) -> pa.RecordBatchReader:
         try:
             import pyarrow
         except ImportError:
             raise UsageError("tables take pyarrow: pip install 'diskside[arrow]'; ipc() gives an Arrow stream without it") from None
-        pieces = _Pieces(self, self._begin(plan))
+        pieces = _Pieces(self, self._begin(**instead))
         reader = pyarrow.ipc.open_stream(pieces)
         schema = pyarrow.schema([_widened(field) for field in reader.schema], reader.schema.metadata)
 
@@ -135,8 +145,8 @@ class Scan:
         return pyarrow.RecordBatchReader.from_batches(schema, batches())
 
     def __repr__(self) -> str:
-        given = zip(("columns", "where", "aggregate", "by", "limit"), self._plan, strict=True)
-        told = "".join(f", {name}={value!r}" for name, value in given if value not in (None, []))
+        given = ((name, value) for name, value in self._wanted.items() if value not in (None, []) and (name, value) != ("header", True))
+        told = "".join(f", {name}={value!r}" for name, value in given)
         return f"<diskside.Scan of {self.name}{told}>"
 
 
@@ -203,6 +213,10 @@ def _names(option: str, names: str | Iterable[str] | None) -> list[str]:
             return _diskside.scan_columns(names)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from None
+    return _texts(option, names)
+
+
+def _texts(option: str, names: Any) -> list[str]:
     try:
         listed = list(names)
     except TypeError:
@@ -210,6 +224,21 @@ def _names(option: str, names: str | Iterable[str] | None) -> list[str]:
     if not all(isinstance(name, str) for name in listed):
         raise UsageError(f"{option}: {listed!r} are not names of columns")
     return listed
+
+
+def _text(option: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{option}: {value!r} is no text")
+    return value
+
+
+def _listed(option: str, value: Any, entry: Callable[[str, str], str], example: str) -> str | None:
+    """What is a text, or a dictionary by names of columns, as one text."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise UsageError(f"{option}: {value!r} is neither text, such as {example!r}, nor a dictionary of such by name")
+    return ", ".join(entry(name, what) for name, what in value.items())
 
 
 def _widened(field: pa.Field) -> pa.Field:

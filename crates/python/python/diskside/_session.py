@@ -133,10 +133,15 @@ class Session:
         where: str | None = None,
         aggregate: str | Mapping[str, str] | None = None,
         by: str | Iterable[str] | None = None,
+        order: str | Iterable[str] | None = None,
         limit: int | None = None,
+        input: str | None = None,
+        delimiter: str | None = None,
+        header: bool = True,
+        types: str | Mapping[str, str] | None = None,
         place: str = "auto",
     ) -> Scan:
-        """Columns, rows or sums of a Parquet file, wherever it is: what is not wanted does not travel.
+        """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, wherever it is: what is not wanted does not travel.
 
         :param file: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
         :param columns: names, or one text with commas between them; None: all.
@@ -144,7 +149,13 @@ class Session:
         :param aggregate: what comes instead of rows: ``sum(a * b) as total, count(*)``, or the same by name:
             ``{"total": "sum(a * b)"}``. There are ``sum``, ``count``, ``min``, ``max`` and ``avg``.
         :param by: up to eight columns that rows are grouped by.
+        :param order: columns of the result that its rows are sorted by, ``price desc, name``; it takes a limit of at most 65,536.
         :param limit: the most rows that come.
+        :param input: what the file is: ``parquet``, ``arrow``, ``csv`` or ``jsonl``; None: what it begins with, or its name, says.
+        :param delimiter: what is between the values of a CSV file; None: a comma, in a ``.tsv`` a tab.
+        :param header: False: a CSV file begins with values, and its columns are called ``column0``, ``column1``, ...
+        :param types: types of columns of a CSV or JSON lines file, ``price decimal(15, 2), day date``, or the same by name; those of
+            others are guessed of its first lines.
         :param place: ``auto`` (where less is moved), ``host`` (the needed bytes are read, and decoded here by the program
             ``diskside-scan``) or ``device`` (at the server).
         :returns: a scan that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
@@ -152,7 +163,8 @@ class Session:
 
         >>> session.scan("data/lineitem.parquet", by="l_shipmode", aggregate="count(*)").pandas()
         """
-        return Scan(self, joined(self.url, file), columns, where, aggregate, by, limit, place)
+        name = joined(self.url, file)
+        return Scan(self, name, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place)
 
     def submit(
         self,
@@ -641,7 +653,7 @@ def submit(function: Function | str | os.PathLike[str] | bytes, files: Any, **op
 
 
 def scan(file: str | os.PathLike[str], columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
-    """Columns, rows or sums of a Parquet file, in the default session: :meth:`Session.scan`."""
+    """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, in the default session: :meth:`Session.scan`."""
     return default_session().scan(file, columns, **options)
 
 
