@@ -21,6 +21,7 @@ mod error;
 mod interrupt;
 mod journal;
 mod output;
+mod output_file;
 mod progress;
 
 use clap::{CommandFactory, Parser, Subcommand};

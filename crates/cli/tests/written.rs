@@ -427,3 +427,91 @@ fn a_fifo_that_nobody_reads_is_waited_for_until_the_deadline_or_a_signal() {
     assert!(child.wait_with_output().expect("it is ours").status.success());
     assert!(read == std::fs::read(&long).expect("there"));
 }
+
+/// `build -o` and `run --out` wrote over the source that they were given, and `sign` over the private key.
+#[test]
+fn what_is_read_is_not_written_over() {
+    let dir = Dir::new();
+    let source = dir.text("same.bpf.c");
+    std::fs::hard_link(&source, dir.path("hard.o")).expect("linked");
+    symlink(&source, dir.path("soft.o")).expect("linked");
+    let new = dir.text("new");
+    for out in [&source, &dir.text("hard.o"), &dir.text("soft.o")] {
+        let (code, _, said) = diskside(&["build", &source, "-o", out]);
+        let why = format!("{out}: it is the source, which would be lost: name another file");
+        assert!(code == 2 && said.contains(&why), "{said}");
+        for function in [source.clone(), format!("{source}:same")] {
+            let (code, _, said) = diskside(&["run", &function, &new, "--out", out]);
+            assert!(code == 2 && said.contains(": it is the function that runs, which would be lost"), "{said}");
+        }
+    }
+    let (key, object) = (dir.text("key"), dir.text("same.o"));
+    good(&["build", &source, "-o", &object]);
+    good(&["sign", "--new-key", "--key", &key]);
+    let (code, _, said) = diskside(&["sign", &object, "--key", &key, "--out", &key]);
+    assert!(code == 2 && said.contains(": it is your private key, which would be lost"), "{said}");
+    good(&["sign", &object, "--key", &key]);
+    good(&["sign", "--check", &object]);
+    assert_eq!(std::fs::read_to_string(&source).expect("there"), SAME);
+}
+
+/// `sign` made a regular file of whatever had the name of its output, by way of a file with a predictable name.
+#[test]
+fn objects_are_written_as_results_are() {
+    let dir = Dir::new();
+    let (source, key) = (dir.text("same.bpf.c"), dir.text("key"));
+    good(&["sign", "--new-key", "--key", &key]);
+    let object = dir.text("unsigned");
+    good(&["build", &source, "-o", &object]);
+    dir.file("mine.new", b"mine", 0o600);
+    let write = |out: &str, by: &str| match by {
+        "build" => good(&["build", &source, "-o", out]),
+        _ => good(&["sign", &object, "--key", &key, "--out", out]),
+    };
+    for by in ["build", "sign"] {
+        let kept = dir.file("mine", b"old", 0o640);
+        symlink(&kept, dir.path("soft")).expect("linked");
+        write(&dir.text("soft"), by);
+        assert!(dir.path("soft").is_symlink() && std::fs::read(&kept).expect("there").starts_with(b"\x7fELF"));
+        assert_eq!(std::fs::metadata(&kept).expect("there").mode() & 0o777, 0o640);
+        std::fs::hard_link(&kept, dir.path("hard")).expect("linked");
+        dir.file("mine", b"old", 0o640);
+        write(&dir.text("mine"), by);
+        assert!(std::fs::read(dir.path("hard")).expect("there").starts_with(b"\x7fELF"));
+        let fifo = dir.path("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
+        let reader = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || std::fs::read(fifo).expect("read")
+        });
+        write(&dir.text("fifo"), by);
+        assert!(reader.join().expect("it ended").starts_with(b"\x7fELF"));
+        assert!(std::fs::metadata(&fifo).expect("there").file_type().is_fifo());
+        for name in ["soft", "hard", "fifo"] {
+            std::fs::remove_file(dir.path(name)).expect("ours");
+        }
+    }
+    assert_eq!(std::fs::read(dir.path("mine.new")).expect("there"), b"mine");
+}
+
+/// Two copies onto a file with two names left pieces of both, and both said that all was well.
+#[test]
+fn copies_onto_one_file_in_place_come_one_after_the_other() {
+    let dir = Dir::new();
+    let sources: Vec<_> = [b'a', b'b', b'c'].map(|byte| vec![byte; 24 << 20]).into();
+    for (name, bytes) in ["a", "b", "c"].iter().zip(&sources) {
+        std::fs::write(dir.path(name), bytes).expect("written");
+    }
+    let to = dir.file("to", b"old", 0o644);
+    std::fs::hard_link(&to, dir.path("other")).expect("linked");
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c"] {
+                let (from, to) = (dir.text(name), dir.text("to"));
+                scope.spawn(move || good(&["cp", &from, &to]));
+            }
+        });
+        let is = std::fs::read(dir.path("other")).expect("there");
+        assert!(sources.contains(&is), "it is a mix");
+    }
+}

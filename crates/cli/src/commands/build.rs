@@ -1,6 +1,7 @@
 //! `diskside build`.
 
 use crate::error::Failure;
+use crate::output_file::{refuse_to_replace, write_file};
 use clap::Args;
 use diskside::ResolveError;
 use diskside::compile::{compile, lower};
@@ -21,6 +22,8 @@ pub(crate) struct Build {
 
 impl Build {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        let output = self.output.unwrap_or_else(|| self.source.with_extension("o"));
+        refuse_to_replace(&self.source, "the source", &output)?;
         let extension = self.source.extension().and_then(|e| e.to_str());
         let object = match extension {
             Some("c") if self.stack.is_some() => {
@@ -34,8 +37,6 @@ impl Build {
             }
         };
         let object = object.map_err(|error| Failure::from(ResolveError::from(error)))?;
-        let output = self.output.unwrap_or_else(|| self.source.with_extension("o"));
-        std::fs::write(&output, object)
-            .map_err(|e| Failure::Environment(format!("cannot write {}: {e}", output.display())))
+        write_file(&output, &object)
     }
 }

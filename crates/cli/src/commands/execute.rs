@@ -3,9 +3,9 @@
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
 use crate::output::{self, parse_bytes, parse_tier};
+use crate::output_file::write_file;
 use clap::Args;
 use diskside::io::buffer::{Buffer, Hugepages};
-use diskside::outfile::OutFile;
 use diskside::sandbox::activation::Tier;
 use diskside::{CallLimits, Engine, Execution, Function, State, TierChoice};
 use serde_json::json;
@@ -102,7 +102,7 @@ impl Execute {
             turns: None,
         })?;
         for Out { range, path } in &self.out {
-            write(path, &ranges[range - 1])?;
+            write_file(path, &ranges[range - 1])?;
         }
         // Of delilah it is a number like any other.
         if let code @ ..0 = returned.cast_signed()
@@ -171,14 +171,6 @@ impl FromStr for Out {
         let range = range.parse().map_err(|_| format!("`{range}` is no number of a range"))?;
         Ok(Self { range, path: path.into() })
     }
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let written = OutFile::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.publish()
-    });
-    written.map_err(|error| Failure::Environment(format!("cannot write {error}")))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -7,9 +7,9 @@ use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
 use crate::output::{self, bytes, duration, parse_bytes, parse_tier, say};
+use crate::output_file::write_file;
 use clap::{Args, ValueEnum};
 use diskside::kernel::{KERNEL_DEPTH_MAX, SLICE_LEN, SLICE_LEN_MAX};
-use diskside::outfile::OutFile;
 use diskside::sandbox::activation::Tier;
 use diskside::session::{File, KernelRan, OpenMode, RunOptions, Session, SessionOptions, Where};
 use diskside::{DirectPolicy, Location, TierChoice};
@@ -110,7 +110,7 @@ impl Launch {
         }
         let mut shown = Shown::new(&kernel, self.json);
         match &self.out {
-            Some(path) => write(path, &ran.result)?,
+            Some(path) => write_file(path, &ran.result)?,
             None => match (shown.write_all(&ran.result), shown.take_failure()) {
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(error), None) => return Err(Failure::Output(error)),
@@ -164,14 +164,6 @@ fn open(session: &Session, named: &[OsString], mode: OpenMode) -> Result<Vec<Fil
         session.open_as(&location, mode).map_err(|error| explain_session(session, &location, error))
     };
     named.iter().map(open).collect()
-}
-
-fn write(path: &std::path::Path, result: &[u8]) -> Result<(), Failure> {
-    let written = OutFile::create(path).and_then(|mut file| {
-        file.write_all(result)?;
-        file.publish()
-    });
-    written.map_err(|error| Failure::Environment(format!("cannot write {error}")))
 }
 
 fn side(ran: &KernelRan) -> &'static str {

@@ -11,6 +11,7 @@ use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
 use crate::output::{parse_bytes, parse_tier, say};
+use crate::output_file::refuse_to_replace;
 use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use diskside::host::Url;
@@ -282,7 +283,13 @@ impl Run {
         let out = out.display();
         let destination = match location {
             Location::Local(path) if path.as_os_str() == "-" => Destination::stdout(),
-            Location::Local(path) => Destination::find(&path),
+            Location::Local(path) => {
+                let source = self.function.rsplit_once(':').map_or(&*self.function, |(source, _)| source);
+                for source in [&*self.function, source] {
+                    refuse_to_replace(Path::new(source), "the function that runs", &path)?;
+                }
+                Destination::find(&path)
+            }
             Location::Export(url) => {
                 refuse_no_export(&url)?;
                 let files_there = session.files(&url).map_err(session_failure)?;
@@ -339,7 +346,10 @@ pub(super) fn encode_args(function: &Function, args: &[String], usage: &str) -> 
             Failure::Usage(format!("{}: {e}\nUsage: {usage} {}", function.name(), diskside::args::usage(schema)))
         }),
         None if given.is_empty() => Ok(Vec::new()),
-        None => Err(Failure::Usage(format!("{} describes no arguments; compile it with -g", function.name()))),
+        None => {
+            let hint = "if it has some, compile it with -g, which describes them";
+            Err(Failure::Usage(format!("{} takes no arguments ({hint})", function.name())))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::commands::key::failure;
 use crate::error::Failure;
 use crate::output;
+use crate::output_file::{refuse_to_replace, write_file};
 use clap::Args;
 use diskside_keys::{SigningKey, default_path, signer_of};
 use std::io::Write as _;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   diskside sign --new-key
-  diskside build report.bpf.c --out report.o && diskside sign report.o
+  diskside build report.bpf.c && diskside sign report.o
   diskside run report.o diskside://server/logs/today.log")]
 pub(crate) struct Sign {
     /// An object that `diskside build` made; it gets the signature, in place of one that it has
@@ -60,9 +61,9 @@ impl Sign {
         let Some(object) = &self.object else {
             return Ok(writeln!(output::stdout(), "{}", key.signer())?);
         };
-        let signed = key.sign(&read(object)?);
         let out = self.out.as_ref().unwrap_or(object);
-        replace(out, &signed).map_err(|e| Failure::Environment(format!("cannot write {}: {e}", out.display())))?;
+        refuse_to_replace(&path, "your private key", out)?;
+        write_file(out, &key.sign(&read(object)?))?;
         Ok(writeln!(output::stdout(), "{}: signed by {}", out.display(), key.signer())?)
     }
 }
@@ -83,16 +84,4 @@ fn read(object: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::Usage(what));
     }
     Ok(bytes)
-}
-
-/// Writes it whole, or leaves it as it was.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = path.with_added_extension("new");
-    let written = std::fs::write(&new, bytes).and_then(|()| {
-        if let Ok(metadata) = std::fs::metadata(path) {
-            std::fs::set_permissions(&new, metadata.permissions())?;
-        }
-        std::fs::rename(&new, path)
-    });
-    written.inspect_err(|_| drop(std::fs::remove_file(&new)))
 }

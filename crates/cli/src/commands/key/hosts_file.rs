@@ -3,12 +3,11 @@
 use super::failure;
 use crate::error::Failure;
 use crate::output::{self, say};
+use crate::output_file::write_file;
 use clap::Args;
 use diskside::target::config::{Moment, ServeConfig, Settings, check_host_name};
 use diskside_keys::{Introduction, KeyFileError, write_secret, write_tls_secret};
-use std::fs::File;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 use zeroize::Zeroizing;
@@ -171,7 +170,7 @@ impl HostsFile {
             made.push(&key.path);
             Ok(())
         });
-        if let Err(error) = done.and_then(|()| self.at.replace(&self.document.to_string())) {
+        if let Err(error) = done.and_then(|()| write_file(&self.at.config, self.document.to_string().as_bytes())) {
             // Files that nothing names would be in the way the next time.
             made.iter().for_each(|path| drop(std::fs::remove_file(path)));
             return Err(error);
@@ -220,24 +219,6 @@ impl HostsFileArgs {
                 std::path::absolute(&path).unwrap_or(path).display().to_string()
             }
         }
-    }
-
-    /// Writes the configuration whole, or leaves it as it was.
-    fn replace(&self, text: &str) -> Result<(), Failure> {
-        let new = self.config.with_added_extension("new");
-        let written = File::create(&new).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            if let Ok(metadata) = std::fs::metadata(&self.config) {
-                // Root changes what a server reads as another user; for others it is theirs already, or cannot be.
-                let _ = std::os::unix::fs::fchown(&file, Some(metadata.uid()), Some(metadata.gid()));
-                file.set_permissions(metadata.permissions())?;
-            }
-            std::fs::rename(&new, &self.config)
-        });
-        written.map_err(|error| {
-            let _ = std::fs::remove_file(&new);
-            self.cannot("write", &error)
-        })
     }
 
     fn origin(&self) -> String {

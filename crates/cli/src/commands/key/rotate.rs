@@ -77,8 +77,8 @@ impl Rotate {
             _ => failure(error),
         };
         // One that cannot be read does not take the place of one that can.
-        HostKey::read(&next).map_err(none)?;
-        std::fs::rename(&next, &path).map_err(|error| failure(KeyFileError { path, trouble: error.into() }))?;
+        HostKey::read(&next).map_err(none)?.replace(&path).map_err(failure)?;
+        std::fs::remove_file(&next).map_err(|error| failure(KeyFileError { path: next, trouble: error.into() }))?;
         Ok(writeln!(output::stdout(), "the new key is used from now on")?)
     }
 
