@@ -189,3 +189,29 @@ fn what_people_wrote_beside_it_stays_and_a_second_key_joins_the_first() {
     let mut keys: Vec<_> = std::fs::read_dir(directory.path().join("keys")).expect("there").collect();
     assert_eq!(keys.drain(..).count(), 2);
 }
+
+/// The link became a file of its own, and the file that it led to, which others kept, had nothing of the new host.
+#[test]
+fn a_configuration_and_a_key_may_be_behind_links() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("real.toml"), "# kept\n").expect("written");
+    std::fs::write(at("config.toml.new"), "mine").expect("written");
+    std::os::unix::fs::symlink("real.toml", at("config.toml")).expect("linked");
+    let line = new_key(&at("real-key"), &[]);
+    let (code, _, said) = allow(&at("config.toml"), "ann", &line);
+    assert_eq!(code, 0, "{said}");
+    let kept = std::fs::read_to_string(at("real.toml")).expect("there");
+    assert!(kept.contains("# kept\n") && kept.contains("name = \"ann\""), "{kept}");
+    assert!(at("config.toml").is_symlink());
+    assert_eq!(std::fs::read_to_string(at("config.toml.new")).expect("there"), "mine");
+
+    std::os::unix::fs::symlink("real-key", at("key")).expect("linked");
+    let old = std::fs::read_to_string(at("real-key")).expect("there");
+    for args in [&["key", "rotate"][..], &["key", "rotate", "--finish"]] {
+        let (code, _, said) = with_key(&at("key"), args);
+        assert_eq!(code, 0, "{said}");
+    }
+    assert!(at("key").is_symlink() && std::fs::read_to_string(at("real-key")).expect("there") != old);
+    assert_eq!(std::fs::metadata(at("real-key")).expect("there").mode() & 0o777, 0o600);
+}

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use diskside_nvme::NqnError;
 use diskside_nvme::auth::{Secret, SecretError, TlsSecret};
+use diskside_outfile::OutFile;
 use zeroize::Zeroizing;
 
 /// No file of keys is as long.
@@ -212,14 +213,18 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
 
 /// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
-    let new = path.with_added_extension("new");
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new, error.into())),
-        _ => write(&new, text)?,
+    if matches!(path.try_exists(), Ok(false)) && !path.is_symlink() {
+        return write(path, text);
     }
-    std::fs::rename(&new, path).map_err(|error| {
-        let _ = std::fs::remove_file(&new);
-        at(path, error.into())
+    let replaced = OutFile::create(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.publish()
+    });
+    replaced.map_err(|error| {
+        // It begins with the path, as what is said of a key does.
+        let (kind, told) = (error.kind(), error.to_string());
+        let why = told.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&told);
+        at(path, io::Error::new(kind, why).into())
     })
 }
 
