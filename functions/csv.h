@@ -14,7 +14,7 @@
 #define CSV_COLUMN DS_ARG_DOC("the column: its number from 1, or its name")
 
 /* What is wrong about a column's name. */
-#define CSV_NAMES "`columns`, which is the line with their names, as in `columns=day,cents`; or give its number"
+#define CSV_NAMES "`columns`, which is the line with their names, as in `columns=day,cents`; or give its number, from 1"
 #define CSV_NO_COLUMN "`column` is not one of " CSV_NAMES
 
 /* Which column is meant, from 0; -1 for none. */

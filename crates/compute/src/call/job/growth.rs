@@ -32,10 +32,11 @@ impl Growth for CallGrowth {
         let more = wanted.saturating_sub(*bytes);
         if more > 0 && !self.environment.pool.grow(self.host, more) {
             let PlanLimits { memory_bytes, memory_bytes_max, threads, .. } = self.limits;
+            let remedy = if threads > 1 { "run it on fewer threads, or" } else { "run it on the host, or make" };
             return Err(format!(
-                "on {threads} threads the call would need {} bytes for it, and all calls of its host together have \
-                 {memory_bytes_max}, three quarters of `compute.host_memory`; run it on fewer threads, or fewer calls at \
-                 a time",
+                "on {threads} thread{} the call would need {} bytes for it, and all calls of its host together have \
+                 {memory_bytes_max}, three quarters of `compute.host_memory`; {remedy} fewer calls at a time",
+                if threads > 1 { "s" } else { "" },
                 memory_bytes.saturating_add(wanted)
             ));
         }
