@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::credentials::Credentials;
 use crate::root::Root;
+use crate::space::Ledger;
 use crate::workers::Workers;
 use crate::{ExportSpec, FileAccess};
 
@@ -37,6 +38,8 @@ pub(crate) struct Export {
     pub(crate) gid: u32,
     pub(crate) root: Root,
     pub(crate) workers: Workers,
+    /// What hosts hold in it.
+    pub(crate) ledger: Arc<Ledger>,
     /// What hosts do with its files themselves.
     pub(crate) operations: AccessCounters,
     /// What functions do with them.
@@ -57,8 +60,8 @@ impl Export {
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
-        let (spec, withdrawn) = (spec.clone(), AtomicBool::new(false));
-        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, operations, functions })
+        let (spec, withdrawn, ledger) = (spec.clone(), AtomicBool::new(false), Ledger::new(&name));
+        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, ledger, operations, functions })
     }
 }
 
