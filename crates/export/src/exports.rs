@@ -74,14 +74,20 @@ impl Exports {
     /// wait for the rest.
     pub fn keep_accounts(&self) {
         self.keeps_accounts.store(true, Ordering::SeqCst);
-        let end = Instant::now() + COUNT_PATIENCE;
-        let list = self.list();
-        list.iter().for_each(Export::keep_accounts);
-        for export in list.iter() {
-            if !export.is_counted_within(end.saturating_duration_since(Instant::now())) {
-                tracing::info!(export = export.name, "what hosts hold is being counted; those with a quota of it cannot write yet");
-            }
+        if !self.count(COUNT_PATIENCE) {
+            tracing::info!(
+                "what hosts hold in exports is being counted; until it is known, those with a quota of it add nothing"
+            );
         }
+    }
+
+    /// Counts anew what hosts hold, if accounts are kept. False: that takes longer than `patience`, and goes on.
+    pub fn count(&self, patience: Duration) -> bool {
+        let (end, list) = (Instant::now() + patience, self.list());
+        if self.keeps_accounts.load(Ordering::SeqCst) {
+            list.iter().for_each(Export::keep_accounts);
+        }
+        list.iter().all(|export| export.is_counted_within(end.saturating_duration_since(Instant::now())))
     }
 
     /// What hosts hold, by the number of the export and the host's NQN; most bytes first.

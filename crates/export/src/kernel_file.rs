@@ -122,11 +122,13 @@ impl ByteFile for KernelFile {
         }
         let (promise, future) = promise();
         let (bytes, writing) = (Arc::clone(&self.bytes), self.writing.clone());
-        self.file.export.workers.submit(move || match writing.as_ref().map_or(Ok(()), |writing| writing.grow(&access)) {
-            Ok(()) => write_all(&bytes, access, promise),
-            Err(errno) => {
-                let (status, buffer) = (Status::from_errno(errno), Some(access.buffer));
-                promise.complete(Outcome { status, transferred_bytes: 0, buffer });
+        self.file.export.workers.submit(move || {
+            match writing.as_ref().map_or(Ok(()), |writing| writing.grow(&access)) {
+                Ok(()) => write_all(&bytes, access, promise),
+                Err(errno) => {
+                    let (status, buffer) = (Status::from_errno(errno), Some(access.buffer));
+                    promise.complete(Outcome { status, transferred_bytes: 0, buffer });
+                }
             }
         });
         Begun::Elsewhere { future, buffer: None, hold: None }

@@ -80,9 +80,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
         FileRequest::Rename { dir, from, to, flags } => {
             rename(op, &session.start(op, dir, from)?, &session.start(op, dir, to)?, flags)
         }
-        FileRequest::Unlink { dir, path } => {
-            remove_name(op, &session.start(op, dir, path)?, AtFlags::empty())
-        }
+        FileRequest::Unlink { dir, path } => remove_name(op, &session.start(op, dir, path)?, AtFlags::empty()),
         FileRequest::RemoveDirectory { dir, path } => {
             remove_name(op, &session.start(op, dir, path)?, AtFlags::REMOVEDIR)
         }
@@ -152,19 +150,23 @@ fn create(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags
 }
 
 /// Makes a file that is not there yet. A host that may have no more files still opens those that are.
-fn make(op: FileOp, start: &Start<'_>, how: OFlags, mode: Mode, flags: FileFlags) -> Result<Result<OwnedFd, Errno>, FileError> {
+fn make(
+    op: FileOp,
+    start: &Start<'_>,
+    how: OFlags,
+    mode: Mode,
+    flags: FileFlags,
+) -> Result<Result<OwnedFd, Errno>, FileError> {
     let ledger = &start.export.ledger;
     let _changing = ledger.is_kept().then(|| ledger.changing_names());
-    let room = match start.export.new_file(&start.quota) {
-        Ok(room) => room,
-        Err(no_room) => {
-            let what = OFlags::PATH | how & OFlags::NOFOLLOW;
-            return match open_beneath(start.dir(), start.path, what, Mode::empty()) {
-                Ok(_) if !flags.contains(FileFlags::EXCLUSIVE) => Ok(Err(Errno::EXIST)),
-                _ => Err(no_room.about(format_args!("{op} {}", start.name()))),
-            };
+    if ledger.is_kept() && !flags.contains(FileFlags::EXCLUSIVE) {
+        let what = OFlags::PATH | how & OFlags::NOFOLLOW;
+        if open_beneath(start.dir(), start.path, what, Mode::empty()).is_ok() {
+            return Ok(Err(Errno::EXIST));
         }
-    };
+    }
+    let room =
+        start.export.new_file(&start.quota).map_err(|no_room| no_room.about(format_args!("{op} {}", start.name())))?;
     let made = open_beneath(start.dir(), start.path, how | OFlags::CREATE | OFlags::EXCL, mode);
     Ok(made.and_then(|fd| room.made(ledger, fd.as_fd()).map(|()| fd)))
 }

@@ -101,6 +101,7 @@ impl FileSession {
                     let done = operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
                     counted.operations.took(began.elapsed());
                     count(&counted.operations, &request, &done);
+                    counted.count_if_due();
                     done
                 }
                 Err(malformed) => FileError::because(Errno::INVAL, malformed.to_string()).into(),

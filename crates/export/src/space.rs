@@ -100,22 +100,26 @@ impl Export {
     pub(crate) fn keep_accounts(self: &Arc<Self>) {
         if !self.read_only {
             self.ledger.keep();
+            self.ledger.schedule.want_at_once();
             count_if_due(self);
         }
     }
 
-    /// Waits until it is known what hosts hold. False: not within `patience`.
+    /// Counts what is there if it is time to. Not while names change.
+    pub(crate) fn count_if_due(self: &Arc<Self>) {
+        count_if_due(self);
+    }
+
+    /// Waits until what hosts hold has been counted. False: not within `patience`.
     pub(crate) fn is_counted_within(&self, patience: Duration) -> bool {
         !self.ledger.is_kept() || self.ledger.schedule.wait(patience)
     }
 
     /// Room for one more file of this host, which is to be asked for before the file is made.
-    pub(crate) fn new_file(self: &Arc<Self>, quota: &HostQuota) -> Result<NewFile, NoSpace> {
+    pub(crate) fn new_file(&self, quota: &HostQuota) -> Result<NewFile, NoSpace> {
         let account = if self.ledger.is_kept() { self.ledger.account(quota.nqn()) } else { None };
         if let Some(account) = &account {
-            let taken = self.ledger.take(account, quota, Space::file(0));
-            count_if_due(self);
-            taken?;
+            self.ledger.take(account, quota, Space::file(0), "")?;
         }
         Ok(NewFile { account })
     }
@@ -134,7 +138,8 @@ impl Export {
     pub(crate) fn refuse_rename(&self, hold: Option<&NameHold>) -> Result<(), NoSpace> {
         let is_directory = hold.is_some_and(|hold| hold.is_directory);
         if is_directory && !self.ledger.schedule.may_rename_directory() {
-            let why = "it is being counted what hosts hold, for which directories have to stay where they are; try again";
+            let why =
+                "it is being counted what hosts hold, for which directories have to stay where they are; try again";
             return Err(NoSpace { errno: Errno::AGAIN, why: why.into() });
         }
         Ok(())
@@ -296,7 +301,9 @@ impl Drop for Before {
 ///
 /// # Errors
 /// Which cannot, why, and what to do.
-pub(crate) fn check_countable<'a>(exports: impl Iterator<Item = (&'a ExportSpec, Option<&'a Export>)>) -> Result<(), ExportError> {
+pub(crate) fn check_countable<'a>(
+    exports: impl Iterator<Item = (&'a ExportSpec, Option<&'a Export>)>,
+) -> Result<(), ExportError> {
     let mut roots: Vec<(&ExportSpec, PathBuf)> = Vec::new();
     for (spec, export) in exports {
         let wrong = |what: String| Err(ExportError { name: spec.name.clone(), what });

@@ -15,11 +15,11 @@ pub struct Space {
 
 /// The most of each; `None`: as much as the file system has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceMax {
+pub(crate) struct SpaceMax {
     /// Bytes.
-    pub bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// Files and directories.
-    pub files: Option<u64>,
+    pub(crate) files: Option<u64>,
 }
 
 /// Which of the two there is not enough of, and how much.

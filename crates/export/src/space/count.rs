@@ -52,6 +52,7 @@ pub(super) struct Schedule {
 struct State {
     is_running: bool,
     is_disturbed: bool,
+    is_urgent: bool,
     /// None has ended yet: `None`.
     ended: Option<Ended>,
 }
@@ -75,6 +76,11 @@ impl Schedule {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
+    /// It is to be counted anew without a pause.
+    pub(super) fn want_at_once(&self) {
+        self.state().is_urgent = true;
+    }
+
     /// A directory is about to get another name. False: not before the first count is over.
     pub(super) fn may_rename_directory(&self) -> bool {
         let mut state = self.state();
@@ -82,10 +88,15 @@ impl Schedule {
         self.is_counted() || !state.is_running
     }
 
-    /// Waits until the first count is over. False: not within `patience`.
+    /// Waits until no count goes on, and one has been. False: not within `patience`.
     pub(super) fn wait(&self, patience: Duration) -> bool {
-        let waits = |_: &mut State| !self.is_counted();
-        !self.changed.wait_timeout_while(self.state(), patience, waits).unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let waits = |state: &mut State| state.is_running || state.is_urgent || !self.is_counted();
+        !self
+            .changed
+            .wait_timeout_while(self.state(), patience, waits)
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .timed_out()
     }
 
     /// Whether to begin now. Then it has begun.
@@ -94,6 +105,7 @@ impl Schedule {
         let is_due = match state.ended {
             _ if state.is_running => false,
             None => true,
+            _ if state.is_urgent => true,
             Some(Ended { at, took, again }) => {
                 let since = now.saturating_duration_since(at);
                 let pause = PAUSE_MIN.max(took * PAUSE_TIMES);
@@ -102,7 +114,7 @@ impl Schedule {
             }
         };
         if is_due {
-            (state.is_running, state.is_disturbed) = (true, false);
+            (state.is_running, state.is_disturbed, state.is_urgent) = (true, false, false);
             self.is_wanted.store(false, Ordering::Relaxed);
         }
         is_due
@@ -166,7 +178,8 @@ impl Walk {
         let began = Instant::now();
         while began.elapsed() < TURN {
             if !self.step(&export) {
-                return self.end(&export.ledger);
+                self.end(&export.ledger);
+                return count_if_due(&export);
             }
         }
         self.queue(&export);
@@ -274,7 +287,10 @@ impl Walk {
         }
         drop(names);
         if self.unread > 0 {
-            tracing::warn!(directories = self.unread, "what hosts hold there is not counted: the export's user may not read it");
+            tracing::warn!(
+                directories = self.unread,
+                "what hosts hold there is not counted: the export's user may not read it"
+            );
         }
         tracing::debug!(files = self.entries, ?took, "counted what hosts hold");
         let mut state = schedule.state();

@@ -175,13 +175,9 @@ impl Hold {
         };
         let more = if is_own { Space::bytes(end - state.bytes) } else { Space::file(end) };
         if let Some(account) = account {
-            self.ledger.take(account, quota, more).map_err(|no_space| {
-                let NoSpace { errno, mut why } = no_space;
-                if !is_own && state.bytes > 0 {
-                    why += "; the whole file would count for it, since files count for who makes them longer";
-                }
-                NoSpace { errno, why }
-            })?;
+            let is_whole = !is_own && state.bytes > 0;
+            let note = if is_whole { ", since the whole file counts for who makes it longer" } else { "" };
+            self.ledger.take(account, quota, more, note)?;
         }
         if !is_own {
             let set = account.map_or_else(|| remove_owner(file), |account| set_owner(file, account.nqn()));

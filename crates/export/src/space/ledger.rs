@@ -83,12 +83,13 @@ impl Ledger {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what a host is about to have.
-    pub(super) fn take(&self, account: &Account, quota: &HostQuota, more: Space) -> Result<(), NoSpace> {
+    /// Adds what a host is about to have; the note says why it is so much.
+    pub(super) fn take(&self, account: &Account, quota: &HostQuota, more: Space, note: &str) -> Result<(), NoSpace> {
         let (bytes, files) = quota.space();
         let max = SpaceMax { bytes, files };
         if max.is_some() && !self.schedule.is_counted() {
-            let why = format!("{} has a quota there, and it is still being counted what it holds; try again", self.name());
+            let why =
+                format!("{} has a quota there, and it is still being counted what it holds; try again", self.name());
             return Err(NoSpace { errno: Errno::AGAIN, why });
         }
         account.take(more, max).map_err(|exceeded| {
@@ -99,14 +100,14 @@ impl Ledger {
                 Exceeded::Bytes { held, more, max } => {
                     let (max, more) = (Size::from_bytes(max), Size::from_bytes(more));
                     let told = format!(
-                        "{who} may hold {max} in {} (quota `space`) and holds {held} bytes, so {more} more are too much",
+                        "{who} may hold {max} in {} (quota `space`) and holds {held} bytes, so {more} more are too much{note}",
                         self.name()
                     );
                     (Scarce::Space, told)
                 }
                 Exceeded::Files { held, max } => {
                     let told = format!(
-                        "{who} may have {max} files and directories in {} (quota `files`) and has {held}",
+                        "{who} may have {max} files and directories in {} (quota `files`) and has {held}{note}",
                         self.name()
                     );
                     (Scarce::Files, told)
