@@ -1,16 +1,17 @@
 //! One exported directory: its root, and the threads that have its user and group.
 
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
 use crate::root::Root;
-use crate::space::Ledger;
+use crate::space::{Countable, Ledger};
 use crate::workers::Workers;
 use crate::{ExportSpec, FileAccess};
 
@@ -62,6 +63,24 @@ impl Export {
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
         let (spec, withdrawn, ledger) = (spec.clone(), AtomicBool::new(false), Ledger::new(&name));
         Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, ledger, operations, functions })
+    }
+}
+
+impl Countable for Export {
+    fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Acquire)
+    }
+
+    fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.workers.submit(job);
     }
 }
 

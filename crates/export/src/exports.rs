@@ -9,9 +9,10 @@ use diskside_volume::stats::AccessStats;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ExportSpec;
+use crate::counted::check_countable;
 use crate::export::{Export, ExportError};
 use crate::session::FileSession;
-use crate::space::{Space, check_countable};
+use crate::space::Space;
 
 /// The exported directories of a target.
 #[derive(Debug)]

@@ -25,6 +25,7 @@
 
 mod attributes;
 mod conflict;
+mod counted;
 mod credentials;
 mod export;
 mod exports;

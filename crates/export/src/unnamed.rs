@@ -8,8 +8,9 @@ use rustix::io::Errno;
 
 use super::open_file::{OpenFile, Start};
 use super::root::open_beneath;
+use crate::counted::Before;
 use crate::reply::FileError;
-use crate::space::{Before, NoSpace};
+use crate::space::NoSpace;
 
 /// The name that a path means in the end: symbolic links are followed, but not out of the export.
 pub(super) fn own_name(start: &Start<'_>) -> Result<Name, WriteError> {

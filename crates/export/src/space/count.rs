@@ -22,8 +22,6 @@ use super::inode::{Key, counted_bytes, key_of};
 use super::ledger::{Ledger, OWNERS_MAX};
 use super::owner::owner_at;
 use crate::attributes::status_at;
-use crate::export::Export;
-use crate::operations::LIST_BUFFER_LEN;
 use crate::root::open_beneath;
 
 /// How long a count is good for while hosts write.
@@ -39,9 +37,24 @@ const TURN: Duration = Duration::from_millis(2);
 /// What one system call takes of a path.
 const PATH_LEN_MAX: usize = 4000;
 
+/// Names that are read at once.
+const NAMES_LEN: usize = 32 << 10;
+
+/// What is counted: the files beneath a directory.
+pub(crate) trait Countable: Send + Sync + 'static {
+    /// The directory.
+    fn root(&self) -> BorrowedFd<'_>;
+    /// What is known of what hosts hold there.
+    fn ledger(&self) -> &Arc<Ledger>;
+    /// Whether nobody asks any more.
+    fn is_withdrawn(&self) -> bool;
+    /// Does something as the export's user.
+    fn submit(&self, job: impl FnOnce() + Send + 'static);
+}
+
 /// When to count.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     state: Mutex<State>,
     changed: Condvar,
     is_counted: AtomicBool,
@@ -67,29 +80,29 @@ struct Ended {
 
 impl Schedule {
     /// Whether it is known what hosts hold.
-    pub(super) fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.is_counted.load(Ordering::Acquire)
     }
 
     /// Somebody would like to know better.
-    pub(super) fn want(&self) {
+    pub(crate) fn want(&self) {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
     /// It is to be counted anew without a pause.
-    pub(super) fn want_at_once(&self) {
+    pub(crate) fn want_at_once(&self) {
         self.state().is_urgent = true;
     }
 
     /// A directory is about to get another name. False: not before the first count is over.
-    pub(super) fn may_rename_directory(&self) -> bool {
+    pub(crate) fn may_rename_directory(&self) -> bool {
         let mut state = self.state();
         state.is_disturbed |= state.is_running;
         self.is_counted() || !state.is_running
     }
 
     /// Waits until no count goes on, and one has been. False: not within `patience`.
-    pub(super) fn wait(&self, patience: Duration) -> bool {
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
         let waits = |state: &mut State| state.is_running || state.is_urgent || !self.is_counted();
         !self
             .changed
@@ -126,8 +139,8 @@ impl Schedule {
 }
 
 /// Begins to count if it is time to. Cheap.
-pub(crate) fn count_if_due(export: &Arc<Export>) {
-    let ledger = &export.ledger;
+pub(crate) fn count_if_due(export: &Arc<impl Countable>) {
+    let ledger = export.ledger();
     if ledger.is_kept() && ledger.schedule.begin(Instant::now()) {
         let names = ledger.no_name_changes();
         let number = ledger.counts.fetch_add(1, Ordering::SeqCst) + 1;
@@ -167,18 +180,18 @@ impl Walk {
         Self { number, began: Instant::now(), path, levels, found, linked, entries, unread }
     }
 
-    fn queue(self, export: &Arc<Export>) {
+    fn queue(self, export: &Arc<impl Countable>) {
         let weak = Arc::downgrade(export);
-        export.workers.submit(move || self.turn(&weak));
+        export.submit(move || self.turn(&weak));
     }
 
-    fn turn(mut self, export: &Weak<Export>) {
+    fn turn(mut self, export: &Weak<impl Countable>) {
         // Who serves it no more has no use for it.
-        let Some(export) = export.upgrade().filter(|export| !export.withdrawn.load(Ordering::Acquire)) else { return };
+        let Some(export) = export.upgrade().filter(|export| !export.is_withdrawn()) else { return };
         let began = Instant::now();
         while began.elapsed() < TURN {
-            if !self.step(&export) {
-                self.end(&export.ledger);
+            if !self.step(&*export) {
+                self.end(export.ledger());
                 return count_if_due(&export);
             }
         }
@@ -186,7 +199,7 @@ impl Walk {
     }
 
     /// Walks on. False: it is at its end.
-    fn step(&mut self, export: &Export) -> bool {
+    fn step(&mut self, export: &impl Countable) -> bool {
         let Some(level) = self.levels.last_mut() else { return false };
         if let Some(name) = level.directories.pop() {
             self.path.truncate(level.path_len);
@@ -208,18 +221,18 @@ impl Walk {
     }
 
     /// Reads a part of the directory of the last level.
-    fn read(&mut self, export: &Export, cursor: u64) -> Result<(), Errno> {
-        let directory = open_directory(export.root.as_fd(), &self.path)?;
+    fn read(&mut self, export: &impl Countable, cursor: u64) -> Result<(), Errno> {
+        let directory = open_directory(export.root(), &self.path)?;
         if cursor != 0 {
             fs::seek(&directory, SeekFrom::Start(cursor))?;
         }
-        let mut buffer = vec![MaybeUninit::uninit(); LIST_BUFFER_LEN];
+        let mut buffer = vec![MaybeUninit::uninit(); NAMES_LEN];
         let mut entries = RawDir::new(&directory, &mut buffer);
         let (mut directories, mut next) = (Vec::new(), None);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let (name, after) = (entry.file_name().to_bytes().to_owned(), entry.next_entry_cookie());
-            if !matches!(&name[..], b"." | b"..") && self.meet(&export.ledger, directory.as_fd(), &name) {
+            if !matches!(&name[..], b"." | b"..") && self.meet(export.ledger(), directory.as_fd(), &name) {
                 directories.push(name);
             }
             if entries.is_buffer_empty() {

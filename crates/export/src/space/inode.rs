@@ -16,9 +16,9 @@ use super::ledger::{Ledger, NoSpace};
 use super::owner::{owner, remove_owner, set_owner};
 
 /// Tells a file from all others of an export.
-pub(super) type Key = (u32, u32, u64);
+pub(crate) type Key = (u32, u32, u64);
 
-pub(super) fn key_of(status: &Statx) -> Key {
+pub(crate) fn key_of(status: &Statx) -> Key {
     (status.stx_dev_major, status.stx_dev_minor, status.stx_ino)
 }
 
@@ -27,13 +27,13 @@ pub(super) fn key_of(status: &Statx) -> Key {
 pub(crate) struct Inode {
     state: Mutex<State>,
     /// Counts that had begun when it was looked at first.
-    pub(super) born: u64,
+    pub(crate) born: u64,
     /// The last count whose walk met it.
-    pub(super) seen: AtomicU64,
+    pub(crate) seen: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     is_known: bool,
     owner: Option<Arc<Account>>,
     /// What counts for its owner.
@@ -45,7 +45,7 @@ pub(super) struct State {
 }
 
 impl Inode {
-    pub(super) fn new(born: u64) -> Self {
+    pub(crate) fn new(born: u64) -> Self {
         Self { state: Mutex::default(), born, seen: AtomicU64::new(0) }
     }
 
@@ -54,13 +54,13 @@ impl Inode {
     }
 
     /// For whom it counts, and how much; `None`: nobody has looked yet.
-    pub(super) fn counts(&self) -> Option<(Option<Arc<Account>>, Space)> {
+    pub(crate) fn counts(&self) -> Option<(Option<Arc<Account>>, Space)> {
         let state = self.lock();
         state.is_known.then(|| (state.owner.clone(), Space::file(state.bytes)))
     }
 
     /// The walk of a count meets it. Whether it did before.
-    pub(super) fn meet(&self, count: u64) -> bool {
+    pub(crate) fn meet(&self, count: u64) -> bool {
         self.seen.swap(count, Ordering::SeqCst) == count
     }
 }
@@ -89,12 +89,12 @@ pub(crate) struct Gone {
 pub(crate) struct Change(Arc<Inode>);
 
 impl Hold {
-    pub(super) fn new(ledger: Arc<Ledger>, key: Key, inode: Arc<Inode>) -> Self {
+    pub(crate) fn new(ledger: Arc<Ledger>, key: Key, inode: Arc<Inode>) -> Self {
         Self { ledger, key, inode, has_left: false }
     }
 
     /// What is known of it. Who comes first looks.
-    pub(super) fn state(&self, file: BorrowedFd<'_>) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self, file: BorrowedFd<'_>) -> MutexGuard<'_, State> {
         let mut state = self.inode.lock();
         if !state.is_known {
             state.owner = owner(file).and_then(|nqn| self.ledger.account(&nqn));
@@ -276,13 +276,13 @@ fn len_bytes(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(counted_bytes(&known))
 }
 
-pub(super) fn counted_bytes(status: &Statx) -> u64 {
+pub(crate) fn counted_bytes(status: &Statx) -> u64 {
     let is_file = FileType::from_raw_mode(status.stx_mode.into()) == FileType::RegularFile;
     if is_file { status.stx_size } else { 0 }
 }
 
 /// Whether a file has no name any more, as far as this machine knows: nobody else is asked.
-pub(super) fn is_gone(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_gone(file: BorrowedFd<'_>) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(file, "", flags, StatxFlags::NLINK).is_ok_and(|known| known.stx_nlink == 0)
 }

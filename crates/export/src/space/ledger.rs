@@ -17,7 +17,7 @@ use super::inode::{Hold, Inode, Key, key_of};
 use super::owner::is_owner;
 
 /// Hosts that own files of an export, at most: where anybody may claim any name, each may make a file.
-pub(super) const OWNERS_MAX: usize = 64 << 10;
+pub(crate) const OWNERS_MAX: usize = 64 << 10;
 
 /// The accounts of an export, and the files of which they have to know more than their owner and length. Nothing is kept, and
 /// nothing costs time, before somebody has a quota of space.
@@ -31,8 +31,8 @@ pub(crate) struct Ledger {
     /// Held, to read, from before files change their names until the accounts know. No count begins or ends meanwhile.
     names: RwLock<()>,
     /// Counts that began.
-    pub(super) counts: AtomicU64,
-    pub(super) schedule: Schedule,
+    pub(crate) counts: AtomicU64,
+    pub(crate) schedule: Schedule,
 }
 
 /// Why there is no space: what the system would say, and why.
@@ -54,7 +54,7 @@ impl Ledger {
         self.is_kept.load(Ordering::Acquire)
     }
 
-    pub(super) fn keep(&self) {
+    pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Release);
     }
 
@@ -65,7 +65,7 @@ impl Ledger {
     }
 
     /// The account of a host; `None`: it is one that has no name, or there are too many.
-    pub(super) fn account(&self, nqn: &str) -> Option<Arc<Account>> {
+    pub(crate) fn account(&self, nqn: &str) -> Option<Arc<Account>> {
         let mut accounts = self.accounts();
         if let Some(known) = accounts.get(nqn) {
             return Some(Arc::clone(known));
@@ -79,12 +79,12 @@ impl Ledger {
         Some(account)
     }
 
-    pub(super) fn accounts(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Account>>> {
+    pub(crate) fn accounts(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Account>>> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds what a host is about to have; the note says why it is so much.
-    pub(super) fn take(&self, account: &Account, quota: &HostQuota, more: Space, note: &str) -> Result<(), NoSpace> {
+    pub(crate) fn take(&self, account: &Account, quota: &HostQuota, more: Space, note: &str) -> Result<(), NoSpace> {
         let (bytes, files) = quota.space();
         let max = SpaceMax { bytes, files };
         if max.is_some() && !self.schedule.is_counted() {
@@ -144,19 +144,19 @@ impl Ledger {
     }
 
     /// One holds it less. Whether that was the last one.
-    pub(super) fn count_down(&self, key: Key) -> bool {
+    pub(crate) fn count_down(&self, key: Key) -> bool {
         let mut inodes = self.inodes();
         let Some((_, holds)) = inodes.get_mut(&key) else { return false };
         *holds -= 1;
         *holds == 0
     }
 
-    pub(super) fn is_held(&self, key: Key) -> bool {
+    pub(crate) fn is_held(&self, key: Key) -> bool {
         self.inodes().get(&key).is_some_and(|(_, holds)| *holds > 0)
     }
 
     /// Forgets a file that nobody holds.
-    pub(super) fn forget(&self, key: Key) {
+    pub(crate) fn forget(&self, key: Key) {
         if let Entry::Occupied(known) = self.inodes().entry(key)
             && known.get().1 == 0
         {
@@ -164,11 +164,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn known(&self, key: Key) -> Option<Arc<Inode>> {
+    pub(crate) fn known(&self, key: Key) -> Option<Arc<Inode>> {
         self.inodes().get(&key).map(|(inode, _)| Arc::clone(inode))
     }
 
-    pub(super) fn all_known(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn all_known(&self) -> Vec<Arc<Inode>> {
         self.inodes().values().map(|(inode, _)| Arc::clone(inode)).collect()
     }
 
@@ -182,7 +182,7 @@ impl Ledger {
         self.names.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn no_name_changes(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn no_name_changes(&self) -> RwLockWriteGuard<'_, ()> {
         self.names.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

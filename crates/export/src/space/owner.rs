@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const NQN_LEN_MAX: usize = 223;
 
 /// The owner of an open file, which may be open for its path alone. `None`: it has none, or it cannot be told.
-pub(super) fn owner(file: BorrowedFd<'_>) -> Option<String> {
+pub(crate) fn owner(file: BorrowedFd<'_>) -> Option<String> {
     let mut value = [0; NQN_LEN_MAX];
     let len = match fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]) {
         Err(Errno::BADF) => fs::getxattr(path_of(file), OWNER_ATTRIBUTE, &mut value[..]),
@@ -20,7 +20,7 @@ pub(super) fn owner(file: BorrowedFd<'_>) -> Option<String> {
 }
 
 /// The owner of a name in a directory; a symbolic link has none.
-pub(super) fn owner_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
+pub(crate) fn owner_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<String> {
     let mut path = format!("{}/", path_of(directory)).into_bytes();
     path.extend_from_slice(name);
     let mut value = [0; NQN_LEN_MAX];
@@ -28,14 +28,14 @@ pub(super) fn owner_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<String>
     parse(value.get(..len)?)
 }
 
-pub(super) fn set_owner(file: BorrowedFd<'_>, nqn: &str) -> Result<(), Errno> {
+pub(crate) fn set_owner(file: BorrowedFd<'_>, nqn: &str) -> Result<(), Errno> {
     match fs::fsetxattr(file, OWNER_ATTRIBUTE, nqn.as_bytes(), XattrFlags::empty()) {
         Err(Errno::BADF) => fs::setxattr(path_of(file), OWNER_ATTRIBUTE, nqn.as_bytes(), XattrFlags::empty()),
         set => set,
     }
 }
 
-pub(super) fn remove_owner(file: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn remove_owner(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let removed = match fs::fremovexattr(file, OWNER_ATTRIBUTE) {
         Err(Errno::BADF) => fs::removexattr(path_of(file), OWNER_ATTRIBUTE),
         removed => removed,
@@ -44,7 +44,7 @@ pub(super) fn remove_owner(file: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Whether the file system of a directory keeps such attributes.
-pub(super) fn has_owners(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn has_owners(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     match fs::getxattr(path_of(directory), OWNER_ATTRIBUTE, &mut [0; NQN_LEN_MAX][..]) {
         // Whether it may be read is another question.
         Ok(_) | Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::RANGE) => Ok(()),
@@ -58,7 +58,7 @@ fn parse(value: &[u8]) -> Option<String> {
 }
 
 /// Whether a host of this name can own files: all can that have a name at all.
-pub(super) fn is_owner(nqn: &str) -> bool {
+pub(crate) fn is_owner(nqn: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && !c.is_whitespace();
     nqn.len() <= NQN_LEN_MAX && nqn.starts_with("nqn.") && nqn.chars().all(is_plain)
 }
