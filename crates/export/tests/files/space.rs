@@ -213,6 +213,7 @@ fn a_file_counts_for_who_makes_it_longer_whosever_it_was() {
         told.contains("so 501 more are too much, since the whole file counts for who makes it longer; remove"),
         "{told}"
     );
+    let old = bob.lookup("old", WRITE).unwrap();
     bob.append(old, 1).unwrap();
     assert_eq!((place.held(ANN), place.held(BOB)), ((901, 1), (501, 1)));
     // The server's own process has no name: what it makes longer is nobody's.
