@@ -80,8 +80,8 @@ mod tests {
         assert_eq!(owner(file.as_fd()), None);
         set_owner(file.as_fd(), "nqn.a").unwrap();
         std::fs::rename(&path, dir.path().join("b")).unwrap();
-        let by_path = rustix::fs::open(dir.path().join("b"), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
-        let directory = rustix::fs::open(dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
+        let by_path = fs::open(dir.path().join("b"), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
+        let directory = fs::open(dir.path(), fs::OFlags::PATH, fs::Mode::empty()).unwrap();
         assert_eq!(owner(by_path.as_fd()).as_deref(), Some("nqn.a"));
         assert_eq!(owner_at(directory.as_fd(), b"b").as_deref(), Some("nqn.a"));
         set_owner(by_path.as_fd(), "nqn.b").unwrap();
