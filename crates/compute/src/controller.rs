@@ -187,7 +187,7 @@ impl Association {
         environment: Arc<Environment>,
         owner: Arc<Compute>,
     ) -> Arc<Self> {
-        let files = environment.exports.session_with(rights.clone());
+        let files = environment.exports.session_with(rights.clone(), Arc::clone(host.quota()));
         let context = Arc::new(CallContext { host, environment, rights, files });
         Arc::new_cyclic(|me| Self {
             id,

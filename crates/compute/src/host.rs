@@ -70,7 +70,7 @@ impl Host {
     }
 
     /// What it may take.
-    pub(crate) fn quota(&self) -> &HostQuota {
+    pub(crate) fn quota(&self) -> &Arc<HostQuota> {
         self.account.quota()
     }
 

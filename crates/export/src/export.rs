@@ -1,15 +1,17 @@
 //! One exported directory: its root, and the threads that have its user and group.
 
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
 use crate::root::Root;
+use crate::space::{Countable, Ledger};
 use crate::workers::Workers;
 use crate::{ExportSpec, FileAccess};
 
@@ -37,6 +39,8 @@ pub(crate) struct Export {
     pub(crate) gid: u32,
     pub(crate) root: Root,
     pub(crate) workers: Workers,
+    /// What hosts hold in it.
+    pub(crate) ledger: Arc<Ledger>,
     /// What hosts do with its files themselves.
     pub(crate) operations: AccessCounters,
     /// What functions do with them.
@@ -57,8 +61,26 @@ impl Export {
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
-        let (spec, withdrawn) = (spec.clone(), AtomicBool::new(false));
-        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, operations, functions })
+        let (spec, withdrawn, ledger) = (spec.clone(), AtomicBool::new(false), Ledger::new(&name));
+        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, ledger, operations, functions })
+    }
+}
+
+impl Countable for Export {
+    fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Acquire)
+    }
+
+    fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.workers.submit(job);
     }
 }
 

@@ -1,15 +1,18 @@
 //! All exported directories of a target.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use diskside_rights::{Access, HostRights, Rights};
+use diskside_rights::{Access, HostQuota, HostRights, Rights};
 use diskside_volume::stats::AccessStats;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ExportSpec;
+use crate::counted::check_countable;
 use crate::export::{Export, ExportError};
 use crate::session::FileSession;
+use crate::space::Space;
 
 /// The exported directories of a target.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub struct Exports {
     /// Handles that are open in all sessions, and the most there may be.
     pub(crate) handles: AtomicUsize,
     pub(crate) handles_max: AtomicUsize,
+    /// Whether it is known, or about to be, what hosts hold.
+    keeps_accounts: AtomicBool,
 }
 
 type List = Arc<[Arc<Export>]>;
@@ -36,7 +41,8 @@ impl Exports {
 
     pub(crate) fn of(list: Vec<Arc<Export>>, handles_max: usize) -> Self {
         let handles_max = AtomicUsize::new(handles_max);
-        Self { list: RwLock::new(list.into()), handles: AtomicUsize::new(0), handles_max }
+        let (handles, keeps_accounts) = Default::default();
+        Self { list: RwLock::new(list.into()), handles, handles_max, keeps_accounts }
     }
 
     /// Opens those of `specs` that are new or changed. What is served stays as it is until [`replace`](Self::replace).
@@ -49,6 +55,52 @@ impl Exports {
         specs.iter().map(open).collect::<Result<_, _>>().map(OpenedExports)
     }
 
+    /// Whether accounts can be kept of what hosts hold in what is served.
+    ///
+    /// # Errors
+    /// Which export that cannot be, and why.
+    pub fn check_accounts(&self) -> Result<(), ExportError> {
+        OpenedExports(self.list()).check_accounts()
+    }
+
+    /// The same of exports that are not open yet.
+    ///
+    /// # Errors
+    /// As [`check_accounts`](Self::check_accounts).
+    pub fn check_accounts_of(specs: &[ExportSpec]) -> Result<(), ExportError> {
+        check_countable(specs.iter().map(|spec| (spec, None)))
+    }
+
+    /// Keeps accounts of what hosts hold, for good, and counts what is there. Waits a moment for that; hosts that have a quota
+    /// wait for the rest.
+    pub fn keep_accounts(&self) {
+        self.keeps_accounts.store(true, Ordering::SeqCst);
+        if !self.count(COUNT_PATIENCE) {
+            tracing::info!(
+                "what hosts hold in exports is being counted; until it is known, those with a quota of it add nothing"
+            );
+        }
+    }
+
+    /// Counts anew what hosts hold, if accounts are kept. False: that takes longer than `patience`, and goes on.
+    pub fn count(&self, patience: Duration) -> bool {
+        let (end, list) = (Instant::now() + patience, self.list());
+        if self.keeps_accounts.load(Ordering::SeqCst) {
+            list.iter().for_each(Export::keep_accounts);
+        }
+        list.iter().all(|export| export.is_counted_within(end.saturating_duration_since(Instant::now())))
+    }
+
+    /// What hosts hold, by the number of the export and the host's NQN; most bytes first.
+    pub fn held(&self) -> Vec<(u32, String, Space)> {
+        let of = |(number, export): (u32, &Arc<Export>)| {
+            export.ledger.held().into_iter().map(move |(nqn, space)| (number, nqn, space))
+        };
+        let mut held: Vec<_> = (0..).zip(self.list().iter()).flat_map(of).collect();
+        held.sort_by_key(|(_, _, space)| std::cmp::Reverse((space.bytes, space.files)));
+        held
+    }
+
     /// Serves these instead. What hosts have open in others is stale from now on; calls that run end as they would have.
     pub fn replace(&self, OpenedExports(list): OpenedExports) {
         if !list.is_empty() && self.handles_max.load(Ordering::Relaxed) == 0 {
@@ -58,6 +110,9 @@ impl Exports {
         let after = self.list();
         for export in before.iter().filter(|export| !after.iter().any(|other| Arc::ptr_eq(other, export))) {
             export.withdrawn.store(true, Ordering::Release);
+        }
+        if self.keeps_accounts.load(Ordering::SeqCst) {
+            self.keep_accounts();
         }
     }
 
@@ -83,12 +138,13 @@ impl Exports {
 
     /// A session for one association of a host that may use all of them.
     pub fn session(self: &Arc<Self>) -> FileSession {
-        self.session_with(HostRights::everything())
+        self.session_with(HostRights::everything(), HostQuota::unlimited())
     }
 
-    /// A session for one association of a host with these rights: other exports are to it as if they were not there.
-    pub fn session_with(self: &Arc<Self>, rights: HostRights) -> FileSession {
-        FileSession::new(Arc::clone(self), rights)
+    /// A session for one association of a host with these rights and this quota: other exports are to it as if they were not
+    /// there.
+    pub fn session_with(self: &Arc<Self>, rights: HostRights, quota: Arc<HostQuota>) -> FileSession {
+        FileSession::new(Arc::clone(self), rights, quota)
     }
 
     pub(crate) fn find(&self, name: &[u8], rights: &Rights) -> Option<Arc<Export>> {
@@ -96,6 +152,19 @@ impl Exports {
         named.filter(|export| rights.export(&export.name) > Access::None)
     }
 }
+
+impl OpenedExports {
+    /// Whether accounts can be kept of what hosts hold in them.
+    ///
+    /// # Errors
+    /// Which export that cannot be, and why.
+    pub fn check_accounts(&self) -> Result<(), ExportError> {
+        check_countable(self.0.iter().map(|export| (&export.spec, Some(&**export))))
+    }
+}
+
+/// How long a server or a reload waits for what hosts hold to be counted.
+const COUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Half of the files that this process may have open, once it may have as many as it is allowed to ask for.
 fn handles_max() -> usize {

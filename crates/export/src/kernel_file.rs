@@ -19,6 +19,7 @@ use crate::attributes::status;
 use crate::open_file::OpenFile;
 use crate::operations::{opened_for, sync};
 use crate::reply::FileError;
+use crate::space::{Change, Growth};
 use crate::{FileAccess, FileSession};
 
 /// A file of a kernel.
@@ -33,6 +34,14 @@ pub struct KernelFile {
     cached: bool,
     /// Whether any thread of this process writes as the export's user.
     writes_here: bool,
+    /// What it writes is under way until the kernel has ended: what it did not write after all is given back then.
+    writing: Option<Arc<Writing>>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    file: Arc<OpenFile>,
+    change: Option<Change>,
 }
 
 impl FileSession {
@@ -52,7 +61,8 @@ impl FileSession {
         let bytes = Arc::new(LocalBytes::of(file.name.clone(), fd, writable));
         let cached = file.export.access == FileAccess::Buffered;
         let writes_here = file.export.workers.writes_as_process();
-        Ok(KernelFile { session: self.clone(), handle, file, bytes, writable, cached, writes_here })
+        let writing = writable.then(|| Arc::new(Writing { change: file.begin_change(), file: Arc::clone(&file) }));
+        Ok(KernelFile { session: self.clone(), handle, file, bytes, writable, cached, writes_here, writing })
     }
 }
 
@@ -66,6 +76,23 @@ impl KernelFile {
         };
         let now = opened_for(&self.session, op, self.handle).map_err(|error| error.errno)?;
         if Arc::ptr_eq(&now, &self.file) { Ok(()) } else { Err(Errno::STALE) }
+    }
+}
+
+impl Writing {
+    /// Makes room for a write.
+    fn grow(&self, access: &Access) -> Result<(), Errno> {
+        let what = || self.file.name.clone();
+        let grown = self.file.grow(what, Some(access.offset), access.buffer.len() as u64);
+        grown.map(Growth::done).map_err(|no_space| no_space.errno)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(change) = self.change.take() {
+            change.end(self.file.fd.as_fd(), false);
+        }
     }
 }
 
@@ -85,11 +112,25 @@ impl ByteFile for KernelFile {
         }
         let access = Access { cached: access.cached || self.cached, ..access };
         if access.direction == Direction::Read || self.writes_here {
+            if access.direction == Direction::Write
+                && let Some(writing) = &self.writing
+                && let Err(errno) = writing.grow(&access)
+            {
+                return Begun::at_once(Err(errno), access.buffer);
+            }
             return self.bytes.begin(access);
         }
         let (promise, future) = promise();
-        let bytes = Arc::clone(&self.bytes);
-        self.file.export.workers.submit(move || write_all(&bytes, access, promise));
+        let (bytes, writing) = (Arc::clone(&self.bytes), self.writing.clone());
+        self.file.export.workers.submit(move || {
+            match writing.as_ref().map_or(Ok(()), |writing| writing.grow(&access)) {
+                Ok(()) => write_all(&bytes, access, promise),
+                Err(errno) => {
+                    let (status, buffer) = (Status::from_errno(errno), Some(access.buffer));
+                    promise.complete(Outcome { status, transferred_bytes: 0, buffer });
+                }
+            }
+        });
         Begun::Elsewhere { future, buffer: None, hold: None }
     }
 

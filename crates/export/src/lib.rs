@@ -18,12 +18,14 @@
 //! * **Changes are noticed.** A [`FileSource`] knows the file's version from before the first read and compares it
 //!   after the last. A version differs when inode, size or a time of change differ; a file that changed in the clock
 //!   tick that just passes is waited for, so that a later change cannot have the same time.
+//! * **Space.** Once a host has a quota of it, what each holds is counted ([`Space`]), and room is taken before bytes are written.
 //! * **No reactor waits.** Requests are queued for the export's threads, which answer through a callback.
 
 #![forbid(unsafe_code)]
 
 mod attributes;
 mod conflict;
+mod counted;
 mod credentials;
 mod export;
 mod exports;
@@ -38,6 +40,7 @@ mod root;
 mod session;
 mod sink;
 mod source;
+mod space;
 mod spec;
 mod unnamed;
 mod workers;
@@ -53,4 +56,5 @@ pub use session::{FileSession, HANDLES_MAX};
 pub use sink::{FileSink, SinkMode};
 pub use source::CachedFile;
 pub use source::FileSource;
+pub use space::Space;
 pub use spec::{ExportSpec, FileAccess};

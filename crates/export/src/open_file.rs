@@ -1,13 +1,15 @@
 //! An open file of a session, and where an operation starts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use diskside_outfile::Unnamed;
+use diskside_rights::HostQuota;
 
 use crate::export::Export;
 use crate::reading::Readers;
+use crate::space::{FileSpace, give_back};
 
 /// What a handle stands for.
 #[derive(Debug)]
@@ -28,6 +30,10 @@ pub(super) struct OpenFile {
     /// Of a file that has no name yet: which it is going to have.
     pub(super) unnamed: Option<Arc<Unnamed>>,
     pub(super) readers: Readers,
+    /// How much its host may hold.
+    pub(super) quota: Arc<HostQuota>,
+    /// What it counts for, if anything is counted.
+    pub(super) space: OnceLock<FileSpace>,
 }
 
 /// Where an operation starts: a directory of an export, and the path from there.
@@ -37,6 +43,8 @@ pub(super) struct Start<'a> {
     pub(super) read_only: bool,
     pub(super) dir: Option<Arc<OpenFile>>,
     pub(super) path: &'a [u8],
+    /// How much the host may hold.
+    pub(super) quota: Arc<HostQuota>,
 }
 
 impl Start<'_> {
@@ -69,7 +77,37 @@ impl Start<'_> {
             sync_failed: AtomicBool::new(false),
             unnamed: None,
             readers: Readers::default(),
+            quota: self.quota,
+            space: OnceLock::new(),
         }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let unnamed = self.unnamed.take().filter(|unnamed| unnamed.has_temporary_name());
+        let space = self.space.take();
+        if unnamed.is_none() && space.is_none() {
+            return;
+        }
+        let export = Arc::clone(&self.export);
+        let Some(unnamed) = unnamed else {
+            // Most files still have their name: nothing is to be done.
+            if let Some(gone) = space.and_then(|space| space.hold.leave(self.fd.as_fd()))
+                && let Ok(fd) = self.fd.try_clone()
+            {
+                export.workers.soon(move || gone.give_back(fd.as_fd()));
+            }
+            return;
+        };
+        // As the export's user, and on a thread that may wait for a disk.
+        let (name, fd) = (std::mem::take(&mut self.name), self.fd.try_clone());
+        export.workers.soon(move || {
+            unnamed.discard(&name);
+            if let (Some(space), Ok(fd)) = (space, fd) {
+                give_back(space.hold, fd.as_fd());
+            }
+        });
     }
 }
 

@@ -21,6 +21,7 @@ use super::{FileSession, unnamed};
 use crate::export::Export;
 use crate::exports::Exports;
 use crate::reply::{FileError, FileReply};
+use crate::space::give_back;
 
 type Done = Result<FileReply, FileError>;
 
@@ -79,18 +80,12 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
         FileRequest::Rename { dir, from, to, flags } => {
             rename(op, &session.start(op, dir, from)?, &session.start(op, dir, to)?, flags)
         }
-        FileRequest::Unlink { dir, path } => {
-            change_name(op, &session.start(op, dir, path)?, |parent, name| fs::unlinkat(parent, name, AtFlags::empty()))
-        }
+        FileRequest::Unlink { dir, path } => remove_name(op, &session.start(op, dir, path)?, AtFlags::empty()),
         FileRequest::RemoveDirectory { dir, path } => {
-            change_name(op, &session.start(op, dir, path)?, |parent, name| {
-                fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-            })
+            remove_name(op, &session.start(op, dir, path)?, AtFlags::REMOVEDIR)
         }
         FileRequest::MakeDirectory { dir, path, mode } => {
-            change_name(op, &session.start(op, dir, path)?, |parent, name| {
-                fs::mkdirat(parent, name, Mode::from_raw_mode(mode))
-            })
+            make_directory(op, &session.start(op, dir, path)?, Mode::from_raw_mode(mode))
         }
         FileRequest::Sync { file, flags } => {
             let file = session.get(op, file)?;
@@ -127,9 +122,10 @@ fn create(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags
     let how = access(flags).unwrap_or(OFlags::RDONLY);
     let mut existing = how;
     existing.set(OFlags::NOFOLLOW, flags.contains(FileFlags::NO_FOLLOW));
+    let mode = start.export.file_mode(mode);
     // Between the two attempts somebody may make the file, or remove it.
     for _ in 0..CREATE_ATTEMPTS_MAX {
-        match open_beneath(start.dir(), start.path, how | OFlags::CREATE | OFlags::EXCL, mode) {
+        match make(op, &start, how, mode, flags)? {
             Ok(fd) => {
                 let status = status(fd.as_fd()).map_err(|errno| failed(op, &start, errno))?;
                 return give_handle(session, op, start, fd, &status, flags, true);
@@ -140,7 +136,7 @@ fn create(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags
         match open_file(start.dir(), start.path, existing) {
             Ok((fd, mut seen)) => {
                 if flags.contains(FileFlags::TRUNCATE) {
-                    let emptied = fs::ftruncate(&fd, 0).and_then(|()| status(fd.as_fd()));
+                    let emptied = empty(&start.export, &fd, &seen).and_then(|()| status(fd.as_fd()));
                     seen = emptied.map_err(|errno| failed(op, &start, errno))?;
                 }
                 return give_handle(session, op, start, fd, &seen, flags, false);
@@ -151,6 +147,41 @@ fn create(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags
     }
     // A symbolic link to nothing: it exists, and what it means does not.
     Err(failed(op, &start, Errno::NOENT))
+}
+
+/// Makes a file that is not there yet. A host that may have no more files still opens those that are.
+fn make(
+    op: FileOp,
+    start: &Start<'_>,
+    how: OFlags,
+    mode: Mode,
+    flags: FileFlags,
+) -> Result<Result<OwnedFd, Errno>, FileError> {
+    let ledger = &start.export.ledger;
+    let _changing = ledger.is_kept().then(|| ledger.changing_names());
+    if ledger.is_kept() && !flags.contains(FileFlags::EXCLUSIVE) {
+        let what = OFlags::PATH | how & OFlags::NOFOLLOW;
+        if open_beneath(start.dir(), start.path, what, Mode::empty()).is_ok() {
+            return Ok(Err(Errno::EXIST));
+        }
+    }
+    let room =
+        start.export.new_file(&start.quota).map_err(|no_room| no_room.about(format_args!("{op} {}", start.name())))?;
+    let made = open_beneath(start.dir(), start.path, how | OFlags::CREATE | OFlags::EXCL, mode);
+    Ok(made.and_then(|fd| room.made(ledger, fd.as_fd()).map(|()| fd)))
+}
+
+/// Takes from a file all that it has.
+fn empty(export: &Arc<Export>, fd: &OwnedFd, seen: &Statx) -> Result<(), Errno> {
+    if !export.ledger.is_kept() {
+        return fs::ftruncate(fd, 0);
+    }
+    let hold = export.ledger.hold(fd.as_fd(), seen);
+    let change = hold.change(fd.as_fd());
+    let emptied = fs::ftruncate(fd, 0);
+    change.end(fd.as_fd(), true);
+    give_back(hold, fd.as_fd());
+    emptied
 }
 
 /// A file that nobody else sees until it is [published](publish).
@@ -180,7 +211,8 @@ fn publish(session: &FileSession, op: FileOp, handle: FileHandle) -> Done {
     let published = unnamed::publish(&file, unnamed);
     let (fd, readable) = published.map_err(|error| unnamed::refused(&format!("{op} {}", file.name), &error))?;
     let read_only = session.is_read_only(&file.export);
-    let start = Start { export: Arc::clone(&file.export), read_only, dir: file.dir.clone(), path: &file.path };
+    let quota = Arc::clone(&file.quota);
+    let start = Start { export: Arc::clone(&file.export), read_only, dir: file.dir.clone(), path: &file.path, quota };
     let named = start.open(fd, file.readable && readable, true);
     let status = status_of(op, &named)?;
     session.replace(handle, named);
@@ -202,6 +234,7 @@ fn give_handle(
 
 fn opened(session: &FileSession, op: FileOp, file: OpenFile, status: &Statx, created: bool) -> Done {
     let attributes = attributes(status, session.is_read_only(&file.export));
+    file.is_counted().map_err(|errno| FileError::new(errno, format!("{op} {}", file.name)))?;
     let opened = OpenedFile::new(session.insert(op, file)?, created, attributes);
     Ok(FileReply { result: opened.as_bytes().to_vec(), version: version(status), ..FileReply::done(0) })
 }
@@ -287,7 +320,14 @@ fn write(op: FileOp, file: &OpenFile, offset: u64, data: &[u8], flags: FileFlags
     if !file.writable {
         return Err(not_opened_for(op, file, "writing"));
     }
-    let written = write_all(file, (!flags.contains(FileFlags::APPEND)).then_some(offset), data);
+    let at = (!flags.contains(FileFlags::APPEND)).then_some(offset);
+    let growth = file.grow(|| format!("{op} {} at byte {offset}", file.name), at, data.len() as u64)?;
+    let written = write_all(file, at, data);
+    if written.is_ok() {
+        growth.done();
+    } else {
+        drop(growth);
+    }
     let count = match written {
         Ok(count) => count,
         Err((0, errno)) => return Err(FileError::new(errno, format!("{op} {} at byte {offset}", file.name))),
@@ -346,8 +386,9 @@ fn truncate(op: FileOp, file: &OpenFile, len: u64) -> Done {
     if !file.writable {
         return Err(not_opened_for(op, file, "writing"));
     }
-    fs::ftruncate(&file.fd, len)
-        .map_err(|errno| FileError::new(errno, format!("{op} {} to {len} bytes", file.name)))?;
+    let what = || format!("{op} {} to {len} bytes", file.name);
+    let (_growth, _change) = (file.grow(what, Some(0), len)?, file.changing());
+    fs::ftruncate(&file.fd, len).map_err(|errno| FileError::new(errno, what()))?;
     Ok(FileReply { version: version(&status_of(op, file)?), ..FileReply::done(0) })
 }
 
@@ -360,7 +401,35 @@ fn rename(op: FileOp, from: &Start<'_>, to: &Start<'_>, flags: FileFlags) -> Don
     let how = if flags.contains(FileFlags::NO_REPLACE) { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
     let (old_dir, old) = open_parent(from.dir(), from.path).map_err(failed)?;
     let (new_dir, new) = open_parent(to.dir(), to.path).map_err(failed)?;
+    let export = &from.export;
+    let _changing = export.ledger.is_kept().then(|| export.ledger.changing_names());
+    let moved = export.hold_name(&old_dir, old);
+    export.refuse_rename(moved.as_ref()).map_err(|refused| refused.about(format_args!("{op} {}", from.name())))?;
+    let _replaced = export.hold_name(&new_dir, new);
     fs::renameat_with(&old_dir, old, &new_dir, new, how).map_err(failed)?;
+    Ok(FileReply::done(0))
+}
+
+fn remove_name(op: FileOp, start: &Start<'_>, how: AtFlags) -> Done {
+    change_name(op, start, |parent, name| {
+        let ledger = &start.export.ledger;
+        let _changing = ledger.is_kept().then(|| ledger.changing_names());
+        let _removed = start.export.hold_name(parent, name);
+        fs::unlinkat(parent, name, how)
+    })
+}
+
+fn make_directory(op: FileOp, start: &Start<'_>, mode: Mode) -> Done {
+    refuse_read_only(op, start)?;
+    let export = &start.export;
+    let _changing = export.ledger.is_kept().then(|| export.ledger.changing_names());
+    let room = export.new_file(&start.quota).map_err(|no_room| no_room.about(format_args!("{op} {}", start.name())))?;
+    change_name(op, start, |parent, name| fs::mkdirat(parent, name, export.directory_mode(mode)))?;
+    let made = open_parent(start.dir(), start.path)
+        .and_then(|(parent, name)| open_beneath(parent.as_fd(), name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()))
+        .and_then(|made| room.made(&export.ledger, made.as_fd()));
+    // Somebody may have removed it, or put something else there.
+    made.or_else(|errno| if errno == Errno::NOENT { Ok(()) } else { Err(failed(op, start, errno)) })?;
     Ok(FileReply::done(0))
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use diskside_rights::{Access, HostRights};
+use diskside_rights::{Access, HostQuota, HostRights};
 use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
 use rustix::io::Errno;
@@ -33,6 +33,7 @@ pub struct FileSession {
 struct Inner {
     exports: Arc<Exports>,
     rights: HostRights,
+    quota: Arc<HostQuota>,
     table: Mutex<Table>,
 }
 
@@ -44,9 +45,9 @@ struct Table {
 }
 
 impl FileSession {
-    pub(super) fn new(exports: Arc<Exports>, rights: HostRights) -> Self {
+    pub(super) fn new(exports: Arc<Exports>, rights: HostRights, quota: Arc<HostQuota>) -> Self {
         let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
-        Self { inner: Arc::new(Inner { exports, rights, table: Mutex::new(table) }) }
+        Self { inner: Arc::new(Inner { exports, rights, quota, table: Mutex::new(table) }) }
     }
 
     /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
@@ -100,6 +101,7 @@ impl FileSession {
                     let done = operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
                     counted.operations.took(began.elapsed());
                     count(&counted.operations, &request, &done);
+                    counted.count_if_due();
                     done
                 }
                 Err(malformed) => FileError::because(Errno::INVAL, malformed.to_string()).into(),
@@ -140,10 +142,11 @@ impl FileSession {
         dir: Option<FileHandle>,
         path: &'a [u8],
     ) -> Result<Start<'a>, FileError> {
+        let quota = Arc::clone(&self.inner.quota);
         if let Some(handle) = dir {
             let dir = self.get(op, handle)?;
             let read_only = self.is_read_only(&dir.export);
-            return Ok(Start { export: Arc::clone(&dir.export), read_only, dir: Some(dir), path });
+            return Ok(Start { export: Arc::clone(&dir.export), read_only, dir: Some(dir), path, quota });
         }
         let (name, path) = match path.iter().position(|&byte| byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -152,7 +155,7 @@ impl FileSession {
         let export = self.inner.exports.find(name, &self.inner.rights.now()).ok_or_else(|| {
             FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
         })?;
-        Ok(Start { read_only: self.is_read_only(&export), export, dir: None, path })
+        Ok(Start { read_only: self.is_read_only(&export), export, dir: None, path, quota })
     }
 
     /// Whether the host may change nothing in an export: as it is served, or by its rights.
@@ -235,16 +238,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.exports.handles.fetch_sub(table.open.len(), Ordering::Relaxed);
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        // As the export's user, and on a thread that may wait for a disk.
-        if let Some(unnamed) = self.unnamed.take().filter(|unnamed| unnamed.has_temporary_name()) {
-            let name = std::mem::take(&mut self.name);
-            self.export.workers.submit(move || unnamed.discard(&name));
-        }
     }
 }
 

@@ -267,6 +267,7 @@ fn take_back(file: &OpenFile, start: u64, written: u64) -> Result<u64, FileError
         return Ok(0);
     }
     still_ours(file, start + written)?;
+    let _change = file.changing();
     fs::ftruncate(&file.fd, start).map_err(|errno| FileError::new(errno, format!("shortening {}", file.name)))?;
     Ok(0)
 }

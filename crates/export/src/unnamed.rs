@@ -8,7 +8,9 @@ use rustix::io::Errno;
 
 use super::open_file::{OpenFile, Start};
 use super::root::open_beneath;
+use crate::counted::Before;
 use crate::reply::FileError;
+use crate::space::NoSpace;
 
 /// The name that a path means in the end: symbolic links are followed, but not out of the export.
 pub(super) fn own_name(start: &Start<'_>) -> Result<Name, WriteError> {
@@ -27,7 +29,10 @@ pub(super) fn own_name(start: &Start<'_>) -> Result<Name, WriteError> {
 
 /// A new file to be called so. Where it cannot be made in its directory, it waits in the export's root.
 pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<(OwnedFd, Unnamed), WriteError> {
-    Unnamed::create(at, mode, || {
+    let export = &start.export;
+    let _changing = export.ledger.is_kept().then(|| export.ledger.changing_names());
+    let room = export.new_file(&start.quota).map_err(NoSpace::into_write_error)?;
+    let (fd, unnamed) = Unnamed::create(at, export.file_mode(mode), || {
         let how = OFlags::RDWR | OFlags::TMPFILE;
         let made = open_beneath(start.export.root.as_fd(), b".", how, Mode::RUSR | Mode::WUSR);
         made.map_err(|errno| WriteError {
@@ -37,12 +42,23 @@ pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<(OwnedFd
                     .into(),
             file: None,
         })
-    })
+    })?;
+    room.made(&export.ledger, fd.as_fd())?;
+    Ok((fd, unnamed))
 }
 
 /// Gives a new file its name. What is then open as that name, and whether it can be read.
 pub(super) fn publish(file: &OpenFile, unnamed: &Unnamed) -> Result<(OwnedFd, bool), WriteError> {
-    match unnamed.publish(file.fd.as_fd(), true)? {
+    let ledger = &file.export.ledger;
+    let _changing = ledger.is_kept().then(|| ledger.changing_names());
+    // What has the name now is kept until it is known what became of it.
+    let mut before = Vec::new();
+    let published = unnamed.publish_unless(file.fd.as_fd(), true, &mut |succession, old| {
+        before.extend(Before::of(file, succession, old)?);
+        Ok(())
+    });
+    drop(before);
+    match published? {
         Published::Named => Ok((rustix::io::fcntl_dupfd_cloexec(&file.fd, 0)?, true)),
         Published::Overwritten { fd, readable } => Ok((fd, readable)),
     }

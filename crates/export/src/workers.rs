@@ -1,5 +1,6 @@
 //! The threads of an export: they have its user and group, and may wait for a disk.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -11,6 +12,11 @@ use super::credentials::Credentials;
 
 /// Threads of one export at a time. They are started when work waits and none is idle.
 const THREADS_MAX: usize = 8;
+
+thread_local! {
+    /// The address of the queue that this thread serves.
+    static WORKS_FOR: Cell<usize> = const { Cell::new(0) };
+}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -62,6 +68,11 @@ impl Workers {
         }
     }
 
+    /// The same; on one of these threads it is done at once.
+    pub(super) fn soon(&self, job: impl FnOnce() + Send + 'static) {
+        if WORKS_FOR.get() == Arc::as_ptr(&self.queue).addr() { job() } else { self.submit(job) }
+    }
+
     /// Whether what any thread of this process writes is written as these threads would.
     pub(super) fn writes_as_process(&self) -> bool {
         self.credentials.are_process()
@@ -86,6 +97,7 @@ impl Workers {
             // Only the first thread is waited for.
             drop(sender.send(taken));
             if fine {
+                WORKS_FOR.set(Arc::as_ptr(&queue).addr());
                 queue.work();
             }
             queue.lock().threads -= 1;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::seen::{Inside, Seen, entry_name, entry_program, kind_name};
+use crate::seen::{Held, Inside, Seen, entry_name, entry_program, held, kind_name};
 
 /// The media type.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -184,10 +184,12 @@ impl Lines {
     }
 
     fn entries(&mut self, entries: &[StatisticsEntry]) {
-        let labels: Vec<Labels> = entries.iter().map(entry_labels).collect();
+        self.held(entries);
+        let entries: Vec<_> = entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE).collect();
+        let labels: Vec<Labels> = entries.iter().map(|entry| entry_labels(entry)).collect();
         let mut each = |name, help, unit, value: &dyn Fn(&StatisticsEntry) -> f64| {
             let series =
-                labels.iter().zip(entries).map(|(labels, entry)| (labels.clone(), Value::Number(value(entry))));
+                labels.iter().zip(&entries).map(|(labels, entry)| (labels.clone(), Value::Number(value(entry))));
             self.family(name, help, unit, MetricType::Counter, series.collect());
         };
         each(
@@ -207,6 +209,22 @@ impl Lines {
             SECONDS,
             &|entry| entry.busy_us.get() as f64 / 1e6,
         );
+    }
+
+    /// What hosts hold in exports.
+    fn held(&mut self, entries: &[StatisticsEntry]) {
+        let held: Vec<Held> = held(entries).collect();
+        let mut each = |name, help, unit, value: &dyn Fn(&Held) -> Option<u64>| {
+            let series = held.iter().filter_map(|held| {
+                let labels = vec![("host", held.host.clone()), ("export", held.export.clone())];
+                Some((labels, Value::Whole(value(held)?)))
+            });
+            self.family(name, help, unit, MetricType::Gauge, series.collect());
+        };
+        each("space", "Bytes of the files of a host in an export", BYTES, &|held| Some(held.bytes));
+        each("space_max", "The most that it may hold there by its quota", BYTES, &|held| held.bytes_max);
+        each("files", "Files and directories of a host in an export", None, &|held| Some(held.files));
+        each("files_max", "The most that it may have there by its quota", None, &|held| held.files_max);
     }
 
     /// What only the server's own process tells.

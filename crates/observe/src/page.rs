@@ -7,7 +7,7 @@ use diskside_wire::function::{StatisticsEntry, statistics_kind};
 
 use crate::history::{History, PERIOD, Sample};
 use crate::picture::{bars, escaped, line, number, time};
-use crate::seen::{Inside, Seen, entry_name, entry_program, kind_name};
+use crate::seen::{Inside, Seen, entry_name, entry_program, held, kind_name};
 
 /// The media type.
 pub const HTML: &str = "text/html; charset=utf-8";
@@ -94,6 +94,18 @@ fn content(page: &mut String, seen: &Seen, history: &History) {
             ]
         })
     });
+    let most = |most: Option<u64>, shown: fn(u64) -> String| most.map_or_else(String::new, shown);
+    let rows: Vec<Vec<String>> = held(&seen.entries)
+        .map(|held| {
+            let size = |len: u64| bytes(len as f64);
+            let (size_max, files_max) = (most(held.bytes_max, size), most(held.files_max, |files| files.to_string()));
+            vec![held.host, held.export, bytes(held.bytes as f64), size_max, held.files.to_string(), files_max]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let columns = ["host", "export", "bytes", "at most", "files", "at most"];
+        table(page, "Held in exports", &columns, rows.into_iter());
+    }
     if let Some(inside) = &seen.inside {
         of_inside(page, inside, &seen.entries);
     }

@@ -12,7 +12,7 @@ use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
 pub struct Seen {
     /// Totals of functions. They are 0 where a server computes nothing.
     pub page: StatisticsPage,
-    /// Counters by function, volume, export and quota.
+    /// Counters by function, volume, export and quota, and what hosts hold.
     pub entries: Vec<StatisticsEntry>,
     /// What only the server's own process knows.
     pub inside: Option<Inside>,
@@ -54,6 +54,7 @@ pub fn kind_name(kind: u8) -> &'static str {
         statistics_kind::VOLUME_BY_FUNCTIONS => "volume, by functions",
         statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
         statistics_kind::QUOTA => "quota",
+        statistics_kind::SPACE => "space",
         _ => "other",
     }
 }
@@ -64,7 +65,39 @@ pub fn entry_name(entry: &StatisticsEntry) -> String {
     if is_rest { "(others)".to_owned() } else { entry.name() }
 }
 
+/// What a host holds in an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The host's name at the target.
+    pub host: String,
+    /// The export.
+    pub export: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The most of them, if it has a quota.
+    pub bytes_max: Option<u64>,
+    /// Files and directories.
+    pub files: u64,
+    /// The most of them, if it has a quota.
+    pub files_max: Option<u64>,
+}
+
+/// What hosts hold in exports.
+pub fn held(entries: &[StatisticsEntry]) -> impl Iterator<Item = Held> {
+    let export = |id| entries.iter().find(|entry| entry.kind == statistics_kind::EXPORT && entry.id.get() == id);
+    let max = |most: u64| Some(most).filter(|most| *most > 0);
+    entries.iter().filter(|entry| entry.kind == statistics_kind::SPACE).map(move |entry| Held {
+        host: entry.name(),
+        export: export(entry.id.get()).map(StatisticsEntry::name).unwrap_or_default(),
+        bytes: entry.written.get(),
+        bytes_max: max(entry.read.get()),
+        files: entry.operations.get(),
+        files_max: max(entry.program_id.get()),
+    })
+}
+
 /// The content hash of a function's program, which tells functions of one name apart.
 pub fn entry_program(entry: &StatisticsEntry) -> Option<String> {
-    (entry.program_id.get() != 0).then(|| format!("{:016x}", entry.program_id.get()))
+    (entry.kind == statistics_kind::FUNCTION && entry.program_id.get() != 0)
+        .then(|| format!("{:016x}", entry.program_id.get()))
 }

@@ -11,6 +11,9 @@ const XATTR_LEN_MAX: usize = 64 << 10;
 const OF_CONTENT: [&[u8]; 3] = [CAPABILITY, b"security.ima", b"security.evm"];
 const CAPABILITY: &[u8] = b"security.capability";
 const ACL: &[u8] = b"system.posix_acl_access";
+/// Whose a file is at a server that counts what hosts hold. It is of the one file that was written, so a new one neither takes
+/// it over nor loses its own.
+pub const OWNER_ATTRIBUTE: &str = "user.diskside.owner";
 
 /// Gives `new` the owner, group, extended attributes, ACL and mode of `old`, and no others. Set-user-ID and set-group-ID bits
 /// and capabilities are not given: they were for another content.
@@ -23,7 +26,8 @@ pub fn keep_attributes(old: BorrowedFd<'_>, stat: &Stat, new: BorrowedFd<'_>) ->
         fs::fchown(new, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
     }
     let names = names(old)?;
-    for name in names.iter().filter(|name| !OF_CONTENT.contains(&&name[..])) {
+    let is_kept = |name: &&Vec<u8>| !OF_CONTENT.contains(&&name[..]) && &name[..] != OWNER_ATTRIBUTE.as_bytes();
+    for name in names.iter().filter(is_kept) {
         let Some(value) = value(old, name)? else { continue };
         if self::value(new, name).ok().flatten().as_ref() != Some(&value) {
             fs::fsetxattr(new, &name[..], &value, XattrFlags::empty())?;
@@ -46,6 +50,7 @@ pub fn reset_attributes(file: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
 fn remove_attributes(file: BorrowedFd<'_>, is_kept: impl Fn(&[u8]) -> bool) -> Result<(), Errno> {
     let is_extra = |name: &[u8]| match name {
         ACL => !is_kept(name),
+        _ if name == OWNER_ATTRIBUTE.as_bytes() => false,
         _ if name.starts_with(b"user.") => !is_kept(name),
         _ => name == CAPABILITY,
     };

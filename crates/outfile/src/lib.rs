@@ -26,9 +26,9 @@ mod overwrite;
 mod private;
 mod unnamed;
 
-pub use attributes::{keep_attributes, reset_attributes};
+pub use attributes::{OWNER_ATTRIBUTE, keep_attributes, reset_attributes};
 pub use destination::{Destination, OutFile};
 pub use error::WriteError;
 pub use name::{Found, Name};
 pub use private::write_private;
-pub use unnamed::{Published, Unnamed};
+pub use unnamed::{BeforeSuccession, Published, Succession, Unnamed};

@@ -28,6 +28,18 @@ pub struct Unnamed {
     elsewhere: bool,
 }
 
+/// What is about to be done with the file that has the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// It loses the name.
+    Replace,
+    /// It gets the content of the new one.
+    Overwrite,
+}
+
+/// Is asked, with the file that has the name, before that is changed. An error leaves it as it is.
+pub type BeforeSuccession<'a> = &'a mut dyn FnMut(Succession, BorrowedFd<'_>) -> Result<(), WriteError>;
+
 /// How a file got its content.
 #[derive(Debug)]
 pub enum Published {
@@ -107,6 +119,19 @@ impl Unnamed {
     /// # Errors
     /// What the system says, and what it means. What had the name is what it was, unless the error says otherwise.
     pub fn publish(&self, file: BorrowedFd<'_>, sync: bool) -> Result<Published, WriteError> {
+        self.publish_unless(file, sync, &mut |_, _| Ok(()))
+    }
+
+    /// The same, unless `before` has an error.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), and that.
+    pub fn publish_unless(
+        &self,
+        file: BorrowedFd<'_>,
+        sync: bool,
+        before: BeforeSuccession<'_>,
+    ) -> Result<Published, WriteError> {
         for _ in 0..ATTEMPTS_MAX {
             match self.at.find().map_err(|errno| WriteError::new(errno, meaning_for_file(errno)))? {
                 Found::Nothing if self.elsewhere => {
@@ -120,11 +145,13 @@ impl Unnamed {
                 Found::File { fd, readable, stat } => {
                     let replaceable = !self.elsewhere && stat.st_nlink == 1;
                     if replaceable && keep_attributes(fd.as_fd(), &stat, file).is_ok() {
+                        before(Succession::Replace, fd.as_fd())?;
                         match self.replace(file, sync) {
                             Err(Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::XDEV) => {}
                             replaced => return replaced.map(|()| Published::Named).map_err(WriteError::from),
                         }
                     }
+                    before(Succession::Overwrite, fd.as_fd())?;
                     self.write_over(file, fd.as_fd(), sync)?;
                     return Ok(Published::Overwritten { fd, readable });
                 }

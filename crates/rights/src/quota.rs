@@ -29,6 +29,10 @@ pub struct HostLimits {
     pub connections: Option<u64>,
     /// Bytes of its named states.
     pub state_bytes: Option<u64>,
+    /// Bytes of its files, in each export.
+    pub space_bytes: Option<u64>,
+    /// Its files and directories, in each export.
+    pub files: Option<u64>,
 }
 
 /// Limits, and the hosts each of which has them.
@@ -44,16 +48,24 @@ pub struct QuotaRule {
 pub const CPU_SHARE: u64 = 100;
 
 impl HostLimits {
-    const NAMES: [&'static str; 7] = ["iops", "bytes_per_s", "cpu_share", "memory", "programs", "connections", "state"];
+    const NAMES: [&'static str; 9] =
+        ["iops", "bytes_per_s", "cpu_share", "memory", "programs", "connections", "state", "space", "files"];
 
-    fn values(&self) -> [Option<u64>; 7] {
-        let Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes } = *self;
-        [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes]
+    fn values(&self) -> [Option<u64>; 9] {
+        let Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, .. } = *self;
+        let Self { state_bytes, space_bytes, files, .. } = *self;
+        [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes, space_bytes, files]
     }
 
-    fn of_values(values: [Option<u64>; 7]) -> Self {
-        let [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes] = values;
-        Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes }
+    fn of_values(values: [Option<u64>; 9]) -> Self {
+        let [iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes, space_bytes, files] =
+            values;
+        Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, state_bytes, space_bytes, files }
+    }
+
+    /// Whether it says how much a host may hold in exports.
+    pub fn limits_space(&self) -> bool {
+        self.space_bytes.is_some() || self.files.is_some()
     }
 
     /// Whether it limits nothing.
@@ -122,6 +134,11 @@ impl Quotas {
             (nqn.to_owned(), (name.to_owned(), limits))
         };
         Ok(Self { by_nqn: hosts.into_iter().map(limits).collect(), others })
+    }
+
+    /// Whether it is said of any host how much it may hold in exports.
+    pub fn limits_space(&self) -> bool {
+        self.others.limits_space() || self.by_nqn.values().any(|(_, limits)| limits.limits_space())
     }
 
     /// How a host is called, and what it may take.
@@ -209,6 +226,13 @@ impl QuotaTable {
         host
     }
 
+    /// How a host is called, and what it may take, connected or not.
+    pub fn rule_of(&self, nqn: &str) -> (String, HostLimits) {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let (name, limits) = rules.of(nqn);
+        (name.to_owned(), limits)
+    }
+
     /// Those of hosts that are connected, or were lately, and that have limits.
     pub fn all(&self) -> Vec<Arc<HostQuota>> {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,6 +254,8 @@ pub struct HostQuota {
     programs: AtomicU64,
     connections_max: AtomicU64,
     state_bytes: AtomicU64,
+    space_bytes: AtomicU64,
+    files: AtomicU64,
     connections: AtomicU64,
     pauses: AtomicU64,
     paused_us: AtomicU64,
@@ -249,6 +275,10 @@ pub enum Scarce {
     Connections,
     /// Bytes of named states.
     State,
+    /// Bytes of files in an export.
+    Space,
+    /// Files in an export.
+    Files,
 }
 
 /// What a host did that its quota bears on.
@@ -286,6 +316,8 @@ impl HostQuota {
             programs: none(),
             connections_max: none(),
             state_bytes: none(),
+            space_bytes: none(),
+            files: none(),
             connections: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
             paused_us: AtomicU64::new(0),
@@ -311,6 +343,8 @@ impl HostQuota {
             (&self.programs, limits.programs),
             (&self.connections_max, limits.connections),
             (&self.state_bytes, limits.state_bytes),
+            (&self.space_bytes, limits.space_bytes),
+            (&self.files, limits.files),
         ] {
             limit.store(value.unwrap_or(NONE), Ordering::Relaxed);
         }
@@ -321,6 +355,11 @@ impl HostQuota {
         &self.name
     }
 
+    /// The host's NQN; empty for one that has no name at all.
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
     /// Whether it is of this host.
     pub fn is_of(&self, nqn: &str) -> bool {
         self.nqn == nqn
@@ -328,7 +367,8 @@ impl HostQuota {
 
     fn has_limits(&self) -> bool {
         let limits = [&self.cpu_share, &self.memory_bytes, &self.programs, &self.connections_max, &self.state_bytes];
-        self.has_rates() || limits.iter().any(|limit| limit.load(Ordering::Relaxed) != NONE)
+        let mut limits = limits.into_iter().chain([&self.space_bytes, &self.files]);
+        self.has_rates() || limits.any(|limit| limit.load(Ordering::Relaxed) != NONE)
     }
 
     // -- rates --------------------------------------------------------------------------------------------------------
@@ -402,6 +442,12 @@ impl HostQuota {
         self.state_bytes.load(Ordering::Relaxed).min(usual)
     }
 
+    /// Bytes of its files, and files, that it may have in each export.
+    pub fn space(&self) -> (Option<u64>, Option<u64>) {
+        let get = |limit: &AtomicU64| Some(limit.load(Ordering::Relaxed)).filter(|limit| *limit != NONE);
+        (get(&self.space_bytes), get(&self.files))
+    }
+
     /// One more connection, as long as what is given is kept; `None`: it has as many as it may.
     pub fn connect(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let max = self.connections_max.load(Ordering::Relaxed);
@@ -425,6 +471,8 @@ impl HostQuota {
             Scarce::Programs => (&self.programs, "programs: it has all that it may of"),
             Scarce::Connections => (&self.connections_max, "connections: it has all that it may of"),
             Scarce::State => (&self.state_bytes, "state: it has all that it may of"),
+            Scarce::Space => (&self.space_bytes, "space: its files have all that they may of"),
+            Scarce::Files => (&self.files, "files: it has all that it may of"),
         };
         let limit = limit.load(Ordering::Relaxed);
         if limit != NONE {

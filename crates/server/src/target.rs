@@ -401,6 +401,9 @@ impl Opened {
         })?;
         let reactors = config.reactors;
         let exports = Exports::open(&config.exports)?;
+        if config.quotas()?.limits_space() {
+            exports.check_accounts()?;
+        }
         let (volumes, volume_stats) = (Arc::new(VolumeTable::default()), Arc::new(Registry::default()));
         let mailboxes = Arc::new(Mailboxes::default());
         let names = Arc::new(KnownNames::default());

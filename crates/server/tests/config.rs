@@ -192,7 +192,7 @@ fn keys_are_beside_the_file_that_names_them() {
 #[test]
 fn quotas_are_printed_and_what_is_wrong_about_them_is_said() {
     let all = "iops = 50000\nbytes_per_s = '2GiB'\ncpu_share = 50\nmemory = '256MiB'\nprograms = 8\nconnections = 16\n\
-               state = '16MiB'\n";
+               state = '16MiB'\nspace = '10GiB'\nfiles = 1000\n";
     let text = format!("{ANN}groups = ['readers']\n[[quota]]\nof = ['readers', 'ann', '*']\n{all}");
     let config = resolve(&text).unwrap();
     let printed = config.to_toml();
@@ -212,7 +212,7 @@ fn quotas_are_printed_and_what_is_wrong_about_them_is_said() {
         ("of = ['*']\nconnections = 1", "quota: connections: 1 is less than 2: an admin queue and one more"),
         ("of = ['*']\nconnections = 5000", "5000 is more than the 4096 that every host may have (limits.connections)"),
         ("of = ['*']\nstate = '65MiB'", "65MiB is more than the 64MiB that every host may have"),
-        ("of = ['*']\nspace = '1GiB'", "unknown field `space`"),
+        ("of = ['*']\nspace = 0", "quota: space: 0 lets a host write nothing; a [[grant]] says that better"),
     ] {
         let error = resolve(&format!("{ANN}[[quota]]\n{quota}\n")).unwrap_err();
         assert!(error.contains(want), "{quota}: {error}");

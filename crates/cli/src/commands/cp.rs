@@ -125,9 +125,10 @@ impl Cp {
         }
         let to = target.end();
         if let Source::Stream(stream) = source {
-            return copy_stream(stream, &to, progress.done()).map_err(failed);
+            return copy_stream(stream, &to, progress.done()).map_err(|error| failed(target.in_its_words(error)));
         }
         let from = source.end();
+        let failed = |error| failed(target.in_its_words(error));
         let copied = copy(&from, &to, progress.done()).map_err(failed)?;
         if self.verify {
             verify(&from, &to, progress.done()).map_err(failed)?;
@@ -300,6 +301,16 @@ impl Target {
             Self::Fixed { io, len } => End { io, len: *len, fixed: true },
             Self::File { io, .. } | Self::Export { io, .. } => End { io, len: u64::MAX, fixed: false },
             Self::Stream { .. } => unreachable!("bytes go there in their order"),
+        }
+    }
+
+    /// Why it could not be written, as its server says.
+    fn in_its_words(&self, error: CopyError) -> CopyError {
+        match (self, error) {
+            (Self::Export { writer, .. }, CopyError::Write { offset, error }) => {
+                CopyError::Write { offset, error: writer.in_words_of_target(error) }
+            }
+            (_, error) => error,
         }
     }
 

@@ -6,8 +6,8 @@ use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
 use diskside::ExportUrl;
-use diskside::wire::function::{StatisticsEntry, StatisticsPage};
-use diskside_observe::seen::{entry_name, entry_program, kind_name};
+use diskside::wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
+use diskside_observe::seen::{Held, entry_name, entry_program, held, kind_name};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ impl Top {
             bytes(page.memory_max.get()),
         );
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
-        for entry in entries {
+        for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE) {
             let then = before.and_then(|(_, entries, _)| {
                 entries.iter().find(|other| other.kind == entry.kind && other.id == entry.id)
             });
@@ -119,8 +119,36 @@ impl Top {
                 entry.failed.get().to_string(),
             ]);
         }
-        text + &table.to_string()
+        text + &table.to_string() + &held_table(entries)
     }
+}
+
+fn held_document(held: Held) -> serde_json::Value {
+    json!({
+        "host": held.host, "export": held.export, "bytes": held.bytes, "bytes_max": held.bytes_max, "files": held.files,
+        "files_max": held.files_max,
+    })
+}
+
+/// What hosts hold in exports, if that is counted.
+fn held_table(entries: &[StatisticsEntry]) -> String {
+    let held: Vec<_> = held(entries).collect();
+    if held.is_empty() {
+        return String::new();
+    }
+    let most = |most: Option<String>| most.unwrap_or_else(|| "-".into());
+    let mut table = Table::new(&["host", "export", ">holds", ">at most", ">files", ">at most"]);
+    for held in held {
+        table.row(vec![
+            held.host,
+            held.export,
+            bytes(held.bytes),
+            most(held.bytes_max.map(bytes)),
+            held.files.to_string(),
+            most(held.files_max.map(|files| files.to_string())),
+        ]);
+    }
+    format!("\n{table}")
 }
 
 fn document((page, entries, _): &Look) -> serde_json::Value {
@@ -142,6 +170,7 @@ fn document((page, entries, _): &Look) -> serde_json::Value {
         "cache_misses": page.cache_misses.get(), "cache_max_bytes": page.cache_len_max.get(),
         "calls_memory_bytes": page.calls_memory.get(), "kept_memory_bytes": page.kept_memory.get(),
         "memory_max_bytes": page.memory_max.get(),
-        "entries": entries.iter().map(entry).collect::<Vec<_>>(),
+        "entries": entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE).map(entry).collect::<Vec<_>>(),
+        "held": held(entries).map(held_document).collect::<Vec<_>>(),
     })
 }

@@ -183,7 +183,7 @@ impl Account {
     }
 
     /// What its host may take.
-    pub(crate) fn quota(&self) -> &HostQuota {
+    pub(crate) fn quota(&self) -> &Arc<HostQuota> {
         &self.quota
     }
 

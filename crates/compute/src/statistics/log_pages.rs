@@ -15,6 +15,7 @@ use crate::call::context::CallContext;
 use crate::call::job::FOLDED_LEN_MAX;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
+use diskside_export::Space;
 use diskside_rights::{Access, HostQuota, Rights};
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
@@ -160,7 +161,28 @@ fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<Statisti
     }
     let is_seen = |quota: &Arc<HostQuota>| of.is_none_or(|(_, nqn)| quota.is_of(nqn));
     entries.extend(compute.quotas.all().iter().filter(|quota| is_seen(quota)).map(|quota| quota_entry(quota)));
+    let exports = compute.exports.names();
+    let is_seen = |export: u32, nqn: &str| {
+        let name = exports.get(export as usize);
+        of.is_none_or(|(rights, own)| own == nqn && name.is_some_and(|name| rights.export(name) > Access::None))
+    };
+    let held = compute.exports.held().into_iter().filter(|(export, nqn, _)| is_seen(*export, nqn));
+    entries.extend(held.take(SPACE_ENTRIES_MAX).map(|(export, nqn, space)| space_entry(compute, export, &nqn, space)));
     entries
+}
+
+/// Whoever holds less than so many others is not told of.
+const SPACE_ENTRIES_MAX: usize = 1000;
+
+/// What a host holds in an export.
+fn space_entry(compute: &Environment, export: u32, nqn: &str, space: Space) -> StatisticsEntry {
+    let (name, limits) = compute.quotas.rule_of(nqn);
+    let mut entry = StatisticsEntry::new(statistics_kind::SPACE, export, &name);
+    entry.operations.set(space.files);
+    entry.written.set(space.bytes);
+    entry.read.set(limits.space_bytes.unwrap_or(0));
+    entry.program_id.set(limits.files.unwrap_or(0));
+    entry
 }
 
 /// What came of a host's quota.

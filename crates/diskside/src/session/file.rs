@@ -161,7 +161,7 @@ impl File {
         let (this, buffer) = (Arc::clone(&self.inner), bytes.into());
         Pending::of(drive(async move {
             let outcome = this.io()?.submit(Request::Write { offset, buffer, durable }).await;
-            outcome.into_result().map_err(|error| SessionError::file(&this.name, error))
+            outcome.into_result().map_err(|error| SessionError::file(&this.name, this.place.in_words_of_target(error)))
         }))
     }
 

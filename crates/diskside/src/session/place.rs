@@ -67,6 +67,18 @@ pub(super) struct Now {
 }
 
 impl Place {
+    /// The error of a write, as the target has it that refused the write.
+    pub(super) fn in_words_of_target(&self, error: io::Error) -> io::Error {
+        let told = match self {
+            Self::Export(remote) => remote.opened().and_then(|file| file.refusal()),
+            _ => None,
+        };
+        match told {
+            Some(told) => io::Error::new(error.kind(), told),
+            None => error,
+        }
+    }
+
     pub(super) fn open(session: &Session, location: &Location, mode: OpenMode) -> Result<Self, SessionError> {
         match location {
             Location::Local(path) => {

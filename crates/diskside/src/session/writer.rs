@@ -35,6 +35,12 @@ impl FileWriter {
         &self.file
     }
 
+    /// The error of a write, in the words of the target if it has said why.
+    #[must_use]
+    pub fn in_words_of_target(&self, error: io::Error) -> io::Error {
+        self.file.inner.place.in_words_of_target(error)
+    }
+
     /// Makes it durable and gives it its name.
     pub fn publish(mut self) -> Result<(), SessionError> {
         let name = self.file.inner.name.clone();

@@ -241,6 +241,17 @@ enum Direct {
 
 impl Writer {
     fn write(&mut self, piece: &[u8]) -> Result<(), FileError> {
+        let file = Arc::clone(&self.file);
+        let at = match self.position {
+            Position::At(start) => Some(start.saturating_add(self.written)),
+            Position::End(_) => None,
+        };
+        let what = || format!("writing {}, byte {} of the output", file.name, self.written);
+        let growth = file.grow(what, at, piece.len() as u64)?;
+        self.write_counted(piece).inspect(|()| growth.done())
+    }
+
+    fn write_counted(&mut self, piece: &[u8]) -> Result<(), FileError> {
         let start = match self.position {
             Position::At(start) => start,
             Position::End(start) => {

@@ -36,6 +36,7 @@ impl Replacement {
         let mut file = start_of(&replacement.old).open(fd, replacement.old.readable, true);
         // Should nobody end it, it goes on a thread of the export.
         file.unnamed = Some(Arc::clone(&replacement.new));
+        file.is_counted().map_err(|errno| FileError::new(errno, format!("replacing {}", file.name)))?;
         Ok((file, replacement))
     }
 
@@ -63,7 +64,9 @@ impl Replacement {
         let published = unnamed::publish(new, &self.new);
         let (fd, readable) =
             published.map_err(|error| unnamed::refused(&format!("replacing {}", self.old.name), &error))?;
-        Ok(start_of(&self.old).open(fd, self.old.readable && readable, true))
+        let named = start_of(&self.old).open(fd, self.old.readable && readable, true);
+        named.is_counted().map_err(|errno| FileError::new(errno, &self.old.name))?;
+        Ok(named)
     }
 
     pub(super) fn discard(&self) {
@@ -73,7 +76,8 @@ impl Replacement {
 
 fn start_of(file: &Arc<OpenFile>) -> Start<'_> {
     // Whoever replaces it was let write to it.
-    Start { export: Arc::clone(&file.export), read_only: false, dir: file.dir.clone(), path: &file.path }
+    let (export, quota) = (Arc::clone(&file.export), Arc::clone(&file.quota));
+    Start { export, read_only: false, dir: file.dir.clone(), path: &file.path, quota }
 }
 
 /// The directory and name of an open file, if that name still means this file.

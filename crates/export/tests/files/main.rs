@@ -9,4 +9,5 @@ mod functions;
 mod kept;
 mod operations;
 mod rights;
+mod space;
 mod unnamed;

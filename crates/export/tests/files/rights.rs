@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use diskside_export::{ExportSpec, Exports, FileReply, FileSession};
-use diskside_rights::{GrantSpec, Grants, HostRights, Mode, RightsTable};
+use diskside_rights::{GrantSpec, Grants, HostQuota, HostRights, Mode, RightsTable};
 use diskside_wire::file::{FileFlags, FileRequest, OpenedFile};
 use rustix::io::Errno;
 use std::sync::mpsc;
@@ -37,7 +37,7 @@ fn exports_without_a_grant_are_not_there_and_those_that_are_read_are_not_written
     };
     let exports = Exports::open(&[export("secret"), export("read"), export("write")]).unwrap();
     let table = RightsTable::new(grants(&[("read", Mode::Read), ("write", Mode::ReadWrite)]));
-    let session = exports.session_with(HostRights::of(&table, HOST));
+    let session = exports.session_with(HostRights::of(&table, HOST), HostQuota::unlimited());
     let list = |session: &FileSession| {
         let reply = ask(session, FileRequest::ListExports { cursor: 0, len_max: 4096 });
         String::from_utf8_lossy(&reply.result).into_owned()

@@ -214,8 +214,8 @@ impl Files {
         drive(async move {
             let opened = OpenedFile::read_from_bytes(&answer.await?.result).map_err(|_| short("opened file"))?;
             let info = Mutex::new(FileInfo::new(&opened.attributes));
-            let (unsynced, at_risk) = Default::default();
-            let opened = Opened { files, handle: opened.handle(), path, info, unsynced, at_risk };
+            let (unsynced, at_risk, refusal) = Default::default();
+            let opened = Opened { files, handle: opened.handle(), path, info, unsynced, at_risk, refusal };
             Ok(RemoteFile { inner: Arc::new(opened) })
         })
     }
@@ -292,6 +292,8 @@ struct Opened {
     unsynced: AtomicBool,
     /// Whether something was written so through a handle that the target has forgotten since.
     at_risk: AtomicBool,
+    /// Why the target refused to write more, in its words.
+    refusal: Mutex<Option<String>>,
 }
 
 impl RemoteFile {
@@ -312,6 +314,12 @@ impl RemoteFile {
     pub fn succeeds(&self, before: &Self) {
         let [unsynced, at_risk] = [&before.inner.unsynced, &before.inner.at_risk].map(|it| it.load(Ordering::SeqCst));
         self.inner.at_risk.store(unsynced || at_risk, Ordering::SeqCst);
+    }
+
+    /// Why the target refused the last write that it refused, in its words: the outcome of a write has but its status.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A function wrote into the file at the target, and that is not durable yet.
@@ -458,7 +466,12 @@ impl RemoteFile {
                         return Outcome { status, transferred_bytes: done as u64, buffer: Some(buffer) };
                     }
                 }
-                Err(error) => return failed(&error, done, Some(buffer)),
+                Err(error) => {
+                    if error.errno().is_some() {
+                        *self.inner.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                    }
+                    return failed(&error, done, Some(buffer));
+                }
             }
         }
         Outcome { status: Status::Success, transferred_bytes: done as u64, buffer: Some(buffer) }

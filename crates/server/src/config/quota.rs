@@ -34,6 +34,12 @@ pub struct QuotaSpec {
     /// Bytes of its named states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Size>,
+    /// Bytes of its files, in each export: their lengths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<Size>,
+    /// Its files and directories, in each export.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
 }
 
 /// A command of the most that a target takes, 16 MiB, is over in minutes.
@@ -43,6 +49,7 @@ const CPU_SHARE_MAX: u64 = 10_000;
 const MEMORY_MIN: Size = Size::from_mib(64);
 /// An admin queue, and one to read with.
 const CONNECTIONS_MIN: usize = 2;
+const NOTHING: &str = "0 lets a host write nothing; a [[grant]] says that better, with exports = { NAME = \"r\" }";
 
 impl QuotaSpec {
     /// Checks every number: it must leave a host able to work, and be less than what every host may have.
@@ -81,6 +88,12 @@ impl QuotaSpec {
         if let Some(state) = self.state.filter(|state| state.bytes() > STATE_BYTES_MAX) {
             return wrong("state", more(&state, &Size::from_bytes(STATE_BYTES_MAX), "named states"));
         }
+        if self.space == Some(Size::from_bytes(0)) {
+            return wrong("space", NOTHING.into());
+        }
+        if self.files == Some(0) {
+            return wrong("files", NOTHING.into());
+        }
         Ok(())
     }
 
@@ -94,6 +107,8 @@ impl QuotaSpec {
             programs: self.programs.map(u64::from),
             connections: self.connections.map(|connections| connections as u64),
             state_bytes: self.state.map(Size::bytes),
+            space_bytes: self.space.map(Size::bytes),
+            files: self.files,
         };
         QuotaRule { of: self.of.clone(), limits }
     }

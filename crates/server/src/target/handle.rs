@@ -196,6 +196,9 @@ impl Handle {
         let keys = KeyRing::read(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let (rights, quotas) = (config.rights()?, config.quotas()?);
+        if quotas.limits_space() {
+            shared.exports.check_accounts()?;
+        }
         let audit = AuditFile::open(config.security.audit.as_deref())
             .map_err(|error| TargetError::audit(&config.security, error))?;
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
@@ -256,7 +259,11 @@ impl Handle {
 
     /// Replaces how much hosts may take, also those that are connected: what they have they keep.
     pub(super) fn set_quotas(&self, quotas: Quotas) {
+        let limits_space = quotas.limits_space();
         self.shared().quotas.set(quotas);
+        if limits_space {
+            self.shared().exports.keep_accounts();
+        }
         for mailbox in self.shared().mailboxes.get().into_iter().flatten() {
             mailbox.send(Message::QuotasChanged);
         }

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use diskside_export::Exports;
 use diskside_volume::Source;
 
 use super::handle::open;
@@ -35,6 +36,9 @@ impl Handle {
         let mut now = self.inner.now.lock().unwrap_or_else(PoisonError::into_inner);
         within_reach(self.shared().confined_to.get(), config)?;
         let exports = self.shared().exports.prepare(&config.exports)?;
+        if config.quotas()?.limits_space() {
+            exports.check_accounts()?;
+        }
         let changed =
             config.volumes.iter().find(|new| now.volumes.iter().any(|old| old.name == new.name && old != *new));
         if let Some(VolumeSpec { name, .. }) = changed {
@@ -94,6 +98,11 @@ impl Target {
             if let Err(error) = std::fs::read_dir(&export.path) {
                 problems.push(format!("export `{}`: {}: {error}", export.name, export.path.display()));
             }
+        }
+        if config.quotas().is_ok_and(|quotas| quotas.limits_space())
+            && let Err(error) = Exports::check_accounts_of(&config.exports)
+        {
+            problems.push(error.to_string());
         }
         for volume in &config.volumes {
             let Some(path) = path_of(volume) else { continue };

@@ -215,6 +215,8 @@ pub mod statistics_kind {
     pub const EXPORT_BY_FUNCTIONS: u8 = 5;
     /// What came of the quota of a host that has one, by its name at the target.
     pub const QUOTA: u8 = 6;
+    /// What a host holds in the export with this number, by its name at the target.
+    pub const SPACE: u8 = 7;
 }
 
 /// An entry of the statistics.
@@ -226,18 +228,19 @@ pub struct StatisticsEntry {
     reserved1: [u8; 3],
     /// NSID, number of the export, or a number that the target has given to this function and to no other.
     pub id: U32,
-    /// Calls, commands, or reads and writes; of a quota, how often a connection waited because its host had had its rate.
+    /// Calls, commands, or reads and writes; of a quota, how often a connection waited because its host had had its rate; of
+    /// space, files that a host has.
     pub operations: U64,
-    /// Bytes that functions were given, or that were read.
+    /// Bytes that functions were given, or that were read; of space, the most that a host may hold, 0 without a quota.
     pub read: U64,
-    /// Bytes that functions gave back, or that were written.
+    /// Bytes that functions gave back, or that were written; of space, those that a host holds.
     pub written: U64,
     /// Microseconds: of running; of a volume in which commands were under way; of an export, and of what functions do, which
     /// its reads and writes took, added up; of a quota, that connections waited.
     pub busy_us: U64,
     /// How many failed; of a quota, how often its host was refused something.
     pub failed: U64,
-    /// Content hash of the function's program.
+    /// Content hash of the function's program; of space, the most files that a host may have, 0 without a quota.
     pub program_id: U64,
     reserved56: [u8; 8],
     name: [u8; 64],
