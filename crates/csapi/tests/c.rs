@@ -2,8 +2,8 @@
 
 mod build;
 
-use build::{command, compile, object, root, run, serve};
-use std::io::{BufRead as _, BufReader, Read as _};
+use build::{command, compile, object, root, run, serve, serve_at};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tempfile::TempDir;
@@ -83,19 +83,20 @@ fn every_misuse_has_its_status() {
 fn a_server_that_vanishes_is_told_and_nothing_hangs() {
     let (dir, here) = (served(), directory());
     let (running, url) = serve(dir.path());
+    let address = running.handle().local_addresses()[0];
     let endless = object(here.path(), "endless", ENDLESS);
     let mut command = command(&program(&here, "vanish.c"), &near(&url, dir.path()), &[&endless]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("it says something");
-    assert_eq!(line, "ready\n");
+    let (mut input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut said = BufReader::new(output).lines().map(|line| line.expect("text"));
+    assert_eq!(said.next().as_deref(), Some("ready"));
     drop(running);
-    drop(child.stdin.take());
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("it says something");
+    input.write_all(b"\n").expect("it reads");
+    assert_eq!(said.next().as_deref(), Some("gone"));
+    let _running = serve_at(address, dir.path());
+    input.write_all(b"\n").expect("it reads");
+    assert_eq!(said.next().as_deref(), Some("good"));
     assert!(child.wait().expect("it ends").success());
-    assert_eq!(rest, "good\n");
 }
 
 #[test]

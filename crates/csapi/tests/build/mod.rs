@@ -2,6 +2,7 @@
 
 use diskside_server::config::{ExportSpec, VolumeSpec};
 use diskside_server::{Running, Target};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -60,16 +61,21 @@ pub(crate) fn run(program: &Path, csxes: &str, args: &[&str]) -> String {
 
 /// A server with this directory as its export `data`, a volume of 8 MiB, and 64 MiB of device memory.
 pub(crate) fn serve(dir: &Path) -> (Running, String) {
-    let running = Target::builder()
+    let running = serve_at("127.0.0.1:0".parse().expect("an address"), dir);
+    let url = format!("diskside://{}", running.handle().local_addresses()[0]);
+    (running, url)
+}
+
+/// The same at an address.
+pub(crate) fn serve_at(address: SocketAddr, dir: &Path) -> Running {
+    Target::builder()
         .nqn("nqn.2026-11.org.example:csapi")
-        .listen(["127.0.0.1:0".parse().expect("an address")])
+        .listen([address])
         .export(ExportSpec::new("data", dir).writable())
         .volume(VolumeSpec::new("volume", "mem:8MiB").writable())
         .build()
         .and_then(Target::start)
-        .expect("it serves");
-    let url = format!("diskside://{}", running.handle().local_addresses()[0]);
-    (running, url)
+        .expect("it serves")
 }
 
 /// An object from C source.
