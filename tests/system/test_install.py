@@ -52,6 +52,7 @@ class Install(Case):
         headers = [f"include/diskside/{path.relative_to(shipped)}" for path in shipped.rglob("*.h")]
         wanted = ["bin/diskside", "bin/diskside-kv", "lib/libdiskside.so", "lib/libdiskside.a", "lib/pkgconfig/diskside.pc"]
         wanted += ["include/libdiskside.h", "include/lambda_io.h", *headers]
+        wanted += ["lib/libdiskside_csapi.so", "lib/libdiskside_csapi.a", "lib/pkgconfig/diskside-csapi.pc", "include/diskside-csapi/cs.h"]
         has_llvm = shutil.which("llvm-config-19") is not None
         shells = ["bash-completion/completions/diskside", "zsh/site-functions/_diskside", "fish/vendor_completions.d/diskside.fish"]
         wanted += [f"share/{completion}" for completion in shells]
@@ -69,6 +70,14 @@ class Install(Case):
         # Not below the project: nothing but the installed tree has the header.
         source = shutil.copy(ROOT / "crates/capi/examples/stats.c", self.directory)
         subprocess.run(["cc", "-Wall", "-Werror", source, "-o", program, *flags], check=True, cwd=self.directory)
+
+        asked = ["pkg-config", "--cflags", "--libs", "diskside-csapi"]
+        csapi = subprocess.run(asked, check=True, capture_output=True, text=True, env=environment).stdout.split()
+        source = shutil.copy(ROOT / "crates/csapi/examples/grep.c", self.directory)
+        subprocess.run(["cc", "-Wall", "-Werror", source, "-o", self.directory / "grep", *csapi], check=True, cwd=self.directory)
+        library = {"LD_LIBRARY_PATH": f"{prefix}/lib"}
+        done = subprocess.run([self.directory / "grep", source, "x"], capture_output=True, text=True, env=library, check=False)
+        self.assertIn("in no directory that DISKSIDE_CSX says", done.stderr)
 
         data = self.write("n", struct.pack("<3q", 5, -7, 11))
         done = subprocess.run(

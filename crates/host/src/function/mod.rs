@@ -11,6 +11,7 @@
 //! | `stream` | one call: Sends, Receives, the trailer |
 //! | `call` | a call whose result is collected; stopping calls |
 //! | `prepared` | requests that were sent before, run by one command |
+//! | `memory` | device memory, and programs that are executed over it |
 //! | `file` | files of exports |
 //! | `listing` | lists that come page by page |
 //! | `error` | how a call fails |
@@ -20,6 +21,7 @@ mod compute;
 mod error;
 mod file;
 mod listing;
+mod memory;
 mod prepared;
 mod stream;
 
@@ -28,5 +30,6 @@ pub use compute::{Compute, Program};
 pub use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome};
 pub use error::FunctionError;
 pub use file::{FileInfo, Files, Found, Listed, ListedExport, RemoteFile};
+pub use memory::{COPY_LEN_MAX, COPY_SOURCES_MAX, DeviceMemory, MEMORY_GRANULARITY, RANGE_GRANULARITY};
 pub use prepared::Prepared;
 pub use stream::{CallOutcome, ResultStream};
