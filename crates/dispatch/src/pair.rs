@@ -106,6 +106,9 @@ const SURPRISE: f64 = 1.25;
 const CHANGED: usize = 3;
 /// So many on the other side: there are few measurements of it.
 const CHANGED_BY_PROBES: usize = 2;
+/// What a run takes is told from runs that are at most so many times shorter: what a byte took in a few bytes is what it
+/// takes to begin.
+const COMPARABLE: u64 = 1024;
 /// Of terms that are all but one of nearly no length, nothing can overlap.
 const OVERLAP_MEASURABLE: f64 = 0.05;
 
@@ -163,6 +166,20 @@ struct Measured {
     surprises: i32,
     /// All measurements are of calls that shared the side.
     shared: bool,
+    /// Bytes of the longest one.
+    longest_bytes: u64,
+}
+
+impl Measured {
+    /// Whether runs of so many bytes are too long for what is known of shorter ones.
+    fn is_beyond(&self, len_bytes: u64) -> bool {
+        self.longest_bytes > 0 && len_bytes / COMPARABLE > self.longest_bytes
+    }
+
+    /// Whether runs of so many bytes are too short to say anything of the longest one.
+    fn is_below(&self, len_bytes: u64) -> bool {
+        len_bytes < self.longest_bytes / COMPARABLE
+    }
 }
 
 impl Pair {
@@ -229,6 +246,9 @@ impl Pair {
             Direction::Read => (len - cached, len),
             Direction::Write => (0.0, len),
         };
+        if self.sides.iter().any(|side| side.is_beyond(request.len_bytes)) {
+            return None;
+        }
         let mut host = self.costs(Side::Host, host_moves > 0.0)?;
         let device = self.costs(Side::Device, device_moves > 0.0)?;
         if request.direction == Direction::Write && self.sides[Side::Host as usize].output.count() == 0 {
@@ -290,7 +310,9 @@ impl Pair {
         if o.len_bytes == 0 {
             return;
         }
-        let predicted_s = self.costs(o.side, o.input_bytes > 0).map(|costs| {
+        let measured = &self.sides[o.side as usize];
+        let is_comparable = !measured.is_beyond(o.len_bytes) && !measured.is_below(o.len_bytes);
+        let predicted_s = self.costs(o.side, o.input_bytes > 0).filter(|_| is_comparable).map(|costs| {
             Costs { overlap: 0.0, ..costs }.time_s(o.len_bytes as f64, o.input_bytes as f64, o.output_bytes as f64)
         });
         let terms_s = o.terms_s();
@@ -334,7 +356,15 @@ impl Pair {
 
     /// Adds a measurement to those of its side.
     fn take_in(&mut self, o: &Observation) {
-        let recent = &mut self.recall.recent[o.side as usize];
+        let (side, recent) = (&mut self.sides[o.side as usize], &mut self.recall.recent[o.side as usize]);
+        if side.is_below(o.len_bytes) {
+            return;
+        }
+        if side.is_beyond(o.len_bytes) {
+            *side = Measured { shared: side.shared, ..Measured::default() };
+            recent.clear();
+        }
+        side.longest_bytes = side.longest_bytes.max(o.len_bytes);
         if recent.len() == KEPT {
             recent.pop_front();
         }
@@ -363,7 +393,9 @@ impl Pair {
     /// Only what the function itself took was measured.
     pub(crate) fn rehearse(&mut self, side: Side, len_bytes: u64, run_s: f64) {
         if len_bytes > 0 {
-            self.sides[side as usize].run.push(run_s.max(0.0) / len_bytes as f64);
+            let side = &mut self.sides[side as usize];
+            side.longest_bytes = side.longest_bytes.max(len_bytes);
+            side.run.push(run_s.max(0.0) / len_bytes as f64);
         }
     }
 

@@ -432,3 +432,39 @@ fn parts_that_ran_at_once_are_one_measurement() {
     assert!(near(all.input_s, 0.02 * share) && near(all.run_s, 0.004 * share) && near(all.queue_s, 0.004 * share));
     assert_eq!((Observation::together(&[part]), Observation::together(&[])), (Some(part), None));
 }
+
+/// What a function took over a file of 13 bytes was told, times its length, of one of 280 MB: 27 hours.
+#[test]
+fn a_few_bytes_say_nothing_of_many() {
+    let long = Request::read(280_000_000);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let run = |side, len_bytes, run_s| Observation {
+        side,
+        len_bytes,
+        input_bytes: len_bytes,
+        output_bytes: 13,
+        round_trip_s: 1e-4,
+        queue_s: 0.0,
+        input_s: 1e-4,
+        run_s,
+        output_s: 0.0,
+        total_s: run_s + 2e-4,
+    };
+    for _ in 0..3 {
+        dispatcher.observe(PAIR, &run(Side::Host, 13, 5e-3));
+        dispatcher.observe(PAIR, &run(Side::Device, 13, 1e-4));
+    }
+    let decision = dispatcher.decide(PAIR, &long, &Conditions::default());
+    assert!(decision.estimate.is_none(), "{decision:?}");
+    let short = dispatcher.decide(PAIR, &Request::read(2000), &Conditions::default());
+    assert!(short.estimate.is_some(), "{short:?}");
+    // The first long ones are believed at once, and short ones after them change nothing.
+    dispatcher.observe(PAIR, &run(Side::Host, 280_000_000, 0.1));
+    dispatcher.observe(PAIR, &run(Side::Device, 1_093_750, 0.001));
+    for _ in 0..20 {
+        dispatcher.observe(PAIR, &run(Side::Host, 13, 5e-3));
+        dispatcher.observe(PAIR, &run(Side::Device, 13, 1e-4));
+    }
+    let estimate = dispatcher.decide(PAIR, &long, &Conditions::default()).estimate.expect("both are known");
+    assert!(estimate.host_s < 0.3 && estimate.device_s < 0.6, "{estimate:?}");
+}
