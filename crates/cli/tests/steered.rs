@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Server, diskside, good, json, numbers, until};
+use common::{Server, diskside, diskside_with_state, good, json, numbers, until};
 
 impl Server {
     /// A function without an end.
@@ -206,4 +206,26 @@ fn a_named_state_is_kept_from_run_to_run() {
         let (_, _, said) = diskside(&["run", &function, &input, "--state", wrong]);
         assert!(said.contains(told), "{wrong}: {said}");
     }
+}
+
+/// A function whose output goes out as it comes was never measured on the host, though each run said that it was.
+#[test]
+fn the_other_side_of_what_is_streamed_is_measured_too() {
+    let server = Server::start("");
+    server.file("log", "a line of no interest\n".repeat(2_000_000).as_bytes());
+    server.file("few", b"a line\n");
+    let state = tempfile::tempdir().expect("a directory");
+    let path = state.path().to_str().expect("text");
+    let (log, few) = (server.at("log"), server.at("few"));
+    let explained = |file: &str| {
+        let args = ["run", "grep", file, "--arg", "pattern=ERROR", "--explain"];
+        let (code, _, said) = diskside_with_state(path, &args);
+        assert_eq!(code, 0, "{said}");
+        said
+    };
+    // What a few bytes take says nothing of many.
+    explained(&few);
+    let first = explained(&log);
+    assert!(first.contains("one side is not measured yet"), "{first}");
+    until("both sides are known", || !explained(&log).contains("one side is not measured yet"));
 }

@@ -268,7 +268,10 @@ fn read_once(
     let probe = probe.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
     match out {
         Some(out) if !folds => {
+            let measuring = job.measure_device(probe.as_ref());
             let done = job.run_in_order(&segments, out)?;
+            job.measure_host(probe.as_ref());
+            measuring.into_iter().for_each(Measuring::leave);
             job.gather(done, Some(decision), true)
         }
         out => {
@@ -431,7 +434,11 @@ impl<'a> Job<'a> {
     fn recall(&self, pair: PairId, target: &str) {
         let session = &self.file.inner.session;
         let Some(files) = session.learnt() else { return };
-        let function = self.function.name().to_owned();
+        // A byte of a compressed file takes what many bytes of another take.
+        let function = match &self.compressed {
+            None => self.function.name().to_owned(),
+            Some(compressed) => format!("{} of {}", self.function.name(), compressed.codec.name()),
+        };
         let subject = Subject { target: target.to_owned(), program: self.function.hash(), function };
         if session.lock_dispatcher().view(pair).is_none()
             && let Some(learnt) = files.load(&subject)
@@ -485,10 +492,7 @@ impl<'a> Job<'a> {
             let call = segment.side == Side::Device;
             calls.push(if call { Some(at_device(&segment.range)?) } else { None });
         }
-        let measuring = match &probe {
-            Some((range, Side::Device)) => Measuring::start(self, range.clone()),
-            _ => None,
-        };
+        let measuring = self.measure_device(probe.as_ref());
         let extra = match (&probe, plan) {
             (None, Plan::Both) => segments.first().map(|all| at_device(&all.range)).transpose()?,
             _ => None,
@@ -497,14 +501,7 @@ impl<'a> Job<'a> {
         for (slot, segment) in done.iter_mut().zip(&segments).filter(|(_, segment)| segment.side == Side::Host) {
             *slot = Some(host::run(self, &segment.range, None)?);
         }
-        if let Some((range, Side::Host)) = &probe {
-            // The request does not depend on it.
-            let alone = Job { grid: None, frames: false, ..self.clone() };
-            let present = self.enter(Side::Host);
-            if let Ok(probe) = host::run(&alone, range, None) {
-                self.learn_probe(&probe.observation, present.as_ref());
-            }
-        }
+        self.measure_host(probe.as_ref());
         for (slot, call) in done.iter_mut().zip(calls) {
             if let Some(call) = call {
                 *slot = Some(device::finish(self, call)?);
@@ -527,6 +524,22 @@ impl<'a> Job<'a> {
             measuring.leave();
         }
         Ok(done)
+    }
+
+    /// Runs a part at the device meanwhile, if that is what is to be measured.
+    fn measure_device(&self, probe: Option<&(Range<u64>, Side)>) -> Option<Measuring> {
+        let (range, _) = probe.filter(|(_, side)| *side == Side::Device)?;
+        Measuring::start(self, range.clone())
+    }
+
+    /// Runs a part here, if that is what is to be measured. The request does not depend on it.
+    fn measure_host(&self, probe: Option<&(Range<u64>, Side)>) {
+        let Some((range, _)) = probe.filter(|(_, side)| *side == Side::Host) else { return };
+        let alone = Job { grid: None, frames: false, ..self.clone() };
+        let present = self.enter(Side::Host);
+        if let Ok(probe) = host::run(&alone, range, None) {
+            self.learn_probe(&probe.observation, present.as_ref());
+        }
     }
 
     /// One part after another, their output written as it comes.
