@@ -34,11 +34,15 @@ const PAUSE_TIMES: u32 = 10;
 const SETTLE: Duration = Duration::from_secs(1);
 /// Of one turn.
 const TURN: Duration = Duration::from_millis(2);
+/// How directories are opened.
+const HOW: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 /// What one system call takes of a path.
 const PATH_LEN_MAX: usize = 4000;
 
 /// Names that are read at once.
 const NAMES_LEN: usize = 32 << 10;
+/// Directories that a walk keeps open, the deepest ones. Opening one from the root takes as long as its path is.
+const OPEN_MAX: usize = 32;
 
 /// What is counted: the files beneath a directory.
 pub(crate) trait Countable: Send + Sync + 'static {
@@ -171,11 +175,24 @@ struct Level {
     path_len: usize,
     directories: Vec<Vec<u8>>,
     next: Option<u64>,
+    open: Option<OwnedFd>,
+    /// Once it was open.
+    key: Option<Key>,
+}
+
+impl Level {
+    fn new(path_len: usize, open: Option<OwnedFd>) -> Self {
+        Self { path_len, directories: Vec::new(), next: Some(0), open, key: None }
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.is_some() || !self.directories.is_empty()
+    }
 }
 
 impl Walk {
     fn new(number: u64) -> Self {
-        let levels = vec![Level { path_len: 0, directories: Vec::new(), next: Some(0) }];
+        let levels = vec![Level::new(0, None)];
         let (path, found, linked, entries, unread) = Default::default();
         Self { number, began: Instant::now(), path, levels, found, linked, entries, unread }
     }
@@ -201,31 +218,63 @@ impl Walk {
     /// Walks on. False: it is at its end.
     fn step(&mut self, export: &impl Countable) -> bool {
         let Some(level) = self.levels.last_mut() else { return false };
-        if let Some(name) = level.directories.pop() {
-            self.path.truncate(level.path_len);
-            if !self.path.is_empty() {
-                self.path.push(b'/');
-            }
-            self.path.extend_from_slice(&name);
-            self.levels.push(Level { path_len: self.path.len(), directories: Vec::new(), next: Some(0) });
+        let done = if let Some(name) = level.directories.pop() {
+            self.descend(export, &name)
         } else if let Some(cursor) = level.next.take() {
-            self.path.truncate(level.path_len);
-            if let Err(errno) = self.read(export, cursor) {
-                // Removed meanwhile, or not for the export's user to look at.
-                self.unread += u64::from(errno != Errno::NOENT);
-            }
+            self.read(export, cursor)
         } else {
-            self.levels.pop();
+            self.ascend();
+            Ok(())
+        };
+        if let Err(errno) = done {
+            // Removed meanwhile, or not for the export's user to look at.
+            self.unread += u64::from(errno != Errno::NOENT);
         }
         true
     }
 
+    fn descend(&mut self, export: &impl Countable, name: &[u8]) -> Result<(), Errno> {
+        let child = open_beneath(self.directory(export)?, name, HOW, Mode::empty())?;
+        if !self.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        self.levels.push(Level::new(self.path.len(), Some(child)));
+        if let Some(level) = self.levels.len().checked_sub(OPEN_MAX + 1) {
+            self.levels[level].open = None;
+        }
+        Ok(())
+    }
+
+    /// Goes back, if there is something left to do above, by the name that a directory has for the one above.
+    fn ascend(&mut self) {
+        let Some(Level { open: Some(below), .. }) = self.levels.pop() else { return };
+        let Some(level) = self.levels.last_mut().filter(|level| level.open.is_none() && level.has_more()) else {
+            return;
+        };
+        let above = fs::openat(&below, "..", HOW | OFlags::CLOEXEC, Mode::empty()).ok();
+        // Moved meanwhile, it is above another one.
+        level.open = above.filter(|above| level.key.is_some() && key_at(above.as_fd()).ok() == level.key);
+    }
+
+    /// The directory of the last level.
+    fn directory(&mut self, export: &impl Countable) -> Result<BorrowedFd<'_>, Errno> {
+        let level = self.levels.last_mut().expect("the walk is not over");
+        self.path.truncate(level.path_len);
+        if level.open.is_none() {
+            level.open = Some(open_directory(export.root(), &self.path)?);
+        }
+        let open = level.open.as_ref().expect("it is open now").as_fd();
+        if level.key.is_none() {
+            level.key = Some(key_at(open)?);
+        }
+        Ok(open)
+    }
+
     /// Reads a part of the directory of the last level.
     fn read(&mut self, export: &impl Countable, cursor: u64) -> Result<(), Errno> {
-        let directory = open_directory(export.root(), &self.path)?;
-        if cursor != 0 {
-            fs::seek(&directory, SeekFrom::Start(cursor))?;
-        }
+        let directory = self.directory(export)?.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        fs::seek(&directory, SeekFrom::Start(cursor))?;
         let mut buffer = vec![MaybeUninit::uninit(); NAMES_LEN];
         let mut entries = RawDir::new(&directory, &mut buffer);
         let (mut directories, mut next) = (Vec::new(), None);
@@ -342,7 +391,6 @@ impl Walk {
 
 /// Opens a directory, however long its path is.
 fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let (mut from, mut rest) = (None, path);
     while rest.len() > PATH_LEN_MAX {
         let at = rest[..PATH_LEN_MAX].iter().rposition(|&byte| byte == b'/').ok_or(Errno::NAMETOOLONG)?;
@@ -354,5 +402,9 @@ fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
         )?;
         (from, rest) = (Some(next), &rest[at + 1..]);
     }
-    open_beneath(from.as_ref().map_or(root, OwnedFd::as_fd), rest, how, Mode::empty())
+    open_beneath(from.as_ref().map_or(root, OwnedFd::as_fd), rest, HOW, Mode::empty())
+}
+
+fn key_at(directory: BorrowedFd<'_>) -> Result<Key, Errno> {
+    Ok(key_of(&status_at(directory, b"", AtFlags::EMPTY_PATH)?))
 }

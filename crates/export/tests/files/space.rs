@@ -266,6 +266,34 @@ fn what_hosts_hold_is_known_after_a_restart_and_corrected_when_others_change_fil
     assert_eq!((place.held(ANN), place.held(BOB)), ((594, 231), (0, 0)));
 }
 
+/// Each directory was opened from the root again: 16,000 of them in each other kept a server from all writers for a minute.
+#[test]
+fn directories_far_below_are_counted_from_those_above_them() {
+    const DEPTH: u64 = 150;
+    let dir = tempfile::tempdir().unwrap();
+    let limits = [(ANN, Some(1 << 20), None)];
+    let (place, mut path) = (Place::new(dir.path(), &limits), String::new());
+    place.count();
+    let ann = place.host(ANN);
+    for _ in 0..DEPTH {
+        // Whichever of them is walked first, the walk comes back for the others.
+        for aside in ["a", "z"] {
+            ann.mkdir(&format!("{path}{aside}")).unwrap();
+            ann.made(&format!("{path}{aside}/file"), 10);
+        }
+        path += "d/";
+        ann.mkdir(path.trim_end_matches('/')).unwrap();
+    }
+    let wanted = (2 * 10 * DEPTH, 5 * DEPTH);
+    place.comes_to(ANN, wanted);
+    place.count();
+    assert_eq!(place.held(ANN), wanted);
+    drop((ann, place));
+    let place = Place::new(dir.path(), &limits);
+    place.count();
+    assert_eq!(place.held(ANN), wanted);
+}
+
 #[test]
 fn a_replaced_file_counts_until_the_new_one_has_its_name_and_what_fails_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
