@@ -515,3 +515,17 @@ fn copies_onto_one_file_in_place_come_one_after_the_other() {
         assert!(sources.contains(&is), "it is a mix");
     }
 }
+
+/// The kernel leaves them where root writes, and root's are the ones that matter.
+#[test]
+fn set_user_id_does_not_stay_on_a_file_that_is_written_in_place() {
+    let dir = Dir::new();
+    let (to, new) = (dir.file("to", b"old", 0o6755), dir.text("new"));
+    std::fs::hard_link(&to, dir.path("other")).expect("linked");
+    for way in dir.ways(&dir.text("to")) {
+        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o6755)).expect("ours");
+        good(&way.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(std::fs::read(dir.path("other")).expect("there"), std::fs::read(&new).expect("there"));
+        assert_eq!(std::fs::metadata(&to).expect("there").mode() & 0o7777, 0o755, "{way:?}");
+    }
+}

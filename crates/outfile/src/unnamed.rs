@@ -247,7 +247,8 @@ impl Unnamed {
     }
 
     fn write_over(&self, file: BorrowedFd<'_>, old: BorrowedFd<'_>, sync: bool) -> Result<(), WriteError> {
-        overwrite(file, old).and_then(|()| if sync { fs::fsync(old) } else { Ok(()) }).map_err(|errno| match errno {
+        let written = overwrite(file, old).and_then(|()| clear_set_id(old));
+        written.and_then(|()| if sync { fs::fsync(old) } else { Ok(()) }).map_err(|errno| match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => errno.into(),
             _ => WriteError::new(errno, "it was being overwritten in place, and may be part new, part old"),
         })
@@ -258,6 +259,13 @@ impl Drop for Unnamed {
     fn drop(&mut self) {
         self.discard("its place");
     }
+}
+
+/// Set-user-ID and set-group-ID were for another content. The kernel clears them, but not for root.
+fn clear_set_id(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(fs::fstat(file)?.st_mode);
+    let set = Mode::SUID | Mode::SGID;
+    if mode.intersects(set) { fs::fchmod(file, mode.difference(set)) } else { Ok(()) }
 }
 
 /// A file without a name, if it can be made and can get one later.
