@@ -11,7 +11,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Most files that are kept; the ones that were written least recently give way.
@@ -74,6 +74,10 @@ impl LearntFiles {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
+            // Only what was written here is removed.
+            if Path::new(&entry.file_name()).extension().is_none_or(|extension| extension != SUFFIX) {
+                continue;
+            }
             // Another process may have removed it meanwhile.
             let Ok(written) = entry.metadata().and_then(|found| found.modified()) else { continue };
             files.push((written, entry.path()));
@@ -173,9 +177,11 @@ mod tests {
         let files = LearntFiles::new(home.path().to_owned());
         for program in 0..FILES_MAX as u64 + 3 {
             fs::write(files.path(&subject(program)), "old").unwrap();
+            // What others keep there is not counted and not removed: all files of a directory went once that a link led to.
+            fs::write(home.path().join(format!("{program}.txt")), "mine").unwrap();
         }
         save(&files, u64::MAX, 1.0).unwrap();
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), FILES_MAX);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), FILES_MAX + FILES_MAX + 3);
         assert_eq!(files.load(&subject(u64::MAX)), Some(learnt(1.0)), "the newest stays");
     }
 
