@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use diskside_nvme::NqnError;
 use diskside_nvme::auth::{Secret, SecretError, TlsSecret};
-use diskside_outfile::OutFile;
 use zeroize::Zeroizing;
 
 /// No file of keys is as long.
@@ -211,20 +210,24 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     std::os::unix::fs::fchown(open, Some(above.uid()), Some(above.gid()))
 }
 
-/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time.
+/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time. A link is
+/// followed, and stays. Whoever could read the old one cannot read the new one, which is its owner's alone before a byte is in it.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
-    if matches!(path.try_exists(), Ok(false)) && !path.is_symlink() {
-        return write(path, text);
+    let trouble = |error: io::Error| at(path, error.into());
+    let real = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => return write(path, text),
+        real => real.map_err(trouble)?,
+    };
+    if !real.is_file() {
+        return Err(at(path, Trouble::NotAFile));
     }
-    let replaced = OutFile::create(path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.publish()
-    });
-    replaced.map_err(|error| {
-        // It begins with the path, as what is said of a key does.
-        let (kind, told) = (error.kind(), error.to_string());
-        let why = told.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&told);
-        at(path, io::Error::new(kind, why).into())
+    let mut number = [0; 8];
+    crate::random(&mut number);
+    let new = real.with_file_name(format!(".diskside-{:016x}", u64::from_ne_bytes(number)));
+    write(&new, text)?;
+    std::fs::rename(&new, &real).map_err(|error| {
+        let _ = std::fs::remove_file(&new);
+        trouble(error)
     })
 }
 
@@ -240,9 +243,31 @@ pub(crate) fn at(path: &Path, trouble: Trouble) -> KeyFileError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    /// Others could read the new key where they could read the old one, and a link became a file.
+    #[test]
+    fn a_replaced_key_is_its_owners_alone_wherever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("key"), "old").unwrap();
+        std::fs::set_permissions(at("key"), Permissions::from_mode(0o644)).unwrap();
+        std::fs::write(at("link.new"), "mine").unwrap();
+        std::os::unix::fs::symlink("key", at("link")).unwrap();
+        replace(&at("link"), "new").unwrap();
+        assert!(at("link").is_symlink());
+        assert_eq!(*read(&at("key")).unwrap(), "new", "it would be refused if others could read it");
+        assert_eq!(std::fs::read(at("link.new")).unwrap(), b"mine");
+        replace(&at("none"), "first").unwrap();
+        assert_eq!(*read(&at("none")).unwrap(), "first");
+        std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
+        replace(&at("dangling"), "new").unwrap_err();
+        assert!(matches!(replace(dir.path(), "new").unwrap_err().trouble, Trouble::NotAFile));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5, "nothing is left");
+    }
 
     #[test]
     fn a_key_comes_back_from_its_file_which_is_its_owners_alone() {
