@@ -243,7 +243,6 @@ pub(crate) fn at(path: &Path, trouble: Trouble) -> KeyFileError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -254,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("key"), "old").unwrap();
-        std::fs::set_permissions(at("key"), Permissions::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(at("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
         std::fs::write(at("link.new"), "mine").unwrap();
         std::os::unix::fs::symlink("key", at("link")).unwrap();
         replace(&at("link"), "new").unwrap();
