@@ -223,7 +223,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
     }
     let mut number = [0; 8];
     crate::random(&mut number);
-    let new = real.with_file_name(format!(".diskside-{:016x}", u64::from_ne_bytes(number)));
+    let new = real.with_file_name(format!(".diskside-{:016x}", u64::from_le_bytes(number)));
     write(&new, text)?;
     std::fs::rename(&new, &real).map_err(|error| {
         let _ = std::fs::remove_file(&new);
