@@ -16,6 +16,7 @@
 /* What is wrong about a column's name. */
 #define CSV_NAMES "`columns`, which is the line with their names, as in `columns=day,cents`; or give its number, from 1"
 #define CSV_NO_COLUMN "`column` is not one of " CSV_NAMES
+#define CSV_NO_FIELD "none of the first lines has so many columns: give another number, or what is between them as `delimiter`"
 
 /* Which column is meant, from 0; -1 for none. */
 DS_INLINE __s64 csv_column_of(struct ds_text wanted, struct ds_text columns, char delimiter)
@@ -51,7 +52,7 @@ DS_INLINE int csv_field(struct ds_text line, __s64 wanted, char delimiter, struc
 struct csv_lines {
     struct ds_text rest, line; /* `line` is the one whose field was given last */
     __s64 column;              /* -1: there is no such column */
-    char delimiter;
+    char delimiter, has_some, lacks_some; /* lines with the column, lines without it */
 };
 
 /* Of arguments of a type that has the members `column`, `delimiter` and, at its end, `columns`. */
@@ -71,10 +72,20 @@ DS_INLINE struct csv_lines csv_lines(struct ds_text input, struct ds_text column
 /* The field of the next line that has one; 0 when there is none left. */
 DS_INLINE int csv_next(struct csv_lines *lines, struct ds_text *field)
 {
-    while (ds_next_line(&lines->rest, &lines->line))
-        if (csv_field(lines->line, lines->column, lines->delimiter, field))
+    while (ds_next_line(&lines->rest, &lines->line)) {
+        if (csv_field(lines->line, lines->column, lines->delimiter, field)) {
+            lines->has_some = 1;
             return 1;
+        }
+        lines->lacks_some |= lines->line.len > 0;
+    }
     return 0;
+}
+
+/* Whether the request began with lines of which none had the column: zeros would tell nobody that it is the wrong one. */
+DS_INLINE int csv_found_none(const struct csv_lines *lines, const struct ds_call *call)
+{
+    return (call->flags & DS_FIRST) && lines->lacks_some && !lines->has_some;
 }
 
 #endif

@@ -48,6 +48,7 @@ __s64 csv_aggregate(struct csv_group *out, const char *in, __u64 in_len, const s
     __s64 sum = csv_column_of(sum_name, columns, delimiter);
     __s64 last = by > sum ? by : sum;
     struct csv_groups groups = {0};
+    int has_some = 0, lacks_some = 0; /* lines with the columns, lines without one */
 
     if (by < 0 || (sum < 0 && sum_name.len > 0))
         return DS_FAIL(DS_EINVAL, "`by` or `sum` is not one of " CSV_NAMES);
@@ -55,13 +56,16 @@ __s64 csv_aggregate(struct csv_group *out, const char *in, __u64 in_len, const s
     while (ds_next_line(&rest, &line)) {
         struct ds_text key = ds_text(NULL, 0);
         ds_f64 value = 0;
-        int is_number = 0;
-        for (__s64 column = 0; column <= last && ds_next_field(&line, delimiter, &field); column++) {
+        int is_number = 0, is_blank = line.len == 0;
+        __s64 column = 0;
+        for (; column <= last && ds_next_field(&line, delimiter, &field); column++) {
             if (column == by)
                 key = field;
             if (column == sum)
                 is_number = ds_parse_f64(ds_trimmed(field), &value);
         }
+        has_some |= column > last;
+        lacks_some |= column <= last && !is_blank;
         if (key.at == NULL)
             continue; /* A line without that column. */
         struct csv_group *group = csv_groups_at(&groups, key);
@@ -73,6 +77,8 @@ __s64 csv_aggregate(struct csv_group *out, const char *in, __u64 in_len, const s
             group->not_numbers++;
         group->count++;
     }
+    if ((call->flags & DS_FIRST) && lacks_some && !has_some)
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);
     return csv_groups_write(&groups, out, call->out_cap);
 }
 

@@ -33,6 +33,8 @@ __s64 csv_stats(struct float_stats *out, const char *in, __u64 in_len, const str
         else
             out->not_numbers++;
     }
+    if (csv_found_none(&lines, call))
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);
     float_stats_end(out);
     return sizeof(*out);
 }
@@ -72,6 +74,8 @@ __s64 csv_histogram(struct float_bin *out, const char *in, __u64 in_len, const s
         if (ds_parse_f64(ds_trimmed(field), &value))
             out[float_bin_of(value, lo, width, bins)].count++;
     }
+    if (csv_found_none(&lines, call))
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);
     return len;
 }
 
@@ -96,6 +100,8 @@ __s64 csv_quantiles(struct float_quantiles *out, const char *in, __u64 in_len, c
         if (ds_parse_f64(ds_trimmed(field), &value))
             ds_quantiles_add(&out->sketch, value);
     }
+    if (csv_found_none(&lines, call))
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);
     float_quantiles_end(out);
     return sizeof(*out);
 }

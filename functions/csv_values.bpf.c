@@ -47,6 +47,8 @@ DS_TOP_K(least, struct csv_topk_row, ds_f64_lt(a->value, b->value) || (!ds_f64_l
             row.line[i] = lines.line.at[i];                                                \
         list##_add(out, &count, k, &row);                                                  \
     }                                                                                      \
+    if (csv_found_none(&lines, call))                                                      \
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);                                           \
     list##_sort(out, count);                                                               \
     for (; count < k; count++)                                                             \
         out[count].offset = DS_UNKNOWN;                                                    \
@@ -129,6 +131,8 @@ __s64 csv_distinct(struct csv_distinct_result *out, const char *in, __u64 in_len
         out->rows++;
         ds_distinct_add(&out->sketch, ds_hash64(field.at, field.len, 0));
     }
+    if (csv_found_none(&lines, call))
+        return DS_FAIL(DS_EINVAL, CSV_NO_FIELD);
     out->distinct = ds_distinct_count(&out->sketch);
     return sizeof(*out);
 }

@@ -173,6 +173,34 @@ fn text_has_statistics_too() {
     }
 }
 
+/// A column that no line has gave zeros, as if the table were empty: the number was wrong, or the delimiter.
+#[test]
+fn a_column_that_no_line_has_is_an_error() {
+    let text = b"a;1\nb;2\n\nlong;3;4\n";
+    for (name, column) in [
+        ("csv_stats", "column"),
+        ("csv_histogram", "column"),
+        ("csv_quantiles", "column"),
+        ("csv_topk", "column"),
+        ("csv_bottomk", "column"),
+        ("csv_distinct", "column"),
+        ("csv_aggregate", "by"),
+    ] {
+        let function = shipped(name);
+        let semicolons = [(column, "4"), ("delimiter", ";")];
+        assert_eq!(function.run(text, &semicolons), Err(EINVAL), "{name} of column 4");
+        assert_eq!(function.run(text, &[(column, "2")]), Err(EINVAL), "{name} with commas");
+        // One line has it; and lines without anything say nothing of columns.
+        let third = [(column, "3"), ("delimiter", ";")];
+        assert!(function.run(text, &third).is_ok(), "{name} of column 3");
+        assert!(function.run(b"\n\n", &third).is_ok(), "{name} of blank lines");
+        // Only the beginning of a request tells: the lines of a later piece may be shorter.
+        assert!(function.run_in_chunks(b"1;2;3\n1;2\n", &[6], &third).is_ok(), "{name} in pieces");
+    }
+    let sums = [("by", "1"), ("sum", "9"), ("delimiter", ";")];
+    assert_eq!(shipped("csv_aggregate").run(text, &sums), Err(EINVAL));
+}
+
 /// A sketch travels with the result, so that results can be folded, and is not shown.
 #[test]
 fn sketches_are_hidden() {
