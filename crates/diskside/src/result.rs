@@ -21,6 +21,8 @@ impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Integer(v) => write!(f, "{v}"),
+            // Without an exponent 1e300 has three hundred digits.
+            Self::Float(v) if v.is_finite() && *v != 0.0 && !(1e-5..1e16).contains(&v.abs()) => write!(f, "{v:e}"),
             Self::Float(v) => write!(f, "{v}"),
             Self::Text(v) => f.write_str(v),
             Self::Bool(v) => write!(f, "{v}"),
@@ -85,4 +87,29 @@ fn element(ty: ArgType, bytes: &[u8]) -> Value {
 /// The double that is written as this number is, with as few digits: 0.1 rather than 0.10000000149011612.
 fn widened(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Value;
+
+    /// A table of floats had columns of three hundred digits.
+    #[test]
+    fn very_great_and_very_small_floats_are_shown_with_an_exponent() {
+        for (value, shown) in [
+            (0.1, "0.1"),
+            (-2.0, "-2"),
+            (-0.0, "-0"),
+            (1e15, "1000000000000000"),
+            (1e16, "1e16"),
+            (-1.5e300, "-1.5e300"),
+            (1e-5, "0.00001"),
+            (2.5e-6, "2.5e-6"),
+            (f64::from_bits(1), "5e-324"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(Value::Float(value).to_string(), shown);
+        }
+    }
 }
