@@ -175,6 +175,10 @@ fn standard_input_and_output_that_are_closed_are_errors() {
     }
     let (_, said) = shell("diskside run wc a.log >&-");
     assert_eq!(said, "diskside: standard output is closed: to discard it, send it to /dev/null\n");
+    for line in ["diskside run wc - <&-", "diskside run wc /dev/stdin <&-", "diskside cp - b <&-"] {
+        let (_, said) = shell(line);
+        assert!(said.ends_with("standard input is closed: for empty input, give it /dev/null\n"), "{line}: {said}");
+    }
     for line in ["diskside run wc a.log --out - >&-", "diskside cp a.log /dev/stdout >&-"] {
         let (_, said) = shell(line);
         assert!(said.contains("this process was not started with that descriptor open for writing"), "{line}: {said}");

@@ -24,6 +24,12 @@ extern "C" fn look() {
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
+/// Whether standard input was closed when the process began.
+#[must_use]
+pub fn input_was_closed() -> bool {
+    INPUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
 /// Whether standard output was closed when the process began.
 #[must_use]
 pub fn output_was_closed() -> bool {
@@ -35,7 +41,7 @@ pub fn output_was_closed() -> bool {
 /// # Errors
 /// `/dev/null` or `/dev/full` cannot be opened.
 pub fn fail_where_closed() -> io::Result<()> {
-    if INPUT_WAS_CLOSED.load(Ordering::Relaxed) {
+    if input_was_closed() {
         // The standard library takes EBADF for success, and a directory cannot be read for another reason.
         replace(libc::STDIN_FILENO, &std::fs::File::open("/")?)?;
     }

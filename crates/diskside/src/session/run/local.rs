@@ -110,6 +110,9 @@ fn stream_source(
 fn bytes_of(name: &str, path: &Path) -> Result<LocalBytes, SessionError> {
     let failed = |source| SessionError::Open { name: name.to_owned(), source };
     let refused = |why| Err(SessionError::Unsupported { name: name.to_owned(), why });
+    if descriptor_number(path) == Some(0) && diskside_sys::standard::input_was_closed() {
+        return Err(failed(io::Error::other("standard input is closed: for empty input, give it /dev/null")));
+    }
     let found = rustix::fs::stat(path).map_err(|errno| failed(errno.into()))?;
     let kind = FileType::from_raw_mode(found.st_mode);
     if kind == FileType::Directory {
