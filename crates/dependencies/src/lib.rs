@@ -1,0 +1,3 @@
+//! Nothing: what this crate is for stands in its `Cargo.toml`.
+
+#![forbid(unsafe_code)]
