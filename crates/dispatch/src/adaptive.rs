@@ -11,7 +11,7 @@
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
-//! * **Their cost.** Each request adds 0.4 % of its time to a credit; a probe takes all of the time that
+//! * **Their cost.** Each request adds 0.4 % of its time, without what it waits for others, to a credit; a probe takes all of the time that
 //!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
 //!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
 //!   A probe of a device that others keep busy waits as any call does, and that is paid for, too.
@@ -76,12 +76,14 @@ pub(crate) fn decide(
     }
     let mut decision = Decision::new(plan, reason);
     let time_s = plan.side().map_or_else(|| estimate.split_s.unwrap_or(0.0), |side| estimate.on(side));
+    // Eight requests at once take eight times as long, and no more time in all.
+    let own_s = time_s - plan.side().map_or(0.0, |side| waiting_s[side as usize]);
     // A first measurement has in it what is done once: compiling, opening, warming up.
     let young = plan.side().is_some_and(|side| pair.measured(side.other()) < SETTLED)
         && pair.probing.free > 0
         && probe_is_small(request, plan);
     let probing = &mut pair.probing;
-    probing.credit_s = (probing.credit_s + PROBE_SHARE * time_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * time_s);
+    probing.credit_s = (probing.credit_s + PROBE_SHARE * own_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * own_s);
     if let Some(side) = plan.side().map(Side::other) {
         let probe = part(request, side);
         // However short it is, it waits for its turn; but then a first measurement is no small thing any more.

@@ -174,6 +174,42 @@ fn a_side_that_is_known_by_probes_is_tried_by_one_request() {
     assert!(took_s <= 1.05 * best_s, "{took_s:.3} s, {best_s:.3} s at best");
 }
 
+/// Requests at once paid for probes with the time that each of them waited for the others, several times too much. Where no probe is
+/// like the last, so that the next one is due at once, a fifth of the requests had one.
+#[test]
+fn probes_take_no_more_time_however_many_requests_run_at_once() {
+    let [host, device] = [
+        Shared { input_s: 0.070, run_s: 0.005, at_full_speed: 1.0 },
+        Shared { input_s: 0.007, run_s: 0.007, at_full_speed: 1.0 },
+    ];
+    for at_once in [1_u32, 2, 4] {
+        let mut dispatcher = experienced([host, device]);
+        let (mut took_s, mut probed_s, mut probes) = (0.0, 0.0, 0);
+        for _ in 0..4096 {
+            let conditions = Conditions { device_running: at_once - 1, ..Conditions::default() };
+            let request = Request { divisible: false, ..Request::read(8 * MIB) };
+            let decision = dispatcher.decide(PAIR, &request, &conditions);
+            assert_eq!(decision.plan, Plan::Device, "{at_once} at once: {decision}");
+            if let Some(probe) = decision.probe {
+                let share = probe.len_bytes as f64 / request.len_bytes as f64;
+                let noise = if probes % 2 == 0 { 0.3 } else { 3.0 };
+                let took = observation(Side::Host, probe.len_bytes, host.input_s * share * noise, host.run_s * share);
+                dispatcher.observe_probe(PAIR, &took, 1.0);
+                probes += 1;
+                probed_s += took.total_s;
+            }
+            let crowd = f64::from(at_once);
+            let took = observation(Side::Device, 8 * MIB, device.input_s * crowd, device.run_s * crowd);
+            dispatcher.observe_among(PAIR, &took, crowd);
+            took_s += took.total_s / crowd;
+        }
+        assert!(
+            probes > 0 && probed_s < 0.01 * took_s,
+            "{at_once} at once: {probes} probes, {probed_s:.3} s of {took_s:.1}"
+        );
+    }
+}
+
 #[test]
 fn what_was_measured_in_a_crowd_is_forgotten_when_one_runs_alone() {
     let sides = [
