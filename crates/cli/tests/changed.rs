@@ -4,7 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diskside::session::{FailureKind, RunOptions, Session, SessionError, SessionOptions, Where};
@@ -92,6 +93,40 @@ fn a_command_over_a_file_that_changes_exits_with_4_and_says_so() {
     // When it stays as it is there is a result again.
     let here = Command::new(env!("CARGO_BIN_EXE_diskside")).args(["run", "stats64", &local]).output().expect("it runs");
     assert!(here.status.success());
+}
+
+/// By URL a function without effects ran again over a file that had changed, and over the same file here it failed.
+#[test]
+fn a_file_of_this_machine_that_changed_once_is_read_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![0; LEN]).expect("written");
+    let source = dir.path().join("slow.bpf.c");
+    let slow = "#include \"diskside.h\"\nstruct sum { __u64 value; };\nSEC(\"read/slow\")\n\
+        __s64 slow(struct sum *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        for (volatile __u64 i = 0; i < 100000; i++);\n\
+        for (__u64 i = 0; i < in_len / 8; i++) out->value += in[i];\nreturn sizeof(*out);\n}\n\
+        SEC(\"combine/slow\")\n\
+        __s64 fold(struct sum *acc, __u64 acc_len, __u64 cap, const struct sum *part, __u64 part_len) {\n\
+        acc->value += part->value;\nreturn sizeof(*acc);\n}\n";
+    std::fs::write(&source, slow).expect("written");
+    let session = Session::new(SessionOptions::default());
+    let function = session.function(&source.display().to_string()).expect("it compiles");
+    let file = session.open(&path.display().to_string()).expect("it is there");
+    let progress = Arc::new(AtomicU64::new(0));
+    let mut options = RunOptions { progress: Some(Arc::clone(&progress)), fold: true, ..RunOptions::default() };
+    options.chunk_len = Some(64 << 10);
+    let ran = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let file = OpenOptions::new().write(true).open(&path).expect("it is there");
+            file.write_all_at(&7_u64.to_le_bytes(), 0).expect("written");
+        });
+        session.run(&[file], &function, &[], &options, None)
+    });
+    assert_eq!(ran.expect("it runs again").result, 7_u64.to_le_bytes());
 }
 
 #[test]

@@ -133,6 +133,105 @@ fn arrays_among_many_files_are_given_without_their_headers() {
     assert_eq!(all["stats"]["input_bytes"], 12 * 8000 + 128);
 }
 
+/// An array among more than a few short files of a server was refused where the output goes on its way, and given without its
+/// header here.
+#[test]
+fn an_array_among_many_files_whose_outputs_stream_is_given_without_its_header() {
+    let server = Server::start("");
+    std::fs::create_dir(server.dir.join("d")).expect("made");
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (6,), }";
+    let array = [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), b"ERROR\n"].concat();
+    for number in 0..14 {
+        let lines = format!("ERROR {number}\nfine\n");
+        let bytes = if number == 11 { &array } else { lines.as_bytes() };
+        std::fs::write(server.dir.join(format!("d/{number:02}")), bytes).expect("written");
+    }
+    let here: Vec<String> =
+        (0..14).map(|number| server.dir.join(format!("d/{number:02}")).display().to_string()).collect();
+    let here = [&["run", "grep", "--arg", "pattern=ERROR"][..], &here.iter().map(String::as_str).collect::<Vec<_>>()];
+    let expected = good(&here.concat());
+    assert_eq!(expected.lines().count(), 14, "{expected}");
+    let out = server.dir.join("out").display().to_string();
+    for place in ["auto", "device", "host"] {
+        let there = ["run", "grep", &server.at("d/*"), "--arg", "pattern=ERROR", "--where", place];
+        assert_eq!(good(&there), expected, "{place}");
+        good(&[&there[..], &["--out", &out]].concat());
+        assert_eq!(std::fs::read_to_string(&out).expect("written"), expected, "{place}");
+    }
+}
+
+/// Folds until it meets a 3.
+const FUSSY: &str = r#"
+#include "diskside.h"
+struct sum { __u64 value; };
+SEC("read/fussy")
+__s64 fussy(struct sum *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {
+    for (__u64 i = 0; i < in_len / 8; i++) out->value += in[i];
+    return sizeof(*out);
+}
+SEC("combine/fussy")
+__s64 fold(struct sum *acc, __u64 acc_len, __u64 cap, const struct sum *part, __u64 part_len) {
+    if (part->value == 3) return DS_FAIL(22, "third");
+    acc->value += part->value;
+    return sizeof(*acc);
+}
+"#;
+
+/// What was told of a fold that fails early and a wrong file behind it hung on how many files there were, and where.
+#[test]
+fn of_two_failures_the_first_in_the_order_of_the_files_is_told() {
+    let server = Server::start("");
+    let source = server.file("fussy.bpf.c", FUSSY.as_bytes()).display().to_string();
+    let header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }";
+    let array = [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), &[0; 8]].concat();
+    for count in [4_u64, 12] {
+        let name = |number: u64| format!("c{count}-{number}");
+        for number in 0..count {
+            let value = if number == 2 { 3 } else { 1_u64 }.to_le_bytes();
+            server.file(&name(number), if number == count - 1 { &array } else { &value });
+        }
+        let here: Vec<String> = (0..count).map(|number| server.dir.join(name(number)).display().to_string()).collect();
+        let there: Vec<String> = (0..count).map(|number| server.at(&name(number))).collect();
+        for (files, place) in [(&here, "auto"), (&there, "auto"), (&there, "device"), (&there, "host")] {
+            let files: Vec<&str> = files.iter().map(String::as_str).collect();
+            let (code, out, told) = diskside(&[&["run", &source, "--where", place][..], &files].concat());
+            assert!(code == 1 && out.is_empty() && told.contains("third"), "{count} files, {place}: {code}, {told}");
+        }
+    }
+}
+
+/// A heap of nothing was one of the default's length at a server.
+#[test]
+fn a_heap_of_no_bytes_has_none_anywhere() {
+    let server = Server::start("");
+    let source = "#include \"diskside.h\"\nDS_CONCATENATE;\nDS_SPLIT_BYTES;\nstruct got { __u64 some; };\nSEC(\"read/heap\")\n\
+        __s64 heap(struct got *out, const char *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        char *some = ds_alloc(64);\nif (some) { some[in_len % 64] = 1; out->some = 1; }\nreturn sizeof(*out);\n}\n";
+    let source = server.file("heap.bpf.c", source.as_bytes()).display().to_string();
+    let local = server.file("data", b"some").display().to_string();
+    for (heap, expected) in [("0", "some  0\n"), ("64", "some  1\n")] {
+        for (file, place) in [(&local, "auto"), (&server.at("data"), "host"), (&server.at("data"), "device")] {
+            assert_eq!(good(&["run", &source, file, "--heap", heap, "--where", place]), expected, "{heap}, {place}");
+        }
+    }
+}
+
+/// A server kept as many lines as anybody, and did not say that there were more.
+#[test]
+fn lines_that_are_too_many_are_counted_everywhere() {
+    let server = Server::start("");
+    let source = "#include \"diskside.h\"\nDS_CONCATENATE;\nDS_SPLIT_BYTES;\nSEC(\"read/chatty\")\n\
+        __s64 chatty(char *out, const char *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        ds_log(\"called\", 6);\nreturn 0;\n}\n";
+    let source = server.file("chatty.bpf.c", source.as_bytes()).display().to_string();
+    let local = server.file("data", &[b'x'; 5000]).display().to_string();
+    for (file, place) in [(&local, "auto"), (&server.at("data"), "host"), (&server.at("data"), "device")] {
+        let told = json(&["run", &source, file, "--chunk", "10", "--where", place]);
+        let lines = told["log"].as_array().expect("lines").len() as u64;
+        assert_eq!(lines + told["log_dropped"].as_u64().expect("a count"), 500, "{place}: {told}");
+    }
+}
+
 #[test]
 fn one_of_many_files_that_cannot_be_read_is_named() {
     let server = Server::start("");

@@ -63,6 +63,34 @@ fn a_state_is_kept_from_call_to_call_and_cleared() {
     assert!(error.to_string().contains("there is no volume with namespace ID 77"), "{error}");
 }
 
+/// Files of a server were run over several at once, each on its way to the same state: every run gave something else.
+#[test]
+fn a_state_goes_from_each_of_several_files_to_the_next() {
+    let world = World::new(1 << 20);
+    for (name, count) in [("b", 4096_usize), ("c", 1)] {
+        std::fs::write(world.dir.path().join(name), vec![0; 8 * count]).expect("written");
+    }
+    // The first takes longest.
+    let source = "#include \"diskside.h\"\nDS_CONCATENATE;\nSEC(\"read/seen\")\n\
+        __s64 seen(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        __u64 *seen = DS_STATE(__u64);\n\
+        for (volatile __u64 i = 0; i < in_len / 8; i++);\n\
+        *seen += in_len;\n*out = *seen;\nreturn 8;\n}\n";
+    let path = world.dir.path().join("seen.bpf.c");
+    std::fs::write(&path, source).expect("written");
+    let session = session();
+    let seen = session.function(&path.display().to_string()).expect("it compiles");
+    let expected: Vec<u8> = [8 << 20, (8 << 20) + 32_768, (8 << 20) + 32_776_u64].map(u64::to_le_bytes).concat();
+    for (place, is_local) in [(Where::Device, false), (Where::Host, false), (Where::Auto, false), (Where::Auto, true)] {
+        let at = |name| if is_local { world.dir.path().join(name).display().to_string() } else { world.url(name) };
+        let files: Vec<_> = ["n", "b", "c"].map(|name| session.open(&at(name)).expect("it is there")).into();
+        let mut options = with_state(place, &format!("seen-{place:?}-{is_local}"), 64);
+        options.chunk_len = Some(8 << 20);
+        let ran = session.run(&files, &seen, &[], &options, None).expect("it runs");
+        assert_eq!(ran.result, expected, "{place:?}, local: {is_local}");
+    }
+}
+
 #[test]
 fn a_function_without_the_state_that_it_uses_says_where() {
     let world = World::new(8);

@@ -768,7 +768,7 @@ impl Job {
                 trailer.depth = u32::try_from(ran.stats.depth).ok();
                 trailer.times =
                     Times { read_us: micros(ran.stats.wait), run_us: micros(ran.stats.run), ..Times::default() };
-                trailer.log = ran.log.0;
+                (trailer.log, trailer.log_dropped) = ran.log;
                 trailer
             }
             Err(error) => trailer::of_call(&error),

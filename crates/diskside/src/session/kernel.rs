@@ -193,7 +193,7 @@ impl KernelRequest {
         request.sinks = self.writable.iter().map(endpoint).collect::<Result<_, _>>()?;
         request.args.clone_from(&self.args);
         request.result_len_max = options.limits.result_len_max as u64;
-        request.heap_len = options.limits.heap_quota_bytes;
+        request.heap_len = Some(options.limits.heap_quota_bytes);
         request.budget = options.limits.budget_or(0);
         let saturated = |limit: Duration| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
         request.deadline_ms = options.limits.deadline.map_or(0, saturated);

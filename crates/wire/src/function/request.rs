@@ -258,7 +258,7 @@ pub struct FunctionRequest {
     /// Bytes that its one source has for the request, however many it has by now; `None`: as many as it has.
     pub source_len: Option<u64>,
     /// The most bytes that the program may have allocated at one time; 0: the default.
-    pub heap_len: u64,
+    pub heap_len: Option<u64>,
     /// Windows of the input that are read ahead, besides one for each thread; `None`: the target's default.
     pub depth: Option<u32>,
     /// Where the input comes from, in order.
@@ -327,7 +327,7 @@ impl FunctionRequest {
             split: RecordSplit::Program,
             part: None,
             source_len: None,
-            heap_len: 0,
+            heap_len: None,
             depth: None,
             sources: Vec::new(),
             sinks: Vec::new(),
@@ -407,8 +407,8 @@ impl FunctionRequest {
         if let Some(len) = self.source_len {
             tlv::push(&mut tlvs, TLV_SOURCE_LEN, &len.to_le_bytes());
         }
-        if self.heap_len != 0 {
-            tlv::push(&mut tlvs, TLV_HEAP, &self.heap_len.to_le_bytes());
+        if let Some(len) = self.heap_len {
+            tlv::push(&mut tlvs, TLV_HEAP, &len.to_le_bytes());
         }
         if let Some(depth) = self.depth {
             tlv::push(&mut tlvs, TLV_DEPTH, &depth.to_le_bytes());
@@ -516,7 +516,7 @@ impl FunctionRequest {
                 }
                 TLV_HEAP => {
                     let len = value.try_into().map_err(|_| FieldError::new(offset, "a heap's length has 8 bytes"))?;
-                    self.heap_len = u64::from_le_bytes(len);
+                    self.heap_len = Some(u64::from_le_bytes(len));
                 }
                 TLV_DEPTH => {
                     let depth = value.try_into().map_err(|_| FieldError::new(offset, "a depth has 4 bytes"))?;

@@ -204,7 +204,7 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
         part: Some(part),
         frames: true,
         source_len: Some(0x600),
-        heap_len: 0x0807_0605_0403_0201,
+        heap_len: Some(0x0807_0605_0403_0201),
         sources: vec![source],
         ..FunctionRequest::new(FunctionKind::Read, 1)
     };
@@ -394,6 +394,7 @@ fn sample_trailer() -> Trailer {
         message: "größe".into(),
         place: Some(PlaceInSource { source_index: 1, offset: 2, len: 3 }),
         log: vec!["hello".into()],
+        log_dropped: 29,
         called: Some(Called { pieces: 22, input_bytes: 23 }),
         output_bytes: Some(24),
         depth: Some(25),
@@ -410,7 +411,7 @@ fn a_trailer_is_laid_out_as_documented() {
         4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
         7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 10, 0, 0, 0, 11, 0, 0, 0, 12, 0, 0, 0,
         13, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 15, 0, 16, 0, 17, 0, 0, 0, 0, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0,
-        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 104, 0, 0, 0,
+        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 116, 0, 0, 0,
     ];
     assert_eq!(bytes[..128], want);
     assert_eq!(bytes[128..136], *"größe\0".as_bytes());
@@ -419,7 +420,8 @@ fn a_trailer_is_laid_out_as_documented() {
     assert_eq!(bytes[180..200], *b"\x04\x80\x08\0\x18\0\0\0\0\0\0\0\x05\x80\x04\0\x19\0\0\0");
     assert_eq!(bytes[200..216], *b"\x06\x80\x18\0\x1a\0\0\0\0\0\0\0\x1b\0\0\0");
     assert_eq!(bytes[216..228], *b"\0\0\0\0\x1c\0\0\0\0\0\0\0");
-    assert_eq!(bytes[228..], *b"\x02\x80\x05\0hello\0\0\0");
+    assert_eq!(bytes[228..240], *b"\x02\x80\x05\0hello\0\0\0");
+    assert_eq!(bytes[240..], *b"\x07\x80\x08\0\x1d\0\0\0\0\0\0\0");
     assert_eq!(Trailer::decode(&bytes), Ok(sample_trailer()));
 }
 

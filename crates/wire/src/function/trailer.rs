@@ -155,6 +155,8 @@ pub struct Trailer {
     pub place: Option<PlaceInSource>,
     /// Lines that the program logged.
     pub log: Vec<String>,
+    /// How many more lines it logged.
+    pub log_dropped: u64,
     /// What the function was called on; `None`: not told.
     pub called: Option<Called>,
     /// Bytes that it gave back, before anything is folded; `None`: not told.
@@ -192,6 +194,9 @@ const TLV_CALLED: u16 = 3 | tlv::IGNORABLE;
 const TLV_OUTPUT: u16 = 4 | tlv::IGNORABLE;
 const TLV_DEPTH: u16 = 5 | tlv::IGNORABLE;
 const TLV_MISSING: u16 = 6 | tlv::IGNORABLE;
+const TLV_LOG_DROPPED: u16 = 7 | tlv::IGNORABLE;
+/// Bytes of the element that says how many lines there were more.
+const LOG_DROPPED_LEN: usize = 12;
 
 /// The most bytes of all elements.
 const TLVS_LEN_MAX: usize = 8 << 10;
@@ -266,12 +271,18 @@ impl Trailer {
         if let Some(MissingRange { start, end, len }) = self.missing {
             tlv::push(&mut tlvs, TLV_MISSING, &[start, end, len].map(u64::to_le_bytes).concat());
         }
+        let mut sent = 0;
         for line in &self.log {
             let line = cut(line, 1024);
-            if tlvs.len() + line.len() + 8 > TLVS_LEN_MAX {
+            if tlvs.len() + line.len() + 8 + LOG_DROPPED_LEN > TLVS_LEN_MAX {
                 break;
             }
             tlv::push(&mut tlvs, TLV_LOG_LINE, line.as_bytes());
+            sent += 1;
+        }
+        let dropped = self.log_dropped.saturating_add((self.log.len() - sent) as u64);
+        if dropped > 0 {
+            tlv::push(&mut tlvs, TLV_LOG_DROPPED, &dropped.to_le_bytes());
         }
         tlvs
     }
@@ -319,6 +330,7 @@ impl Trailer {
             message,
             place: None,
             log: Vec::new(),
+            log_dropped: 0,
             called: None,
             output_bytes: None,
             depth: None,
@@ -345,6 +357,11 @@ impl Trailer {
                     let missing =
                         missing(value).ok_or(FieldError::new(offset, "a range and a length have 24 bytes"))?;
                     trailer.missing = Some(missing);
+                }
+                TLV_LOG_DROPPED => {
+                    let dropped =
+                        value.try_into().map_err(|_| FieldError::new(offset, "a count of lines has 8 bytes"))?;
+                    trailer.log_dropped = u64::from_le_bytes(dropped);
                 }
                 TLV_LOG_LINE => trailer.log.push(String::from_utf8_lossy(value).into_owned()),
                 _ if kind & tlv::IGNORABLE != 0 => {}

@@ -111,7 +111,7 @@ impl PlanLimits {
             0 => DEADLINE,
             asked => Duration::from_millis(asked.into()),
         };
-        let heap_bytes = if request.heap_len == 0 { CallLimits::HEAP_LEN } else { request.heap_len };
+        let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
         let folds = function.combine().is_some() && request.fold && !request.frames;
         let needs = Needs {
             function,
@@ -160,7 +160,7 @@ impl PlanLimits {
 impl PlanLimits {
     /// Of a kernel. It has one thread and no chunks.
     pub(crate) fn of_launch(request: &FunctionRequest, memory_bytes_max: u64) -> Self {
-        let heap_bytes = if request.heap_len == 0 { CallLimits::HEAP_LEN } else { request.heap_len };
+        let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
         let result_len_max = match request.result_len_max {
             0 => KERNEL_RESULT_LEN as u64,
             asked => asked,

@@ -423,7 +423,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         threads_max: u16::try_from(options.threads).unwrap_or(u16::MAX),
         program_id: job.function.hash(),
         chunk_len: options.chunk_len.map_or(0, |len| u32::try_from(len).unwrap_or(u32::MAX)),
-        heap_len: limits.heap_quota_bytes,
+        heap_len: Some(limits.heap_quota_bytes),
         depth: options.depth.map(|depth| u32::try_from(depth).unwrap_or(u32::MAX)),
         result_len_max: limits.result_len_max as u64,
         // 0 would be the target's own.
@@ -508,7 +508,7 @@ fn done(
         part,
         observation,
         moved: wire_bytes,
-        log: (trailer.log, 0),
+        log: (trailer.log, trailer.log_dropped),
         refused: None,
     }
 }

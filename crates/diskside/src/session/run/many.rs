@@ -4,10 +4,11 @@ mod turns;
 
 use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
+use super::retry::{Resumed, Try, with_another_try};
 use super::{Input, Job, Ran, RunOptions, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
-use crate::session::error::SessionError;
+use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::pending::{Cancellable, Pending};
@@ -80,7 +81,7 @@ impl Session {
         function: &SessionFunction,
         args: &[u8],
         options: &RunOptions,
-        mut out: Option<&mut (dyn Write + Send)>,
+        out: Option<&mut (dyn Write + Send)>,
         first: Option<First>,
     ) -> Result<Ran, SessionError> {
         let started = Instant::now();
@@ -93,45 +94,22 @@ impl Session {
                 && !local::has_header(file, options)
         };
         if files.iter().all(is_here) {
-            let Some(first) = files.first() else { return Ok(Ran::default()) };
-            let job = Job::new(first, NOT_OPEN, function, args, options);
-            let written = out.is_some();
-            let mut sources = Vec::with_capacity(files.len());
-            let refused = files.iter().find_map(|file| {
-                let found = local::source(file, options.part(), function, args, options);
-                found.map(|(source, _)| sources.push(source)).err()
-            });
-            let ran = match refused {
-                None => run_over_sources(&job, sources, 0, out),
-                // What stands before it is written, as where each file is a call of its own.
-                Some(refused) if written && !folds && !sources.is_empty() => {
-                    run_over_sources(&job, sources, 0, out).and(Err(refused))
-                }
-                Some(refused) => Err(refused),
-            };
-            let done = ran.map_err(|error| match &error {
-                SessionError::Call(CallError::Read { source_index, .. }) if is_change(&error) => {
-                    SessionError::Changed(files[*source_index as usize].inner.name.clone())
-                }
-                _ => error,
-            })?;
-            let mut ran = job.gather(vec![done], None, written)?;
+            let mut ran = run_local(files, function, args, options, out, folds)?;
             for file in files {
                 ran.refusals.extend(mounted(file, function, options)?.1.map(|why| (file.inner.name.clone(), why)));
             }
             return Ok(Ran { total: started.elapsed(), ..ran });
         }
+        // Output that is on its way is not written twice if this goes on in another way.
+        let mut out = out.map(Resumed::new);
         let is_by_path = || out.is_none() && group::is_asked_for_by_path(files, options);
         if first.is_some() || group::takes_paths(files, options) || is_by_path() {
             let streams = out.is_some() && !folds;
-            let ran = match &mut out {
-                None => group::run(files, function, args, options, None, first),
-                Some(out) => group::run(files, function, args, options, Some(&mut **out), first),
-            };
-            match ran {
+            match group::run(files, function, args, options, out.as_mut().map(|out| out as _), first) {
                 // What each file with a header is given, this side finds out, file by file.
-                Err(error) if group::is_header(&error) && !streams => {
+                Err(error) if group::is_header(&error) && (!streams || function.is_pure()) => {
                     files.iter().for_each(|file| self.short_files().forget(file.inner.id));
+                    out = out.map(Resumed::again);
                 }
                 Err(error) if group::is_header(&error) => {
                     let (name, why) = (error.to_string(), HEADER_AMONG_MANY.to_owned());
@@ -142,7 +120,10 @@ impl Session {
         }
         let mut total = Ran::default();
         if let Some(out) = out.as_mut().filter(|_| !folds) {
-            let (parts, failed) = at_once(files, function, args, options, false, Some(&mut **out));
+            let (parts, failed) = at_once(files, function, args, options, false, Some(out));
+            if out.is_of_another(failed.is_none()) {
+                return Err(SessionError::Changed(files[0].inner.name.clone()));
+            }
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -156,8 +137,11 @@ impl Session {
                     let input = input_of(&files[parts.len()], parts.len(), options, frames);
                     parts.extend(before_failure(input, error, function, args, options));
                 }
-                Some(_) => return Err(failed.expect("it failed")),
-                None => {}
+                // The fold of what stands before it has its turn first.
+                Some(error) if parts.is_empty() || error.kind() == FailureKind::Cancelled => {
+                    return Err(failed.expect("it failed"));
+                }
+                _ => {}
             }
             let names = files.iter().map(|file| &file.inner.name[..]);
             let results: Vec<(&str, &[u8])> = names.zip(parts.iter().map(|part| &part.result[..])).collect();
@@ -173,12 +157,52 @@ impl Session {
                 return Err(failed);
             }
             match out {
-                Some(out) => out.write_all(&result).map_err(CallError::Write)?,
+                Some(mut out) => out.write_all(&result).map_err(CallError::Write)?,
                 None => total.result = result,
             }
             parts.into_iter().for_each(|part| total.add(part));
         }
         Ok(Ran { total: started.elapsed(), ..total })
+    }
+}
+
+/// All of this machine: one call. Of files that can be read again, a change of one while it was read is another try.
+fn run_local(
+    files: &[File],
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+    out: Option<&mut (dyn Write + Send)>,
+    folds: bool,
+) -> Result<Ran, SessionError> {
+    let Some(first) = files.first() else { return Ok(Ran::default()) };
+    let once = |options: &RunOptions, out: Option<&mut (dyn Write + Send)>, _: &Try| {
+        let job = Job::new(first, NOT_OPEN, function, args, options);
+        let written = out.is_some();
+        let mut sources = Vec::with_capacity(files.len());
+        let refused = files.iter().find_map(|file| {
+            let found = local::source(file, options.part(), function, args, options);
+            found.map(|(source, _)| sources.push(source)).err()
+        });
+        let ran = match refused {
+            None => run_over_sources(&job, sources, 0, out),
+            // Its turn comes after those before it, as where each file is a call of its own.
+            Some(refused) if !sources.is_empty() => {
+                run_over_sources(&job, sources, 0, out.filter(|_| !folds)).and(Err(refused))
+            }
+            Some(refused) => Err(refused),
+        };
+        let done = ran.map_err(|error| match &error {
+            SessionError::Call(CallError::Read { source_index, .. }) if is_change(&error) => {
+                SessionError::Changed(files[*source_index as usize].inner.name.clone())
+            }
+            _ => error,
+        })?;
+        job.gather(vec![done], None, written)
+    };
+    match files.iter().all(|file| matches!(&file.inner.place, Place::Local { path, .. } if path.is_file())) {
+        true => with_another_try(first, function, options, out, once),
+        false => once(options, out, &Try::default()),
     }
 }
 
@@ -307,10 +331,12 @@ fn at_once(
             results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
         }
     };
-    match files {
+    // What a function keeps in a state goes from each file to the next.
+    let threads = if options.state.is_some() { 1 } else { files.len().min(AT_ONCE) };
+    match threads {
         // The caller's thread does as well, and need not be woken.
-        [_] => work(),
-        files => std::thread::scope(|scope| (0..files.len().min(AT_ONCE)).for_each(|_| drop(scope.spawn(work)))),
+        1 => work(),
+        threads => std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work)))),
     }
     // Without a failure all were begun, and with one collecting ends at it.
     let mut parts = Vec::with_capacity(files.len());

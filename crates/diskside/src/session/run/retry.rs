@@ -62,7 +62,7 @@ pub(super) fn with_another_try(
     let mut this = Try::default();
     for pause in PAUSES.into_iter().map(Some).chain([None]) {
         let ran = once(&options, out.as_mut().map(|out| out as _), &this);
-        if out.as_ref().is_some_and(|out| out.is_other || ran.is_ok() && out.left_out > 0) {
+        if out.as_ref().is_some_and(|out| out.is_of_another(ran.is_ok())) {
             return Err(SessionError::Changed(file.inner.name.clone()));
         }
         let (error, pause) = match (ran, pause) {
@@ -96,7 +96,7 @@ pub(super) fn with_another_try(
 }
 
 /// Output that another try gives from its beginning: what was written before is left out, if it is that.
-struct Resumed<'w> {
+pub(super) struct Resumed<'w> {
     out: &'w mut (dyn Write + Send),
     written: Hashed,
     /// What was written before this try, and how much of it this try has not given yet.
@@ -120,12 +120,18 @@ impl Hashed {
 }
 
 impl<'w> Resumed<'w> {
-    fn new(out: &'w mut (dyn Write + Send)) -> Self {
+    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
         let (written, again) = (Hashed::default(), Hashed::default());
         Self { out, written, before: 0, left_out: 0, again, is_other: false }
     }
 
-    fn again(self) -> Self {
+    /// Whether the output of this try is not that which was written: it is `whole`, or as far as it came.
+    pub(super) fn is_of_another(&self, whole: bool) -> bool {
+        self.is_other || whole && self.left_out > 0
+    }
+
+    /// For another try.
+    pub(super) fn again(self) -> Self {
         Self {
             before: self.written.hasher.finish(),
             left_out: self.written.len_bytes,
