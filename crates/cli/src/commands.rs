@@ -33,10 +33,11 @@ mod volume;
 
 use crate::error::Failure;
 use diskside::sandbox::image::{Image, Kind, LoadOptions};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 /// Loads the image of an object that `what` names, without verifying it.
-fn load_image(what: &str, kind: Option<Kind>) -> Result<Arc<Image>, Failure> {
+fn load_image(what: &OsStr, kind: Option<Kind>) -> Result<Arc<Image>, Failure> {
     let object = diskside::library::object(what)?;
     let options = LoadOptions { kind };
     let image = Image::load(&object.bytes, &diskside::helpers(), options)

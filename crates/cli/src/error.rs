@@ -64,7 +64,7 @@ impl std::fmt::Display for Failure {
                 f.write_str(m)
             }
             Self::Output(_) if diskside_sys::standard::output_was_closed() => {
-                f.write_str("standard output is closed: to discard it, send it to /dev/null")
+                f.write_str(diskside_sys::standard::OUTPUT_IS_CLOSED)
             }
             Self::Output(e) => write!(f, "writing the output: {e}"),
         }

@@ -100,7 +100,7 @@ fn write_to(
     sink: impl FnOnce(&RemoteFile) -> Endpoint,
     input: &[u8],
 ) -> Write {
-    let function = session.function(&source.display().to_string()).expect("it compiles");
+    let function = session.function(source).expect("it compiles");
     let url = format!("{url}/out").parse::<ExportUrl>().expect("a URL");
     let files = session.files(&url).expect("the target has exports");
     let file = files.open(b"data/out", FileFlags::READ_WRITE).expect("it is there");
@@ -284,7 +284,7 @@ __s64 first(__u64 *out, const __u64 *in, __u64 in_len, const void *args, const s
     let connect = ConnectOptions { loss_timeout: Duration::from_secs(100), ..ConnectOptions::default() };
     let host = Session::new(SessionOptions { connect, ..SessionOptions::default() });
     let file = host.open(&format!("{}/out", server.url)).expect("it is there");
-    let function = host.function(&source.display().to_string()).expect("it compiles");
+    let function = host.function(&source).expect("it compiles");
     let mut options = RunOptions { place: Where::Device, ..RunOptions::default() };
     options.limits.budget = Some(1 << 60);
     let ran = file.fold_fn(&function, &[], &options);
@@ -402,7 +402,7 @@ fn an_output_that_went_with_its_target_is_not_taken_for_another_file() {
     let port = server.url.split(':').nth(2).and_then(|rest| rest.split('/').next()).expect("a port").to_owned();
     server.process.kill();
     server = Server::listening(&format!("127.0.0.1:{port}"), dir, "", &[]);
-    let copy = session.function(&place.source.display().to_string()).expect("it compiles");
+    let copy = session.function(&place.source).expect("it compiles");
     let options = RunOptions::default();
     let error = writer.file().pwrite_fn(0, words(4096), &copy, &[], &options).wait().unwrap_err().to_string();
     assert!(error.contains("had no name yet and went with the connection"), "{error}");

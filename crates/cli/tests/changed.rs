@@ -111,7 +111,7 @@ fn a_file_of_this_machine_that_changed_once_is_read_again() {
         acc->value += part->value;\nreturn sizeof(*acc);\n}\n";
     std::fs::write(&source, slow).expect("written");
     let session = Session::new(SessionOptions::default());
-    let function = session.function(&source.display().to_string()).expect("it compiles");
+    let function = session.function(&source).expect("it compiles");
     let file = session.open(&path.display().to_string()).expect("it is there");
     let progress = Arc::new(AtomicU64::new(0));
     let mut options = RunOptions { progress: Some(Arc::clone(&progress)), fold: true, ..RunOptions::default() };

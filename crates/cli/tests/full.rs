@@ -204,7 +204,7 @@ fn output_that_fills_a_disk_says_how_much_of_it_is_durable() {
 
 fn write(server: &Server, source: &Path, placement: Placement, input: &[u8]) -> FunctionError {
     let session = Session::new(SessionOptions::default());
-    let function = session.function(&source.display().to_string()).expect("it compiles");
+    let function = session.function(source).expect("it compiles");
     let url = server.at("data/out").parse::<ExportUrl>().expect("a URL");
     let files = session.files(&url).expect("the target has exports");
     let file = files.open(b"data/out", FileFlags::READ_WRITE).expect("it is there");

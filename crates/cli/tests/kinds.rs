@@ -239,7 +239,7 @@ fn a_named_state_is_cleared() {
     let mut options = SessionOptions::default();
     options.connect.identity.nqn = HOST.parse().expect("an NQN");
     let session = Session::new(options);
-    let count = session.function(&world.source("count.bpf.c", source)).expect("it compiles");
+    let count = session.function(world.source("count.bpf.c", source)).expect("it compiles");
     let file = session.open(&format!("{}/data/in", world.target())).expect("it is there");
     let state = Some(StateName { name: "runs".into(), len_bytes: 64 });
     let run = RunOptions { place: Where::Device, state, ..RunOptions::default() };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Server, diskside, numbers};
+use common::{Server, diskside, good, numbers};
 use std::os::unix::fs::symlink;
 
 /// Exit code and message; nothing is printed.
@@ -221,6 +221,32 @@ fn urls_and_directories_are_told_what_to_write() {
     assert!(said.ends_with(&format!("; --recursive takes all files below it, '{there}/*' those in it\n")), "{said}");
     let (code, said) = url(&here);
     assert!(code == 4 && said.ends_with("name the files in it, or --recursive takes all below it\n"), "{said}");
+    let (code, said) = fails(&["cp", &there, "-"]);
+    let told = format!("diskside: {there}: it is a directory, which has no bytes of its own: name the files in it\n");
+    assert_eq!((code, said), (4, told));
+}
+
+/// A copy to `logs/` became a file `logs` in an export where no such directory was, and here the error was of one that is there.
+#[test]
+fn a_name_that_ends_in_a_slash_is_of_a_directory() {
+    let server = Server::start(",rw");
+    let log = server.file("log", b"a line\n").display().to_string();
+    let here = server.dir.join("none/").display().to_string();
+    for (to, told) in [
+        (here.clone(), "No such file or directory (os error 2): make the directory first\n"),
+        (server.at("none/"), "there is no such directory; make it first, or leave out the slash\n"),
+        (format!("{log}/"), "Not a directory (os error 20): name a file\n"),
+    ] {
+        for command in [&["cp", &log, &to][..], &["run", "wc", &log, "--out", &to]] {
+            let (code, said) = fails(command);
+            assert!(code == 4 && said.ends_with(told), "{command:?}: {code}, {said}");
+        }
+    }
+    assert!(!server.dir.join("none").exists());
+    std::fs::create_dir(server.dir.join("none")).expect("made");
+    good(&["cp", &log, &server.at("none/")]);
+    good(&["cp", &log, &here]);
+    assert_eq!(std::fs::read(server.dir.join("none/log")).expect("written"), b"a line\n");
 }
 
 /// `cp s.log "$URL/*.log"` made a file whose name was `*.log`.

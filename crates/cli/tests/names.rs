@@ -49,6 +49,26 @@ fn a_file_of_any_name_is_used_by_its_url() {
     assert!(code == 2 && said.contains("%00 is no byte of a name"), "{code}: {said}");
 }
 
+/// The function's own file was the only one that had to have a name in UTF-8.
+#[test]
+fn a_function_may_have_any_name() {
+    let (server, path) = server();
+    let source = server.dir.join(OsStr::from_bytes(b"f\xff:.bpf.c"));
+    let code = "#include \"diskside.h\"\nDS_CONCATENATE;\nDS_SPLIT_BYTES;\nstruct len { __u64 len; };\nSEC(\"read/len\")\n\
+        __s64 len(struct len *out, const char *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        out->len = in_len;\nreturn sizeof(*out);\n}\n";
+    std::fs::write(&source, code).expect("written");
+    let named = [source.as_os_str().as_bytes(), b":len"].concat();
+    for function in [source.as_os_str(), OsStr::from_bytes(&named)] {
+        let ran = command(&["run"]).arg(function).arg(&path).output().expect("it runs");
+        assert_eq!(output_of(&ran), b"len  14\n", "{function:?}");
+        for what in ["inspect", "verify"] {
+            let told = command(&[what]).arg(function).output().expect("it runs");
+            assert!(told.status.success(), "{what} {function:?}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn patterns_and_directories_have_files_of_any_name() {
     let (server, _) = server();

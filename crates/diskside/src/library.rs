@@ -4,6 +4,8 @@ use crate::raw;
 use diskside_compile::{CompileError, compile};
 use diskside_engine::{Engine, Function, LoadError};
 use diskside_sbpf::image::{Image, Kind};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,12 +62,12 @@ pub struct Object {
 ///
 /// # Errors
 /// Why there is no such function, or why it cannot be loaded.
-pub fn resolve(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
+pub fn resolve(engine: &Engine, what: impl AsRef<OsStr>) -> Result<Function, ResolveError> {
     resolve_object(engine, what).map(|(_, function)| function)
 }
 
 /// As [`resolve`], with the object's bytes.
-pub(crate) fn resolve_object(engine: &Engine, what: &str) -> Result<(Vec<u8>, Function), ResolveError> {
+pub(crate) fn resolve_object(engine: &Engine, what: impl AsRef<OsStr>) -> Result<(Vec<u8>, Function), ResolveError> {
     let object = object(what)?;
     match engine.load(&object.bytes, object.function.as_deref()) {
         Ok(function) => Ok((object.bytes, function)),
@@ -96,7 +98,7 @@ const ELF_MAGIC: &[u8] = b"\x7fELF";
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn describe(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
+pub fn describe(engine: &Engine, what: impl AsRef<OsStr>) -> Result<Function, ResolveError> {
     let object = object(what)?;
     let image = Image::from_elf(&object.bytes, engine.helpers());
     image
@@ -109,28 +111,31 @@ pub fn describe(engine: &Engine, what: &str) -> Result<Function, ResolveError> {
 ///
 /// # Errors
 /// Why there is none.
-pub fn object(what: &str) -> Result<Object, ResolveError> {
-    if let Some(shipped) = diskside_functions::shipped().iter().find(|f| f.name == what) {
-        let (bytes, function) = (shipped.object.to_vec(), Some(what.to_owned()));
-        return Ok(Object { what: what.to_owned(), bytes, function });
+pub fn object(what: impl AsRef<OsStr>) -> Result<Object, ResolveError> {
+    let name = what.as_ref();
+    let what = name.to_string_lossy().into_owned();
+    if let Some(shipped) = diskside_functions::shipped().iter().find(|f| name == f.name) {
+        let (bytes, function) = (shipped.object.to_vec(), Some(what.clone()));
+        return Ok(Object { what, bytes, function });
     }
-    let (path, function) = split_path(what);
+    let (path, function) = split_path(name);
     match path.extension().and_then(|e| e.to_str()) {
-        Some("c") => Ok(Object { what: what.to_owned(), bytes: compile(path)?, function }),
+        Some("c") => Ok(Object { what, bytes: compile(path)?, function }),
         Some(_) => {
             let bytes = std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
-            Ok(Object { what: what.to_owned(), bytes, function })
+            Ok(Object { what, bytes, function })
         }
-        None => Err(ResolveError::Unknown { name: what.to_owned(), near: near_names(what) }),
+        None => Err(ResolveError::Unknown { near: near_names(&what), name: what }),
     }
 }
 
 /// `FILE:NAME` when the file exists and the whole does not.
-fn split_path(what: &str) -> (&Path, Option<String>) {
-    match what.rsplit_once(':') {
-        Some((path, name)) if !name.contains('/') && !Path::new(what).exists() => {
-            (Path::new(path), Some(name.to_owned()))
-        }
+fn split_path(what: &OsStr) -> (&Path, Option<String>) {
+    let bytes = what.as_bytes();
+    let colon = bytes.iter().rposition(|byte| *byte == b':').filter(|_| !Path::new(what).exists());
+    let name = colon.and_then(|at| std::str::from_utf8(&bytes[at + 1..]).ok()).filter(|name| !name.contains('/'));
+    match (colon, name) {
+        (Some(at), Some(name)) => (Path::new(OsStr::from_bytes(&bytes[..at])), Some(name.to_owned())),
         _ => (Path::new(what), None),
     }
 }

@@ -68,6 +68,7 @@ use link::Link;
 use memo::Memo;
 use short_files::ShortFiles;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -190,7 +191,7 @@ impl Session {
     }
 
     /// Finds a function: a shipped one by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.
-    pub fn function(&self, what: &str) -> Result<SessionFunction, ResolveError> {
+    pub fn function(&self, what: impl AsRef<OsStr>) -> Result<SessionFunction, ResolveError> {
         SessionFunction::resolve(&self.inner.engine, what)
     }
 

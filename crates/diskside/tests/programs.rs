@@ -53,7 +53,7 @@ impl Fixture {
         );
         let path = self.dir.path().join(format!("{name}.bpf.c"));
         std::fs::write(&path, source).unwrap();
-        self.session.function(&path.display().to_string()).unwrap()
+        self.session.function(&path).unwrap()
     }
 
     /// Waits until the target has begun so many calls.

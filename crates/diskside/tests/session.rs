@@ -328,7 +328,7 @@ fn a_target_that_comes_back_is_used_on() {
         __s64 own(__u64 *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
         *out = in_len;\nreturn 8;\n}\n";
     std::fs::write(&source, text).unwrap();
-    let own = session.function(&source.display().to_string()).unwrap();
+    let own = session.function(&source).unwrap();
     let before = file.fold_fn(&own, &[], &at(Where::Device)).wait().unwrap();
     let Served { running, dir } = served;
     running.handle().stop_now();

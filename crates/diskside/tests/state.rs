@@ -79,7 +79,7 @@ fn a_state_goes_from_each_of_several_files_to_the_next() {
     let path = world.dir.path().join("seen.bpf.c");
     std::fs::write(&path, source).expect("written");
     let session = session();
-    let seen = session.function(&path.display().to_string()).expect("it compiles");
+    let seen = session.function(&path).expect("it compiles");
     let expected: Vec<u8> = [8 << 20, (8 << 20) + 32_768, (8 << 20) + 32_776_u64].map(u64::to_le_bytes).concat();
     for (place, is_local) in [(Where::Device, false), (Where::Host, false), (Where::Auto, false), (Where::Auto, true)] {
         let at = |name| if is_local { world.dir.path().join(name).display().to_string() } else { world.url(name) };

@@ -22,6 +22,19 @@ fn fails(args: &[&str], store: &Path, code: i32, says: &str) {
     assert!(stderr.contains(says), "{args:?}: {stderr}");
 }
 
+/// It said that a device was full, which nobody had named.
+#[test]
+fn closed_standard_output_is_told_as_such() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("store");
+    ok(&["create", "--levels", "2"], &store);
+    let line = format!("{} get store 7 >&-", env!("CARGO_BIN_EXE_diskside-kv"));
+    let output = Command::new("sh").args(["-c", &line]).current_dir(dir.path()).output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = "diskside-kv: standard output is closed: to discard it, send it to /dev/null\n";
+    assert_eq!((output.status.code(), &said[..]), (Some(4), told));
+}
+
 #[test]
 fn a_store_is_made_read_changed_and_checked() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -146,7 +146,11 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), WriteError> {
     };
     match name {
         b"" if path.is_empty() => Err(WriteError::new(Errno::NOENT, "the name is empty")),
-        b"" | b"." | b".." => Err(WriteError::new(Errno::ISDIR, "name a file in it")),
+        b"" | b"." | b".." => Err(match fs::stat(path) {
+            Err(Errno::NOENT) => WriteError::new(Errno::NOENT, "make the directory first"),
+            Err(errno) => WriteError::new(errno, "name a file"),
+            Ok(_) => WriteError::new(Errno::ISDIR, "name a file in it"),
+        }),
         _ => Ok((dir, name)),
     }
 }

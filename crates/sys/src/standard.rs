@@ -30,6 +30,9 @@ pub fn input_was_closed() -> bool {
     INPUT_WAS_CLOSED.load(Ordering::Relaxed)
 }
 
+/// What a program says of standard output that was closed, and what to do.
+pub const OUTPUT_IS_CLOSED: &str = "standard output is closed: to discard it, send it to /dev/null";
+
 /// Whether standard output was closed when the process began.
 #[must_use]
 pub fn output_was_closed() -> bool {

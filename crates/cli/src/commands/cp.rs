@@ -1,6 +1,6 @@
 //! `diskside cp`.
 
-use super::exports::{refuse_no_export, refuse_pattern, session};
+use super::exports::{refuse_directory, refuse_no_export, refuse_pattern, session};
 use super::near::{explain_here, explain_session};
 use super::volume::{Connect, host_failure, session_failure};
 use crate::error::Failure;
@@ -13,7 +13,7 @@ use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::AsyncIo;
 use diskside::io::stream::DescriptorStream;
 use diskside::outfile::{Destination, OutFile};
-use diskside::session::{FileWriter, LocalBytes, OpenMode, SessionError};
+use diskside::session::{FileWriter, LocalBytes, OpenMode, Session, SessionError};
 use diskside::wire::file::FileKind;
 use diskside::{ExportUrl, Location, LocationError};
 use serde_json::json;
@@ -156,6 +156,7 @@ impl Cp {
             Location::Local(path) => self.open_local_source(&path),
             location @ Location::Export(_) => {
                 let session = session(&self.connect)?;
+                self.refuse_directory_of(&session, &location)?;
                 let file = session
                     .open_as(&location, OpenMode::Read)
                     .map_err(|error| explain_session(&session, &location, error))?;
@@ -167,6 +168,17 @@ impl Cp {
                 Ok(Source::At { len: volume.len_bytes()?, io: Arc::new(volume), fixed: true })
             }
         }
+    }
+
+    /// One of an export can be opened, and not read.
+    fn refuse_directory_of(&self, session: &Session, location: &Location) -> Result<(), Failure> {
+        let Location::Export(url) = location else { return Ok(()) };
+        let found = session.files(url).map_err(session_failure)?.stat(&url.path);
+        if found.is_ok_and(|info| info.kind == FileKind::Directory) {
+            let why = "it is a directory, which has no bytes of its own: name the files in it";
+            return Err(session_failure(SessionError::Unsupported { name: url.to_string(), why }));
+        }
+        Ok(())
     }
 
     fn open_local_source(&self, path: &Path) -> Result<Source, Failure> {
@@ -232,6 +244,8 @@ impl Cp {
         }
         if files.stat(&url.path).is_ok_and(|info| info.kind == FileKind::Directory) {
             url = url.join(self.name()?.as_bytes());
+        } else {
+            refuse_directory(&self.destination.to_string_lossy())?;
         }
         let writer = FileWriter::create(&session, &url).map_err(session_failure)?;
         let io = writer.file().io().map_err(session_failure)?;

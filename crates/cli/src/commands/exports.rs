@@ -184,6 +184,16 @@ pub(super) fn refuse_no_export(url: &ExportUrl) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{url} names no export: write {URL}; `diskside ls {url}` lists its exports")))
 }
 
+/// Of what is to be written, and is no directory: a name that ends in a slash means one.
+pub(super) fn refuse_directory(name: &str) -> Result<(), Failure> {
+    if !name.ends_with('/') {
+        return Ok(());
+    }
+    Err(Failure::Environment(format!(
+        "cannot write {name}: there is no such directory; make it first, or leave out the slash"
+    )))
+}
+
 /// Of what is to be written: a pattern means files that are there. What is there by that very name is meant.
 pub(super) fn refuse_pattern(files: &Files, url: &ExportUrl, remedy: &str) -> Result<(), Failure> {
     let is_pattern = url.path.iter().any(|byte| matches!(byte, b'*' | b'?'));

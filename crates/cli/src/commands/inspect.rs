@@ -15,6 +15,7 @@ use diskside::sandbox::opt::instead;
 use diskside::{CodeCache, TierChoice};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 #[derive(Args)]
 pub(crate) struct Inspect {
     /// An object, C source, or a shipped function
-    object: String,
+    object: OsString,
     /// Take every program as of this kind
     #[arg(long, value_parser = parse_kind)]
     kind: Option<Kind>,
@@ -59,7 +60,9 @@ impl Inspect {
                 .map(|(i, p)| document(&image, i, p.as_ref().ok(), said[i].as_ref()))
                 .collect();
             let imports: Vec<_> = image.imports.iter().map(|i| json!({ "name": i.name, "weak": i.weak })).collect();
-            return Ok(output::print_json(json!({ "object": self.object, "programs": list, "helpers": imports }))?);
+            return Ok(output::print_json(
+                json!({ "object": self.object.to_string_lossy(), "programs": list, "helpers": imports }),
+            )?);
         }
         write!(output::stdout(), "{}", summary(&image, &programs))?;
         for (i, program) in programs.iter().enumerate() {

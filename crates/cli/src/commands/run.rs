@@ -5,7 +5,7 @@ mod json;
 mod report;
 pub(super) mod shown;
 
-use super::exports::{refuse_no_export, refuse_pattern};
+use super::exports::{refuse_directory, refuse_no_export, refuse_pattern};
 use super::parse_kind;
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
@@ -30,6 +30,7 @@ use diskside::{CallError, Codec, DEPTH_MAX, ExportUrl, Function, Location, PIECE
 use shown::Shown;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,7 @@ Examples:
   diskside run ./mine.bpf.c data.bin --stats")]
 pub(crate) struct Run {
     /// A shipped function, an object (FILE.o[:NAME]) or C source (FILE.c[:NAME])
-    function: String,
+    function: OsString,
     /// Take FUNCTION as a file of raw bytecode of this kind, such as read
     #[arg(long, value_parser = parse_kind)]
     kind: Option<Kind>,
@@ -284,15 +285,19 @@ impl Run {
         let destination = match location {
             Location::Local(path) if path.as_os_str() == "-" => Destination::stdout(),
             Location::Local(path) => {
-                let source = self.function.rsplit_once(':').map_or(&*self.function, |(source, _)| source);
-                for source in [&*self.function, source] {
-                    refuse_to_replace(Path::new(source), "the function that runs", &path)?;
+                let whole = self.function.as_bytes();
+                let source = whole.iter().rposition(|byte| *byte == b':').map_or(whole, |colon| &whole[..colon]);
+                for source in [whole, source] {
+                    refuse_to_replace(Path::new(OsStr::from_bytes(source)), "the function that runs", &path)?;
                 }
                 Destination::find(&path)
             }
             Location::Export(url) => {
                 refuse_no_export(&url)?;
                 let files_there = session.files(&url).map_err(session_failure)?;
+                if files_there.stat(&url.path).is_err() {
+                    refuse_directory(&out.to_string())?;
+                }
                 refuse_pattern(&files_there, &url, "`diskside cp --literal` writes files of such names")?;
                 let ran = session.run_into(files, function, args, options, &url);
                 return ran.map_err(|error| self.explain_out(session, &url, error));

@@ -8,13 +8,14 @@ use clap::Args;
 use diskside::sandbox::image::Kind;
 use diskside::sandbox::verify::verify;
 use serde_json::json;
+use std::ffi::OsString;
 use std::io::Write as _;
 
 /// Arguments of `verify`.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// An object, C source, or a shipped function
-    object: String,
+    object: OsString,
     /// Take every program as of this kind
     #[arg(long, value_parser = parse_kind)]
     kind: Option<Kind>,
@@ -62,11 +63,15 @@ impl Verify {
             }
         }
         if self.json {
-            output::print_json(json!({ "object": self.object, "programs": list }))?;
+            output::print_json(json!({ "object": self.object.to_string_lossy(), "programs": list }))?;
         }
         match refused {
             0 => Ok(()),
-            n => Err(Failure::Load(format!("{}: {n} of {} programs refused", self.object, image.programs.len()))),
+            n => Err(Failure::Load(format!(
+                "{}: {n} of {} programs refused",
+                self.object.display(),
+                image.programs.len()
+            ))),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::library::{ResolveError, resolve_object, resolve_raw};
 use diskside_engine::{Engine, Function};
 use diskside_sbpf::image::Kind;
+use std::ffi::OsStr;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ struct Inner {
 
 impl SessionFunction {
     /// Finds `NAME`, `FILE.o[:NAME]` or `FILE.c[:NAME]`.
-    pub(super) fn resolve(engine: &Engine, what: &str) -> Result<Self, ResolveError> {
+    pub(super) fn resolve(engine: &Engine, what: impl AsRef<OsStr>) -> Result<Self, ResolveError> {
         let (object, function) = resolve_object(engine, what)?;
         Ok(Self { inner: Arc::new(Inner { function, object }) })
     }

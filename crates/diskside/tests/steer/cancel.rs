@@ -145,7 +145,7 @@ fn a_write_that_was_cancelled_writes_no_more() {
         for (__u64 i = 0; i < in_len / 8; i++) out[i] = in[i];\n\
         for (volatile __u64 i = 0; call->in_offset >= 1 << 20 && i < 1ull << 62; i++) out[0] = i;\nreturn in_len;\n}\n";
     std::fs::write(&source, text).expect("written");
-    let write = session.function(&source.display().to_string()).expect("it compiles");
+    let write = session.function(&source).expect("it compiles");
     let location = world.url("out").parse().expect("a location");
     let file = session.open_as(&location, OpenMode::Create).expect("made");
     let mut options = endless(Where::Device);

@@ -16,7 +16,7 @@ fn source(world: &World) -> diskside::session::SessionFunction {
          {{\n{SUM}\n}}\n"
     );
     std::fs::write(&path, text).expect("written");
-    session().function(&path.display().to_string()).expect("it compiles")
+    session().function(&path).expect("it compiles")
 }
 
 fn args(add: u64, len: u64) -> Vec<u8> {

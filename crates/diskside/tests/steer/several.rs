@@ -31,7 +31,7 @@ fn first(world: &World, session: &Session, body: &str, combine: &str) -> Session
     );
     let path = world.dir.path().join("first.bpf.c");
     std::fs::write(&path, source).expect("written");
-    session.function(&path.display().to_string()).expect("it compiles")
+    session.function(&path).expect("it compiles")
 }
 
 /// Two targets with a file each, in one chunk; the second one's begins with `begins`.

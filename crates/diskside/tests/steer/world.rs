@@ -51,7 +51,7 @@ impl World {
         );
         let path = self.dir.path().join(format!("{name}.bpf.c"));
         std::fs::write(&path, source).expect("written");
-        session.function(&path.display().to_string()).expect("it compiles")
+        session.function(&path).expect("it compiles")
     }
 
     /// Engines that run a call now.

@@ -317,6 +317,9 @@ impl std::fmt::Display for Failure {
             Self::Usage(what) => f.write_str(what),
             Self::Store(error) => error.fmt(f),
             Self::Write(error) => write!(f, "cannot write {error}"),
+            Self::Output(_) if diskside_sys::standard::output_was_closed() => {
+                f.write_str(diskside_sys::standard::OUTPUT_IS_CLOSED)
+            }
             Self::Output(error) => write!(f, "writing the output: {error}"),
         }
     }

@@ -249,8 +249,9 @@ fn read_symbols<'a>(
     let names = string_bytes(table, symtab.string_section(), bytes)?;
     let mut symbols = Vec::with_capacity(symtab.len());
     for (index, s) in symtab.enumerate() {
-        let name = text_at(names, s.st_name(LE))
-            .ok_or_else(|| ImageError::elf(format!("symbol {} has a bad name", index.0)))?;
+        // A source file's name is bytes.
+        let name = if s.st_type() == elf::STT_FILE { Some("") } else { text_at(names, s.st_name(LE)) };
+        let name = name.ok_or_else(|| ImageError::elf(format!("symbol {} has a bad name", index.0)))?;
         let bad = |what: &str| ImageError::elf(format!("symbol {} (`{name}`) is in {what}", index.0));
         let definition = if s.is_undefined(LE) {
             Definition::Undefined

@@ -43,10 +43,13 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
     match &location {
         Location::Export(url) if recursive || Pattern::has_wildcards(&url.path) => beneath(session, url, recursive),
         Location::Local(path) if recursive && path.is_dir() => below(path),
-        Location::Local(path) if path.is_dir() => Err(Failure::Environment(format!(
-            "{}: it is a directory, which has no bytes of its own: name the files in it, or --recursive takes all below it",
-            path.display()
-        ))),
+        // What stands in the place of closed standard input is one; whoever opens it says so.
+        Location::Local(path) if path.is_dir() && path.as_os_str() != "/dev/stdin" => {
+            Err(Failure::Environment(format!(
+                "{}: it is a directory, which has no bytes of its own: name the files in it, or --recursive takes all below it",
+                path.display()
+            )))
+        }
         _ => Ok(vec![location]),
     }
 }
