@@ -32,7 +32,8 @@ use crate::Compute;
 use crate::call::answer::{Answer, Piece, Problem, SHORT_LEN_MAX};
 use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
-use crate::call::job::{Job, Plan};
+use crate::call::job::Job;
+use crate::call::plan::Plan;
 use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Start, Tags, Waiter};
 use crate::call::traverse::{AwaitedRead, Lanes, ReadId, Share, TraversePlan, WaitingCall};
@@ -408,7 +409,7 @@ impl Association {
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
         }
         let plan = match Plan::new(&self.context, request.kind, request) {
-            Ok(plan) if plan.sources.iter().any(crate::call::job::PlannedSource::is_stream) => {
+            Ok(plan) if plan.sources.iter().any(crate::call::plan::PlannedSource::is_stream) => {
                 let problem = Problem::in_data_at(64, "a prepared request has no host stream");
                 return self.effects_of(|tags| tags.refused(tag, waiter, problem));
             }

@@ -18,6 +18,7 @@ pub(crate) mod context;
 pub(crate) mod control;
 pub(crate) mod input;
 pub(crate) mod job;
+pub(crate) mod plan;
 pub(crate) mod prepared;
 pub(crate) mod result;
 pub(crate) mod runs;

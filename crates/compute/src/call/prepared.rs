@@ -17,7 +17,7 @@ use diskside_wire::function::{Outcome, ReceiveAnswer, TRAILER_LEN, Trailer};
 use crate::call::answer::{Answer, Problem};
 use crate::call::command::CallCommand;
 use crate::call::context::CallContext;
-use crate::call::job::{Plan, PlannedSource, chunk_len_of, split_of, tier_of};
+use crate::call::plan::{Plan, PlannedSource, chunk_len_of, split_of, tier_of};
 use crate::call::runs::Runs;
 use crate::call::trailer;
 use crate::environment::Environment;

@@ -31,7 +31,7 @@ use self::inline::Bench;
 use crate::call::answer::Problem;
 use crate::call::context::CallContext;
 use crate::call::control::Control;
-use crate::call::job::{PlannedSource, plan_source, rights_changed, tier_of};
+use crate::call::plan::{PlannedSource, plan_source, rights_changed, tier_of};
 use crate::call::runs::Runs;
 use crate::call::trailer;
 use crate::endpoint::memory::MemoryReader;

@@ -13,7 +13,7 @@ use diskside_wire::file::FileHandle;
 use diskside_wire::function::Endpoint;
 
 use crate::call::context::CallContext;
-use crate::call::job::PlannedSource;
+use crate::call::plan::PlannedSource;
 use crate::endpoint::layouts::Layout;
 use crate::environment::Environment;
 use diskside_export::CachedFile;

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::call::answer::Answer;
 use crate::call::context::CallContext;
-use crate::call::job::FOLDED_LEN_MAX;
+use crate::call::plan::FOLDED_LEN_MAX;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
 use diskside_export::Space;

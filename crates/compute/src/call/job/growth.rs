@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diskside_engine::{Function, Growth};
 
-use super::{Plan, PlanLimits};
 use crate::call::context::CallContext;
+use crate::call::plan::{Plan, PlanLimits};
 use crate::environment::Environment;
 
 /// What one call was given.

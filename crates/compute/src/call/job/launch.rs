@@ -14,14 +14,15 @@ use diskside_wire::function::{
     DirectAccess, Endpoint, EndpointKind, FunctionRequest, Placement, RecordSplit, Times, Trailer,
 };
 
-use super::{Job, PlannedSink, PlannedSource, Report, tier_of};
+use super::{Job, Report};
 use crate::call::answer::Problem;
+use crate::call::plan::{PlannedSink, PlannedSource, tier_of};
 use crate::call::trailer::{self, micros};
 use crate::schedule::permits::Waited;
 use diskside_wire::function::Outcome;
 
 /// What only functions over bytes have is refused; each file is a whole one of an export, or a whole volume.
-pub(super) fn check(request: &FunctionRequest) -> Result<(), Problem> {
+pub(in crate::call) fn check(request: &FunctionRequest) -> Result<(), Problem> {
     let wrong = |at, told: &str| Err(Problem::in_data_at(at, told));
     if request.sources.len() + request.sinks.len() > KERNEL_FILES_MAX {
         return wrong(10, "a kernel has at most 16 files");

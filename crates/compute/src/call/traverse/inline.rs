@@ -29,7 +29,7 @@ pub use self::reads::{AwaitedRead, ReadId};
 use super::TraversePlan;
 use crate::call::command::CallCommand;
 use crate::call::context::CallContext;
-use crate::call::job::tier_of;
+use crate::call::plan::tier_of;
 use crate::endpoint::non_blocking::{Near, Opened, ReadNow};
 use crate::program::usage::InUse;
 use crate::reactors::Name;
