@@ -52,6 +52,30 @@ fn a_function_is_given_the_elements_wherever_the_file_is() {
     assert_eq!(longer, good(&[&run[..], &[plain]].concat()));
 }
 
+/// The last line of an array of bytes went on into what follows the elements.
+#[test]
+fn a_function_over_lines_does_not_read_behind_the_elements() {
+    let server = Server::start("");
+    let lines = npy("|u1", "False", "(6,)", b"a\nb\ncd");
+    let whole = server.file("whole.npy", &lines).display().to_string();
+    let longer = server.file("longer.npy", &[&lines[..], b"ef\n"].concat()).display().to_string();
+    for place in ["auto", "host", "device"] {
+        for input in [&whole, &server.at("whole.npy")] {
+            if input.starts_with('/') && place == "device" {
+                continue;
+            }
+            let told = good(&["run", "wc", input, "--where", place]);
+            assert!(told.ends_with("bytes  6\n"), "{input}, {place}: {told}");
+        }
+    }
+    for input in [&longer, &server.at("longer.npy")] {
+        let (code, out, told) = diskside(&["run", "wc", input]);
+        let why = "3 bytes follow its NumPy elements, and the last record of wc would go on into them; \
+            --header none gives the function all bytes of the file";
+        assert_eq!((code, &out[..], told), (2, &b""[..], format!("diskside: {input}: {why}\n")));
+    }
+}
+
 #[test]
 fn an_array_on_a_volume_is_one_too() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -234,7 +234,10 @@ fn read_once(
         }
         // They are read from their beginning to their end, whatever is wanted of what they decompress to.
         Content::Compressed(codec) => (0..now.len_bytes, 0, Some(Compressed { codec, part: input.part })),
-        Content::Array(array) => (array.range(name, input.part, function)?, array.data_start, None),
+        Content::Array(array) => {
+            let delimiter = options.delimiter(function, args);
+            (array.range(name, input.part, function, delimiter, now.len_bytes)?, array.data_start, None)
+        }
     };
     let pieces = options.pieces(function, args)?;
     // Nobody knows how long it will be when it is decompressed.

@@ -28,6 +28,9 @@ pub(super) enum Content {
 /// First bytes that nearly always tell everything: NumPy's headers have 128.
 const HEAD_LEN: usize = 512;
 
+/// What to do with a file whose header is not what it seems.
+const WITH_HEADER: &str = "; --header none gives the function all bytes of the file";
+
 impl Content {
     /// Looks at a file of which bytes can be read by position.
     pub(super) fn of(file: &File, now: &Now, options: &RunOptions) -> Result<Self, SessionError> {
@@ -55,7 +58,7 @@ impl Content {
             found = npy::head(&read(len)?);
         }
         let refused = |why: String| SessionError::Input { name: name.clone(), why };
-        let leave = "; --header none gives the function all bytes of the file";
+        let leave = WITH_HEADER;
         match found.map_err(|why| refused(why + leave))? {
             Head::Npy(array) if array.data_start + array.data_len > now.len_bytes => Err(refused(format!(
                 "its NumPy header says {} bytes of elements, and {} are there{leave}",
@@ -103,7 +106,8 @@ pub(super) fn are_whole(files: &[File], options: &RunOptions) -> Result<bool, Se
 }
 
 impl Npy {
-    /// The range of a part of the elements in the file.
+    /// The range of a part of the elements in the file, which has so many bytes. A function whose records end with a delimiter would
+    /// read on behind the elements.
     ///
     /// # Errors
     /// The function takes other elements, or the part is not there.
@@ -112,7 +116,17 @@ impl Npy {
         name: &str,
         part: InputPart,
         function: &SessionFunction,
+        delimiter: Option<u8>,
+        len_bytes: u64,
     ) -> Result<Range<u64>, SessionError> {
+        let behind = len_bytes.saturating_sub(self.data_start + self.data_len);
+        if delimiter.is_some() && behind > 0 {
+            let why = format!(
+                "{behind} bytes follow its NumPy elements, and the last record of {} would go on into them{WITH_HEADER}",
+                function.name()
+            );
+            return Err(SessionError::Input { name: name.to_owned(), why });
+        }
         let range = part.range_within(self.data_len);
         let range = range.map_err(|range| SessionError::out_of_range(name, range, self.data_len))?;
         if let Some(takes) = function.main().entry().input {

@@ -78,7 +78,9 @@ pub(super) fn source(
             Ok((source(Some(range)), 0))
         }
         Content::Compressed(codec) => Ok((Compressed { codec, part }.source(source(None), delimiter), 0)),
-        Content::Array(array) => Ok((source(Some(array.range(&name, part, function)?)), array.data_start)),
+        Content::Array(array) => {
+            Ok((source(Some(array.range(&name, part, function, delimiter, len)?)), array.data_start))
+        }
     }
 }
 
