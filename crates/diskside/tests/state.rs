@@ -91,6 +91,23 @@ fn a_state_goes_from_each_of_several_files_to_the_next() {
     }
 }
 
+/// Files here and at a server had a state each, and gave something else than the same files in one place.
+#[test]
+fn files_of_two_places_have_no_common_state_but_on_the_host() {
+    let world = World::new(8);
+    let session = session();
+    let count = world.function(&session, "count", COUNT);
+    let here = session.open(&world.dir.path().join("n").display().to_string()).expect("it is there");
+    let files = [here, world.open(&session)];
+    for place in [Where::Auto, Where::Device] {
+        let error = session.run(&files, &count, &[], &with_state(place, "common", 64), None).expect_err("two places");
+        assert!(error.to_string().contains("a named state is kept in one place"), "{place:?}: {error}");
+    }
+    let ran = session.run(&files, &count, &[], &with_state(Where::Host, "common", 64), None).expect("one place");
+    let words: Vec<u64> = ran.result.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("8"))).collect();
+    assert_eq!(words, [1, 64, 2, 128]);
+}
+
 #[test]
 fn a_function_without_the_state_that_it_uses_says_where() {
     let world = World::new(8);

@@ -5,7 +5,7 @@ mod turns;
 use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
 use super::retry::{Resumed, Try, with_another_try};
-use super::{Input, Job, Ran, RunOptions, device, group, is_change, local, mounted, read};
+use super::{Input, Job, Ran, RunOptions, Where, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::{FailureKind, SessionError};
@@ -18,7 +18,7 @@ use diskside_engine::{Call, CallError};
 use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use turns::Turns;
 
@@ -100,6 +100,9 @@ impl Session {
             }
             return Ok(Ran { total: started.elapsed(), ..ran });
         }
+        if options.state.is_some() && options.place != Where::Host && !is_one_place(files) {
+            return Err(SessionError::Unsupported { name: files[0].inner.name.clone(), why: STATES });
+        }
         // Output that is on its way is not written twice if this goes on in another way.
         let mut out = out.map(Resumed::new);
         let is_by_path = || out.is_none() && group::is_asked_for_by_path(files, options);
@@ -164,6 +167,15 @@ impl Session {
         }
         Ok(Ran { total: started.elapsed(), ..total })
     }
+}
+
+/// A state is kept where the function runs: files of two places would have two, and another result than files of one.
+const STATES: &str = "it is not where the other files are, and a named state is kept in one place: run over them apart, or with \
+    --where host, which keeps it here";
+
+fn is_one_place(files: &[File]) -> bool {
+    let link = |file: &File| file.inner.place.link().map(Arc::as_ptr);
+    files.windows(2).all(|pair| link(&pair[0]) == link(&pair[1]))
 }
 
 /// All of this machine: one call. Of files that can be read again, a change of one while it was read is another try.
