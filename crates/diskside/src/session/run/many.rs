@@ -58,8 +58,7 @@ impl Session {
     /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees them
     /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once. One of an export that is to be
     /// [opened late](Self::open_late) is not opened at all where the caller says that the function runs at its target
-    /// ([`Where::Device`](super::super::Where::Device)), or where the file was short when this session ran a function over it last:
-    /// that takes one round trip.
+    /// ([`Where::Device`]), or where the file was short when this session ran a function over it last: that takes one round trip.
     pub fn run(
         &self,
         files: &[File],
