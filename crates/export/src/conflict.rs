@@ -19,7 +19,8 @@ pub fn conflict(sources: &[FileSource], sinks: &[&FileSink]) -> Result<Option<St
     if sinks.is_empty() || sources.len() + sinks.len() < 2 {
         return Ok(None);
     }
-    let sources = sources.iter().map(|source| look(source.file())).collect::<Result<Vec<_>, _>>()?;
+    // Nothing writes to objects of stores.
+    let sources = sources.iter().filter_map(FileSource::file).map(look).collect::<Result<Vec<_>, _>>()?;
     let mut before: Vec<(&FileSink, Statx)> = Vec::with_capacity(sinks.len());
     for &sink in sinks {
         let (file, name) = (look(sink.named())?, &sink.named().name);

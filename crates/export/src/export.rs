@@ -1,4 +1,4 @@
-//! One exported directory: its root, and the threads that have its user and group.
+//! One export: the root of a directory, or a store of objects, and the threads that have its user and group.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -10,9 +10,10 @@ use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
 
 use crate::credentials::Credentials;
+use crate::objects::StoreTree;
 use crate::root::Root;
 use crate::space::{Countable, Ledger};
-use crate::workers::Workers;
+use crate::workers::{STORE_THREADS_MAX, THREADS_MAX, Workers};
 use crate::{ExportSpec, FileAccess};
 
 /// Why a directory cannot be exported.
@@ -25,7 +26,7 @@ pub struct ExportError {
     pub what: String,
 }
 
-/// One exported directory.
+/// One export.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// As it was asked for.
@@ -38,6 +39,8 @@ pub(crate) struct Export {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) root: Root,
+    /// What is below a URL, for an export that is no directory: it has no root.
+    pub(crate) store: Option<StoreTree>,
     pub(crate) workers: Workers,
     /// What hosts hold in it.
     pub(crate) ledger: Arc<Ledger>,
@@ -56,13 +59,34 @@ impl Export {
         if uid == 0 && spec.uid.is_none() && spec.rw {
             tracing::warn!(export = spec.name, "hosts work as root in this directory; state uid= and gid=");
         }
-        let workers = Workers::start(&spec.name, credentials).map_err(|error| wrong(start_error(spec, &error)))?;
-        let root = open_root(&spec.path, &workers).map_err(|error| wrong(root_error(&spec.path, &error)))?;
+        let url = spec.url();
+        let threads_max = if url.is_some() { STORE_THREADS_MAX } else { THREADS_MAX };
+        let workers = Workers::start(&spec.name, credentials, threads_max);
+        let workers = workers.map_err(|error| wrong(start_error(spec, &error)))?;
+        let store = url.map(StoreTree::open).transpose().map_err(|error| wrong(error.to_string()))?;
+        let root = match &store {
+            Some(_) => Root::none().map_err(|errno| wrong(io::Error::from(errno).to_string()))?,
+            None => open_root(&spec.path, &workers).map_err(|error| wrong(root_error(&spec.path, &error)))?,
+        };
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
         let (spec, withdrawn, ledger) = (spec.clone(), AtomicBool::new(false), Ledger::new(&name));
-        Ok(Self { spec, withdrawn, name, read_only, access, uid, gid, root, workers, ledger, operations, functions })
+        Ok(Self {
+            spec,
+            withdrawn,
+            name,
+            read_only,
+            access,
+            uid,
+            gid,
+            root,
+            store,
+            workers,
+            ledger,
+            operations,
+            functions,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use diskside_objects::Kind;
 use diskside_wire::file::FileOp;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, Statx};
@@ -11,6 +12,7 @@ use rustix::io::{Errno, pread};
 use super::attributes::{settled_version, status, version};
 use super::root::{open_file, same_file};
 use super::{FileSession, FileSource};
+use crate::objects::{self, spot};
 use crate::reply::FileError;
 
 /// The longest file that is read as it is found.
@@ -36,7 +38,7 @@ const ATTEMPTS_MAX: usize = 8;
 impl FileSession {
     /// Runs `work` on a thread of the export that a path begins with. Does not wait for it.
     pub fn on_export_of(&self, path: &[u8], work: impl FnOnce(&FileSession) + Send + 'static) -> Result<(), FileError> {
-        let export = self.start(FileOp::Lookup, None, path)?.export;
+        let export = self.beginning(FileOp::Lookup, None, path)?.export;
         let session = self.clone();
         export.workers.submit(move || work(&session));
         Ok(())
@@ -44,6 +46,9 @@ impl FileSession {
 
     /// What is at a path, on a thread of its export. It is none of the files that the call changes.
     pub fn find_file(&self, path: &[u8], changed: &[Statx]) -> Result<Found, FileError> {
+        if let Some(found) = find_object(self, path)? {
+            return Ok(found);
+        }
         let start = self.start(FileOp::Lookup, None, path)?;
         let failed = |errno| FileError::new(errno, start.name());
         for _ in 0..ATTEMPTS_MAX {
@@ -77,9 +82,13 @@ impl FileSession {
 
     /// Opens the file at a path to read from it. Waits for a thread of the export.
     pub fn open_source(&self, path: &[u8]) -> Result<FileSource, FileError> {
-        let export = Arc::clone(&self.start(FileOp::Lookup, None, path)?.export);
+        let export = self.beginning(FileOp::Lookup, None, path)?.export;
         let (session, path) = (self.clone(), path.to_vec());
+        let is_store = export.store.is_some();
         let opened = export.workers.run(move || {
+            if is_store {
+                return FileSource::of_object(Arc::new(spot(&session, FileOp::Lookup, None, &path)?.open()?));
+            }
             let start = session.start(FileOp::Lookup, None, &path)?;
             let opened = open_file(start.dir(), start.path, OFlags::RDONLY);
             let (fd, _) = opened.map_err(|errno| FileError::new(errno, start.name()))?;
@@ -87,4 +96,23 @@ impl FileSession {
         });
         opened.unwrap_or_else(|| Err(FileError::because(Errno::IO, "the target failed; see its log")))
     }
+}
+
+/// What is at a path of a store, all of it if it is short; `None`: the path is no store's.
+fn find_object(session: &FileSession, path: &[u8]) -> Result<Option<Found>, FileError> {
+    let export = session.beginning(FileOp::Lookup, None, path)?.export;
+    if export.store.is_none() {
+        return Ok(None);
+    }
+    let spot = spot(session, FileOp::Lookup, None, path)?;
+    let first = spot.tree()?.store.first(&spot.path, SHORT_FILE_LEN_MAX as u32);
+    let (meta, bytes) = first.map_err(|error| spot.failed(&error))?;
+    if meta.kind == Kind::Directory {
+        return Err(FileError::new(Errno::ISDIR, &spot.name));
+    }
+    if meta.len > SHORT_FILE_LEN_MAX as u64 {
+        return Ok(Some(Found::Long));
+    }
+    export.functions.read(Some(bytes.len() as u64));
+    Ok(Some(Found::Short { bytes, version: objects::version(&spot.path, &meta) }))
 }

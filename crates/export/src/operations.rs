@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::attributes::{attributes, is_recent, status, status_at, version};
 use super::find::find;
 use super::open_file::{OpenFile, Start};
-use super::root::{open_beneath, open_file, open_parent};
+use super::root::{LIST_BUFFER_LEN, open_beneath, open_file, open_parent};
 use super::{FileSession, unnamed};
 use crate::export::Export;
 use crate::exports::Exports;
@@ -42,7 +42,7 @@ pub(super) fn list_exports(
     for (index, export) in exports.list().iter().enumerate().skip(first).filter(granted) {
         if reply.result.len() + ExportRecord::encoded_len(export.name.len()) > len_max {
             if reply.result.is_empty() {
-                return too_short(FileOp::ListExports).into();
+                return FileError::too_short(FileOp::ListExports).into();
             }
             break;
         }
@@ -67,16 +67,16 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             list(op, &session.start(op, base, path)?, cursor, len_max, flags.contains(FileFlags::ATTRIBUTES))
         }
         FileRequest::Read { file, offset, len } => {
-            read(op, &*session.get(op, file)?, offset, (len as usize).min(result_len_max))
+            read(op, &*session.file(op, file)?, offset, (len as usize).min(result_len_max))
         }
-        FileRequest::Write { file, offset, data, flags } => write(op, &*session.get(op, file)?, offset, data, flags),
+        FileRequest::Write { file, offset, data, flags } => write(op, &*session.file(op, file)?, offset, data, flags),
         FileRequest::Create { dir, path, mode, flags } if flags.contains(FileFlags::UNNAMED) => {
             create_unnamed(session, op, session.start(op, dir, path)?, Mode::from_raw_mode(mode), flags)
         }
         FileRequest::Create { dir, path, mode, flags } => {
             create(session, op, session.start(op, dir, path)?, Mode::from_raw_mode(mode), flags)
         }
-        FileRequest::Truncate { file, len } => truncate(op, &*session.get(op, file)?, len),
+        FileRequest::Truncate { file, len } => truncate(op, &*session.file(op, file)?, len),
         FileRequest::Rename { dir, from, to, flags } => {
             rename(op, &session.start(op, dir, from)?, &session.start(op, dir, to)?, flags)
         }
@@ -88,7 +88,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             make_directory(op, &session.start(op, dir, path)?, Mode::from_raw_mode(mode))
         }
         FileRequest::Sync { file, flags } => {
-            let file = session.get(op, file)?;
+            let file = session.file(op, file)?;
             sync(&file, flags.contains(FileFlags::DATA_ONLY))?;
             if flags.contains(FileFlags::DROP_CACHED) {
                 let failed = |errno| FileError::new(errno, format!("dropping what is cached of {}", file.name));
@@ -201,7 +201,7 @@ fn create_unnamed(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mod
 
 /// Makes a file that has no name durable, and gives it the one that it was created for.
 fn publish(session: &FileSession, op: FileOp, handle: FileHandle) -> Done {
-    let file = session.get(op, handle)?;
+    let file = session.file(op, handle)?;
     let Some(unnamed) = &file.unnamed else {
         let message =
             format!("{op} {}: the file has its name; only one that was created without can get it", file.name);
@@ -282,7 +282,7 @@ fn list(op: FileOp, start: &Start<'_>, cursor: u64, len_max: usize, with_attribu
         let attributes = found.filter(|_| with_attributes).map(|s| attributes(&s, start.read_only));
         if reply.result.len() + DirEntry::encoded_len(name.len(), attributes.is_some()) > len_max {
             if count == 0 {
-                return Err(too_short(op));
+                return Err(FileError::too_short(op));
             }
             break;
         }
@@ -476,10 +476,6 @@ fn not_opened_for(op: FileOp, file: &OpenFile, what: &str) -> FileError {
     FileError::because(Errno::BADF, format!("{op} {}: the handle was not opened for {what}", file.name))
 }
 
-pub(super) fn too_short(op: FileOp) -> FileError {
-    FileError::because(Errno::INVAL, format!("{op}: the result has no room for one record; ask for 4096 bytes or more"))
-}
-
 fn failed(op: FileOp, start: &Start<'_>, errno: Errno) -> FileError {
     let name = start.name();
     match errno {
@@ -493,10 +489,9 @@ fn failed(op: FileOp, start: &Start<'_>, errno: Errno) -> FileError {
 
 /// What a handle stands for now: for sources and sinks of functions.
 pub(super) fn opened_for(session: &FileSession, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
-    let file = session.get(op, handle)?;
+    let file = session.file(op, handle)?;
     let (fine, what) = if op == FileOp::Read { (file.readable, "reading") } else { (file.writable, "writing") };
     if fine { Ok(file) } else { Err(not_opened_for(op, &file, what)) }
 }
 
 const CREATE_ATTEMPTS_MAX: usize = 4;
-pub(super) const LIST_BUFFER_LEN: usize = 32 << 10;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use diskside_wire::file::FileOp;
 use rustix::io::Errno;
 
 /// How a file operation ended.
@@ -39,6 +40,12 @@ impl FileError {
     /// A failure with a reason of our own.
     pub(crate) fn because(errno: Errno, message: impl Into<String>) -> Self {
         Self { errno, changed: false, message: message.into() }
+    }
+
+    /// The host has no room for what it asked for.
+    pub(crate) fn too_short(op: FileOp) -> Self {
+        let message = format!("{op}: the result has no room for one record; ask for 4096 bytes or more");
+        Self::because(Errno::INVAL, message)
     }
 
     /// The file changed while it was used.

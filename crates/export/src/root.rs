@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2};
 use rustix::io::Errno;
 
@@ -18,6 +19,9 @@ pub(super) struct Root {
 /// How often a path is resolved again when something beneath it was renamed meanwhile.
 const ATTEMPTS_MAX: usize = 64;
 
+/// Bytes of names that are taken from a directory at a time.
+pub(super) const LIST_BUFFER_LEN: usize = 32 << 10;
+
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 
 impl Root {
@@ -28,6 +32,13 @@ impl Root {
             Err(Errno::NOSYS) => Err(io::Error::other("exports need openat2, which Linux has since 5.6")),
             checked => checked.map(|_| root).map_err(Into::into),
         }
+    }
+}
+
+impl Root {
+    /// The root of an export that is no directory: every path beneath it fails with `ENOTDIR`.
+    pub(super) fn none() -> Result<Self, Errno> {
+        Ok(Self { fd: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 }
 

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::open_file::{OpenFile, Start};
-use super::operations;
+use super::{objects, operations};
 use crate::export::Export;
 use crate::exports::Exports;
+use crate::objects::OpenObject;
 use crate::reply::{FileError, FileReply};
 use diskside_volume::stats::AccessCounters;
 
@@ -39,9 +40,25 @@ struct Inner {
 
 #[derive(Debug)]
 struct Table {
-    open: Slab<(u64, Arc<OpenFile>)>,
+    open: Slab<(u64, Opened)>,
     /// Given to the next handle. It starts anywhere, so that a handle of an earlier association is not one of this.
     generation: u64,
+}
+
+/// Where a path begins.
+pub(super) struct Beginning<'a> {
+    pub(super) export: Arc<Export>,
+    /// What the handle stands for that it begins with.
+    pub(super) opened: Option<Opened>,
+    /// The rest.
+    pub(super) path: &'a [u8],
+}
+
+/// What a handle stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Opened {
+    File(Arc<OpenFile>),
+    Object(Arc<OpenObject>),
 }
 
 impl FileSession {
@@ -98,7 +115,8 @@ impl FileSession {
             let done = match FileRequest::parse(request.as_ref()) {
                 Ok(request) => {
                     let began = Instant::now();
-                    let done = operations::execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
+                    let execute = if counted.store.is_some() { objects::execute } else { operations::execute };
+                    let done = execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
                     counted.operations.took(began.elapsed());
                     count(&counted.operations, &request, &done);
                     counted.count_if_due();
@@ -132,21 +150,19 @@ impl FileSession {
             | R::Publish { file }
             | R::Close { file } => (Some(file), b""),
         };
-        Ok(Some(self.start(request.op(), dir, path)?.export))
+        self.beginning(request.op(), dir, path).map(|begins| Some(begins.export))
     }
 
-    /// Where `path` starts: from a handle's directory, or from the export that is its first name.
-    pub(super) fn start<'a>(
+    /// Where `path` begins: at what a handle stands for, or at the export that is its first name.
+    pub(super) fn beginning<'a>(
         &self,
         op: FileOp,
         dir: Option<FileHandle>,
         path: &'a [u8],
-    ) -> Result<Start<'a>, FileError> {
-        let quota = Arc::clone(&self.inner.quota);
+    ) -> Result<Beginning<'a>, FileError> {
         if let Some(handle) = dir {
-            let dir = self.get(op, handle)?;
-            let read_only = self.is_read_only(&dir.export);
-            return Ok(Start { export: Arc::clone(&dir.export), read_only, dir: Some(dir), path, quota });
+            let opened = self.get(op, handle)?;
+            return Ok(Beginning { export: Arc::clone(opened.export()), opened: Some(opened), path });
         }
         let (name, path) = match path.iter().position(|&byte| byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -155,7 +171,20 @@ impl FileSession {
         let export = self.inner.exports.find(name, &self.inner.rights.now()).ok_or_else(|| {
             FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
         })?;
-        Ok(Start { read_only: self.is_read_only(&export), export, dir: None, path, quota })
+        Ok(Beginning { export, opened: None, path })
+    }
+
+    /// Where `path` starts in a directory: from a handle's, or from that of the export which is its first name.
+    pub(super) fn start<'a>(
+        &self,
+        op: FileOp,
+        dir: Option<FileHandle>,
+        path: &'a [u8],
+    ) -> Result<Start<'a>, FileError> {
+        let Beginning { export, opened, path } = self.beginning(op, dir, path)?;
+        let dir = opened.map(|opened| opened.file(op)).transpose()?;
+        let quota = Arc::clone(&self.inner.quota);
+        Ok(Start { read_only: self.is_read_only(&export), export, dir, path, quota })
     }
 
     /// Whether the host may change nothing in an export: as it is served, or by its rights.
@@ -164,31 +193,37 @@ impl FileSession {
     }
 
     /// What a handle stands for. The host may have lost the right to it, or to change it, since it was opened.
-    pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+    pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Opened, FileError> {
         let file = self.find(op, handle)?;
-        let access = self.inner.rights.export(&file.export.name);
+        let export = file.export();
+        let access = self.inner.rights.export(&export.name);
         match op {
             // What it has open it can always close.
             FileOp::Close => Ok(file),
-            _ if access == Access::None || file.export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
+            _ if access == Access::None || export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
             FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {
-                let message = format!("{op} {}: this host may not change the export any more", file.name);
+                let message = format!("{op} {}: this host may not change the export any more", file.name());
                 Err(FileError::because(Errno::ROFS, message))
             }
             _ => Ok(file),
         }
     }
 
-    fn find(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+    /// The same of a file of a directory.
+    pub(super) fn file(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+        self.get(op, handle)?.file(op)
+    }
+
+    fn find(&self, op: FileOp, handle: FileHandle) -> Result<Opened, FileError> {
         let table = self.table();
         match table.open.get(key(handle)) {
-            Some((generation, file)) if *generation == handle.generation => Ok(Arc::clone(file)),
+            Some((generation, file)) if *generation == handle.generation => Ok(file.clone()),
             _ => Err(stale(op, handle)),
         }
     }
 
     /// Gives a handle to an open file.
-    pub(super) fn insert(&self, op: FileOp, file: OpenFile) -> Result<FileHandle, FileError> {
+    pub(super) fn insert(&self, op: FileOp, file: impl Into<Opened>) -> Result<FileHandle, FileError> {
         let mut table = self.table();
         if table.open.len() >= HANDLES_MAX {
             let message = format!("{op}: {HANDLES_MAX} handles are open, which is the limit; close some");
@@ -203,7 +238,7 @@ impl FileSession {
         }
         let generation = table.generation;
         table.generation = generation.wrapping_add(1);
-        let id = table.open.insert((generation, Arc::new(file))) as u32 + 1;
+        let id = table.open.insert((generation, file.into())) as u32 + 1;
         Ok(FileHandle { id, generation })
     }
 
@@ -212,11 +247,11 @@ impl FileSession {
         if let Some((generation, open)) = self.table().open.get_mut(key(handle))
             && *generation == handle.generation
         {
-            *open = Arc::new(file);
+            *open = file.into();
         }
     }
 
-    pub(super) fn remove(&self, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
+    pub(super) fn remove(&self, op: FileOp, handle: FileHandle) -> Result<Opened, FileError> {
         let file = self.find(op, handle)?;
         let mut table = self.table();
         match table.open.get(key(handle)) {
@@ -231,6 +266,43 @@ impl FileSession {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opened {
+    pub(super) fn export(&self) -> &Arc<Export> {
+        match self {
+            Self::File(file) => &file.export,
+            Self::Object(object) => &object.export,
+        }
+    }
+
+    /// How messages call it.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::File(file) => &file.name,
+            Self::Object(object) => &object.name,
+        }
+    }
+
+    /// The file of a directory, for what objects of a store do not do.
+    fn file(self, op: FileOp) -> Result<Arc<OpenFile>, FileError> {
+        match self {
+            Self::File(file) => Ok(file),
+            Self::Object(object) => Err(objects::cannot(op, &object.name)),
+        }
+    }
+}
+
+impl From<OpenFile> for Opened {
+    fn from(file: OpenFile) -> Self {
+        Self::File(Arc::new(file))
+    }
+}
+
+impl From<OpenObject> for Opened {
+    fn from(object: OpenObject) -> Self {
+        Self::Object(Arc::new(object))
     }
 }
 

@@ -14,9 +14,14 @@ use super::attributes::{is_recent, settled_version, status, version};
 use super::open_file::OpenFile;
 use super::operations::opened_for;
 use super::reading::Reading;
+use crate::objects::OpenObject;
 use crate::reply::FileError;
+use crate::session::Opened;
+use diskside_objects::Kind;
+use diskside_volume::media::OBJECT_READS_AT_ONCE;
 use diskside_volume::medium::READS_AT_ONCE;
 use diskside_volume::stats::AccessCounters;
+use std::io;
 
 /// Copies of descriptors are above the standard ones.
 const FIRST_DESCRIPTOR: i32 = 3;
@@ -24,10 +29,19 @@ const FIRST_DESCRIPTOR: i32 = 3;
 /// A file that a function reads. Cheap to clone; used from any thread.
 #[derive(Clone, Debug)]
 pub struct FileSource {
-    file: Arc<OpenFile>,
+    of: Of,
     version: u64,
     len_bytes: u64,
-    reading: Reading,
+}
+
+#[derive(Clone, Debug)]
+enum Of {
+    File {
+        file: Arc<OpenFile>,
+        reading: Reading,
+    },
+    /// One version of an object: no read of it gives bytes of another.
+    Object(Arc<OpenObject>),
 }
 
 /// A file of which a reactor reads what the page cache has: nothing here waits.
@@ -52,7 +66,10 @@ impl FileSession {
     /// The file of a handle, to read from. Waits up to 50 ms if the file changed just now, and for the disk: not for
     /// a reactor.
     pub fn source(&self, handle: FileHandle) -> Result<FileSource, FileError> {
-        FileSource::new(opened_for(self, FileOp::Read, handle)?)
+        match self.get(FileOp::Read, handle)? {
+            Opened::File(_) => FileSource::new(opened_for(self, FileOp::Read, handle)?),
+            Opened::Object(object) => FileSource::of_object(object),
+        }
     }
 }
 
@@ -62,24 +79,42 @@ impl FileSource {
         let name = file.name.clone();
         let (version, status) = settled_version(file.fd.as_fd()).map_err(|errno| FileError::new(errno, &name))?;
         if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile {
-            return Err(FileError::because(Errno::ISDIR, format!("{name} is a directory; a function reads a file")));
+            return Err(no_file(&name));
         }
-        Ok(Self { file, version, len_bytes: status.stx_size, reading: Reading::here_and_there() })
+        let of = Of::File { file, reading: Reading::here_and_there() };
+        Ok(Self { of, version, len_bytes: status.stx_size })
     }
 
-    /// What is read.
-    pub(super) fn file(&self) -> &OpenFile {
-        &self.file
+    pub(super) fn of_object(object: Arc<OpenObject>) -> Result<Self, FileError> {
+        if object.meta.kind != Kind::Object {
+            return Err(no_file(&object.name));
+        }
+        Ok(Self { version: object.version(), len_bytes: object.meta.len, of: Of::Object(object) })
+    }
+
+    /// What is read, if it is a file of a directory.
+    pub(super) fn file(&self) -> Option<&OpenFile> {
+        match &self.of {
+            Of::File { file, .. } => Some(file),
+            Of::Object(_) => None,
+        }
     }
 
     /// How messages call it: the export and the path.
     pub fn name(&self) -> &str {
-        &self.file.name
+        match &self.of {
+            Of::File { file, .. } => &file.name,
+            Of::Object(object) => &object.name,
+        }
     }
 
     /// What is counted of its export.
     pub fn counters(&self) -> Arc<AccessCounters> {
-        Arc::clone(&self.file.export.functions)
+        let export = match &self.of {
+            Of::File { file, .. } => &file.export,
+            Of::Object(object) => &object.export,
+        };
+        Arc::clone(&export.functions)
     }
 
     /// Its version from before the first read.
@@ -92,32 +127,59 @@ impl FileSource {
         self.len_bytes
     }
 
-    /// The open file, for a process that reads it by itself.
-    pub fn descriptor(&self) -> Result<OwnedFd, FileError> {
-        let copied = rustix::io::fcntl_dupfd_cloexec(self.file.fd.as_fd(), FIRST_DESCRIPTOR);
-        copied.map_err(|errno| FileError::new(errno, self.name()))
+    /// The open file, for a process that reads it by itself. `None`: it is an object of a store, which has none.
+    pub fn descriptor(&self) -> Result<Option<OwnedFd>, FileError> {
+        let Some(file) = self.file() else { return Ok(None) };
+        let copied = rustix::io::fcntl_dupfd_cloexec(file.fd.as_fd(), FIRST_DESCRIPTOR);
+        copied.map(Some).map_err(|errno| FileError::new(errno, self.name()))
     }
 
     /// The same, to read that range of it from its start to its end.
     pub fn reading(mut self, range: &Range<u64>) -> Self {
-        self.reading = Reading::of(&self.file, range, self.len_bytes);
+        if let Of::File { file, reading } = &mut self.of {
+            *reading = Reading::of(file, range, self.len_bytes);
+        }
         self
     }
 
     /// Whether everything read so far belongs to [`version`](Self::version). Asked after the last read.
     pub fn unchanged(&self) -> Result<(), FileError> {
-        let now = status(self.file.fd.as_fd()).map_err(|errno| FileError::new(errno, self.name()))?;
+        let Some(now) = self.status()? else { return Ok(()) };
         if version(&now) == self.version { Ok(()) } else { Err(FileError::changed(self.name())) }
     }
-}
 
-impl FileSource {
     /// Whether everything read so far is what the file had at the start: it stayed the same, or has become longer, and is taken to
     /// have only grown, as a log does. Asked after the last read.
     pub fn unchanged_or_grown(&self) -> Result<(), FileError> {
-        let now = status(self.file.fd.as_fd()).map_err(|errno| FileError::new(errno, self.name()))?;
+        let Some(now) = self.status()? else { return Ok(()) };
         let is_same = version(&now) == self.version || now.stx_size > self.len_bytes;
         if is_same { Ok(()) } else { Err(FileError::changed(self.name())) }
+    }
+
+    /// As it is now; of an object nothing has to be asked.
+    fn status(&self) -> Result<Option<Statx>, FileError> {
+        let Some(file) = self.file() else { return Ok(None) };
+        status(file.fd.as_fd()).map(Some).map_err(|errno| FileError::new(errno, self.name()))
+    }
+
+    fn read_file(
+        &self,
+        (file, reading): (&OpenFile, &Reading),
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), ReadAtError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let rest = &mut buffer[filled..];
+            match reading.read(file, offset.saturating_add(filled as u64), rest) {
+                // It ends before the length that it had when it was opened.
+                Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(ReadAtError::Io(errno.into())),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -162,21 +224,23 @@ impl ReadAt for FileSource {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let rest = &mut buffer[filled..];
-            match self.reading.read(&self.file, offset.saturating_add(filled as u64), rest) {
-                // It ends before the length that it had when it was opened.
-                Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
-                Ok(count) => filled += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(ReadAtError::Io(errno.into())),
-            }
+        match &self.of {
+            Of::File { file, reading } => self.read_file((file, reading), offset, buffer),
+            Of::Object(object) => object.read_exact_at(offset, buffer).map_err(|error| match error.changed {
+                true => ReadAtError::Changed(error.message),
+                false => ReadAtError::Io(io::Error::other(error.message)),
+            }),
         }
-        Ok(())
     }
 
     fn reads_at_once(&self) -> usize {
-        READS_AT_ONCE
+        match &self.of {
+            Of::File { .. } => READS_AT_ONCE,
+            Of::Object(_) => OBJECT_READS_AT_ONCE,
+        }
     }
+}
+
+fn no_file(name: &str) -> FileError {
+    FileError::because(Errno::ISDIR, format!("{name} is a directory; a function reads a file"))
 }

@@ -76,6 +76,11 @@ impl ExportSpec {
         Self { rw: true, ..self }
     }
 
+    /// Where the objects are, if no directory is exported.
+    pub fn url(&self) -> Option<&str> {
+        self.path.to_str().filter(|path| diskside_objects::is_url(path))
+    }
+
     /// Checks every field; the error says which and what to write instead.
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.name)?;
@@ -84,6 +89,14 @@ impl ExportSpec {
         }
         if self.path.as_os_str().is_empty() {
             return Err("the path is empty".into());
+        }
+        if self.url().is_some() {
+            let as_somebody = self.uid.is_some() || self.gid.is_some() || !self.groups.is_empty();
+            if self.rw || as_somebody || !self.access.is_auto() {
+                return Err("objects of a store are read-only, and belong to no user of this machine: \
+                            drop rw, uid=, gid=, groups, buffered and direct"
+                    .into());
+            }
         }
         if self.uid == Some(u32::MAX) || self.gid == Some(u32::MAX) || self.groups.contains(&u32::MAX) {
             return Err("4294967295 is no user and no group: it means \"unchanged\"".into());
@@ -151,6 +164,8 @@ mod tests {
         assert_eq!(spec, want);
         assert_eq!("a=b=c".parse(), Ok(ExportSpec::new("a", "b=c")));
         assert_eq!("a=b,ro".parse(), Ok(ExportSpec::new("a", "b")));
+        let store: ExportSpec = "a=s3://bucket/2026/logs".parse().unwrap();
+        assert_eq!((store.url(), spec.url()), (Some("s3://bucket/2026/logs"), None));
     }
 
     #[test]
@@ -167,6 +182,8 @@ mod tests {
             ("a=x,uid=root", "`uid=root` is not a number; see `id NAME`"),
             ("a=x,uid=-1", "is not a number"),
             ("a=x,gid=4294967295", "is no user and no group"),
+            ("a=s3://bucket/logs,rw", "objects of a store are read-only"),
+            ("a=https://server/data,uid=1000", "belong to no user of this machine"),
         ] {
             let error = text.parse::<ExportSpec>().unwrap_err();
             assert!(error.contains(hint), "{text}: {error}");

@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::credentials::Credentials;
 
 /// Threads of one export at a time. They are started when work waits and none is idle.
-const THREADS_MAX: usize = 8;
+pub(super) const THREADS_MAX: usize = 8;
+/// The same of an export of a store: its threads wait for a network, many of them at no cost.
+pub(super) const STORE_THREADS_MAX: usize = 64;
 
 thread_local! {
     /// The address of the queue that this thread serves.
@@ -25,6 +27,7 @@ pub(super) struct Workers {
     queue: Arc<Queue>,
     name: String,
     credentials: Credentials,
+    threads_max: usize,
 }
 
 #[derive(Default)]
@@ -43,8 +46,8 @@ struct State {
 
 impl Workers {
     /// Starts the first thread, and so learns whether the credentials can be had.
-    pub(super) fn start(name: &str, credentials: Credentials) -> io::Result<Self> {
-        let workers = Self { queue: Arc::default(), name: name.to_owned(), credentials };
+    pub(super) fn start(name: &str, credentials: Credentials, threads_max: usize) -> io::Result<Self> {
+        let workers = Self { queue: Arc::default(), name: name.to_owned(), credentials, threads_max };
         workers.queue.lock().threads += 1;
         let started = workers.spawn()?;
         started.recv().map_err(|_| io::Error::other("the thread ended before it began"))??;
@@ -55,7 +58,7 @@ impl Workers {
     pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.lock();
         state.jobs.push_back(Box::new(job));
-        let grow = state.jobs.len() > state.idle && state.threads < THREADS_MAX;
+        let grow = state.jobs.len() > state.idle && state.threads < self.threads_max;
         if grow {
             state.threads += 1;
         }

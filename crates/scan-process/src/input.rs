@@ -5,9 +5,12 @@ use diskside_scan::{Failure, FailureKind, Frame, READ_LEN_MAX, ReadsBy, Start, T
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{Read, Stderr, Write as _};
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 
 /// Ranges with so few bytes between them are read together.
 const GAP_LEN_MAX: u64 = 64 << 10;
@@ -23,6 +26,9 @@ pub(crate) struct Input {
     /// Reads that were begun: first those that were asked for, then those that will be.
     begun: VecDeque<Range<u64>>,
     asked: usize,
+    /// Answers that came before they were waited for.
+    early: RefCell<VecDeque<Frame>>,
+    takes_turns: bool,
 }
 
 /// Ranges on their way.
@@ -39,7 +45,8 @@ impl Input {
     pub(crate) fn new(start: &Start) -> Self {
         let file = (start.reads_by == ReadsBy::Descriptor).then(std::io::stderr);
         let (name, len) = (start.name.clone(), start.file_len);
-        Self { name, len, read_len: 0, file, begun: VecDeque::new(), asked: 0 }
+        let (begun, early) = Default::default();
+        Self { name, len, read_len: 0, file, begun, asked: 0, early, takes_turns: start.takes_turns }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -148,19 +155,49 @@ impl Input {
         Ok(())
     }
 
+    /// Waits for a turn. Bytes that come meanwhile are for later.
+    pub(crate) fn granted(&self) -> Result<(), Failure> {
+        loop {
+            match Frame::read(&mut std::io::stdin().lock(), To::Child) {
+                Ok(Frame::Granted) => return Ok(()),
+                Ok(frame @ (Frame::Bytes(_) | Frame::NotRead(_))) => self.early.borrow_mut().push_back(frame),
+                _ => return Err(self.failure(FailureKind::Reading, "nobody answers any more")),
+            }
+        }
+    }
+
+    /// The next answer. While it is not there, whoever started this process need not keep a turn for it.
+    fn answer(&self) -> Result<Frame, Failure> {
+        if let Some(frame) = self.early.borrow_mut().pop_front() {
+            return Ok(frame);
+        }
+        let failed = |error: &dyn std::fmt::Display| self.failure(FailureKind::Reading, error);
+        if self.takes_turns && !has_come() {
+            let mut out = std::io::stdout().lock();
+            Frame::Waits.write(&mut out).and_then(|()| out.flush()).map_err(|error| failed(&error))?;
+        }
+        Frame::read(&mut std::io::stdin().lock(), To::Child).map_err(|error| failed(&error))
+    }
+
     fn awaited(&mut self) -> Result<Vec<u8>, Failure> {
-        let frame = Frame::read(&mut std::io::stdin().lock(), To::Child);
+        let frame = self.answer()?;
         self.begun.pop_front();
         self.asked -= 1;
         self.ask()?;
         match frame {
-            Ok(Frame::Bytes(bytes)) => Ok(bytes),
+            Frame::Bytes(bytes) => Ok(bytes),
             // The parent names the file.
-            Ok(Frame::NotRead(message)) => Err(Failure { kind: FailureKind::Reading, message }),
-            Ok(_) => Err(self.failure(FailureKind::Reading, "a read was answered with something else")),
-            Err(error) => Err(self.failure(FailureKind::Reading, error)),
+            Frame::NotRead(message) => Err(Failure { kind: FailureKind::Reading, message }),
+            _ => Err(self.failure(FailureKind::Reading, "a read was answered with something else")),
         }
     }
+}
+
+/// Whether an answer, or its beginning, is in the pipe. One that was read ahead of is taken for late, which costs a turn.
+fn has_come() -> bool {
+    let stdin = std::io::stdin();
+    let mut readable = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
+    poll(&mut readable, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
 
 fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {

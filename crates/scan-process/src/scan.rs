@@ -12,7 +12,7 @@ use crate::top::Top;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::Schema;
 use arrow_select::filter::FilterBuilder;
-use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start, To};
+use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start};
 use std::cell::Cell;
 use std::io::Write as _;
 
@@ -324,11 +324,8 @@ impl Scan<'_> {
         let frame = Frame::Turn { row_group: u32::try_from(row_group).unwrap_or(u32::MAX) };
         let mut out = std::io::stdout().lock();
         let asked = frame.write(&mut out).and_then(|()| out.flush());
-        let asked = asked.map_err(|error| self.input.failure(FailureKind::Reading, error));
-        match asked.map(|()| Frame::read(&mut std::io::stdin().lock(), To::Child))? {
-            Ok(Frame::Granted) => Ok(()),
-            _ => Err(self.input.failure(FailureKind::Reading, "nobody answers any more")),
-        }
+        asked.map_err(|error| self.input.failure(FailureKind::Reading, error))?;
+        self.input.granted()
     }
 
     fn damaged(&self, group: usize, error: &str) -> Failure {

@@ -52,6 +52,8 @@ pub enum Frame {
         /// Which.
         row_group: u32,
     },
+    /// To the parent: it has nothing to compute until the bytes come that it asked for, and asks for a turn then.
+    Waits,
     /// To the parent: all of the result is there.
     Done(Report),
     /// To the parent: there will be no more.
@@ -155,6 +157,7 @@ const READ: u8 = 18;
 const TURN: u8 = 19;
 const DONE: u8 = 20;
 const FAILED: u8 = 21;
+const WAITS: u8 = 22;
 
 impl Frame {
     /// Writes it, with one call where it is short.
@@ -170,6 +173,7 @@ impl Frame {
             Self::Output(bytes) => return write_long(to, OUTPUT, bytes),
             Self::Read { offset, len } => (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes()].concat()),
             Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
+            Self::Waits => (WAITS, Vec::new()),
             Self::Done(report) => (DONE, report.to_bytes().into()),
             Self::Failed(failure) => (FAILED, [&[failure.kind as u8], cut(&failure.message)].concat()),
         };
@@ -201,6 +205,7 @@ impl Frame {
             OUTPUT => (To::Parent, OUTPUT_LEN_MAX),
             READ => (To::Parent, 12),
             TURN => (To::Parent, 4),
+            WAITS => (To::Parent, 0),
             DONE => (To::Parent, REPORT_LEN),
             FAILED => (To::Parent, 1 + MESSAGE_LEN_MAX),
             _ => return Err(FrameError::Malformed("unknown frame")),
@@ -231,6 +236,7 @@ impl Frame {
                 Self::Read { offset: u64::from_le_bytes(*offset), len: u32::from_le_bytes(len.try_into().ok()?) }
             }
             TURN => Self::Turn { row_group: u32::from_le_bytes(body.try_into().ok()?) },
+            WAITS => Self::Waits,
             DONE => Self::Done(Report::from_bytes(&body)?),
             _ => {
                 let (kind, message) = body.split_first()?;
@@ -363,6 +369,7 @@ mod tests {
             (To::Parent, Frame::Output(vec![])),
             (To::Parent, Frame::Read { offset: 3, len: 4 }),
             (To::Parent, Frame::Turn { row_group: 6 }),
+            (To::Parent, Frame::Waits),
             (To::Parent, Frame::Done(report)),
             (To::Parent, Frame::Failed(failure)),
         ]

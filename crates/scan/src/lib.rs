@@ -7,6 +7,7 @@
 //! | `text` | the same as people write it: `l_quantity < 24 and l_comment like '%fox%'` |
 //! | `frames` | what the process that scans and the one that started it say to each other |
 //! | `process` | the process `diskside-scan`: found, started, answered, stopped |
+//! | `to_child` | what is written to it: answers and turns |
 //!
 //! The process itself is the crate `scan-process`, the only one that sees Arrow and Parquet.
 
@@ -17,6 +18,7 @@ mod frames;
 mod plan;
 mod process;
 mod text;
+mod to_child;
 
 pub use bytes::{PLAN_LEN_MAX, PlanError};
 pub use frames::{

@@ -1,14 +1,14 @@
 //! The process that scans, seen from the one that started it.
 
 use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
+pub use crate::to_child::Answer;
+use crate::to_child::ToChild;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 /// Name of the program that holds Arrow and Parquet.
 const PROGRAM: &str = "diskside-scan";
@@ -16,8 +16,6 @@ const PROGRAM: &str = "diskside-scan";
 const VARIABLE: &str = "DISKSIDE_SCAN";
 /// How long a process that says nothing is waited for before somebody is asked whether to continue.
 const LISTENING_NS: i64 = 20_000_000;
-/// Reads that a process may have asked for at one time.
-const READS_MAX: usize = 64;
 
 /// Where the program is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,22 +40,6 @@ pub struct Scanning {
     memory_len: u64,
 }
 
-#[derive(Debug)]
-enum ToChild {
-    Pipe(ChildStdin),
-    Thread(SyncSender<Answer>),
-    Gone,
-}
-
-/// Brings bytes that were asked for; it may have begun to read them already.
-pub struct Answer(pub Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>);
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Answer")
-    }
-}
-
 /// What a process says.
 #[derive(Debug)]
 pub enum Event {
@@ -72,6 +54,8 @@ pub enum Event {
     },
     /// It asks whether to continue: [`Scanning::grant`] it.
     Turn,
+    /// It computes nothing until it has the bytes that it asked for, and then asks whether to continue.
+    Waits,
     /// It is done.
     Done(Report),
 }
@@ -138,7 +122,7 @@ impl Program {
             return Err(ScanError::Garbage("it has no pipes"));
         };
         let sent = Frame::Start(start.clone()).write(&mut to);
-        let (to, memory_len) = (ToChild::Pipe(to), start.memory_len);
+        let (to, memory_len) = (ToChild::new(to), start.memory_len);
         let mut scanning = Scanning { child, from, to, row_group: None, memory_len };
         match sent {
             Ok(()) => Ok(scanning),
@@ -213,6 +197,7 @@ impl Scanning {
                 self.row_group = Some(row_group);
                 Ok(Event::Turn)
             }
+            Ok(Frame::Waits) => Ok(Event::Waits),
             Ok(Frame::Done(report)) => Ok(Event::Done(report)),
             Ok(Frame::Failed(failure)) => Err(failure.into()),
             Ok(_) => Err(ScanError::Garbage("a read is too long")),
@@ -227,15 +212,12 @@ impl Scanning {
     /// # Errors
     /// It is gone, or asks without listening.
     pub fn grant(&mut self) -> Result<(), ScanError> {
-        let ToChild::Pipe(to) = &mut self.to else { return Err(ScanError::Garbage("it asks for turns and for bytes")) };
-        // One that never reads would keep its parent waiting.
-        let mut room = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(&mut room, Some(&at_once)) == Ok(0) {
-            return Err(ScanError::Garbage("it does not listen"));
+        match self.to.grant() {
+            Ok(true) => Ok(()),
+            // One that never reads would keep its parent waiting.
+            Ok(false) => Err(ScanError::Garbage("it does not listen")),
+            Err(_) => Err(self.crashed()),
         }
-        let granted = Frame::Granted.write(to);
-        granted.map_err(|_| self.crashed())
     }
 
     /// Gives it bytes that it asked for, in the order of its requests.
@@ -243,22 +225,9 @@ impl Scanning {
     /// # Errors
     /// It asks for more at one time than it may.
     pub fn answer(&mut self, answer: Answer) -> Result<(), ScanError> {
-        let answers = match std::mem::replace(&mut self.to, ToChild::Gone) {
-            ToChild::Thread(answers) => answers,
-            ToChild::Pipe(pipe) => {
-                let (answers, queue) = sync_channel(READS_MAX);
-                let thread = std::thread::Builder::new().name("scan reads".into());
-                thread.spawn(move || write_answers(pipe, &queue)).map_err(ScanError::Pipe)?;
-                answers
-            }
-            ToChild::Gone => return Err(ScanError::Garbage("it asks after its end")),
-        };
-        let sent = answers.try_send(answer);
-        self.to = ToChild::Thread(answers);
-        match sent {
-            Err(TrySendError::Full(_)) => Err(ScanError::Garbage("it asks for too much at one time")),
-            // It is gone, which the next frame says.
-            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+        match self.to.answer(answer).map_err(ScanError::Pipe)? {
+            true => Ok(()),
+            false => Err(ScanError::Garbage("it asks for too much at one time")),
         }
     }
 
@@ -294,18 +263,6 @@ fn how(status: ExitStatus) -> String {
 impl Drop for Scanning {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-fn write_answers(mut to: ChildStdin, queue: &Receiver<Answer>) {
-    while let Ok(Answer(answer)) = queue.recv() {
-        let frame = match answer() {
-            Ok(bytes) => Frame::Bytes(bytes),
-            Err(message) => Frame::NotRead(message),
-        };
-        if frame.write(&mut to).is_err() {
-            return;
-        }
     }
 }
 

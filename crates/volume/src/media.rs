@@ -6,7 +6,7 @@ mod faulty;
 mod file;
 mod lossy;
 mod memory;
-pub mod object;
+mod object;
 mod slowed;
 
 pub use atomic::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN, AtomicMedium};
@@ -14,7 +14,7 @@ pub use faulty::{FaultPlan, FaultyMedium};
 pub use file::{FileMedium, OpenOptions};
 pub use lossy::LossyMedium;
 pub use memory::MemoryMedium;
-pub use object::ObjectMedium;
+pub use object::{OBJECT_READS_AT_ONCE, ObjectMedium};
 pub use slowed::SlowedMedium;
 
 use std::io;

@@ -101,7 +101,7 @@ impl VolumeSpec {
         if let Some(size) = self.path.strip_prefix("mem:") {
             return size.parse().map(Source::Memory);
         }
-        if OBJECT_SCHEMES.iter().any(|scheme| self.path.starts_with(scheme)) {
+        if diskside_objects::is_url(&self.path) {
             return Ok(Source::Object(self.path.clone()));
         }
         let (path, lossy) = match self.path.strip_prefix("lossy:") {
@@ -278,8 +278,6 @@ const fn default_block_bytes() -> u32 {
 }
 
 const NAME_BYTES_MAX: usize = 64;
-/// What objects' URLs begin with.
-const OBJECT_SCHEMES: [&str; 3] = ["s3://", "https://", "http://"];
 /// Far from the time in which hosts give up a command.
 const LATENCY_US_MAX: u32 = 1_000_000;
 

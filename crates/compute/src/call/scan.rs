@@ -9,11 +9,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diskside_engine::Turns;
+use diskside_engine::{ReadAt as _, Turns};
 use diskside_nvme::Status;
 use diskside_rights::Program as RightsOf;
 use diskside_scan::{
-    Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
+    Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
 };
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Times, Trailer};
@@ -154,7 +154,12 @@ impl ScanJob {
     }
 
     /// Has the file scanned, and sends the result.
-    fn scan(&self, file: &FileSource, descriptor: OwnedFd, measured: &mut Measured) -> Result<Report, Box<Trailer>> {
+    fn scan(
+        &self,
+        file: &FileSource,
+        descriptor: Option<OwnedFd>,
+        measured: &mut Measured,
+    ) -> Result<Report, Box<Trailer>> {
         let seat = self.context.seat();
         let until = self.queued + self.plan.deadline;
         let result_len_max = self.plan.request.result_len_max;
@@ -179,13 +184,13 @@ impl ScanJob {
     fn converse(
         &self,
         file: &FileSource,
-        descriptor: OwnedFd,
+        descriptor: Option<OwnedFd>,
         until: Instant,
         writer: &mut ResultWriter<'_>,
         measured: &mut Measured,
     ) -> Result<Report, Box<Trailer>> {
         let start = Start {
-            reads_by: ReadsBy::Descriptor,
+            reads_by: if descriptor.is_some() { ReadsBy::Descriptor } else { ReadsBy::Requests },
             takes_turns: true,
             file_len: file.len_bytes(),
             memory_len: self.plan.memory_len,
@@ -194,22 +199,46 @@ impl ScanJob {
         };
         let turns = self.turns(until, &measured.waited);
         let told = |error: ScanError| Box::new(self.failed(file, until, error));
-        let started = self.plan.program.start(&start, Source::Descriptor(descriptor));
+        let started = self.plan.program.start(&start, descriptor.map_or(Source::Requests, Source::Descriptor));
         let mut scanning = started.map_err(told)?;
+        let mut waits = false;
         loop {
             let began = Instant::now();
             let mut event = None;
             let mut is_wanted = || !self.control.cancel.is_cancelled() && Instant::now() < until;
-            turns.take(&mut || event = Some(scanning.next(&mut is_wanted)));
+            let mut listen = || event = Some(scanning.next(&mut is_wanted));
+            // One that waits for a store computes nothing, and keeps no turn from others.
+            if waits {
+                listen();
+            } else {
+                turns.take(&mut listen);
+            }
             measured.running += began.elapsed();
             let sent = match event.expect("a turn runs its work once").map_err(told)? {
                 // Waiting for the host takes no turn from others.
                 Event::Output(bytes) => writer.write_all(&bytes),
+                Event::Waits => {
+                    waits = true;
+                    Ok(())
+                }
                 Event::Turn => {
+                    waits = false;
                     scanning.grant().map_err(told)?;
                     Ok(())
                 }
-                Event::Read { .. } => return Err(told(ScanError::Garbage("it has the file, and asks for it"))),
+                Event::Read { .. } if start.reads_by == ReadsBy::Descriptor => {
+                    return Err(told(ScanError::Garbage("it has the file, and asks for it")));
+                }
+                Event::Read { offset, len } => {
+                    let file = file.clone();
+                    let read = move || {
+                        let mut bytes = vec![0; len];
+                        let filled = file.read_exact_at(offset, &mut bytes);
+                        filled.map(|()| bytes).map_err(|error| error.to_string())
+                    };
+                    scanning.answer(Answer(Box::new(read))).map_err(told)?;
+                    Ok(())
+                }
                 Event::Done(report) => match writer.write_all(&report.to_bytes()) {
                     Ok(()) => return Ok(report),
                     failed => failed,

@@ -7,6 +7,7 @@
 use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::readahead::{ReadAt, ReadAtError};
 use diskside_io::request::run_here;
+use diskside_wire::function::Outcome as DeviceOutcome;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::io;
@@ -186,7 +187,7 @@ impl CachedFile {
         let mut answer = first;
         let mut bytes = Vec::new();
         loop {
-            let outcome = answer.map_err(io::Error::from)?;
+            let outcome = answer.map_err(read_error)?;
             if outcome.trailer.generation != self.version && outcome.trailer.generation != 0 {
                 let now = self.file.stat().await.map_err(io::Error::from)?;
                 if now.len_bytes <= self.len_bytes {
@@ -227,6 +228,14 @@ impl ReadAt for CachedFile {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
         run_here(self.read(offset, buffer))
     }
+}
+
+/// A server that reads one version only says that it is not there any more.
+fn read_error(error: FunctionError) -> ReadAtError {
+    if error.trailer().is_some_and(|trailer| trailer.outcome == DeviceOutcome::Stale) {
+        return ReadAtError::Changed("another version than was opened".into());
+    }
+    ReadAtError::Io(error.into())
 }
 
 /// Copies what `bytes`, which begin at `at`, have of `range` into the buffer for that range.

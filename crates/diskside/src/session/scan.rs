@@ -284,6 +284,7 @@ impl Scan<'_> {
             let event = scanning.next(&mut || self.is_wanted()).map_err(|error| self.failed(error))?;
             match event {
                 Event::Output(bytes) => out.write(&bytes)?,
+                Event::Waits => {}
                 Event::Turn => scanning.grant().map_err(|error| self.failed(error))?,
                 Event::Read { offset, len } => {
                     let answer = reads.map(|reads| reads.begin(offset, len));

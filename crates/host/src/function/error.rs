@@ -116,6 +116,9 @@ impl FunctionError {
         if let Some(errno) = self.errno() {
             return IoStatus::from_errno(Errno::from_raw_os_error(errno));
         }
+        if self.trailer().is_some_and(|trailer| trailer.outcome == Outcome::Stale) {
+            return IoStatus::lost("the file changed while it was read; read it again");
+        }
         match self {
             Self::Command { failure: CommandFailure::NotSent(why), .. } => IoStatus::lost(why),
             _ if self.is_loss() => IoStatus::lost("the connection was lost before the request completed"),

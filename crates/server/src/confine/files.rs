@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use diskside_compute::LlvmOptions;
 use diskside_scan::Program as Scanner;
 use diskside_volume::Source;
-use diskside_volume::media::object;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
@@ -86,7 +85,7 @@ fn rules(
     scanner: Option<&Scanner>,
 ) -> Vec<Rule> {
     let exports = |rw: bool| {
-        let chosen = config.exports.iter().filter(move |export| export.rw == rw);
+        let chosen = config.exports.iter().filter(move |export| export.rw == rw && export.url().is_none());
         chosen.map(|export| export.path.clone()).collect::<Vec<_>>()
     };
     let volumes = |rw: bool| {
@@ -113,10 +112,10 @@ fn rules(
         (vec!["/dev/null".into()], make_bitflags!(AccessFs::{ReadFile | WriteFile})),
     ];
     let children = llvm.map(|llvm| llvm.compiler.program()).into_iter().chain(scanner.map(Scanner::path));
-    let of_objects = has_objects(config).then(object::program).flatten();
+    let of_objects = has_objects(config).then(diskside_objects::program).flatten();
     let children: Vec<PathBuf> = children.map(Path::to_owned).chain(of_objects).collect();
     if has_objects(config) {
-        rules.push((object::files_of_connections(), READ));
+        rules.push((diskside_objects::files_of_connections(), READ));
     }
     if !children.is_empty() {
         let programs = LOADERS.iter().map(PathBuf::from).chain(children);
@@ -131,7 +130,8 @@ fn rules(
 }
 
 pub(super) fn has_objects(config: &ServeConfig) -> bool {
-    config.volumes.iter().any(|volume| matches!(volume.source(), Ok(Source::Object(_))))
+    let of_volumes = config.volumes.iter().any(|volume| matches!(volume.source(), Ok(Source::Object(_))));
+    of_volumes || config.exports.iter().any(|export| export.url().is_some())
 }
 
 /// The newest version whose rights are known here; older kernels have fewer.

@@ -1,31 +1,23 @@
 //! An object of a remote store, `s3://BUCKET/KEY` or `https://HOST/PATH`: read-only, by ranges, in one version.
-//!
-//! The store is spoken to by a process of its own, `diskside-objects`, which has the network, the libraries for it and the
-//! credentials; here are a pipe to it and the reads that it has not answered yet. Every read asks for the version that
-//! the volume was opened with, so an object that is replaced fails reads with `ESTALE`: they never mix two versions.
-
-pub mod frames;
-mod process;
 
 use std::io;
 
 use diskside_io::Errno;
+use diskside_io::buffer::{Hugepages, SharedMemory};
+use diskside_objects::{Answered, Ask, Asker, Kind, Meta, READ_LEN_MAX, Store};
 
-use self::process::Process;
-pub use self::process::{files_of_connections, program};
 use crate::medium::{Access, Action, Medium, Properties, Step};
-use crate::pending::pending;
+use crate::pending::{Answer, pending};
 
 /// Reads that functions have under way for one call: a store answers many at a time, each after a long while.
-const READS_AT_ONCE: usize = 8;
+pub const OBJECT_READS_AT_ONCE: usize = 8;
 
 /// One version of an object.
 #[derive(Debug)]
 pub struct ObjectMedium {
     properties: Properties,
-    /// Bytes of the object itself: what follows in its last block are zeroes.
-    object_len: u64,
-    process: Process,
+    object: Meta,
+    store: Store,
 }
 
 impl ObjectMedium {
@@ -34,13 +26,20 @@ impl ObjectMedium {
     /// # Errors
     /// The program `diskside-objects` is not there, or what the store says.
     pub fn open(url: &str, block_bytes: u32) -> io::Result<Self> {
-        let (process, object_len) = Process::open(url)?;
-        let len_bytes = object_len.next_multiple_of(u64::from(block_bytes));
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{url} {what}"));
+        let store = Store::open(url)?;
+        let told = |error| io::Error::other(format!("{url}: {error}"));
+        let object = store.head("").map_err(told)?;
+        if object.kind == Kind::Directory {
+            return Err(invalid("is not found (404): a volume is one object; what is below a key can be an export"));
+        }
+        // Stores that give whole objects only are of no use: each read would move all of it.
+        if object.len > 1 {
+            store.read("", &object.version, object.len - 1, 1).map_err(told)?;
+        }
+        let len_bytes = object.len.next_multiple_of(u64::from(block_bytes));
         if len_bytes == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{url} is empty: a volume has a block at least"),
-            ));
+            return Err(invalid("is empty: a volume has a block at least"));
         }
         let properties = Properties {
             len_bytes,
@@ -50,7 +49,7 @@ impl ObjectMedium {
             direct: true,
             atomic_len: 0,
         };
-        Ok(Self { properties, object_len, process })
+        Ok(Self { properties, object, store })
     }
 
     fn read(&self, offset: u64, len: usize) -> Action {
@@ -58,9 +57,34 @@ impl ObjectMedium {
             Ok(both) => both,
             Err(errno) => return Action::Failed(errno),
         };
-        let in_object = self.object_len.saturating_sub(offset).min(len as u64) as usize;
-        self.process.read(offset, in_object, len, answer);
+        // Behind the object are zeroes, up to the end of a block.
+        let in_object = self.object.len.saturating_sub(offset).min(len as u64) as u32;
+        let version = self.object.version.clone();
+        let ask = Ask::Read { path: String::new(), version, offset, len: in_object };
+        self.store.ask(ask, Box::new(Read { answer, len }));
         Action::Pending(pending)
+    }
+}
+
+/// A read that the store has not answered.
+struct Read {
+    answer: Answer,
+    /// Bytes, with the zeroes behind the object.
+    len: usize,
+}
+
+impl Asker for Read {
+    fn is_wanted(&self) -> bool {
+        self.answer.is_wanted()
+    }
+
+    fn take(self: Box<Self>, answer: Answered) {
+        let bytes = answer.map(|(_, bytes)| {
+            let memory = SharedMemory::zeroed(self.len, Hugepages::No);
+            memory.write(0, &bytes);
+            memory.slice(0..self.len)
+        });
+        self.answer.give(bytes.map_err(|error| error.errno));
     }
 }
 
@@ -71,7 +95,7 @@ impl Medium for ObjectMedium {
 
     fn start(&self, access: &Access<'_>) -> Step {
         match *access {
-            Access::Read { offset, len } => self.read(offset, len.min(frames::READ_LEN_MAX)),
+            Access::Read { offset, len } => self.read(offset, len.min(READ_LEN_MAX)),
             Access::Write { .. } | Access::Zero { .. } => Action::Failed(Errno::ROFS),
             Access::Flush => Action::Done(0),
         }
@@ -79,6 +103,6 @@ impl Medium for ObjectMedium {
     }
 
     fn reads_at_once(&self) -> usize {
-        READS_AT_ONCE
+        OBJECT_READS_AT_ONCE
     }
 }

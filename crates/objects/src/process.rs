@@ -1,28 +1,29 @@
 //! The process that speaks to the store, seen from the server: a thread reads what it says, and starts it again if it ends.
 //!
-//! The thread begins with the first read: a server gives up its rights after it has opened its volumes, and that counts for threads
+//! The thread begins with the first question: a server gives up its rights after it has opened its volumes and exports, and that counts for threads
 //! that begin later.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diskside_io::Errno;
-use diskside_io::buffer::{Hugepages, SharedMemory};
+use rustix::io::Errno;
 
-use super::frames::{self, Opened, Reply, Request};
-use crate::pending::Answer;
+use crate::frames::{self, Ask, Kind, Opening, Reply, Request};
+use crate::store::{Answered, Asker, StoreError};
 
 /// Name of the program.
 const PROGRAM: &str = "diskside-objects";
 /// The variable that says where it is; empty for nowhere.
 const VARIABLE: &str = "DISKSIDE_OBJECTS";
-/// Reads that the process has at one time; others wait here.
+/// Questions that the process has at one time; others wait here.
 const IN_FLIGHT_MAX: usize = 64;
+/// How often failures are told.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How soon a process is started again that ended.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Beginnings of what it is told of this process's environment: who it is to the store, and how to reach it.
@@ -50,17 +51,17 @@ const FILES: &[&str] = &[
     "/dev/urandom",
 ];
 
-/// A process that reads one version of one object.
-pub(super) struct Process {
+/// A process that reads of one store.
+pub(crate) struct Process {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     url: String,
-    /// What it was at first: a process that finds another version is not used.
-    object: Opened,
     state: Mutex<State>,
-    /// There is a read while no process runs, or the medium is closed.
+    /// When a failure was told last.
+    told: Mutex<Option<Instant>>,
+    /// There is a question while no process runs, or the store is closed.
     wanted: Condvar,
 }
 
@@ -71,50 +72,46 @@ struct State {
     /// The pipe to the process, while it runs.
     to: Option<ChildStdin>,
     next_id: u64,
-    in_flight: HashMap<u64, Read>,
-    waiting: VecDeque<Read>,
+    in_flight: HashMap<u64, Asked>,
+    waiting: VecDeque<Asked>,
     closed: bool,
 }
 
-/// A read that has no answer yet.
-struct Read {
-    offset: u64,
-    /// Bytes of the object; the rest, up to the length, are zeroes.
-    in_object: usize,
-    len: usize,
-    answer: Answer,
+/// A question that has no answer yet.
+struct Asked {
+    ask: Ask,
+    asker: Box<dyn Asker>,
 }
 
-/// A process that has opened the object.
+/// A process that has understood its URL.
 struct Running {
     child: Child,
     from: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Starts it; gives the length of the object, too.
-    pub(super) fn open(url: &str) -> io::Result<(Self, u64)> {
-        let (running, to, object) = start(url)?;
-        let len = match &object {
-            Opened::Object { len, .. } => *len,
-            Opened::Refused(message) => return Err(io::Error::other(format!("{url}: {message}"))),
-        };
+    /// Starts it.
+    pub(crate) fn open(url: &str) -> io::Result<Self> {
+        let (running, to) = start(url)?;
         let state = Mutex::new(State { unheard: Some(running), to: Some(to), ..State::default() });
-        let shared = Arc::new(Shared { url: url.to_owned(), object, state, wanted: Condvar::new() });
-        Ok((Self { shared }, len))
+        Ok(Self {
+            shared: Arc::new(Shared { url: url.to_owned(), state, told: Mutex::default(), wanted: Condvar::new() }),
+        })
     }
 
-    /// Reads `in_object` bytes at `offset`; the answer is filled with zeroes up to `len`.
-    pub(super) fn read(&self, offset: u64, in_object: usize, len: usize, answer: Answer) {
+    /// Asks; the answer comes later.
+    pub(crate) fn ask(&self, ask: Ask, asker: Box<dyn Asker>) {
         let mut state = self.shared.state();
-        state.waiting.push_back(Read { offset, in_object, len, answer });
+        state.waiting.push_back(Asked { ask, asker });
         if let Some(running) = state.unheard.take() {
             let shared = Arc::clone(&self.shared);
             let listening = std::thread::Builder::new().name("objects".into()).spawn(move || shared.serve(running));
             if let Err(error) = listening {
                 tracing::error!(%error, "no thread to read objects");
                 state.to = None;
-                return state.fail(Errno::AGAIN);
+                let failed = state.take_all();
+                drop(state);
+                return fail(failed, Errno::AGAIN);
             }
         }
         state.send();
@@ -129,12 +126,13 @@ impl Drop for Process {
         state.closed = true;
         // The end of its pipe ends the process, and that the thread.
         state.to = None;
-        state.fail(Errno::NODEV);
+        let failed = state.take_all();
         if let Some(mut running) = state.unheard.take() {
             let _ = running.child.kill();
             let _ = running.child.wait();
         }
         drop(state);
+        fail(failed, Errno::NODEV);
         self.shared.wanted.notify_one();
     }
 }
@@ -150,19 +148,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings answers as long as the medium is open, by one process after the other.
+    /// Brings answers as long as the store is open, by one process after the other.
     fn serve(&self, mut running: Running) {
         loop {
             let ended = self.listen(&mut running.from);
             let _ = running.child.kill();
             let _ = running.child.wait();
-            {
+            let (failed, closed) = {
                 let mut state = self.state();
                 state.to = None;
-                state.fail(Errno::IO);
-                if state.closed {
-                    return;
-                }
+                (state.take_all(), state.closed)
+            };
+            fail(failed, Errno::IO);
+            if closed {
+                return;
             }
             tracing::warn!(url = self.url, error = %ended, "the process that reads objects ended; it is started again when it is needed");
             match self.restart() {
@@ -183,38 +182,38 @@ impl Shared {
 
     fn take_reply(&self, from: &mut BufReader<ChildStdout>) -> io::Result<()> {
         let malformed = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        let reply = Reply::read(from)?;
-        let read = {
+        let reply: Reply = frames::read(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let data = frames::read_data(from, &reply)?;
+        let asked = {
             let mut state = self.state();
-            let read = state.in_flight.remove(&reply.id).ok_or_else(|| malformed("a reply to no read"))?;
+            let asked = state.in_flight.remove(&reply.id).ok_or_else(|| malformed("a reply to no question"))?;
             state.send();
-            read
+            asked
         };
-        if reply.errno != 0 {
-            // What it says is an error number of this system; anything else is an error all the same.
-            let errno = i32::try_from(reply.errno).ok().filter(|errno| (1..4096).contains(errno));
-            let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
-            if errno == Errno::STALE {
-                tracing::warn!(
-                    url = self.url,
-                    "the object was replaced; its volume reads nothing more until it is opened again"
-                );
-            }
-            read.answer.give(Err(errno));
-            return Ok(());
-        }
-        if reply.len as usize != read.in_object {
-            return Err(malformed("a reply of another length than was asked for"));
-        }
-        let mut bytes = vec![0; read.len];
-        from.read_exact(&mut bytes[..read.in_object])?;
-        let memory = SharedMemory::zeroed(read.len, Hugepages::No);
-        memory.write(0, &bytes);
-        read.answer.give(Ok(memory.slice(0..read.len)));
+        let result = check(&asked.ask, reply, data).inspect_err(|error| self.tell(&asked.ask, error));
+        asked.asker.take(result);
         Ok(())
     }
 
-    /// Waits until somebody reads again, and starts another process. `None`: the medium was closed.
+    /// Says why there is no answer, once in a while: a store that is away fails each question. That nothing is there is an answer.
+    /// The process itself may not write to the server's log, which may be a file.
+    fn tell(&self, ask: &Ask, error: &StoreError) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.errno == Errno::NOENT || told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        *told = Some(Instant::now());
+        match error.errno {
+            Errno::STALE => tracing::warn!(
+                url = self.url,
+                path = ask.path(),
+                "the object was replaced; what has its old version open reads nothing more of it"
+            ),
+            _ => tracing::warn!(url = self.url, path = ask.path(), error = error.message, "the store gives no answer"),
+        }
+    }
+
+    /// Waits until somebody asks again, and starts another process. `None`: the store was closed.
     fn restart(&self) -> Option<Running> {
         loop {
             std::thread::sleep(RESTART_AFTER);
@@ -230,19 +229,16 @@ impl Shared {
             let started = start(&self.url);
             let mut state = self.state();
             match started {
-                Ok((running, to, object)) if object == self.object => {
+                Ok((running, to)) => {
                     state.to = Some(to);
                     state.send();
                     return Some(running);
                 }
-                Ok((_, _, Opened::Object { .. })) => state.fail(Errno::STALE),
-                Ok((_, _, Opened::Refused(message))) => {
-                    tracing::warn!(url = self.url, message, "the object cannot be opened again");
-                    state.fail(Errno::IO);
-                }
                 Err(error) => {
-                    tracing::warn!(url = self.url, %error, "the object cannot be opened again");
-                    state.fail(Errno::IO);
+                    tracing::warn!(url = self.url, %error, "the process that reads objects cannot be started again");
+                    let failed = state.take_all();
+                    drop(state);
+                    fail(failed, Errno::IO);
                 }
             }
         }
@@ -250,30 +246,53 @@ impl Shared {
 }
 
 impl State {
-    /// Hands over what waits, as far as it may be in flight. The pipe has room for so many requests: writing does not wait.
+    /// Hands over what waits, as far as it may be in flight. The process reads so many questions ahead: writing does not wait long.
     fn send(&mut self) {
         while self.in_flight.len() < IN_FLIGHT_MAX
             && let Some(to) = &mut self.to
-            && let Some(read) = self.waiting.pop_front()
+            && let Some(asked) = self.waiting.pop_front()
         {
-            if !read.answer.is_wanted() {
+            if !asked.asker.is_wanted() {
                 continue;
             }
             let id = self.next_id;
             self.next_id += 1;
-            let request = Request { id, offset: read.offset, len: read.in_object as u32 };
             // Where that fails the process has ended, and the thread that reads of it fails all that is in flight.
-            let _ = request.write(to);
-            self.in_flight.insert(id, read);
+            let _ = frames::write(to, &Request { id, ask: asked.ask.clone() });
+            self.in_flight.insert(id, asked);
         }
     }
 
-    fn fail(&mut self, errno: Errno) {
+    /// Takes all that has no answer.
+    fn take_all(&mut self) -> Vec<Asked> {
         let in_flight = std::mem::take(&mut self.in_flight).into_values();
-        for read in in_flight.chain(std::mem::take(&mut self.waiting)) {
-            read.answer.give(Err(errno));
-        }
+        in_flight.chain(std::mem::take(&mut self.waiting)).collect()
     }
+}
+
+fn fail(all: Vec<Asked>, errno: Errno) {
+    for asked in all {
+        asked.asker.take(Err(StoreError::of(errno)));
+    }
+}
+
+/// An answer, if it is one to what was asked.
+fn check(ask: &Ask, reply: Reply, data: Vec<u8>) -> Answered {
+    if reply.errno != 0 {
+        // What it says is an error number of this system; anything else is an error all the same.
+        let errno = if (1..4096).contains(&reply.errno) { Errno::from_raw_os_error(reply.errno) } else { Errno::IO };
+        return Err(StoreError { errno, message: reply.message });
+    }
+    let fits = match ask {
+        Ask::Read { len, .. } => data.len() == *len as usize,
+        Ask::First { len, .. } => {
+            let there = reply.meta.as_ref().filter(|meta| meta.kind == Kind::Object).map_or(0, |meta| meta.len);
+            data.len() as u64 == there.min(u64::from(*len))
+        }
+        Ask::Head { .. } | Ask::List { .. } => data.is_empty(),
+    };
+    let strange = || StoreError { errno: Errno::IO, message: "a reply of another length than was asked for".into() };
+    if fits { Ok((reply, data)) } else { Err(strange()) }
 }
 
 /// Where the program is, if it is there.
@@ -288,12 +307,12 @@ pub fn files_of_connections() -> Vec<PathBuf> {
     FILES.iter().map(PathBuf::from).chain(named.map(PathBuf::from)).collect()
 }
 
-/// Starts a process and has it open the object.
-fn start(url: &str) -> io::Result<(Running, ChildStdin, Opened)> {
+/// Starts a process and tells it its URL.
+fn start(url: &str) -> io::Result<(Running, ChildStdin)> {
     let program = program().ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,
-            format!("{url} is an object of a store, which takes the program {PROGRAM} beside this one, in PATH or where {VARIABLE} says"),
+            format!("{url} is in a store of objects, which takes the program {PROGRAM} beside this one, in PATH or where {VARIABLE} says"),
         )
     })?;
     let is_told = |name: &str| ENVIRONMENT.iter().any(|beginning| name.starts_with(beginning));
@@ -309,16 +328,15 @@ fn start(url: &str) -> io::Result<(Running, ChildStdin, Opened)> {
         return Err(io::Error::other("a process without pipes"));
     };
     let mut from = BufReader::new(from);
-    let opened = frames::write_text(&mut to, url).and_then(|()| Opened::read(&mut from));
-    match opened {
-        Ok(object) => Ok((Running { child, from }, to, object)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(io::Error::new(
-                error.kind(),
-                format!("{}: it ended before it opened {url} ({error})", program.display()),
-            ))
-        }
-    }
+    let opening = Opening { url: url.to_owned() };
+    let reply = frames::write(&mut to, &opening).and_then(|()| frames::read::<Reply>(&mut from));
+    let error = match reply {
+        Ok(Some(reply)) if reply.errno == 0 => return Ok((Running { child, from }, to)),
+        Ok(Some(reply)) => io::Error::other(format!("{url}: {}", reply.message)),
+        Ok(None) => io::Error::other(format!("{}: it ended before it took {url}", program.display())),
+        Err(error) => io::Error::new(error.kind(), format!("{}: {error}, asked for {url}", program.display())),
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(error)
 }

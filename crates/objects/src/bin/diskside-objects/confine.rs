@@ -1,6 +1,6 @@
 //! What the process gives up before it speaks to anybody.
 
-use diskside_volume::media::object::files_of_connections;
+use diskside_objects::files_of_connections;
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     path_beneath_rules,
