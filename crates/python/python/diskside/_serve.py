@@ -66,7 +66,8 @@ def serve(
 ) -> Server:
     """Serves directories and volumes from this process, over NVMe/TCP, until the server is closed.
 
-    :param exports: a directory, served as ``data``; or names and directories.
+    :param exports: a directory, served as ``data``; or names and directories. ``s3://BUCKET/KEY`` or ``https://HOST/PATH`` in its
+        place is what is below a key of a bucket, or below a path of a web server, read-only; it takes ``diskside-objects``.
     :param volumes: as for ``diskside serve --volume``: ``NAME=PATH[,rw][,size=SIZE]`` or ``NAME=mem:SIZE,rw``.
     :param rw: hosts may change what is in the exports; without it they may only read.
     :param listen: HOST[:PORT], one or several. By default a free port for this machine alone.
