@@ -50,8 +50,8 @@ fn a_copy_goes_on_when_its_server_is_started_again() {
 /// What came before is of a version that is no more.
 #[test]
 fn a_copy_does_not_go_on_when_the_file_is_another_one_by_then() {
-    let why = "its server was started anew meanwhile, and the file is another version now: what was read before does not belong \
-               to it; begin again";
+    let why = "another version of the file is there now, as it was replaced or its server started anew: what was read before does not \
+               belong to it; begin again";
     for args in [&["cp", "URL", "-"][..], &["cat", "URL"]] {
         let (ended, copied, bytes, url) = across_a_restart(args, |path| {
             use std::os::unix::fs::FileExt as _;

@@ -46,6 +46,7 @@ pub use error::{FailureKind, SessionError};
 pub use file::{File, OpenMode};
 pub use function::SessionFunction;
 pub use kernel::{KernelRan, SessionKernel};
+pub use one_version::is_another_version;
 pub use pending::Pending;
 pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
 pub use scan::{ScanOptions, Scanned};

@@ -6,18 +6,19 @@ use crate::here::Here;
 use crate::options;
 use crate::request::{Output, Request, interruptible};
 use diskside::io::buffer::Buffer;
-use diskside::io::request::Request as ReadOrWrite;
-use diskside::session::{File as SessionFile, SessionError};
+use diskside::io::request::{AsyncIo, Request as ReadOrWrite};
+use diskside::session::{File as SessionFile, SessionError, is_another_version};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::Arc;
 
 /// A path here, a file of an export, or a volume.
 #[pyclass(frozen)]
-pub(crate) struct File(Here<SessionFile>);
+pub(crate) struct File(Here<SessionFile>, Option<Here<Arc<dyn AsyncIo>>>);
 
 impl File {
     pub(crate) fn of(file: SessionFile) -> Self {
-        Self(Here::new(file))
+        Self(Here::new(file), None)
     }
 
     pub(crate) fn get(&self) -> Result<&SessionFile, Failure> {
@@ -39,6 +40,15 @@ impl File {
         interruptible(py, move || Ok(file.len_bytes()?))
     }
 
+    /// The same file, of which [`read_past_cache`](Self::read_past_cache) reads the version that it has now, and that version's length.
+    fn of_one_version(&self, py: Python<'_>) -> PyResult<(Self, u64)> {
+        let file = self.get()?.clone();
+        interruptible(py, move || {
+            let (io, len) = file.version_io()?;
+            Ok((Self(Here::new(file), Some(Here::new(io))), len))
+        })
+    }
+
     fn truncate(&self, py: Python<'_>, len: u64) -> PyResult<()> {
         let file = self.get()?.clone();
         interruptible(py, move || Ok(file.truncate(len)?))
@@ -58,15 +68,21 @@ impl File {
         let file = self.get()?;
         let name = file.location().to_string();
         let begun: Result<_, Failure> = py.detach(|| {
-            let io = file.io()?;
+            let io = match &self.1 {
+                Some(io) => Arc::clone(io.get()?),
+                None => file.io()?,
+            };
             if io.alignment_bytes() > 1 {
                 let read = file.pread(offset, len);
                 return Ok(Request::begin(async move { Ok(Output::Bytes(read.await?)) }));
             }
             let read = io.submit(ReadOrWrite::Read { offset, buffer: Buffer::zeroed(len) });
             Ok(Request::begin(async move {
-                let bytes = read.await.into_read();
-                Ok(Output::Bytes(bytes.map_err(|source| SessionError::File { name, source })?))
+                let bytes = read.await.into_read().map_err(|source| match is_another_version(&source) {
+                    true => SessionError::Changed(name),
+                    false => SessionError::File { name, source },
+                });
+                Ok(Output::Bytes(bytes?))
             }))
         });
         Ok(begun?)

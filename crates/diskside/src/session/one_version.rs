@@ -9,8 +9,14 @@ use std::sync::Arc;
 
 /// How often one read is tried. The connection itself waits for a target that is away, and fails at once when that took too long.
 const READS_MAX: u32 = 4;
-const CHANGED: &str = "its server was started anew meanwhile, and the file is another version now: what was read before does not \
-                       belong to it; begin again";
+const CHANGED: &str = "another version of the file is there now, as it was replaced or its server started anew: what was read before \
+                       does not belong to it; begin again";
+
+/// Whether a read by [`version_io`](super::File::version_io) failed because another version of the file is there now.
+#[must_use]
+pub fn is_another_version(error: &io::Error) -> bool {
+    error.to_string().contains(CHANGED)
+}
 
 /// A file of an export whose handle is had anew when the target has forgotten it.
 pub(super) trait Reopened: Send + Sync {

@@ -304,8 +304,8 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
         self._writer: _diskside.Writer | None = None
         self._end = 0
         if mode == "rb":
-            self._file = fs._native.open(fs._url(path), "read")
-            options["size"] = self._file.len_bytes()
+            # Blocks of two versions make no file.
+            self._file, options["size"] = fs._native.open(fs._url(path), "read").of_one_version()
         elif mode == "xb":
             mode = "wb"
             if fs._session.exists(fs._url(path)):
@@ -316,14 +316,6 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
         assert self._file is not None
         length = max(min(end, self.size) - start, 0)
         request = self._file.read_past_cache(start, length)
-        request.wait()
-        try:
-            return bytes(request.take())
-        except OSError as error:
-            if error.errno not in (errno.ESTALE, None):
-                raise
-        # The server was away, and may have forgotten the handle. The session waits for it to come back, and opens the file again.
-        request = self._file.read(start, length)
         request.wait()
         return bytes(request.take())
 
@@ -425,7 +417,7 @@ def _entry(path: str, known: tuple[str, int, float, int, int]) -> dict[str, Any]
 
 def _pieces(file: _diskside.File) -> Any:
     """All bytes of a file; the next piece is on its way while one is used."""
-    length = file.len_bytes()
+    file, length = file.of_one_version()
     ahead = file.read_past_cache(0, min(_PIECE, length))
     for offset in range(0, length, _PIECE):
         request = ahead
