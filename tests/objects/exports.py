@@ -12,6 +12,7 @@ def all_of_them(lab, programs):
         logs.server = url
         answers(logs)
         listings(logs)
+        what_was_read_is_kept(logs)
         a_scan(logs)
         what_is_refused(logs)
         a_file_that_is_replaced_all_the_time(lab, logs)
@@ -87,6 +88,19 @@ def listings(logs):
 def names(logs, path):
     listed = json.loads(logs.run("ls", "--json", logs.at("logs", path)))
     return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in listed["entries"])
+
+
+def what_was_read_is_kept(logs):
+    """A function over an object that another one has read asks the store for no byte of it."""
+    def kept():
+        counters = json.loads(logs.run("top", "--json", "--count", "1", logs.server))
+        return counters["cache_hits"], counters["cache_misses"]
+
+    logs.run("run", "wc", logs.at("logs", "2026/long.log"), "--where", "device")
+    before = kept()
+    logs.run("run", "grep_count", logs.at("logs", "2026/long.log"), "--arg", "pattern=WARN", "--where", "device")
+    after = kept()
+    assert after[1] == before[1] and after[0] > before[0], (before, after)
 
 
 def a_scan(logs):

@@ -127,6 +127,14 @@ impl FileSource {
         self.len_bytes
     }
 
+    /// Of an object of a store, which the kernel keeps nothing of: what tells this version of it from all others.
+    pub fn version_of_object(&self) -> Option<[u8; 32]> {
+        match &self.of {
+            Of::File { .. } => None,
+            Of::Object(object) => Some(object.version_of_all()),
+        }
+    }
+
     /// The open file, for a process that reads it by itself. `None`: it is an object of a store, which has none.
     pub fn descriptor(&self) -> Result<Option<OwnedFd>, FileError> {
         let Some(file) = self.file() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Blocks of volumes that one call read, kept for the next.
+//! Blocks of volumes, and of objects of stores, that one call read, kept for the next.
 //!
 //! Only of volumes that pass the page cache by: what goes through it the kernel keeps, exported files among it, and a
 //! volume in memory is as near as it can be. A block gets here under the shared guard of all of its pages, and whoever
@@ -25,12 +25,20 @@ pub const BLOCK_LEN: u64 = 32 << 10;
 /// Blocks that are read under one hold of their guard.
 const READ_BLOCKS: usize = HOLD_BYTES / BLOCK_LEN as usize;
 
-/// A block of a volume.
+/// A block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// The volume's serial number: a later one of the same name is another.
-    volume: u64,
+    of: Of,
     block: u64,
+}
+
+/// Of what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Of {
+    /// A volume, by its serial number: a later one of the same name is another.
+    Volume(u64),
+    /// A version of a file, which never changes.
+    Version([u8; 32]),
 }
 
 #[derive(Clone)]
@@ -79,10 +87,12 @@ impl BlockCache {
     /// Whether a call over so many bytes of this volume reads through here. One over more than half of what can be kept
     /// is read past it: it would push out everything else, and itself before anybody reads it again.
     pub fn takes(&self, volume: &Volume, len_bytes: u64) -> bool {
-        self.blocks.is_some()
-            && volume.medium.properties().direct
-            && volume.medium.memory().is_none()
-            && len_bytes <= self.len_max_bytes / 2
+        volume.medium.properties().direct && volume.medium.memory().is_none() && self.takes_bytes(len_bytes)
+    }
+
+    /// Whether a call over so many bytes reads through here, of what the kernel keeps nothing of.
+    fn takes_bytes(&self, len_bytes: u64) -> bool {
+        self.blocks.is_some() && len_bytes <= self.len_max_bytes / 2
     }
 
     /// Drops what is kept of a range of a volume that was written. The caller holds the range alone.
@@ -90,10 +100,10 @@ impl BlockCache {
         let Some(blocks) = &self.blocks else { return };
         let touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
         if touched.end.saturating_sub(touched.start) > blocks.len() as u64 {
-            return blocks.retain(|key, _| key.volume != volume || !touched.contains(&key.block));
+            return blocks.retain(|key, _| key.of != Of::Volume(volume) || !touched.contains(&key.block));
         }
         for block in touched {
-            blocks.remove(&Key { volume, block });
+            blocks.remove(&Key { of: Of::Volume(volume), block });
         }
     }
 
@@ -101,7 +111,7 @@ impl BlockCache {
     pub fn clear(&self, volume: Option<u64>) {
         let Some(blocks) = &self.blocks else { return };
         match volume {
-            Some(volume) => blocks.retain(|key, _| key.volume != volume),
+            Some(volume) => blocks.retain(|key, _| key.of != Of::Volume(volume)),
             None => blocks.clear(),
         }
     }
@@ -116,8 +126,8 @@ impl BlockCache {
         }
     }
 
-    fn get(&self, volume: &Volume, block: u64) -> Option<Arc<[u8]>> {
-        self.blocks.as_ref()?.get(&Key { volume: volume.serial(), block })
+    fn get(&self, of: Of, block: u64) -> Option<Arc<[u8]>> {
+        self.blocks.as_ref()?.get(&Key { of, block })
     }
 
     /// Fills `into` with the bytes at `offset` if all of them are kept; else it holds anything. The caller holds the range.
@@ -125,7 +135,7 @@ impl BlockCache {
         let range = offset..offset + into.len() as u64;
         let touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
         for block in touched.clone() {
-            let Some(bytes) = self.get(volume, block) else { return false };
+            let Some(bytes) = self.get(Of::Volume(volume.serial()), block) else { return false };
             copy(block * BLOCK_LEN, &bytes, &range, into);
         }
         self.hits.fetch_add(touched.end - touched.start, Ordering::Relaxed);
@@ -133,9 +143,28 @@ impl BlockCache {
         true
     }
 
+    /// Copies what is kept of a range into the buffer for it, and gives the blocks that are not.
+    fn take_kept(&self, of: Of, range: &Range<u64>, buffer: &mut [u8], reads: &Reads) -> Vec<u64> {
+        let (mut missing, mut hits, mut served) = (Vec::new(), 0, 0);
+        for block in range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN) {
+            match self.get(of, block) {
+                Some(bytes) => {
+                    hits += 1;
+                    served += copy(block * BLOCK_LEN, &bytes, range, buffer);
+                }
+                None => missing.push(block),
+            }
+        }
+        self.hits.fetch_add(hits, Ordering::Relaxed);
+        self.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
+        self.served_bytes.fetch_add(served, Ordering::Relaxed);
+        reads.kept_bytes.fetch_add(served, Ordering::Relaxed);
+        missing
+    }
+
     /// Whether all of a range is kept.
     pub fn has(&self, volume: &Volume, range: &Range<u64>) -> bool {
-        let key = |block| Key { volume: volume.serial(), block };
+        let key = |block| Key { of: Of::Volume(volume.serial()), block };
         let mut touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
         self.blocks.as_ref().is_some_and(|blocks| touched.all(|block| blocks.peek(&key(block)).is_some()))
     }
@@ -143,14 +172,14 @@ impl BlockCache {
     /// Keeps whole blocks that were read where they were missed. The caller holds all of them.
     pub fn keep(&self, volume: &Volume, offset: u64, bytes: &[u8]) {
         self.misses.fetch_add((bytes.len() as u64).div_ceil(BLOCK_LEN), Ordering::Relaxed);
-        self.insert(volume, offset / BLOCK_LEN, bytes);
+        self.insert(Of::Volume(volume.serial()), offset / BLOCK_LEN, bytes);
     }
 
     /// Keeps the blocks from `first` on. The caller holds all of them.
-    fn insert(&self, volume: &Volume, first: u64, bytes: &[u8]) {
+    fn insert(&self, of: Of, first: u64, bytes: &[u8]) {
         let Some(blocks) = &self.blocks else { return };
         for (block, bytes) in (first..).zip(bytes.chunks(BLOCK_LEN as usize)) {
-            blocks.insert(Key { volume: volume.serial(), block }, bytes.into());
+            blocks.insert(Key { of, block }, bytes.into());
         }
     }
 }
@@ -184,6 +213,55 @@ pub fn volume_reader(
     Arc::new(Counted { inner: Metered { inner: VolumeReader { volume }, counters }, reads })
 }
 
+/// A version of a file, read through the cache: what nobody changes needs no guard.
+#[derive(Debug)]
+struct KeptVersion<R> {
+    inner: R,
+    of: Of,
+    cache: Arc<BlockCache>,
+    reads: Arc<Reads>,
+}
+
+/// A version of a file, of which the kernel keeps nothing, as input of a call over so many bytes of it. `version` tells it from all
+/// others.
+pub fn version_reader<R: ReadAt + 'static>(
+    cache: &Arc<BlockCache>,
+    inner: R,
+    version: [u8; 32],
+    len_bytes: u64,
+    reads: &Arc<Reads>,
+) -> Arc<dyn ReadAt> {
+    let reads = Arc::clone(reads);
+    if cache.takes_bytes(len_bytes) {
+        return Arc::new(KeptVersion { inner, of: Of::Version(version), cache: Arc::clone(cache), reads });
+    }
+    Arc::new(Counted { inner, reads })
+}
+
+impl<R: ReadAt> ReadAt for KeptVersion<R> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        let range = offset..offset + buffer.len() as u64;
+        let missing = self.cache.take_kept(self.of, &range, buffer, &self.reads);
+        for blocks in missing.chunk_by(|a, b| a + 1 == *b) {
+            let whole = blocks[0] * BLOCK_LEN..((blocks[blocks.len() - 1] + 1) * BLOCK_LEN).min(self.len());
+            let mut bytes = vec![0; (whole.end - whole.start) as usize];
+            self.inner.read_exact_at(whole.start, &mut bytes)?;
+            self.reads.media_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            copy(whole.start, &bytes, &range, buffer);
+            self.cache.insert(self.of, blocks[0], &bytes);
+        }
+        Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.inner.reads_at_once()
+    }
+}
+
 impl KeptReader {
     /// Reads whole blocks that are not kept, and keeps them. `within` is what is wanted of the volume, and lies in `buffer`.
     fn fetch(&self, blocks: &[u64], within: &Range<u64>, buffer: &mut [u8]) -> Result<(), Errno> {
@@ -196,12 +274,12 @@ impl KeptReader {
             let at = (whole.start - within.start) as usize;
             let part = &mut buffer[at..at + len];
             self.read(whole.start, part, began)?;
-            self.cache.insert(&self.volume, blocks[0], part);
+            self.cache.insert(Of::Volume(self.volume.serial()), blocks[0], part);
         } else {
             let mut bytes = Buffer::zeroed(len);
             self.read(whole.start, &mut bytes[..len], began)?;
             copy(whole.start, &bytes[..len], within, buffer);
-            self.cache.insert(&self.volume, blocks[0], &bytes[..len]);
+            self.cache.insert(Of::Volume(self.volume.serial()), blocks[0], &bytes[..len]);
         }
         self.reads.media_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
@@ -227,20 +305,7 @@ impl ReadAt for KeptReader {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
         let range = offset..offset + buffer.len() as u64;
-        let (mut missing, mut hits, mut served) = (Vec::new(), 0, 0);
-        for block in range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN) {
-            match self.cache.get(&self.volume, block) {
-                Some(bytes) => {
-                    hits += 1;
-                    served += copy(block * BLOCK_LEN, &bytes, &range, buffer);
-                }
-                None => missing.push(block),
-            }
-        }
-        self.cache.hits.fetch_add(hits, Ordering::Relaxed);
-        self.cache.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
-        self.cache.served_bytes.fetch_add(served, Ordering::Relaxed);
-        self.reads.kept_bytes.fetch_add(served, Ordering::Relaxed);
+        let missing = self.cache.take_kept(Of::Volume(self.volume.serial()), &range, buffer, &self.reads);
         // Blocks at the edges, of which only a part is wanted, are read apart: the others go where they belong at once.
         let is_whole = |block: u64| {
             let bytes = self.bytes_of(block);
@@ -410,6 +475,48 @@ mod tests {
             assert!(cache.stats().len_bytes <= 16 * B);
         }
         assert!(cache.stats().len_bytes >= 8 * B, "{cache:?}");
+    }
+
+    /// Bytes that count how many of them were read.
+    #[derive(Clone, Debug)]
+    struct Object(Arc<[u8]>, Arc<Mutex<Vec<(u64, u64)>>>);
+
+    impl ReadAt for Object {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+            self.1.lock().unwrap().push((offset, offset + buffer.len() as u64));
+            buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
+            Ok(())
+        }
+    }
+
+    /// Each function over an object of a store read all of it from the store again.
+    #[test]
+    fn a_version_of_a_file_is_read_once_and_another_version_anew() {
+        let bytes: Vec<u8> = (0..3 * B + 100).map(|at| (at / 7) as u8).collect();
+        let object = Object(bytes.as_slice().into(), Arc::default());
+        let cache = Arc::new(BlockCache::new(64 * B));
+        let reads = Arc::<Reads>::default();
+        let read = |version: u8, range: Range<u64>| {
+            let reader = version_reader(&cache, object.clone(), [version; 32], object.len(), &reads);
+            let mut buffer = vec![0; (range.end - range.start) as usize];
+            reader.read_exact_at(range.start, &mut buffer).unwrap();
+            assert_eq!(buffer, bytes[range.start as usize..range.end as usize]);
+            std::mem::take(&mut *object.1.lock().unwrap())
+        };
+        assert_eq!(read(1, B + 5..2 * B), [(B, 2 * B)], "whole blocks");
+        assert_eq!(read(1, 0..3 * B + 100), [(0, B), (2 * B, 3 * B + 100)], "what is missing, and the end of the file");
+        assert_eq!(read(1, 7..3 * B + 100), []);
+        assert_eq!(read(2, 0..B), [(0, B)], "another version");
+        assert_eq!(reads.media_bytes.load(Ordering::Relaxed), 4 * B + 100);
+        let small = Arc::new(BlockCache::new(2 * B));
+        let past = version_reader(&small, object.clone(), [1; 32], 3 * B, &reads);
+        past.read_exact_at(0, &mut [0; 9]).unwrap();
+        assert_eq!(object.1.lock().unwrap()[..], [(0, 9)], "what would push out everything else is read past it");
+        assert_eq!(small.stats().len_bytes, 0);
     }
 
     /// Readers and writers of the same blocks at once: a reader never gets bytes that a finished write replaced.

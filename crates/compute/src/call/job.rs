@@ -42,7 +42,7 @@ use crate::schedule::yield_to_reactor::InPieces;
 use crate::statistics::counters::FunctionId;
 use diskside_export::{FileError, FileSession, FileSource, SinkMode, Statx};
 use diskside_volume::blocking::{Counted, Reads};
-use diskside_volume::cache::volume_reader;
+use diskside_volume::cache::{BlockCache, version_reader, volume_reader};
 use diskside_volume::metered::Metered;
 
 /// A call that is queued or runs.
@@ -290,12 +290,9 @@ impl Job {
                         ),
                     })?;
                     opened.push(file.clone());
-                    let (name, counters) = (file.name().to_owned(), file.counters());
-                    Source::Reader {
-                        name,
-                        reader: Arc::new(Counted { inner: Metered { inner: file.reading(&range), counters }, reads }),
-                        range: Some(range),
-                    }
+                    let name = file.name().to_owned();
+                    let reader = file_reader(&compute.cache, file, &range, &reads);
+                    Source::Reader { name, reader, range: Some(range) }
                 }
                 PlannedSource::Layout(id, endpoint) => {
                     let file = self.context.open_layout(*id, endpoint.generation)?;
@@ -313,10 +310,9 @@ impl Job {
                     Source::Stream { name: "the host's stream".into(), stream: self.host_stream() }
                 }
                 PlannedSource::Paths => {
-                    let way = Arc::clone(&compute.way);
+                    let (way, cache) = (Arc::clone(&compute.way), Arc::clone(&compute.cache));
                     let read = move |file: FileSource, range: Range<u64>| {
-                        let inner = Metered { counters: file.counters(), inner: file.reading(&range) };
-                        let inner = Arc::new(Counted { inner, reads: Arc::clone(&reads) });
+                        let inner = file_reader(&cache, file, &range, &reads);
                         Arc::new(InPieces { inner, way: Arc::clone(&way) }) as Arc<dyn ReadAt>
                     };
                     let request = &self.plan.request;
@@ -428,6 +424,16 @@ impl Job {
 }
 
 /// What a source decompresses to, as far as it is asked for.
+/// A file of an export as input of a call over a range of it.
+fn file_reader(cache: &Arc<BlockCache>, file: FileSource, range: &Range<u64>, reads: &Arc<Reads>) -> Arc<dyn ReadAt> {
+    let (counters, version) = (file.counters(), file.version_of_object());
+    let inner = Metered { counters, inner: file.reading(range) };
+    match version {
+        Some(version) => version_reader(cache, inner, version, range.end - range.start, reads),
+        None => Arc::new(Counted { inner, reads: Arc::clone(reads) }),
+    }
+}
+
 fn decompressed(source: Source, asked: &Decompression, delimiter: Option<u8>, turns: &Arc<dyn Turns>) -> Source {
     let codec = match asked.by {
         CompressedBy::Gzip => Some(Codec::Gzip),

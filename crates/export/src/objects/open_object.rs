@@ -33,6 +33,12 @@ impl OpenObject {
         tree::version(&self.path, &self.meta)
     }
 
+    /// What tells it from all objects of all stores, and their other versions.
+    pub(crate) fn version_of_all(&self) -> [u8; 32] {
+        let url = self.export.store.as_ref().map_or("", |tree| &tree.url);
+        tree::version_of_all(url, &self.path, &self.meta)
+    }
+
     pub(super) fn attributes(&self) -> FileAttributes {
         self.export.store.as_ref().map_or_else(FileAttributes::zeroed, |tree| tree.attributes(&self.path, &self.meta))
     }

@@ -11,6 +11,7 @@ use diskside_objects::{Entry, Kind, Meta, Store, StoreError};
 use diskside_paths::{Kind as FoundKind, Tree};
 use diskside_wire::file::{FileAttributes, FileTime};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
 use super::path::{below, number, resolve};
@@ -32,6 +33,7 @@ pub(crate) struct StoreTree {
     pub(crate) store: Store,
     /// Whether it can say what is below a path.
     pub(super) has_lists: bool,
+    pub(super) url: String,
     /// What tells its files from those of others.
     device: u64,
     /// The directory and the number of a name in it, and that name. Where a listing is not here any more it is read anew.
@@ -42,7 +44,7 @@ impl StoreTree {
     pub(crate) fn open(url: &str) -> io::Result<Self> {
         let store = Store::open(url)?;
         let (has_lists, device) = (diskside_objects::has_lists(url), XxHash3_64::oneshot(url.as_bytes()));
-        Ok(Self { store, has_lists, device, listings: Mutex::default() })
+        Ok(Self { store, url: url.to_owned(), has_lists, device, listings: Mutex::default() })
     }
 
     /// Calls `each` with the names in a directory from the number `cursor` on, and the number of the next, until it is false.
@@ -118,8 +120,16 @@ impl StoreTree {
 
 /// A digest of what tells a version of an object from all others. Never 0.
 pub(crate) fn version(path: &str, meta: &Meta) -> u64 {
-    let words = [path, &meta.version, &meta.len.to_string()].join("\0");
-    XxHash3_64::oneshot(words.as_bytes()).max(1)
+    XxHash3_64::oneshot(&words(path, meta)).max(1)
+}
+
+/// The same among all stores: whoever may write objects can make no two that are alike.
+pub(super) fn version_of_all(url: &str, path: &str, meta: &Meta) -> [u8; 32] {
+    Sha256::new_with_prefix(url).chain_update("\0").chain_update(words(path, meta)).finalize().into()
+}
+
+fn words(path: &str, meta: &Meta) -> Vec<u8> {
+    [path, &meta.version, &meta.len.to_string()].join("\0").into_bytes()
 }
 
 /// Where a listing goes on behind an entry.
