@@ -1,6 +1,7 @@
 //! Copying between files and volumes, with verification.
 
 mod content;
+mod file;
 
 use diskside_io::buffer::Buffer;
 use diskside_io::readahead::{ReadAtError, ReadStream};
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use content::{Content, find_content};
+pub use file::{FileCopyError, copy_file_in_order};
 
 /// Bytes of one transfer.
 pub const TRANSFER_LEN: u64 = 1 << 20;

@@ -57,7 +57,7 @@ pub use diskside_sbpf_llvm as llvm;
 pub use diskside_scan as scan;
 pub use diskside_server as target;
 pub use library::{ResolveError, resolve};
-pub use location::{ExportUrl, Location, LocationError, PathText};
+pub use location::{Copies, ExportUrl, Location, LocationError, PathText, Server};
 
 /// What goes over the wire: NVMe's own structures, and our commands for functions and files.
 pub mod wire {

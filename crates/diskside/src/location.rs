@@ -1,5 +1,9 @@
 //! How files are named: a local path, a file of an export, or a volume.
 
+mod servers;
+
+pub use servers::{Copies, Server};
+
 use diskside_host::{Url, UrlError};
 use diskside_wire::file::PATH_LEN_MAX;
 use std::ffi::OsStr;
@@ -9,8 +13,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 const EXPORT_SCHEME: &str = "diskside://";
-/// The same over TLS.
-const EXPORT_TLS_SCHEME: &str = "diskside+tls://";
 const VOLUME_SCHEME: &str = "nvme-tcp://";
 const VOLUME_TLS_SCHEME: &str = "nvme-tcp+tls://";
 
@@ -30,7 +32,8 @@ const VOLUME_TLS_SCHEME: &str = "nvme-tcp+tls://";
 pub enum Location {
     /// A file, or a block device, of this machine.
     Local(PathBuf),
-    /// A file of an export: `diskside://HOST[:PORT]/EXPORT/PATH`; over TLS alone, `diskside+tls://…`.
+    /// A file of an export: `diskside://HOST[:PORT]/EXPORT/PATH`; over TLS alone, `diskside+tls://…`. Several servers that hold
+    /// copies are named with commas between them, or by a service: see [`Copies`].
     Export(ExportUrl),
     /// A volume: `nvme-tcp://HOST[:PORT]/NQN/NSID`; over TLS alone, `nvme-tcp+tls://…`.
     Volume(Url),
@@ -45,6 +48,8 @@ pub struct ExportUrl {
     pub host: String,
     /// TCP port, if it is written.
     pub port: Option<u16>,
+    /// Other servers that hold copies of the same exports.
+    pub copies: Copies,
     /// The export's name, and the path in it; empty for the target itself. In text `%` and two hexadecimal digits are a byte of
     /// it, as [`PathText`] writes it; any other character is itself.
     pub path: Vec<u8>,
@@ -88,6 +93,17 @@ pub enum LocationError {
     /// A URL of an export without a host.
     #[error("{0:?} names no host: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH")]
     NoHost(String),
+    /// A service with something else beside its name.
+    #[error(
+        "{0:?}: write the name of a service, without a port, as in diskside+srv://NAME/EXPORT/PATH: DNS has its servers"
+    )]
+    Service(String),
+    /// Several servers where one is needed.
+    #[error("{0} names several servers, and one is needed here: name that one")]
+    Several(String),
+    /// Several servers where something is to be written.
+    #[error("{0} names several servers that hold copies, which are only read: name the one server to write to")]
+    Copies(String),
     /// The host or port of an export's URL.
     #[error("{text:?}: {source}")]
     Export {
@@ -103,7 +119,7 @@ impl FromStr for Location {
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
         let starts = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-        if starts(EXPORT_SCHEME) || starts(EXPORT_TLS_SCHEME) {
+        if servers::SCHEMES.iter().any(|(scheme, ..)| starts(scheme)) {
             return text.parse().map(Self::Export);
         }
         if starts(VOLUME_SCHEME) || starts(VOLUME_TLS_SCHEME) {
@@ -142,18 +158,10 @@ impl FromStr for ExportUrl {
             let start = text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
             start.map(|_| &text[scheme.len()..])
         };
-        let (tls, rest) = match (behind(EXPORT_TLS_SCHEME), behind(EXPORT_SCHEME)) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => return Err(LocationError::NoExport(shown(text))),
-        };
+        let known = servers::SCHEMES.iter().find_map(|(scheme, tls, service)| Some((behind(scheme)?, *tls, *service)));
+        let (rest, tls, is_service) = known.ok_or_else(|| LocationError::NoExport(shown(text)))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // The same rules as for volumes.
-        let at: Url = format!("{VOLUME_SCHEME}{authority}").parse().map_err(|source| match source {
-            UrlError::NoHost(_) => LocationError::NoHost(shown(text)),
-            UrlError::Host(host) => LocationError::Host(host),
-            source => LocationError::Export { text: shown(text), source },
-        })?;
+        let (Server { host, port }, copies) = servers::parse(authority, is_service, text)?;
         let path = decoded(path.trim_matches('/'));
         if path.contains(&0) {
             return Err(LocationError::Nul(shown(text)));
@@ -161,7 +169,7 @@ impl FromStr for ExportUrl {
         if path.len() > PATH_LEN_MAX {
             return Err(LocationError::Long { text: shown(text), len_bytes: path.len() });
         }
-        Ok(Self { tls, host: at.host, port: at.port, path })
+        Ok(Self { tls, host, port, copies, path })
     }
 }
 
@@ -211,12 +219,6 @@ impl fmt::Display for PathText<'_> {
 }
 
 impl ExportUrl {
-    /// The same target's URL for volumes, without a subsystem.
-    #[must_use]
-    pub fn target(&self) -> Url {
-        Url { tls: self.tls, host: self.host.clone(), port: self.port, subsystem: None, nsid: None }
-    }
-
     /// The last name of the path.
     #[must_use]
     pub fn name(&self) -> &[u8] {
@@ -243,9 +245,7 @@ impl fmt::Display for Location {
 
 impl fmt::Display for ExportUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = Url { tls: false, ..self.target() }.to_string();
-        let scheme = if self.tls { EXPORT_TLS_SCHEME } else { EXPORT_SCHEME };
-        write!(f, "{scheme}{}", &target[VOLUME_SCHEME.len()..])?;
+        write!(f, "{}{}", self.scheme(), self.authority())?;
         if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", PathText(&self.path)) }
     }
 }

@@ -18,7 +18,10 @@
 //! over a range and give back only its result, or write only its output. Where they run is chosen for
 //! each request ([`Where::Auto`]) by the [dispatcher](diskside_dispatch).
 
+mod answered;
 mod cache;
+mod copied;
+mod copies;
 mod crowd;
 mod descriptor;
 mod environment;
@@ -31,6 +34,7 @@ mod link;
 mod memo;
 mod mounted;
 mod one_version;
+mod open_mode;
 mod pending;
 mod place;
 mod run;
@@ -38,17 +42,20 @@ mod scan;
 mod segments;
 mod short_files;
 mod traversal;
+mod tries;
 mod writer;
 
+pub use answered::{Answered, ServerFailure};
 pub use diskside_dispatch::{Counts, Decision, Observation, Plan, Policy, Reason, Side};
 pub use environment::EnvironmentError;
 pub use error::{FailureKind, SessionError};
-pub use file::{File, OpenMode};
+pub use file::File;
 pub use function::SessionFunction;
 pub use kernel::{KernelRan, SessionKernel};
 pub use one_version::is_another_version;
+pub use open_mode::OpenMode;
 pub use pending::Pending;
-pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, RunOptions, Where};
+pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, Resumed, RunOptions, Where};
 pub use scan::{ScanOptions, Scanned};
 pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
@@ -56,6 +63,7 @@ pub use writer::FileWriter;
 use crate::library::ResolveError;
 use crate::location::{ExportUrl, Location};
 use cache::BlockCache;
+use copies::CopySets;
 use diskside_dispatch::{Dispatcher, PairView};
 use diskside_engine::{Engine, State};
 use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
@@ -76,6 +84,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tries::Tries;
 
 /// How a [`Session`] works.
 #[derive(Clone, Debug)]
@@ -123,7 +132,8 @@ struct Inner {
     engine: Arc<Engine>,
     cache: Arc<BlockCache>,
     short_files: ShortFiles,
-    links: Memo<String, Arc<Link>>,
+    links: Arc<Memo<String, Arc<Link>>>,
+    copies: CopySets,
     dispatcher: Mutex<Dispatcher>,
     instances: OnceLock<Instances>,
     learnt: Option<LearntFiles>,
@@ -139,11 +149,13 @@ impl Session {
     /// A session without connections yet.
     #[must_use]
     pub fn new(options: SessionOptions) -> Self {
+        let links = Arc::default();
         let inner = Inner {
             engine: Arc::new(Engine::new(crate::helpers()).with_llvm_if_found()),
             cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
             short_files: ShortFiles::default(),
-            links: Memo::default(),
+            copies: CopySets::new(&options.connect, &links),
+            links,
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
             instances: OnceLock::new(),
             states: Mutex::default(),
@@ -233,13 +245,44 @@ impl Session {
     }
 
     /// The files of the target that a URL names.
+    ///
+    /// # Errors
+    /// The target cannot be used, or the URL names several, whose files are only looked at ([`look`](Self::look)).
     pub fn files(&self, url: &ExportUrl) -> Result<Files, SessionError> {
+        file::refuse_write(true, url)?;
         self.link(&url.target())?.files()
+    }
+
+    /// Looks at the files of the target that a URL names. If it names several, those of one that answers, and of another one if
+    /// that vanishes meanwhile: `look` changes nothing.
+    ///
+    /// # Errors
+    /// The outer one: no target can be used. The inner one is the answer of a target.
+    pub fn look<T>(
+        &self,
+        url: &ExportUrl,
+        look: impl Fn(&Files) -> Result<T, FunctionError>,
+    ) -> Result<Result<T, FunctionError>, SessionError> {
+        if !url.has_copies() {
+            return Ok(look(&self.files(url)?));
+        }
+        let (set, mut tries) = (self.inner.copies.of(url), Tries::default());
+        loop {
+            let copy = tries.copy(&set)?;
+            let failed = match copy.link.files().map(|files| look(&files)) {
+                Ok(Err(error)) if copy.link.is_lost() || error.is_loss() => {
+                    SessionError::device(&copy.server.to_string(), error)
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            tries.go_on_from(&set, &copy, failed)?;
+        }
     }
 
     /// The exports of a target.
     pub fn exports(&self, url: &ExportUrl) -> Result<Vec<ListedExport>, SessionError> {
-        self.files(url)?.exports().map_err(|error: FunctionError| SessionError::device(&url.to_string(), error))
+        self.look(url, Files::exports)?.map_err(|error| SessionError::device(&url.to_string(), error))
     }
 
     /// Gives the targets that URLs call `host` a connection that is there already, for instance to a target in

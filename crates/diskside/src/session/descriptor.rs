@@ -1,7 +1,7 @@
 //! Open files of the caller's: what is read and written goes through their descriptors, with the rights that these have,
 //! whatever their names mean by then.
 
-use super::file::OpenMode;
+use super::open_mode::OpenMode;
 use diskside_engine::Source;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;

@@ -1,11 +1,13 @@
 //! Why work on a session failed.
 
+use super::answered::ServerFailure;
 use crate::location::LocationError;
 use diskside_engine::CallError;
 use diskside_host::HostError;
 use diskside_host::function::FunctionError;
 use diskside_io::readahead::ReadError;
 use diskside_io::request::Lost;
+use diskside_nvme::Status;
 use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::{MissingRange, Outcome};
 use std::io;
@@ -26,6 +28,28 @@ pub enum SessionError {
         /// Why.
         source: HostError,
     },
+    /// None of several servers that hold copies can be used.
+    #[error("no server of {name} can be used: {}", listed(failures))]
+    NoCopy {
+        /// The URL that names them.
+        name: String,
+        /// Why each of them was not used.
+        failures: Vec<ServerFailure>,
+    },
+    /// A server vanished, and the copy at another one is not the same, or not known to be.
+    #[error(
+        "{name} differs from {read}, which was read before: {}",
+        "copies need the same length and the same time of their last change (rsync -a keeps it); open the file again"
+    )]
+    Copies {
+        /// The copy that is there.
+        name: String,
+        /// The copy that bytes were read from.
+        read: String,
+    },
+    /// A server vanished while a result was written, and over the copy at another one it begins in another way.
+    #[error("{0}: another server has another copy: its result does not begin with the bytes that were written before")]
+    OtherResult(String),
     /// The target failed the operation, or the function that ran there.
     #[error("{}", naming(name, source))]
     Device {
@@ -158,7 +182,7 @@ impl SessionError {
             | Self::Input { .. }
             | Self::NoDevice { .. }
             | Self::Unsupported { .. } => FailureKind::Usage,
-            Self::Changed(_) => FailureKind::Changed,
+            Self::Changed(_) | Self::Copies { .. } | Self::OtherResult(_) => FailureKind::Changed,
             Self::Cancelled(_) => FailureKind::Cancelled,
             Self::Late(_) | Self::Unread(_) => FailureKind::Deadline,
             Self::Traversal { kind, .. } => *kind,
@@ -226,6 +250,27 @@ impl SessionError {
         Self::File { name: name.to_owned(), source }
     }
 
+    /// The target's own failure, also where a function on this side was to read from it.
+    pub(super) fn told_by_target(&self) -> Option<&FunctionError> {
+        match self {
+            Self::Call(CallError::Read { error: ReadError::Read { source, .. }, .. }) => {
+                source.get_ref()?.downcast_ref()
+            }
+            _ => self.function(),
+        }
+    }
+
+    /// Whether the request failed because a connection was lost, or not made, as far as the error tells.
+    pub(super) fn is_loss(&self) -> bool {
+        let is_aborted = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionAborted;
+        match self {
+            Self::Target { .. } => true,
+            Self::File { source, .. } | Self::Open { source, .. } if is_aborted(source) => true,
+            Self::Call(CallError::Read { error: ReadError::Read { source, .. }, .. }) if is_aborted(source) => true,
+            _ => self.told_by_target().is_some_and(|told| told.is_loss() || told.is_status(Status::UNKNOWN_TAG)),
+        }
+    }
+
     /// The error of a function at a target.
     #[must_use]
     pub fn function(&self) -> Option<&FunctionError> {
@@ -240,6 +285,10 @@ impl SessionError {
 fn naming(name: &str, source: &impl std::fmt::Display) -> String {
     let told = source.to_string();
     if told.contains(name) { told } else { format!("{name}: {told}") }
+}
+
+fn listed(failures: &[ServerFailure]) -> String {
+    failures.iter().map(ServerFailure::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Of a target: whether it is asked for volumes or for exports makes no difference.
@@ -290,7 +339,10 @@ impl From<SessionError> for io::Error {
                 source.errno().map_or(io::ErrorKind::Other, |errno| Self::from_raw_os_error(errno).kind())
             }
             SessionError::Traversal { errno: Some(errno), .. } => Self::from_raw_os_error(*errno).kind(),
+            SessionError::NoCopy { .. } => io::ErrorKind::NotConnected,
             SessionError::Target { .. }
+            | SessionError::Copies { .. }
+            | SessionError::OtherResult(_)
             | SessionError::Traversal { .. }
             | SessionError::Call(_)
             | SessionError::Changed(_)

@@ -1,45 +1,35 @@
 //! Files, wherever they are.
 
 use super::Session;
+use super::copied::{CopiedFile, CopiedVersion, VersionAt};
+use super::copies::{CopySet, OneCopy};
 use super::descriptor::Descriptor;
 use super::error::SessionError;
 use super::function::SessionFunction;
+use super::link::Link;
 use super::one_version::{OneVersion, Reopened};
-use super::pending::Pending;
+use super::open_mode::OpenMode;
+use super::pending::{Cancellable, Pending};
 use super::place::{Place, Remote};
-use super::run::{self, Input, InputPart, Ran, RunOptions};
-use crate::location::{ExportUrl, Location};
+use super::run::{self, InputPart, Ran, RunOptions};
+use super::tries::{OfCopies, Tries};
+use crate::location::{ExportUrl, Location, LocationError};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{AsyncIo, Request, RequestFuture};
+use diskside_io::request::{AsyncIo, Request, RequestFuture, run_here};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
-    /// Reading.
-    Read,
-    /// Reading and writing; it must be there.
-    Write,
-    /// Reading and writing; it is made if it is not there.
-    Create,
-}
-
-impl OpenMode {
-    pub(super) fn writes(self) -> bool {
-        self != Self::Read
-    }
-}
-
 /// A path here, a file of an export, or a volume. Clones refer to the same open file.
 #[derive(Clone, Debug)]
 pub struct File {
     pub(super) inner: Arc<FileInner>,
+    /// Where its URL names several servers: how it is opened at another one.
+    pub(super) copied: Option<Arc<CopiedFile>>,
 }
 
 #[derive(Debug)]
@@ -64,6 +54,10 @@ impl File {
         mode: OpenMode,
         called: &Location,
     ) -> Result<Self, SessionError> {
+        if let Some(url) = copied_url(location) {
+            refuse_write(mode.writes(), url)?;
+            return Self::open_copy(session, url, false);
+        }
         Ok(Self::of(session, location, called, Place::open(session, location, mode)?))
     }
 
@@ -86,15 +80,33 @@ impl File {
     /// A file to be read; one of an export is opened when it is used.
     pub(super) fn late(session: &Session, location: &Location) -> Result<Self, SessionError> {
         match location {
-            Location::Export(url) => {
-                Ok(Self::of(session, location, location, Place::Export(Remote::late(session, url)?)))
-            }
+            Location::Export(url) if url.has_copies() => Self::open_copy(session, url, true),
+            Location::Export(url) => Self::of_copy(session, &session.link(&url.target())?, url, true),
             _ => Self::open(session, location, OpenMode::Read),
         }
     }
 
+    /// A file to be read at any of several servers.
+    fn open_copy(session: &Session, url: &ExportUrl, late: bool) -> Result<Self, SessionError> {
+        let copied = Arc::new(CopiedFile::new(session, url, late));
+        Tries::default().open_first(&copied.set, |copy| copied.open_at(copy))
+    }
+
+    /// A file to be read at the server of a connection.
+    pub(super) fn of_copy(
+        session: &Session,
+        link: &Arc<Link>,
+        url: &ExportUrl,
+        late: bool,
+    ) -> Result<Self, SessionError> {
+        let (location, link) = (Location::Export(url.clone()), Arc::clone(link));
+        let remote = if late { Remote::late(link, url)? } else { Remote::open(link, url, OpenMode::Read)? };
+        Ok(Self::of(session, &location, &location, Place::Export(remote)))
+    }
+
     /// A new file of an export, which has no name until it is published.
     pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
+        refuse_write(true, url)?;
         let location = Location::Export(url.clone());
         Ok(Self::of(session, &location, &location, Place::Export(Remote::create_unnamed(session, url)?)))
     }
@@ -104,7 +116,7 @@ impl File {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let (session, location, id) = (session.clone(), location.clone(), hasher.finish());
-        Self { inner: Arc::new(FileInner { session, location, name, id, place }) }
+        Self { inner: Arc::new(FileInner { session, location, name, id, place }), copied: None }
     }
 
     /// Closes a file that was opened to be used once.
@@ -117,49 +129,139 @@ impl File {
     /// What it was opened by.
     #[must_use]
     pub fn location(&self) -> &Location {
-        &self.inner.location
+        self.copied.as_ref().map_or(&self.inner.location, |copied| &copied.location)
+    }
+
+    /// Whether its URL names several servers: then it is read at another one when one vanishes.
+    #[must_use]
+    pub fn has_copies(&self) -> bool {
+        self.copied.is_some()
     }
 
     /// Its present length.
     pub fn len_bytes(&self) -> Result<u64, SessionError> {
-        Ok(self.inner.place.now(&self.inner.session, &self.inner.name)?.len_bytes)
+        self.at_copies(|inner| Ok(inner.place.now(&inner.session, &inner.name)?.len_bytes))
     }
 
     /// How it is read and written by position, without the session's cache.
     pub fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
-        self.inner.io()
+        match &self.copied {
+            None => self.inner.io(),
+            Some(_) => self.version_io().map(|(io, _)| io),
+        }
+    }
+
+    /// Does `work` with one version of the file: how it is read by position, and its length. If the server of several vanishes
+    /// meanwhile, that is done again with the copy at another one, from its beginning.
+    ///
+    /// # Errors
+    /// The outer one: no version can be read. The inner one is that of `work`.
+    pub fn with_version<T, E>(
+        &self,
+        mut work: impl FnMut(&Arc<dyn AsyncIo>, u64) -> Result<T, E>,
+    ) -> Result<Result<T, E>, SessionError>
+    where
+        E: std::fmt::Display,
+    {
+        let mut tries = Tries::default();
+        loop {
+            let file = tries.file(self)?;
+            let failed = match file.version_of_copy() {
+                Ok((io, now)) => match work(&io, now.len_bytes) {
+                    // The error of the work says where it failed, and only the link whether its server vanished.
+                    Err(error) if self.copied.is_some() && file.inner.has_lost_link() => {
+                        let why = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, error.to_string());
+                        SessionError::File { name: file.inner.name.clone(), source: why }
+                    }
+                    done => return Ok(done),
+                },
+                Err(error) => error,
+            };
+            tries.go_on(&[file], failed)?;
+        }
+    }
+
+    /// Does `work` with the file, and with the copy at another server if one vanishes.
+    fn at_copies<T>(&self, work: impl Fn(&Arc<FileInner>) -> Result<T, SessionError>) -> Result<T, SessionError> {
+        if self.copied.is_none() {
+            return work(&self.inner);
+        }
+        let mut tries = Tries::default();
+        loop {
+            let file = tries.file(self)?;
+            match work(&file.inner) {
+                Ok(done) => return Ok(done),
+                Err(error) => tries.go_on(&[file], error)?,
+            }
+        }
     }
 
     /// How the version that it has now is read by position, and its length. If the target of an export is started anew
-    /// meanwhile, reads go on; if the file is another one then, they fail.
+    /// meanwhile, reads go on; if the file is another one then, they fail. If the server of several vanishes, reads go on in the copy
+    /// at another one that has the same length and the same time of its last change; with another copy they fail.
     pub fn version_io(&self) -> Result<(Arc<dyn AsyncIo>, u64), SessionError> {
-        self.version_now().map(|(io, now)| (io, now.len_bytes))
+        let Some(copied) = &self.copied else { return self.version_of_copy().map(|(io, now)| (io, now.len_bytes)) };
+        let (at, len_bytes) = self.version_at(copied)?;
+        Ok((Arc::new(CopiedVersion::new(self.clone(), at, len_bytes)), len_bytes))
     }
 
-    pub(super) fn version_now(&self) -> Result<(Arc<dyn AsyncIo>, super::place::Now), SessionError> {
+    /// How one version of it is read at a server that answers now, if that copy looks like the one that was read before.
+    pub(super) fn version_at(&self, copied: &CopiedFile) -> Result<(VersionAt, u64), SessionError> {
+        let mut tries = Tries::default();
+        loop {
+            let file = tries.file(self)?;
+            let checked = file.version_of_copy().and_then(|found| copied.check_read(&file.inner).map(|()| found));
+            match checked {
+                Ok((io, now)) => return Ok((VersionAt { io, inner: file.inner }, now.len_bytes)),
+                Err(error) => tries.go_on(&[file], error)?,
+            }
+        }
+    }
+
+    pub(super) fn version_of_copy(&self) -> Result<(Arc<dyn AsyncIo>, super::place::Now), SessionError> {
         let now = self.inner.place.now(&self.inner.session, &self.inner.name)?;
         let io: Arc<dyn AsyncIo> = match now.version {
             Some(version) => Arc::new(OneVersion::new(Arc::clone(&self.inner) as _, version, now.len_bytes)),
-            None => self.io()?,
+            None => self.inner.io()?,
         };
         Ok((io, now))
     }
 
     /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.
+    ///
+    /// A file whose URL names several servers is read from another copy when a server vanishes, if that has the same length and
+    /// the same time of its last change; other copies are an error.
     pub fn pread(&self, offset: u64, len: usize) -> Pending<Buffer> {
-        let this = Arc::clone(&self.inner);
+        let Some(copied) = self.copied.clone() else {
+            let this = Arc::clone(&self.inner);
+            return Pending::of(drive(async move { this.read(offset, len).await }));
+        };
+        let this = self.clone();
         Pending::of(drive(async move {
-            match &this.place {
-                Place::Export(remote) => this.read_export(remote, offset, len).await,
-                _ => this.read_blocks(offset, len).await,
+            // Finding a server may take long; one that is connected is asked at once.
+            if let Some(File { inner, .. }) = copied.last().filter(|file| !file.inner.has_lost_link())
+                && let Ok(bytes) = Arc::clone(&inner).read(offset, len).await
+                && copied.check_read(&inner).is_ok()
+            {
+                return Ok(bytes);
             }
+            Cancellable::thread(move || {
+                this.at_copies(|inner| {
+                    let (of, inner) = (Arc::clone(inner), inner);
+                    let bytes = run_here(drive(async move { of.read(offset, len).await }))?;
+                    copied.check_read(inner).map(|()| bytes)
+                })
+            })
+            .await
         }))
     }
 
     /// Writes all bytes of the buffer, with `durable` onto stable media. Returns their number.
     pub fn pwrite(&self, offset: u64, bytes: impl Into<Buffer>, durable: bool) -> Pending<u64> {
         let (this, buffer) = (Arc::clone(&self.inner), bytes.into());
+        let allowed = self.check_writable();
         Pending::of(drive(async move {
+            allowed?;
             let outcome = this.io()?.submit(Request::Write { offset, buffer, durable }).await;
             outcome.into_result().map_err(|error| SessionError::file(&this.name, this.place.in_words_of_target(error)))
         }))
@@ -176,6 +278,7 @@ impl File {
 
     /// Makes it `len` bytes long.
     pub fn truncate(&self, len: u64) -> Result<(), SessionError> {
+        self.check_writable()?;
         let name = &self.inner.name;
         match &self.inner.place {
             Place::Local { path, descriptor, .. } => match descriptor {
@@ -205,9 +308,9 @@ impl File {
         options: &RunOptions,
     ) -> Pending<Ran> {
         let (start, end) = range_of(range);
-        let input = Input { file: self.clone(), part: InputPart { start, end }, source_index: 0, frames: false };
-        let (function, args) = (function.clone(), args.to_vec());
-        Pending::run(options, move |options| run::read(&input, &function, &args, options, None))
+        let part = InputPart { start, end };
+        let (this, function, args) = (self.clone(), function.clone(), args.to_vec());
+        Pending::run(options, move |options| run::read_copy(&this, part, &function, &args, options))
     }
 
     /// [`pread_fn`](Self::pread_fn) over the whole file.
@@ -228,7 +331,14 @@ impl File {
     ) -> Pending<Ran> {
         let (this, input) = (self.clone(), input.into());
         let (function, args) = (function.clone(), args.to_vec());
+        if let Err(error) = self.check_writable() {
+            return Pending::of(drive(async move { Err(error) }));
+        }
         Pending::run(options, move |options| run::write(&this, offset, &input, &function, &args, options))
+    }
+
+    pub(super) fn check_writable(&self) -> Result<(), SessionError> {
+        copied_url(self.location()).map_or(Ok(()), |url| refuse_write(true, url))
     }
 
     pub(super) fn pair(&self, function: &SessionFunction) -> PairId {
@@ -236,6 +346,19 @@ impl File {
         (function.hash(), function.name()).hash(&mut hasher);
         PairId { file: self.inner.id, function: hasher.finish() }
     }
+}
+
+/// The URL of a place, if it names several servers.
+fn copied_url(location: &Location) -> Option<&ExportUrl> {
+    match location {
+        Location::Export(url) if url.has_copies() => Some(url),
+        _ => None,
+    }
+}
+
+/// Copies are only read: a change of one would make it another file than the rest.
+pub(super) fn refuse_write(writes: bool, url: &ExportUrl) -> Result<(), SessionError> {
+    if writes && url.has_copies() { Err(LocationError::Copies(url.to_string()).into()) } else { Ok(()) }
 }
 
 /// Where a range begins and ends; `None` at the end of the file.
@@ -263,6 +386,23 @@ impl Reopened for FileInner {
     }
 }
 
+impl OfCopies for File {
+    fn set(&self) -> Option<&Arc<CopySet>> {
+        Some(&self.copied.as_ref()?.set)
+    }
+
+    fn link(&self) -> Option<&Arc<Link>> {
+        self.inner.place.link()
+    }
+
+    fn at(&self, copy: &OneCopy) -> Result<Self, SessionError> {
+        match &self.copied {
+            None => Ok(self.clone()),
+            Some(copied) => copied.open_at(copy),
+        }
+    }
+}
+
 impl FileInner {
     fn remote(&self) -> &Remote {
         match &self.place {
@@ -273,6 +413,18 @@ impl FileInner {
 
     pub(super) fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
         self.place.io(&self.session).map_err(|source| SessionError::Open { name: self.name.clone(), source })
+    }
+
+    /// Whether its server cannot be reached, as far as is known.
+    pub(super) fn has_lost_link(&self) -> bool {
+        self.place.link().is_some_and(|link| link.is_lost())
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
+        match &self.place {
+            Place::Export(remote) => self.read_export(remote, offset, len).await,
+            _ => self.read_blocks(offset, len).await,
+        }
     }
 
     async fn read_export(&self, remote: &Remote, offset: u64, len: usize) -> Result<Buffer, SessionError> {

@@ -103,7 +103,7 @@ impl Session {
             kernel: kernel.clone(),
             args: args.to_vec(),
         };
-        Pending::run(options, move |options| request.run(options))
+        Pending::run(options, move |options| request.run_over_copies(options))
     }
 }
 
@@ -116,6 +116,20 @@ struct KernelRequest {
 }
 
 impl KernelRequest {
+    /// A kernel that changes no file is launched again at another server when one of several vanishes.
+    fn run_over_copies(mut self, options: &RunOptions) -> Result<KernelRan, SessionError> {
+        self.writable.iter().try_for_each(File::check_writable)?;
+        let (files, mut tries) = (std::mem::take(&mut self.files), options.tries());
+        loop {
+            self.files = tries.files(&files)?;
+            match self.run(&options.left(&tries)) {
+                Ok(ran) => return Ok(ran),
+                Err(error) if !self.writable.is_empty() => return Err(error),
+                Err(error) => tries.go_on(&self.files, error)?,
+            }
+        }
+    }
+
     fn run(&self, options: &RunOptions) -> Result<KernelRan, SessionError> {
         let started = Instant::now();
         let ran = match self.target(options)? {

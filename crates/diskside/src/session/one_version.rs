@@ -12,10 +12,14 @@ const READS_MAX: u32 = 4;
 const CHANGED: &str = "another version of the file is there now, as it was replaced or its server started anew: what was read before \
                        does not belong to it; begin again";
 
+/// Of a copy at another server.
+pub(super) const COPY_DIFFERS: &str = "its server vanished, and the copy at another one has another length or another time of its last change: begin again";
+
 /// Whether a read by [`version_io`](super::File::version_io) failed because another version of the file is there now.
 #[must_use]
 pub fn is_another_version(error: &io::Error) -> bool {
-    error.to_string().contains(CHANGED)
+    let told = error.to_string();
+    told.contains(CHANGED) || told.contains(COPY_DIFFERS)
 }
 
 /// A file of an export whose handle is had anew when the target has forgotten it.

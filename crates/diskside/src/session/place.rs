@@ -4,9 +4,9 @@ use super::Session;
 use super::cache::CachedFile;
 use super::descriptor::Descriptor;
 use super::error::SessionError;
-use super::file::OpenMode;
 use super::link::Link;
 use super::mounted::Mounted;
+use super::open_mode::OpenMode;
 use crate::location::{ExportUrl, Location, LocationError};
 use diskside_host::Volume;
 use diskside_host::function::{FileInfo, Files, FunctionError, RemoteFile};
@@ -99,7 +99,7 @@ impl Place {
                 let volume = link.connection.volume(nsid).map_err(failed)?;
                 Ok(Self::Volume { link, volume })
             }
-            Location::Export(url) => Ok(Self::Export(Remote::open(session, url, mode)?)),
+            Location::Export(url) => Ok(Self::Export(Remote::open(session.link(&url.one_target()?)?, url, mode)?)),
         }
     }
 
@@ -198,11 +198,10 @@ impl Place {
 }
 
 impl Remote {
-    fn open(session: &Session, url: &ExportUrl, mode: OpenMode) -> Result<Self, SessionError> {
+    pub(super) fn open(link: Arc<Link>, url: &ExportUrl, mode: OpenMode) -> Result<Self, SessionError> {
         if !url.path.contains(&b'/') {
             return Err(LocationError::NoFile(url.to_string()).into());
         }
-        let link = session.link(&url.target())?;
         let files = link.files()?;
         let path = url.path.clone();
         let flags = if mode.writes() { FileFlags::READ | FileFlags::WRITE } else { FileFlags::READ };
@@ -216,15 +215,15 @@ impl Remote {
     }
 
     /// A file to be read that is opened when it is used. Whether it is there is known then.
-    pub(super) fn late(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
-        let (link, path) = (session.link(&url.target())?, url.path.clone());
+    pub(super) fn late(link: Arc<Link>, url: &ExportUrl) -> Result<Self, SessionError> {
+        let path = url.path.clone();
         let (files, open, seen) = (link.files()?, Mutex::default(), Mutex::default());
         Ok(Self { link, files, path, flags: FileFlags::READ, named: true, open, late: true, seen })
     }
 
     /// A new file that has no name until it is published.
     pub(super) fn create_unnamed(session: &Session, url: &ExportUrl) -> Result<Self, SessionError> {
-        let link = session.link(&url.target())?;
+        let link = session.link(&url.one_target()?)?;
         let path = url.path.clone();
         let files = link.files()?;
         let open = files.create_unnamed(&path, 0o666);

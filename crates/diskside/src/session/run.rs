@@ -3,6 +3,7 @@
 mod chunks;
 mod compressed;
 mod content;
+mod copy;
 mod device;
 mod group;
 mod host;
@@ -12,6 +13,7 @@ mod measuring;
 mod output;
 mod prepared;
 mod ran;
+mod resumed;
 mod retry;
 mod transform;
 mod write;
@@ -19,10 +21,12 @@ mod write;
 pub use chunks::{ChunkRange, Chunks};
 use compressed::Compressed;
 use content::Content;
+pub(super) use copy::read_copy;
 pub use local::LocalBytes;
 use measuring::Measuring;
 pub use prepared::Prepared;
 pub use ran::{Decompress, Header, Ran, RanPart, RunOptions, Where};
+pub use resumed::Resumed;
 use retry::{Try, has_anew, is_change, with_another_try};
 pub(super) use write::write;
 
@@ -193,7 +197,9 @@ fn held_since_loss(input: &Input, function: &SessionFunction, options: &RunOptio
     let inner = &input.file.inner;
     let seen = inner.place.seen_before_loss().filter(|seen| seen.keep)?;
     let range = input.part.range_within(seen.len_bytes).ok()?;
-    if options.place != Where::Auto || !function.is_pure() || range.is_empty() {
+    // Where there are other copies, one of them is read instead.
+    let has_copies = input.file.copied.is_some();
+    if has_copies || options.place != Where::Auto || !function.is_pure() || range.is_empty() {
         return None;
     }
     let held = inner.session.cache().ranges(inner.id, seen.version?, &range);

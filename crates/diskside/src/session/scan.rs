@@ -1,9 +1,11 @@
 //! Scans of tables in files: at the server that has the file, or here, by reading what is needed.
 
+use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
 use super::place::Place;
-use super::run::Where;
+use super::run::{Resumed, Where};
+use super::tries::Tries;
 use diskside_dispatch::Side;
 use diskside_engine::CallError;
 use diskside_host::function::{Endpoint, FunctionError, FunctionKind, FunctionRequest};
@@ -56,6 +58,8 @@ pub struct Scanned {
     pub side: Side,
     /// Why there.
     pub why: String,
+    /// Which server answered, if the file's URL names several.
+    pub answered: Vec<Answered>,
     /// What it came to.
     pub report: Report,
     /// Bytes of the result.
@@ -78,9 +82,41 @@ impl File {
     /// The plan does not fit the file, the file is damaged or changed meanwhile, a side is not able to, or `out` failed. Then
     /// what `out` has is the beginning of a result.
     pub fn scan(&self, plan: &Plan, options: &ScanOptions, out: &mut dyn Write) -> Result<Scanned, SessionError> {
+        if self.copied.is_none() {
+            return self.scan_once(plan, options, &mut None, out);
+        }
+        let (started, mut tries) = (Instant::now(), Tries::new(options.cancel.as_ref(), None));
+        let (mut out, mut chosen) = (Resumed::new(out), None);
+        loop {
+            let file = tries.file(self)?;
+            let scanned = file.scan_once(plan, options, &mut chosen, &mut out);
+            if out.is_of_another(scanned.is_ok()) {
+                return Err(SessionError::OtherResult(file.inner.name.clone()));
+            }
+            match scanned {
+                Ok(scanned) => {
+                    return Ok(Scanned { answered: tries.answered(), total: started.elapsed(), ..scanned });
+                }
+                Err(error) => tries.go_on(&[file], error)?,
+            }
+            out.rewind();
+        }
+    }
+
+    /// One that begins again is on the side that was `chosen` before: the other one gives the same rows in other bytes.
+    fn scan_once(
+        &self,
+        plan: &Plan,
+        options: &ScanOptions,
+        chosen: &mut Option<(Side, String)>,
+        out: &mut dyn Write,
+    ) -> Result<Scanned, SessionError> {
         let started = Instant::now();
         let scan = Scan { file: self, plan, options };
-        let (mut side, mut why) = scan.choose()?;
+        let (mut side, mut why) = match chosen.clone() {
+            Some(chosen) => chosen,
+            None => chosen.insert(scan.choose()?).clone(),
+        };
         let mut counted = Counted { out, count: 0 };
         let done = match side {
             Side::Device => scan.at_server(plan, &mut counted),
@@ -94,7 +130,8 @@ impl File {
             }
             done => done?,
         };
-        Ok(Scanned { side, why, report, result_bytes: counted.count, moved_bytes, total: started.elapsed() })
+        let answered = Vec::new();
+        Ok(Scanned { side, why, answered, report, result_bytes: counted.count, moved_bytes, total: started.elapsed() })
     }
 }
 
@@ -256,7 +293,7 @@ impl Scan<'_> {
                 return Ok((report, (0, 0)));
             }
         }
-        let (io, before) = self.file.version_now()?;
+        let (io, before) = self.file.version_of_copy()?;
         start.file_len = before.len_bytes;
         let scanning = self.started(&program, &start, Source::Requests)?;
         let reads = Reads { io, file: self.file.clone() };

@@ -124,7 +124,7 @@ impl Session {
             input: input.to_vec(),
             scratch_len,
         };
-        Pending::run(options, move |options| request.run(options))
+        Pending::run(options, move |options| request.run_over_copies(options))
     }
 }
 
@@ -137,6 +137,18 @@ struct Request {
 }
 
 impl Request {
+    /// It begins again at another server when one of several vanishes.
+    fn run_over_copies(mut self, options: &RunOptions) -> Result<Followed, SessionError> {
+        let (files, mut tries) = (std::mem::take(&mut self.files), options.tries());
+        loop {
+            self.files = tries.files(&files)?;
+            match self.run(&options.left(&tries)) {
+                Ok(followed) => return Ok(followed),
+                Err(error) => tries.go_on(&self.files, error)?,
+            }
+        }
+    }
+
     fn run(&self, options: &RunOptions) -> Result<Followed, SessionError> {
         let started = Instant::now();
         let followed = match self.target(options)? {

@@ -39,7 +39,7 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
 /// and where the file was short when this session saw it last. A file of which several threads are to read parts has to be
 /// opened, for the target has to know how long it is.
 pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool {
-    let [File { inner }] = files else { return false };
+    let [File { inner, .. }] = files else { return false };
     let is_closed = matches!(&inner.place, Place::Export(remote) if remote.is_late_and_closed());
     let can_be_there = match options.place {
         Where::Device => true,

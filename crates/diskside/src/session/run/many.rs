@@ -4,7 +4,8 @@ mod turns;
 
 use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
-use super::retry::{Resumed, Try, with_another_try};
+use super::resumed::Resumed;
+use super::retry::{Try, with_another_try};
 use super::{Input, Job, Ran, RunOptions, Where, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
@@ -37,7 +38,9 @@ impl Session {
         out: Option<Location>,
     ) -> Pending<Ran> {
         let own = Cancellable::new(options);
-        let decided = out.is_none().then(|| decide_short(files, function, args, own.options())).flatten();
+        let has_copies = files.iter().any(|file| file.copied.is_some());
+        let decided =
+            (out.is_none() && !has_copies).then(|| decide_short(files, function, args, own.options())).flatten();
         let (session, files, function, args) = (self.clone(), files.to_vec(), function.clone(), args.to_vec());
         if let Some(decided) = decided {
             return run_short(session, files, function, args, own, decided);
@@ -67,10 +70,40 @@ impl Session {
         options: &RunOptions,
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
-        let Some(out) = out else { return self.run_to(files, function, args, options, None, None) };
+        let Some(out) = out else { return self.run_over_copies(files, function, args, options, None) };
         let mut counted = Counted::new(out);
-        let ran = self.run_to(files, function, args, options, Some(&mut counted), None)?;
+        let ran = self.run_over_copies(files, function, args, options, Some(&mut counted))?;
         Ok(Ran { written_bytes: counted.len_bytes, ..ran })
+    }
+
+    /// If a server of several vanishes, the run begins again over all its files at another one. Output that was written is not
+    /// written again: it has to be the beginning of the new one.
+    fn run_over_copies(
+        &self,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+        out: Option<&mut (dyn Write + Send)>,
+    ) -> Result<Ran, SessionError> {
+        if files.iter().all(|file| file.copied.is_none()) {
+            return self.run_to(files, function, args, options, out, None);
+        }
+        let (started, mut tries, mut out) = (Instant::now(), options.tries(), out.map(Resumed::new));
+        loop {
+            let current = tries.files(files)?;
+            let options = options.left(&tries);
+            let ran = self.run_to(&current, function, args, &options, out.as_mut().map(|out| out as _), None);
+            if out.as_ref().is_some_and(|out| out.is_of_another(ran.is_ok())) {
+                return Err(SessionError::OtherResult(current[0].inner.name.clone()));
+            }
+            match ran {
+                Ok(ran) => return Ok(Ran { answered: tries.answered(), total: started.elapsed(), ..ran }),
+                Err(error) if !function.is_pure() => return Err(error),
+                Err(error) => tries.go_on(&current, error)?,
+            }
+            out.iter_mut().for_each(Resumed::rewind);
+        }
     }
 
     /// `first`: a request by path, of which this much is done.
@@ -111,7 +144,7 @@ impl Session {
                 // What each file with a header is given, this side finds out, file by file.
                 Err(error) if group::is_header(&error) && (!streams || function.is_pure()) => {
                     files.iter().for_each(|file| self.short_files().forget(file.inner.id));
-                    out = out.map(Resumed::again);
+                    out.iter_mut().for_each(Resumed::rewind);
                 }
                 Err(error) if group::is_header(&error) => {
                     let (name, why) = (error.to_string(), HEADER_AMONG_MANY.to_owned());

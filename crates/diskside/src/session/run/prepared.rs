@@ -2,7 +2,8 @@
 
 use super::device::{output_len_max, over_file, read_request};
 use super::group::check_no_chunks;
-use super::{Input, InputPart, Job, RunOptions, Where, mounted, read};
+use super::retry::has_anew;
+use super::{Input, InputPart, Job, RunOptions, Where, mounted, read_copy};
 use crate::session::error::SessionError;
 use crate::session::file::{File, range_of};
 use crate::session::function::SessionFunction;
@@ -68,7 +69,8 @@ impl File {
     ) -> Result<Prepared, SessionError> {
         check_no_chunks(self, options)?;
         let (start, end) = range_of(range);
-        let inner = &self.inner;
+        let file = &options.tries().file(self)?;
+        let inner = &file.inner;
         let now = inner.place.now(&inner.session, &inner.name)?;
         let range = start..end.unwrap_or(now.len_bytes).max(start);
         if range.end > now.len_bytes {
@@ -77,7 +79,7 @@ impl File {
         }
         let unsupported = |why| SessionError::Unsupported { name: inner.name.clone(), why };
         // Whoever insists on a device is told that there is none.
-        if options.place == Where::Device && mounted(self, function, options)?.0.is_some() {
+        if options.place == Where::Device && mounted(file, function, options)?.0.is_some() {
             return Err(unsupported(
                 "calls over files of mounted volumes are proved one by one: they cannot be prepared",
             ));
@@ -92,7 +94,7 @@ impl File {
             ));
         }
         let part = InputPart { start: range.start, end: Some(range.end) };
-        let input = Input { file: self.clone(), part, source_index: 0, frames: false };
+        let input = Input { file: file.clone(), part, source_index: 0, frames: false };
         let mut prepared = Inner {
             input,
             range,
@@ -106,7 +108,7 @@ impl File {
         if is_here {
             prepared.options.place = Where::Host;
         } else {
-            prepared.at_target = Some(Mutex::new(prepared.at_target()?));
+            prepared.at_target = Some(Mutex::new(prepared.at_target(file)?));
         }
         Ok(Prepared { inner: Arc::new(prepared) })
     }
@@ -137,13 +139,15 @@ impl Prepared {
             return Pending::of(drive(async move { this.call_target(&args).await }));
         }
         let options = this.options.clone();
-        Pending::run(&options, move |options| Ok(read(&this.input, &this.function, &all, options, None)?.result))
+        Pending::run(&options, move |options| {
+            let Input { file, part, .. } = &this.input;
+            Ok(read_copy(file, *part, &this.function, &all, options)?.result)
+        })
     }
 }
 
 impl Inner {
-    fn at_target(&self) -> Result<AtTarget, SessionError> {
-        let file = &self.input.file;
+    fn at_target(&self, file: &File) -> Result<AtTarget, SessionError> {
         let Some(link) = file.inner.place.link() else { unreachable!("a file that is here runs here") };
         let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
         let (function, args, options) = (&self.function, &self.args[..], &self.options);
@@ -184,6 +188,9 @@ impl Inner {
         let (promise, future) = promise();
         let args = args.to_vec();
         let again = move || {
+            if self.input.file.copied.is_some() {
+                return self.call_copy(&args);
+            }
             let file = &self.input.file.inner;
             if let Place::Export(remote) = &file.place {
                 remote.link.forget_programs();
@@ -191,15 +198,33 @@ impl Inner {
             } else if let Some(link) = file.place.link() {
                 link.forget_programs();
             }
-            let at_target = self.at_target()?;
-            if let Some(known) = &self.at_target {
-                *known.lock().unwrap_or_else(PoisonError::into_inner) = at_target.clone();
-            }
-            self.take(run_here(at_target.call.call(&args, self.len_max)))
+            self.prepare_and_call(&self.input.file, &args)
         };
         // Without a thread the promise is gone, and says that the request was lost.
         drop(std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(again())));
         future
+    }
+
+    /// At one of several servers that answers now.
+    fn call_copy(&self, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let (mut tries, mut is_anew) = (self.options.tries(), false);
+        loop {
+            let file = tries.file(&self.input.file)?;
+            match self.prepare_and_call(&file, args) {
+                Ok(result) => return Ok(result),
+                Err(error) if !is_anew && has_anew(&file, &error).unwrap_or(false) => is_anew = true,
+                Err(error) if !self.function.is_pure() => return Err(error),
+                Err(error) => tries.go_on(&[file], error)?,
+            }
+        }
+    }
+
+    fn prepare_and_call(&self, file: &File, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let at_target = self.at_target(file)?;
+        if let Some(known) = &self.at_target {
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = at_target.clone();
+        }
+        self.take(run_here(at_target.call.call(args, self.len_max)))
     }
 
     fn known(&self) -> AtTarget {

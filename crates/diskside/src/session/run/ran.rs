@@ -2,8 +2,10 @@
 
 use super::InputPart;
 use super::chunks::Chunks;
+use crate::session::answered::Answered;
 use crate::session::error::SessionError;
 use crate::session::file::File;
+use crate::session::tries::Tries;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
 use diskside_engine::split::Split;
 use diskside_engine::{Asked, CallError, CallLimits, Codec, DirectPolicy, Function, LOG_LINES_MAX, Pieces, TierChoice};
@@ -176,6 +178,18 @@ impl RunOptions {
         if self.is_cancelled() { Err(SessionError::Cancelled(file.inner.name.clone())) } else { Ok(()) }
     }
 
+    /// The tries of a request with these options.
+    pub(in crate::session) fn tries(&self) -> Tries {
+        Tries::new(self.limits.cancel.as_ref(), self.limits.deadline)
+    }
+
+    /// Those of the next try, which has the rest of the time.
+    pub(in crate::session) fn left(&self, tries: &Tries) -> Self {
+        let mut options = self.clone();
+        options.limits.deadline = tries.deadline();
+        options
+    }
+
     /// Stops a call at a target when this request is cancelled, as long as the watch is held.
     pub(in crate::session) fn watch(&self, call: CallHandle) -> Option<CancelWatch> {
         Some(self.limits.cancel.as_ref()?.when_cancelled(move || call.cancel()))
@@ -199,6 +213,8 @@ pub struct Ran {
     pub decisions: Vec<(String, Decision)>,
     /// What ran here although it could have run at a mounted volume's target, and why.
     pub refusals: Vec<(String, String)>,
+    /// Which server answered, for each URL that names several.
+    pub answered: Vec<Answered>,
     /// What ran, in the order of the input; probes whose result was not used are not among them.
     pub parts: Vec<RanPart>,
     /// Lines that it logged, and how many more were dropped.

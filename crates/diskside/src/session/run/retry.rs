@@ -1,5 +1,6 @@
 //! Which requests are sent once more, and how.
 
+use super::resumed::Resumed;
 use super::{Ran, RunOptions, Where};
 use crate::session::error::SessionError;
 use crate::session::file::File;
@@ -12,10 +13,8 @@ use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_wire::function::Outcome as DeviceOutcome;
 use std::cell::Cell;
-use std::hash::Hasher as _;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use twox_hash::xxhash3_64;
 
 /// How long to wait before a file that changed is read again. One that is cut changes twice, first its length and then its times,
 /// and in between lie the blocks that are given back.
@@ -70,7 +69,7 @@ pub(super) fn with_another_try(
             (Err(error), Some(pause)) => (error, pause),
             (Err(error), None) => return Err(error),
         };
-        if out.as_ref().is_some_and(|out| out.written.len_bytes > 0) {
+        if out.as_ref().is_some_and(Resumed::has_written) {
             let can_resume = function.is_pure() && !is_change(&error);
             if !can_resume {
                 return Err(error);
@@ -90,74 +89,9 @@ pub(super) fn with_another_try(
             }
             options.limits.deadline = Some(left);
         }
-        out = out.map(Resumed::again);
+        out.iter_mut().for_each(Resumed::rewind);
     }
     unreachable!("the last try returns")
-}
-
-/// Output that another try gives from its beginning: what was written before is left out, if it is that.
-pub(super) struct Resumed<'w> {
-    out: &'w mut (dyn Write + Send),
-    written: Hashed,
-    /// What was written before this try, and how much of it this try has not given yet.
-    before: u64,
-    left_out: u64,
-    again: Hashed,
-    is_other: bool,
-}
-
-#[derive(Default)]
-struct Hashed {
-    hasher: xxhash3_64::Hasher,
-    len_bytes: u64,
-}
-
-impl Hashed {
-    fn add(&mut self, bytes: &[u8]) {
-        self.hasher.write(bytes);
-        self.len_bytes += bytes.len() as u64;
-    }
-}
-
-impl<'w> Resumed<'w> {
-    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
-        let (written, again) = (Hashed::default(), Hashed::default());
-        Self { out, written, before: 0, left_out: 0, again, is_other: false }
-    }
-
-    /// Whether the output of this try is not that which was written: it is `whole`, or as far as it came.
-    pub(super) fn is_of_another(&self, whole: bool) -> bool {
-        self.is_other || whole && self.left_out > 0
-    }
-
-    /// For another try.
-    pub(super) fn again(self) -> Self {
-        Self {
-            before: self.written.hasher.finish(),
-            left_out: self.written.len_bytes,
-            again: Hashed::default(),
-            ..self
-        }
-    }
-}
-
-impl Write for Resumed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let left_out = self.left_out.min(bytes.len() as u64) as usize;
-        if left_out > 0 {
-            self.again.add(&bytes[..left_out]);
-            self.left_out -= left_out as u64;
-            self.is_other = self.left_out == 0 && self.again.hasher.finish() != self.before;
-            return if self.is_other { Err(std::io::Error::other("the output is another one")) } else { Ok(left_out) };
-        }
-        let len = self.out.write(bytes)?;
-        self.written.add(&bytes[..len]);
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.out.flush()
-    }
 }
 
 /// How a request that failed so may succeed now.
@@ -196,7 +130,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
     }
     // A target that was started anew knows the tag of no call.
     let is_lost = |failure: &FunctionError| failure.is_loss() || failure.is_status(Status::UNKNOWN_TAG);
-    let is_loss = told_by_target(error).is_some_and(is_lost);
+    let is_loss = error.told_by_target().is_some_and(is_lost);
     if let (true, Some(link)) = (is_loss, file.inner.place.link_known()) {
         // Should the target be another one by then, it has none of our programs; else they are found again.
         link.forget_programs();
@@ -206,7 +140,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
 
 /// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
 pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
-    let (Some(failure), Some(link)) = (told_by_target(error), file.inner.place.link_known()) else { return Ok(false) };
+    let (Some(failure), Some(link)) = (error.told_by_target(), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {
         link.forget_programs();
         return Ok(true);
@@ -216,16 +150,6 @@ pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, Sessio
         return Ok(true);
     }
     Ok(false)
-}
-
-/// The target's own failure, also where a function on this side was to read from it.
-fn told_by_target(error: &SessionError) -> Option<&FunctionError> {
-    match error {
-        SessionError::Call(CallError::Read { error: ReadError::Read { source, .. }, .. }) => {
-            source.get_ref()?.downcast_ref()
-        }
-        _ => error.function(),
-    }
 }
 
 /// Whether the file changed while it was read, as either side says it.

@@ -1,0 +1,27 @@
+//! A run over one file that several servers may hold.
+
+use super::{Input, InputPart, Ran, RunOptions, read};
+use crate::session::error::SessionError;
+use crate::session::file::File;
+use crate::session::function::SessionFunction;
+
+/// Runs a function over a part of a file. If its URL names several servers and one vanishes, it runs again over the copy at another
+/// one: nothing of the first try is in the result.
+pub(in crate::session) fn read_copy(
+    file: &File,
+    part: InputPart,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Ran, SessionError> {
+    let mut tries = options.tries();
+    loop {
+        let at = tries.file(file)?;
+        let input = Input { file: at.clone(), part, source_index: 0, frames: false };
+        match read(&input, function, args, &options.left(&tries), None) {
+            Ok(ran) => return Ok(Ran { answered: tries.answered(), ..ran }),
+            Err(error) if !function.is_pure() => return Err(error),
+            Err(error) => tries.go_on(&[at], error)?,
+        }
+    }
+}
