@@ -3,6 +3,7 @@
 use crate::journal;
 use crate::progress::above_bar;
 use diskside::sandbox::activation::Tier;
+use diskside::session::{Answered, ServerFailure};
 use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
 use std::io::{IsTerminal, StdoutLock, Write};
@@ -15,6 +16,13 @@ pub(crate) const JSON_SCHEMA: u32 = 1;
 /// Standard output. That it cannot be written is an error like any other, and never a panic.
 pub(crate) fn stdout() -> StdoutLock<'static> {
     std::io::stdout().lock()
+}
+
+/// Which server of several answered, in a document.
+pub(crate) fn answered_document(answered: &Answered) -> Value {
+    let failed = |failure: &ServerFailure| json!({ "server": failure.server, "why": failure.why });
+    let failed: Vec<_> = answered.failed.iter().map(failed).collect();
+    json!({ "url": answered.url, "server": answered.server, "failed": failed })
 }
 
 /// A line to standard error. When that is full or closed, nobody is left to hear of it.

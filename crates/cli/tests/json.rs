@@ -91,8 +91,11 @@ fn the_page_has_every_field_and_no_other() {
         output(&["run", "grep", &text, "--arg", "pattern=o"]),
         output(&["run", "filter_u64", &local, "--arg", "lo=1"]),
         output(&["run", "stats64", &local, "--out", &out]),
+        output(&["run", "stats64", &file.replacen("://", "://localhost:1,", 1)]),
     ];
-    check("run", &runs, &["log[]", "refusals[].file", "refusals[].why"]);
+    let unseen =
+        ["log[]", "refusals[].file", "refusals[].why", "answered[].failed[].server", "answered[].failed[].why"];
+    check("run", &runs, &unseen);
     let launches = [
         output(&["launch", "ndp_aggregate", &file]),
         output(&["launch", "ndp_filter", &text, "--arg", "pattern=two"]),

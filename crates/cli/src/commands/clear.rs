@@ -51,7 +51,7 @@ impl Clear {
         if !self.url.path.is_empty() {
             return self.files(&session);
         }
-        let compute = session.compute(&self.url.target()).map_err(session_failure)?;
+        let compute = session.compute(&exports::target_of(&self.url)?).map_err(session_failure)?;
         if let Some(name) = &self.state {
             let end = self.len.map_or(u64::MAX, |len| self.from.saturating_add(len));
             compute.clear_state(name, self.from..end).map_err(failed)?;

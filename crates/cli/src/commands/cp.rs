@@ -7,13 +7,16 @@ use crate::error::Failure;
 use crate::output::{self, bytes, rate};
 use crate::progress::Progress;
 use clap::Args;
-use diskside::copy::{CopyError, End, copy, copy_in_order, copy_stream, copy_stream_in_order, find_content, verify};
+use diskside::copy::{
+    CopyError, End, FileCopyError, copy, copy_file_in_order, copy_in_order, copy_stream, copy_stream_in_order,
+    find_content, verify,
+};
 use diskside::host::{Url, Volume};
 use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::AsyncIo;
 use diskside::io::stream::DescriptorStream;
 use diskside::outfile::{Destination, OutFile};
-use diskside::session::{FileWriter, LocalBytes, OpenMode, Session, SessionError};
+use diskside::session::{self, FileWriter, LocalBytes, OpenMode, Session, SessionError};
 use diskside::wire::file::FileKind;
 use diskside::{ExportUrl, Location, LocationError};
 use serde_json::json;
@@ -23,6 +26,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Arguments of `cp`.
@@ -57,7 +61,13 @@ pub(crate) struct Cp {
 /// The source, open.
 enum Source {
     /// So many bytes, read at any position.
-    At { io: Arc<dyn AsyncIo>, len: u64, fixed: bool },
+    At {
+        io: Arc<dyn AsyncIo>,
+        len: u64,
+        fixed: bool,
+        /// The file, if its URL names several servers.
+        copies: Option<session::File>,
+    },
     /// Bytes as they come.
     Stream(DescriptorStream),
 }
@@ -83,7 +93,10 @@ impl Cp {
         let is_stdout = matches!(target, Target::Stream { is_stdout: true, .. });
         let steps = if self.verify { 2 } else { 1 };
         let progress = Progress::start(source.len().unwrap_or(0) * steps, is_stdout);
-        let result = self.copy(&source, &mut target, &progress);
+        let result = match &source {
+            Source::At { copies: Some(file), .. } => self.copy_again(file, &source, &mut target, &progress),
+            _ => self.copy(&source, &mut target, &progress),
+        };
         progress.finish();
         let copied = result?;
         target.publish()?;
@@ -107,21 +120,13 @@ impl Cp {
     }
 
     fn copy(&self, source: &Source, target: &mut Target, progress: &Progress) -> Result<u64, Failure> {
-        let failed = |error| {
-            Failure::Environment(format!("{} to {}: {error}", self.source.display(), self.destination.display()))
-        };
+        let failed = |error| self.failed(error, false);
         if let Target::Stream { file, is_stdout } = target {
             let copied = match source {
                 Source::At { .. } => copy_in_order(&source.end(), file, progress.done()),
                 Source::Stream(stream) => copy_stream_in_order(stream, file, progress.done()),
             };
-            return copied.map_err(|error| match error {
-                // Whoever reads our output has read enough.
-                CopyError::Write { error, .. } if *is_stdout && error.kind() == ErrorKind::BrokenPipe => {
-                    Failure::Output(error)
-                }
-                error => failed(error),
-            });
+            return copied.map_err(|error| self.failed(error, *is_stdout));
         }
         let to = target.end();
         if let Source::Stream(stream) = source {
@@ -134,6 +139,46 @@ impl Cp {
             verify(&from, &to, progress.done()).map_err(failed)?;
         }
         Ok(copied)
+    }
+
+    /// The same, from the beginning at another server when the one that is read vanishes.
+    fn copy_again(
+        &self,
+        file: &session::File,
+        source: &Source,
+        target: &mut Target,
+        progress: &Progress,
+    ) -> Result<u64, Failure> {
+        if let Target::Stream { file: out, is_stdout } = target {
+            let is_stdout = *is_stdout;
+            return copy_file_in_order(file, out, progress.done()).map_err(|error| match error {
+                FileCopyError::Session(error) => session_failure(error),
+                FileCopyError::Copy(error) => self.failed(error, is_stdout),
+            });
+        }
+        let first_len = source.len();
+        let copied = file.with_version(|io, len| {
+            if Some(len) != first_len {
+                let told = format!("{}: the copy at another server has another length", self.source.display());
+                return Err(Failure::Environment(told));
+            }
+            progress.done().store(0, Ordering::Relaxed);
+            let source = Source::At { io: Arc::clone(io), len, fixed: false, copies: None };
+            self.copy(&source, target, progress)
+        });
+        copied.map_err(session_failure)?
+    }
+
+    fn failed(&self, error: CopyError, is_stdout: bool) -> Failure {
+        match error {
+            // Whoever reads our output has read enough.
+            CopyError::Write { error, .. } if is_stdout && error.kind() == ErrorKind::BrokenPipe => {
+                Failure::Output(error)
+            }
+            error => {
+                Failure::Environment(format!("{} to {}: {error}", self.source.display(), self.destination.display()))
+            }
+        }
     }
 
     /// Of a volume that is to be overwritten: nothing is lost that nobody knows of.
@@ -161,11 +206,12 @@ impl Cp {
                     .open_as(&location, OpenMode::Read)
                     .map_err(|error| explain_session(&session, &location, error))?;
                 let (io, len) = file.version_io().map_err(session_failure)?;
-                Ok(Source::At { io, len, fixed: false })
+                let copies = file.has_copies().then_some(file);
+                Ok(Source::At { io, len, fixed: false, copies })
             }
             Location::Volume(url) => {
                 let volume = self.connect(&url)?;
-                Ok(Source::At { len: volume.len_bytes()?, io: Arc::new(volume), fixed: true })
+                Ok(Source::At { len: volume.len_bytes()?, io: Arc::new(volume), fixed: true, copies: None })
             }
         }
     }
@@ -173,7 +219,7 @@ impl Cp {
     /// One of an export can be opened, and not read.
     fn refuse_directory_of(&self, session: &Session, location: &Location) -> Result<(), Failure> {
         let Location::Export(url) = location else { return Ok(()) };
-        let found = session.files(url).map_err(session_failure)?.stat(&url.path);
+        let found = session.look(url, |files| files.stat(&url.path)).map_err(session_failure)?;
         if found.is_ok_and(|info| info.kind == FileKind::Directory) {
             let why = "it is a directory, which has no bytes of its own: name the files in it";
             return Err(session_failure(SessionError::Unsupported { name: url.to_string(), why }));
@@ -194,7 +240,7 @@ impl Cp {
             Ok(LocalBytes::Stream(stream)) => Ok(Source::Stream(stream)),
             Ok(LocalBytes::At { .. }) => {
                 let (io, len) = File::open(path).and_then(by_position).map_err(failed)?;
-                Ok(Source::At { io, len, fixed: false })
+                Ok(Source::At { io, len, fixed: false, copies: None })
             }
             Err(SessionError::Open { source, .. }) => Err(failed(source)),
             Err(error) => Err(session_failure(error)),
@@ -285,7 +331,7 @@ impl Source {
     /// How it is read by position.
     fn end(&self) -> End<'_> {
         match self {
-            Self::At { io, len, fixed } => End { io: &**io, len: *len, fixed: *fixed },
+            Self::At { io, len, fixed, .. } => End { io: &**io, len: *len, fixed: *fixed },
             Self::Stream(_) => unreachable!("bytes come from there in their order"),
         }
     }

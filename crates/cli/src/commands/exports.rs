@@ -5,7 +5,8 @@ use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
-use diskside::copy::{CopyError, End, copy_in_order};
+use diskside::copy::{CopyError, FileCopyError, copy_file_in_order};
+use diskside::host::Url;
 use diskside::host::function::{FileInfo, Files, Found, FunctionError, Listed};
 use diskside::session::{OpenMode, Session, SessionOptions};
 use diskside::wire::file::FileKind;
@@ -67,10 +68,10 @@ impl Ls {
         if self.url.path.is_empty() {
             return self.exports(&session);
         }
-        let files = session.files(&self.url).map_err(session_failure)?;
         let path = &self.url.path[..];
         if self.recursive || Pattern::has_wildcards(path) {
-            let found = files.find(path, self.recursive, true).map_err(|e| failed(&self.url, &e))?;
+            let found = session.look(&self.url, |files| files.find(path, self.recursive, true));
+            let found = found.map_err(session_failure)?.map_err(|e| failed(&self.url, &e))?;
             if found.is_empty() {
                 return Err(no_match(&self.url));
             }
@@ -79,14 +80,18 @@ impl Ls {
                 found.into_iter().map(|Found { path, kind, info }| (named(&path), Listed { name: path, kind, info }));
             return self.print(&entries.collect::<Vec<_>>());
         }
-        let info = files.stat(path).map_err(|e| not_there(&session, &self.url, &e))?;
-        let mut entries: Vec<(ExportUrl, Listed)> = match info.kind {
-            FileKind::Directory => {
-                let listed = files.list(path).map_err(|e| failed(&self.url, &e))?;
-                listed.into_iter().map(|entry| (self.url.join(&entry.name), entry)).collect()
-            }
-            kind => {
-                vec![(self.url.clone(), Listed { name: self.url.name().to_vec(), kind, info: Some(info) })]
+        // Both at one server: another one may have another directory.
+        let looked = session.look(&self.url, |files| {
+            let info = files.stat(path)?;
+            let listed = if info.kind == FileKind::Directory { Some(files.list(path)) } else { None };
+            Ok((info, listed.transpose()?))
+        });
+        let (info, listed) = looked.map_err(session_failure)?.map_err(|e| not_there(&session, &self.url, &e))?;
+        let mut entries: Vec<(ExportUrl, Listed)> = match listed {
+            Some(listed) => listed.into_iter().map(|entry| (self.url.join(&entry.name), entry)).collect(),
+            None => {
+                let (name, kind) = (self.url.name().to_vec(), info.kind);
+                vec![(self.url.clone(), Listed { name, kind, info: Some(info) })]
             }
         };
         entries.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
@@ -128,15 +133,15 @@ impl Ls {
 impl Cat {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
-        let (mut out, done) = (output::stdout(), AtomicU64::new(0));
+        let done = AtomicU64::new(0);
         for url in &self.urls {
             let location = Location::Export(url.clone());
             let file = session.open_as(&location, OpenMode::Read);
             let file = file.map_err(|error| explain_session(&session, &location, error))?;
-            let (io, len) = file.version_io().map_err(session_failure)?;
-            copy_in_order(&End { io: &io, len, fixed: false }, &mut out, &done).map_err(|error| match error {
-                CopyError::Write { error, .. } => Failure::Output(error),
-                error => Failure::Environment(format!("{url}: {error}")),
+            copy_file_in_order(&file, &mut output::stdout(), &done).map_err(|error| match error {
+                FileCopyError::Copy(CopyError::Write { error, .. }) => Failure::Output(error),
+                FileCopyError::Copy(error) => Failure::Environment(format!("{url}: {error}")),
+                FileCopyError::Session(error) => session_failure(error),
             })?;
         }
         Ok(())
@@ -146,8 +151,8 @@ impl Cat {
 impl Stat {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
-        let files = session.files(&self.url).map_err(session_failure)?;
-        let i = files.stat(&self.url.path[..]).map_err(|e| not_there(&session, &self.url, &e))?;
+        let looked = session.look(&self.url, |files| files.stat(&self.url.path[..]));
+        let i = looked.map_err(session_failure)?.map_err(|e| not_there(&session, &self.url, &e))?;
         if self.json {
             let mut document = info_document(&i);
             document["url"] = json!(self.url.to_string());
@@ -170,6 +175,11 @@ pub(super) fn session(connect: &Connect) -> Result<Session, Failure> {
 
 pub(super) fn parse_export(text: &str) -> Result<ExportUrl, String> {
     text.parse().map_err(|e: diskside::LocationError| e.to_string())
+}
+
+/// The server that a URL names, where it is about one.
+pub(super) fn target_of(url: &ExportUrl) -> Result<Url, Failure> {
+    url.one_target().map_err(|error| Failure::Usage(error.to_string()))
 }
 
 pub(super) fn failed(url: &ExportUrl, error: &FunctionError) -> Failure {

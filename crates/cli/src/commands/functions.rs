@@ -1,6 +1,6 @@
 //! `diskside functions`.
 
-use super::exports::{parse_export, session};
+use super::exports::{parse_export, session, target_of};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table};
@@ -72,7 +72,7 @@ impl Functions {
     }
 
     fn list_at_target(&self, url: &ExportUrl) -> Result<(), Failure> {
-        let compute = session(&self.connect)?.compute(&url.target()).map_err(session_failure)?;
+        let compute = session(&self.connect)?.compute(&target_of(url)?).map_err(session_failure)?;
         let mut programs = compute.programs().map_err(|e| Failure::Environment(format!("{url}: {e}")))?;
         programs.sort_by_key(|program| program.index);
         if self.json {
@@ -111,7 +111,7 @@ impl Functions {
     fn list_helpers(&self, url: Option<&ExportUrl>) -> Result<(), Failure> {
         let helpers = match url {
             Some(url) => {
-                let compute = session(&self.connect)?.compute(&url.target()).map_err(session_failure)?;
+                let compute = session(&self.connect)?.compute(&target_of(url)?).map_err(session_failure)?;
                 compute.described_helpers().map_err(|e| Failure::Environment(format!("{url}: {e}")))?
             }
             None => diskside::helpers().iter().map(described).collect(),

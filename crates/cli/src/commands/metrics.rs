@@ -1,6 +1,6 @@
 //! `diskside metrics`: what a target does, for Prometheus.
 
-use super::exports::{parse_export, session};
+use super::exports::{parse_export, session, target_of};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, say};
@@ -76,7 +76,7 @@ impl Metrics {
             Some(session) => session,
             None => kept.insert(session(&self.connect)?),
         };
-        let compute = session.compute(&self.url.target()).map_err(session_failure)?;
+        let compute = session.compute(&target_of(&self.url)?).map_err(session_failure)?;
         let (page, entries) =
             compute.statistics().map_err(|error| Failure::Environment(format!("{}: {error}", self.url)))?;
         Ok(Seen { page, entries, inside: None })

@@ -105,7 +105,7 @@ impl Mv {
         let (source, to) = (&self.source, &self.destination);
         let export_of = |url: &ExportUrl| url.path.split(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
         [source, to].into_iter().try_for_each(refuse_no_export)?;
-        if source.target() != to.target() || export_of(source) != export_of(to) {
+        if source.authority() != to.authority() || source.tls != to.tls || export_of(source) != export_of(to) {
             return Err(Failure::Usage(format!(
                 "{source} and {to} are not in one export, and only names change: copy it (diskside cp), and remove it (diskside rm)"
             )));

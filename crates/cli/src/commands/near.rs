@@ -63,7 +63,11 @@ fn near_here(path: &Path) -> Vec<String> {
 }
 
 fn near_there(session: &Session, url: &ExportUrl) -> Vec<String> {
-    let Ok(files) = session.files(url) else { return Vec::new() };
+    let near = session.look(url, |files| Ok(near_at(files, url)));
+    near.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn near_at(files: &Files, url: &ExportUrl) -> Vec<String> {
     let (export, within) = split_at_slash(&url.path, url.path.iter().position(|byte| *byte == b'/'));
     let Ok(exports) = files.exports() else { return Vec::new() };
     if exports.iter().all(|known| known.name.as_bytes() != export) {
@@ -72,7 +76,7 @@ fn near_there(session: &Session, url: &ExportUrl) -> Vec<String> {
     }
     let (directory, name) = split_at_slash(&url.path, url.path.iter().rposition(|byte| *byte == b'/'));
     // A link that leads nowhere is listed, too.
-    let near = near(name.get(1..).unwrap_or_default(), names_in(&files, directory));
+    let near = near(name.get(1..).unwrap_or_default(), names_in(files, directory));
     shown(url, near.into_iter().map(|name| [directory, b"/", &name].concat()))
 }
 

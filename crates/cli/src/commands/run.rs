@@ -44,6 +44,7 @@ Examples:
   diskside run grep diskside://server/logs/today.log --arg pattern=ERROR --explain
   diskside run grep /mnt/volume/today.log --arg pattern=ERROR --explain
   diskside run wc diskside://one/logs/a.log diskside://two/logs/a.log
+  diskside run wc diskside://one,copy/logs/a.log
   journalctl | diskside run grep - --arg pattern=ERROR
   diskside run grep_count 'diskside://server/logs/**/*.log' --arg pattern=ERROR
   diskside run ./mine.bpf.c data.bin --stats")]
@@ -54,7 +55,7 @@ pub(crate) struct Run {
     #[arg(long, value_parser = parse_kind)]
     kind: Option<Kind>,
     /// Files to run over: paths, `-` for standard input, diskside://HOST[:PORT]/EXPORT/PATH (with *, ?, [...] and ** in
-    /// PATH), or volumes nvme-tcp://HOST[:PORT]/NQN/NSID
+    /// PATH; HOST,HOST where several servers hold copies), or volumes nvme-tcp://HOST[:PORT]/NQN/NSID
     #[arg(required = true)]
     files: Vec<OsString>,
     /// Run over all files below directories

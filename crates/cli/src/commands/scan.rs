@@ -5,7 +5,7 @@ use super::near::explain_session;
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
-use crate::output::{self, bytes, duration, say};
+use crate::output::{self, answered_document, bytes, duration, say};
 use clap::{Args, ValueEnum};
 use diskside::outfile::{Destination, OutFile};
 use diskside::scan::{
@@ -237,10 +237,12 @@ impl Scan {
                 "result_bytes": scanned.result_bytes,
                 "sent_bytes": scanned.moved_bytes.0, "received_bytes": scanned.moved_bytes.1,
                 "total_ns": scanned.total.as_nanos() as u64,
+                "answered": scanned.answered.iter().map(answered_document).collect::<Vec<_>>(),
             }))?);
         }
         if self.explain {
             let place = if scanned.side == Side::Device { "at the server" } else { "on this machine" };
+            scanned.answered.iter().for_each(say);
             say(format_args!("scanned {place}: {}", scanned.why));
             say(format_args!(
                 "{} row groups, {} ruled out by statistics; {} rows decoded, {} of them wanted",

@@ -1,6 +1,6 @@
 //! `diskside top`: what a target does.
 
-use super::exports::{parse_export, session};
+use super::exports::{parse_export, session, target_of};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
@@ -36,7 +36,7 @@ type Look = (StatisticsPage, Vec<StatisticsEntry>, Instant);
 impl Top {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
-        let compute = session.compute(&self.url.target()).map_err(session_failure)?;
+        let compute = session.compute(&target_of(&self.url)?).map_err(session_failure)?;
         let live = std::io::stdout().is_terminal() && !self.json;
         let count = self.count.unwrap_or(if live { u64::MAX } else { 1 });
         let mut before: Option<Look> = None;

@@ -56,9 +56,9 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
 
 /// What a pattern means at its target.
 fn beneath(session: &Session, url: &ExportUrl, recursive: bool) -> Result<Vec<Location>, Failure> {
-    let files = session.files(url).map_err(session_failure)?;
     let is_pattern = Pattern::has_wildcards(&url.path);
-    let found = files.find(&url.path, recursive, false).map_err(|error| match failed(url, &error) {
+    let found = session.look(url, |files| files.find(&url.path, recursive, false)).map_err(session_failure)?;
+    let found = found.map_err(|error| match failed(url, &error) {
         // It means nothing where there is no such export.
         Failure::Environment(told) if is_pattern && error.errno() == Some(NOT_FOUND) => Failure::Usage(told),
         failure => failure,
@@ -74,7 +74,8 @@ fn beneath(session: &Session, url: &ExportUrl, recursive: bool) -> Result<Vec<Lo
     if is_pattern {
         return Err(no_match(url));
     }
-    files.stat(&url.path).map_err(|error| not_there(session, url, &error))?;
+    let looked = session.look(url, |files| files.stat(&url.path)).map_err(session_failure)?;
+    looked.map_err(|error| not_there(session, url, &error))?;
     Err(no_files(url))
 }
 

@@ -3,7 +3,7 @@
 use super::Run;
 use super::shown::Shown;
 use crate::error::Failure;
-use crate::output::{self, Table, bytes, duration, rate, say};
+use crate::output::{self, Table, answered_document, bytes, duration, rate, say};
 use diskside::CodeStats;
 use diskside::session::{Counts, Ran, RanPart, SessionFunction as Function};
 use serde_json::json;
@@ -24,6 +24,9 @@ pub(super) fn print(
     }
     if *dropped > 0 {
         say(format_args!("{}: {dropped} more lines were dropped", function.name()));
+    }
+    if run.explain || run.stats && !run.json {
+        ran.answered.iter().for_each(say);
     }
     if run.explain {
         explain(ran, counts);
@@ -133,6 +136,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts:
             },
         },
         "refusals": ran.refusals.iter().take(FILES_MAX).map(|(file, why)| json!({ "file": file, "why": why })).collect::<Vec<_>>(),
+        "answered": ran.answered.iter().map(answered_document).collect::<Vec<_>>(),
         "decisions": ran.decisions.iter().take(FILES_MAX).map(decision).collect::<Vec<_>>(),
         "decision_counts": {
             "total": counts.total(),
