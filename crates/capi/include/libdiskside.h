@@ -404,7 +404,8 @@ ssize_t ds_function_args(const struct ds_function *function,
 // Frees a function.
 void ds_function_free(struct ds_function *function);
 
-// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte), or nvme-tcp://HOST[:PORT]/NQN/NSID.
+// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte; HOST,HOST where several servers hold copies,
+// which are only read), or nvme-tcp://HOST[:PORT]/NQN/NSID.
 struct ds_file *ds_file_open(struct ds_session *session,
                              const char *path,
                              int mode);

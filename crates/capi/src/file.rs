@@ -21,7 +21,8 @@ pub enum ds_mode {
     DS_CREATE = 2,
 }
 
-/// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte), or nvme-tcp://HOST[:PORT]/NQN/NSID.
+/// Opens a path of any bytes, diskside://HOST[:PORT]/EXPORT/PATH (with %FF for a byte; HOST,HOST where several servers hold copies,
+/// which are only read), or nvme-tcp://HOST[:PORT]/NQN/NSID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_file_open(session: *mut ds_session, path: *const c_char, mode: c_int) -> *mut ds_file {
     guard(|| {

@@ -188,7 +188,8 @@ pub unsafe extern "C" fn ds_state_clear(
         }
         // SAFETY: as above.
         let url = unsafe { text_of(url)? };
-        let target = url.parse::<ExportUrl>().map_err(Failure::invalid)?.target();
+        let url = url.parse::<ExportUrl>().map_err(Failure::invalid)?;
+        let target = url.one_target().map_err(Failure::invalid)?;
         session.0.clear_state_at(&target, name, range)?;
         Ok(0)
     }) as c_int

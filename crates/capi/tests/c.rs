@@ -24,6 +24,10 @@ fn the_example_runs_over_a_file_here_and_at_a_target() {
     let target = serve(dir.path());
     let url = format!("diskside://{}/data/n", target.handle().local_addresses()[0]);
     assert_eq!(run(&program, &[&url]), wanted);
+    // Two servers that hold copies, of which nobody answers for the first one any more.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("bound");
+    let both = url.replacen("://", &format!("://{gone},"), 1);
+    assert_eq!(run(&program, &[&both]), wanted);
 }
 
 /// The page's own lines, with its server's name replaced.

@@ -64,7 +64,7 @@ impl Csx {
     /// The CSx that a URL names, and the path in it: that of a file in an export.
     pub(crate) fn of_url(url: &str) -> Result<(Self, Vec<u8>), String> {
         let (target, path) = match url.parse().map_err(|error| format!("`{url}`: {error}"))? {
-            Location::Export(export) => (export.target(), export.path),
+            Location::Export(export) => (export.one_target().map_err(|error| error.to_string())?, export.path),
             Location::Volume(volume) => (Url { nsid: None, ..volume }, Vec::new()),
             Location::Local(_) => return Err(format!("`{url}` is a path of this machine, and no URL")),
         };

@@ -9,6 +9,7 @@ use diskside::ExportUrl;
 use diskside::host::drive;
 use diskside::host::function::{FileInfo, FunctionError, RemoteFile};
 use diskside::io::buffer::Buffer;
+use diskside::io::request::{RequestFuture, promise, run_here};
 use diskside::session::{Session, SessionError};
 use diskside::wire::file::FileFlags;
 use std::collections::HashMap;
@@ -121,6 +122,10 @@ pub(crate) fn fetch(
     let mut begun = Vec::with_capacity(groups.len());
     for group in groups {
         let name = group.url.to_string();
+        if group.url.has_copies() {
+            begun.push(read_copy(session.clone(), group, name));
+            continue;
+        }
         let (files, handles) = (session.files(&group.url)?, Arc::clone(handles));
         begun.push(drive(async move {
             let ranges = group.ranges;
@@ -161,6 +166,28 @@ pub(crate) fn fetch(
         let lost = || Err(Failure::environment("the connection was lost before the request completed"));
         all.into_iter().map(|read| read.unwrap_or_else(lost)).collect()
     })
+}
+
+/// Reads the ranges of a file that several servers hold, all from one of them: on a thread, because finding one may take long.
+fn read_copy(session: Session, group: Group, name: String) -> RequestFuture<Result<Vec<(usize, Read)>, SessionError>> {
+    let (promise, future) = promise();
+    let work = move || {
+        let read = session.look(&group.url, |files| {
+            let file = run_here(files.lookup(&group.url.path, FileFlags::READ))?;
+            let (name, ranges, of) = (name.clone(), group.ranges.clone(), file.clone());
+            let read = run_here(drive(async move { Ok::<_, SessionError>(read_all(&of, &name, &ranges).await) }));
+            // After a loss this fails, and another server is asked.
+            run_here(file.stat())?;
+            Ok(read)
+        });
+        match read? {
+            Ok(read) => read,
+            Err(error) => Ok(all_failed(&name, &group.ranges, error)),
+        }
+    };
+    // Without a thread the promise is gone, and says that the requests were lost.
+    drop(std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(work())));
+    future
 }
 
 /// Whether all bytes are of the version that was known when their ranges were chosen: another one may be longer. Of no bytes

@@ -91,7 +91,10 @@ impl Session {
     fn open_late(&self, py: Python<'_>, name: PathBuf) -> PyResult<File> {
         let location = location(&name)?;
         let session = self.0.get()?.clone();
-        let target = if let Location::Export(url) = &location { Some(url.target().to_string()) } else { None };
+        let target = match &location {
+            Location::Export(url) => Some(ExportUrl { path: Vec::new(), ..url.clone() }.to_string()),
+            Location::Local(_) | Location::Volume(_) => None,
+        };
         let known = || self.2.lock().unwrap_or_else(PoisonError::into_inner);
         // Only connecting takes long.
         if target.as_ref().is_none_or(|target| known().contains(target)) {
@@ -182,12 +185,12 @@ impl Session {
 
     /// What is known of a file or directory of an export.
     fn stat(&self, py: Python<'_>, url: &str) -> PyResult<Info> {
-        self.with_files(py, url, |files, path| files.stat(path)).map(|found| info(&found))
+        self.look(py, url, |files, path| files.stat(path)).map(|found| info(&found))
     }
 
     /// The entries of a directory of an export: names, and what is known of them.
     fn entries(&self, py: Python<'_>, url: &str) -> PyResult<Vec<(String, Option<Info>)>> {
-        let listed = self.with_files(py, url, |files, path| files.list(path))?;
+        let listed = self.look(py, url, |files, path| files.list(path))?;
         let entry =
             |one: &diskside::host::function::Listed| (PathText(&one.name).to_string(), one.info.as_ref().map(info));
         Ok(listed.iter().map(entry).collect())
@@ -195,7 +198,7 @@ impl Session {
 
     /// The files that a pattern means, or those below a directory: paths from the export's name on, as URLs have them.
     fn find(&self, py: Python<'_>, url: &str, recursive: bool) -> PyResult<Vec<(String, Option<Info>)>> {
-        let found = self.with_files(py, url, move |files, path| files.find(path, recursive, true))?;
+        let found = self.look(py, url, move |files, path| files.find(path, recursive, true))?;
         let found = found.into_iter().filter(|one| one.kind != FileKind::Directory);
         Ok(found.map(|one| (PathText(&one.path).to_string(), one.info.as_ref().map(info))).collect())
     }
@@ -242,7 +245,8 @@ impl Session {
     /// Zeroes a named state of calls that ran here, or with a URL, of calls of this host at that target.
     fn clear_state(&self, py: Python<'_>, name: &str, url: Option<&str>) -> PyResult<()> {
         let (session, name) = (self.0.get()?.clone(), name.to_owned());
-        let target = url.map(export).transpose()?.map(|url| url.target());
+        let target = url.map(export).transpose()?;
+        let target = target.map(|url| url.one_target().map_err(Failure::usage)).transpose()?;
         interruptible(py, move || {
             Ok(match target {
                 None => session.clear_state(&name, 0..u64::MAX),
@@ -282,6 +286,22 @@ impl Session {
 }
 
 impl Session {
+    /// Looks at files; of several servers at those of one that answers.
+    fn look<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        look: impl Fn(&diskside::host::function::Files, &[u8]) -> Result<T, diskside::host::function::FunctionError>
+        + Send
+        + 'static,
+    ) -> PyResult<T> {
+        let (session, url) = (self.0.get()?.clone(), export(url)?);
+        interruptible(py, move || {
+            let done = session.look(&url, |files| look(files, &url.path))?;
+            Ok(done.map_err(|source| diskside::session::SessionError::Device { name: url.to_string(), source })?)
+        })
+    }
+
     fn with_files<T: Send + 'static>(
         &self,
         py: Python<'_>,

@@ -158,7 +158,8 @@ impl Store {
     pub fn exported(url: &ExportUrl, connect: &ConnectOptions) -> Result<Self, OpenError> {
         let options = SessionOptions { connect: connect.clone(), ..SessionOptions::default() };
         // It finds the subsystem, which such a URL does not name.
-        let compute = Session::new(options).compute(&url.target()).map_err(Box::new)?;
+        let target = url.one_target().map_err(|error| Box::new(error.into()))?;
+        let compute = Session::new(options).compute(&target).map_err(Box::new)?;
         Self::of_export(compute, url.path.clone())
     }
 

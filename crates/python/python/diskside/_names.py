@@ -54,7 +54,7 @@ def path_of(name: Any) -> str | bytes:
     return text
 
 
-_OF_EXPORTS = ("diskside", "diskside+tls")
+_OF_EXPORTS = ("diskside", "diskside+tls", "diskside+srv", "diskside+tls+srv")
 _OF_VOLUMES = ("nvme-tcp", "nvme-tcp+tls")
 
 

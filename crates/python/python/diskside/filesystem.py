@@ -296,6 +296,18 @@ class DisksideTlsFileSystem(DisksideFileSystem):
     protocol = "diskside+tls"
 
 
+class DisksideServiceFileSystem(DisksideFileSystem):
+    """Files of a service, whose servers DNS has: URLs are ``diskside+srv://NAME/EXPORT/PATH``."""
+
+    protocol = "diskside+srv"
+
+
+class DisksideTlsServiceFileSystem(DisksideFileSystem):
+    """The same over TLS alone: URLs are ``diskside+tls+srv://NAME/EXPORT/PATH``."""
+
+    protocol = "diskside+tls+srv"
+
+
 class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
     """An open file of an export, as Python's own are."""
 
