@@ -15,6 +15,7 @@ mod layout;
 mod log;
 mod request;
 mod tlv;
+mod trace;
 mod trailer;
 
 pub use chunks::{ChunkCodec, ChunkInput};
@@ -34,6 +35,7 @@ pub use request::{
     Class, CompressedBy, Decompression, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader,
     RequestPart, StateName, TierHint,
 };
+pub use trace::TraceContext;
 pub use trailer::{
     Called, MESSAGE_LEN_MAX, MissingRange, Outcome, PlaceInSource, TRAILER_LEN, Times, Trailer, TrailerHeader,
 };

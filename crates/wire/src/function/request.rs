@@ -9,6 +9,7 @@ use super::command::{FUNCTION_VERSION, FunctionKind};
 use super::endpoint::{Endpoint, EndpointEntry};
 use super::field::FieldError;
 use super::tlv;
+use super::trace::TraceContext;
 
 /// The most bytes of a request.
 pub const REQUEST_LEN_MAX: usize = 1 << 20;
@@ -279,6 +280,8 @@ pub struct FunctionRequest {
     pub chunks: Option<ChunkInput>,
     /// Of a launch: which accesses pass the buffer of the kernel by.
     pub direct: DirectAccess,
+    /// The host's span that the call is a part of.
+    pub trace: Option<TraceContext>,
 }
 
 /// Which accesses of a kernel go straight to its files.
@@ -305,6 +308,7 @@ const TLV_HEAP: u16 = 5;
 const TLV_SOURCE_LEN: u16 = 10;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
 const TLV_DIRECT: u16 = 11;
+const TLV_TRACE: u16 = 12 | tlv::IGNORABLE;
 
 /// The longest name of a function or a state.
 const NAME_LEN_MAX: usize = 64;
@@ -338,6 +342,7 @@ impl FunctionRequest {
             decompression: None,
             chunks: None,
             direct: DirectAccess::Possible,
+            trace: None,
         }
     }
 
@@ -424,6 +429,9 @@ impl FunctionRequest {
         }
         if self.direct != DirectAccess::Possible {
             tlv::push(&mut tlvs, TLV_DIRECT, &[self.direct as u8]);
+        }
+        if let Some(trace) = &self.trace {
+            tlv::push(&mut tlvs, TLV_TRACE, &trace.to_bytes());
         }
         tlvs
     }
@@ -549,6 +557,7 @@ impl FunctionRequest {
                         }
                     };
                 }
+                TLV_TRACE => self.trace = TraceContext::from_bytes(value),
                 TLV_CHUNKS => self.chunks = Some(ChunkInput::parse(value, offset)?),
                 _ if kind & tlv::IGNORABLE != 0 => {}
                 _ => return Err(FieldError::new(offset - 4, "this element is not known")),

@@ -241,6 +241,20 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
 }
 
 #[test]
+fn a_trace_is_laid_out_as_documented() {
+    let trace = TraceContext { trace_id: *b"a trace's own id", span_id: *b"its span", flags: 1 };
+    let request = FunctionRequest { trace: Some(trace), ..FunctionRequest::new(FunctionKind::Read, 1) };
+    let mut bytes = request.encode();
+    assert_eq!(bytes[64..], *b"\x0c\x80\x19\x00a trace's own idits span\x01\0\0\0");
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(request.clone()));
+    // A span that is none is not an error: the call runs without it.
+    bytes[84..92].fill(0);
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(FunctionRequest { trace: None, ..request.clone() }));
+    bytes[66] = 26;
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(FunctionRequest { trace: None, ..request }));
+}
+
+#[test]
 fn a_depth_is_laid_out_as_documented() {
     let request = FunctionRequest { depth: Some(0x0403_0201), ..FunctionRequest::new(FunctionKind::Read, 1) };
     let mut bytes = request.encode();
