@@ -56,6 +56,7 @@ pub use diskside_sbpf as sandbox;
 pub use diskside_sbpf_llvm as llvm;
 pub use diskside_scan as scan;
 pub use diskside_server as target;
+pub use diskside_trace as trace;
 pub use library::{ResolveError, resolve};
 pub use location::{Copies, ExportUrl, Location, LocationError, PathText, Server};
 

@@ -10,10 +10,11 @@ use diskside_export::{FileError, FileSession};
 use diskside_nvme::Status;
 use diskside_rights::{Access, HostRights, MemoryRight};
 use diskside_volume::Volume;
-use diskside_wire::function::{Outcome, Trailer};
+use diskside_wire::function::{Outcome, TraceContext, Trailer};
 
 use crate::call::answer::{Piece, Problem};
 use crate::call::runs::Runs;
+use crate::call::spans;
 use crate::endpoint::layouts::{Layout, LayoutReader};
 use crate::environment::Environment;
 use crate::host::{Host, SharedStates};
@@ -88,8 +89,15 @@ impl CallContext {
         });
     }
 
-    /// A call of a program has ended that was not of a prepared request.
-    pub(crate) fn tell_ran(&self, program: &LoadedProgram, function: &str, trailer: &Trailer) {
+    /// A call of a program has ended that was not of a prepared request. `trace`: what the host wants it to be a part of.
+    pub(crate) fn tell_ran(
+        &self,
+        program: &LoadedProgram,
+        function: &str,
+        trailer: &Trailer,
+        trace: Option<TraceContext>,
+    ) {
+        spans::record(trace, function, trailer);
         let watch = &self.environment.watch;
         if watch.wants() {
             let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);

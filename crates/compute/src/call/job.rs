@@ -90,7 +90,8 @@ impl Job {
         let mut report = Report::default();
         let trailer = self.execute(&mut report, None);
         let trailer = self.complete(trailer, &report);
-        self.context.tell_ran(&self.plan.program, self.plan.function.name(), &trailer);
+        let trace = self.plan.request.trace;
+        self.context.tell_ran(&self.plan.program, self.plan.function.name(), &trailer, trace);
         let Self { events, tag, in_use, .. } = self;
         drop(in_use);
         events.ended(Instant::now(), tag, trailer);

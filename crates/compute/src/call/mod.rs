@@ -10,6 +10,7 @@
 //! | `scan` | a call of the service `scan`: the process that does it, its turns and its result |
 //! | `context` | what a call works with, and who hears of it |
 //! | `command`, `control` | a Function Call as it came; cancelling a call |
+//! | `spans` | what a call did, as a part of its host's trace |
 //! | `runs` | how calls of a prepared request are told to whom it concerns |
 
 pub(crate) mod answer;
@@ -23,6 +24,7 @@ pub(crate) mod prepared;
 pub(crate) mod result;
 pub(crate) mod runs;
 pub(crate) mod scan;
+mod spans;
 pub(crate) mod tags;
 pub(crate) mod trailer;
 pub(crate) mod traverse;

@@ -22,6 +22,7 @@ use crate::call::answer::Problem;
 use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
 use crate::call::result::{ResultOf, ResultWriter};
+use crate::call::spans;
 use crate::call::trailer::{self, micros};
 use crate::schedule::permits::{HostTurns, Turn, Waited};
 use crate::schedule::quota::Holding;
@@ -75,6 +76,7 @@ impl ScanPlan {
             result_len_max: request.result_len_max,
             sources: request.sources.clone(),
             args: request.args.clone(),
+            trace: request.trace,
             ..FunctionRequest::new(FunctionKind::Read, SCAN_PIND)
         };
         if request != only {
@@ -120,6 +122,7 @@ impl ScanJob {
         };
         let function = FunctionId { program_id: 0, name: SCAN_NAME };
         self.context.count(|statistics| statistics.ended(&trailer, function, 0, 0));
+        spans::record(self.plan.request.trace, SCAN_NAME, &trailer);
         let watch = &self.context.environment.watch;
         if watch.wants() {
             let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);

@@ -154,7 +154,7 @@ impl TraversePlan {
 
     /// A call that was not of a prepared request has ended.
     pub(crate) fn tell_ran(&self, context: &CallContext, trailer: &Trailer) {
-        context.tell_ran(&self.program, self.function.name(), trailer);
+        context.tell_ran(&self.program, self.function.name(), trailer, self.request.trace);
     }
 
     /// The function, as statistics know it.

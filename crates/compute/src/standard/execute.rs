@@ -59,7 +59,7 @@ impl Standard {
         trailer.media_read = bytes;
         trailer.times.run_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
         trailer.message = executed.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        context.tell_ran(&program, function.name(), &trailer);
+        context.tell_ran(&program, function.name(), &trailer, None);
         match executed {
             Ok(returned) => Ok(Answer::success().with_result(returned)),
             Err(_) if cancel.is_cancelled() => Err(Status::COMMAND_ABORT_REQUESTED.into()),

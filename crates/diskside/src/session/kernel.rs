@@ -103,7 +103,10 @@ impl Session {
             kernel: kernel.clone(),
             args: args.to_vec(),
         };
-        Pending::run(options, move |options| request.run_over_copies(options))
+        Pending::run(options, move |options| {
+            let (mut span, options) = options.begin_span("launch", request.kernel.name());
+            request.run_over_copies(&options).inspect_err(|error| span.fail(error))
+        })
     }
 }
 
@@ -206,6 +209,7 @@ impl KernelRequest {
         request.sources = self.files.iter().map(endpoint).collect::<Result<_, _>>()?;
         request.sinks = self.writable.iter().map(endpoint).collect::<Result<_, _>>()?;
         request.args.clone_from(&self.args);
+        request.trace = options.trace;
         request.result_len_max = options.limits.result_len_max as u64;
         request.heap_len = Some(options.limits.heap_quota_bytes);
         request.budget = options.limits.budget_or(0);

@@ -16,7 +16,8 @@ use diskside_scan::{
     Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Part, Plan, Program, REPORT_LEN, ReadsBy,
     Report, SCAN_PIND, ScanError, Scanning, Source, Start,
 };
-use diskside_wire::function::{Outcome, Trailer};
+use diskside_trace::{Side as SpanSide, Span};
+use diskside_wire::function::{Outcome, TraceContext, Trailer};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -43,11 +44,13 @@ pub struct ScanOptions {
     pub memory_len: u64,
     /// The program that scans here; `None`: it is searched for.
     pub program: Option<Program>,
+    /// The span of the caller's trace that the scan is a part of.
+    pub trace: Option<TraceContext>,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None }
+        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None, trace: None }
     }
 }
 
@@ -82,9 +85,21 @@ impl File {
     /// The plan does not fit the file, the file is damaged or changed meanwhile, a side is not able to, or `out` failed. Then
     /// what `out` has is the beginning of a result.
     pub fn scan(&self, plan: &Plan, options: &ScanOptions, out: &mut dyn Write) -> Result<Scanned, SessionError> {
-        if self.copied.is_none() {
-            return self.scan_once(plan, options, &mut None, out);
-        }
+        let mut span = Span::begin("scan", SpanSide::Internal, options.trace);
+        let options = &ScanOptions { trace: span.context_or(options.trace), ..options.clone() };
+        let scanned = match &self.copied {
+            None => self.scan_once(plan, options, &mut None, out),
+            Some(_) => self.scan_where_it_answers(plan, options, out),
+        };
+        scanned.inspect_err(|error| span.fail(error))
+    }
+
+    fn scan_where_it_answers(
+        &self,
+        plan: &Plan,
+        options: &ScanOptions,
+        out: &mut dyn Write,
+    ) -> Result<Scanned, SessionError> {
         let (started, mut tries) = (Instant::now(), Tries::new(options.cancel.as_ref(), None));
         let (mut out, mut chosen) = (Resumed::new(out), None);
         loop {
@@ -234,6 +249,7 @@ impl Scan<'_> {
         request.sources = vec![remote.file().map_err(failed)?.endpoint(0, Endpoint::TO_END)];
         request.args = plan.to_bytes();
         request.result_len_max = u64::MAX;
+        request.trace = self.options.trace;
         let running = remote.link.begin();
         let mut stream = remote.link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
         let handle = stream.handle();

@@ -124,7 +124,10 @@ impl Session {
             input: input.to_vec(),
             scratch_len,
         };
-        Pending::run(options, move |options| request.run_over_copies(options))
+        Pending::run(options, move |options| {
+            let (mut span, options) = options.begin_span("traverse", request.function.name());
+            request.run_over_copies(&options).inspect_err(|error| span.fail(error))
+        })
     }
 }
 
@@ -229,6 +232,7 @@ impl Request {
         let endpoints = self.files.iter().filter_map(|file| file.inner.place.endpoint(0, u64::MAX));
         request.sources = endpoints.collect();
         request.args.clone_from(&self.input);
+        request.trace = options.trace;
         request.result_len_max = self.scratch_len.into();
         request.budget = options.limits.budget_or(0);
         let saturated = |limit: Duration| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);

@@ -12,10 +12,11 @@ use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::CSI_COMPUTE;
 use diskside_nvme::wire::{Sqe, cns};
+use diskside_trace::{Side, Span};
 use diskside_wire::function::{
-    CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionRequest, HelperEntry,
-    ProgramDirectory, ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage, function_log,
-    program_state,
+    CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionKind, FunctionRequest,
+    HelperEntry, ProgramDirectory, ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage,
+    function_log, program_state,
 };
 
 use sha2::{Digest, Sha256};
@@ -163,8 +164,19 @@ impl Compute {
         input: Vec<Buffer>,
         expected_len: u64,
     ) -> Result<ResultStream, FunctionError> {
-        let bytes = self.encode(request)?;
-        Ok(ResultStream::start(self.clone(), request.kind, bytes, input, expected_len))
+        let mut span = match request.kind {
+            // There are many, and each is short.
+            FunctionKind::File => Span::default(),
+            _ => Span::begin("call", Side::Client, request.trace),
+        };
+        let bytes = if span.is_recorded() {
+            span.text("diskside.server", self.connection().address());
+            let trace = span.context_or(request.trace);
+            self.encode(&FunctionRequest { trace, ..request.clone() })?
+        } else {
+            self.encode(request)?
+        };
+        Ok(ResultStream::start(self.clone(), request.kind, bytes, input, expected_len, span))
     }
 
     /// Sends a request that is to run often.

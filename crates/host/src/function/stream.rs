@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::RequestFuture;
 use diskside_nvme::wire::Sqe;
+use diskside_trace::Span;
 use diskside_wire::function::{
     FunctionCommand, FunctionKind, Outcome, RECEIVE_LEN_MIN, ReceiveAnswer, TRAILER_LEN, Trailer,
 };
@@ -59,6 +60,8 @@ pub struct ResultStream {
     trailer: Option<Trailer>,
     /// The target said that the call has ended, without its trailer.
     ended: Ended,
+    /// Of the call, until its result ends.
+    span: Span,
 }
 
 /// What came of an end without a trailer.
@@ -85,6 +88,7 @@ impl ResultStream {
         request: Vec<u8>,
         input: Vec<Buffer>,
         expected_len: u64,
+        span: Span,
     ) -> Self {
         let len_max = compute.transfer_len_max();
         let (tag, lane) = (compute.next_tag(), compute.connection().lane());
@@ -102,6 +106,7 @@ impl ResultStream {
             received_bytes: 0,
             trailer: None,
             ended: Ended::NotYet,
+            span,
             compute,
         };
         this.send_all(kind, request, input);
@@ -179,7 +184,11 @@ impl ResultStream {
             let outcome = future.await;
             let answer = match outcome.result {
                 Ok(answer) => answer,
-                Err(failure) => return Err(self.receive_failed(failure).await),
+                Err(failure) => {
+                    let error = self.receive_failed(failure).await;
+                    self.span.fail(&error);
+                    return Err(error);
+                }
             };
             let answer = ReceiveAnswer::from_result(answer.result)
                 .filter(|answer| u64::from(answer.result_len) + u64::from(answer.trailer_len) <= u64::from(len));
@@ -253,7 +262,14 @@ impl ResultStream {
     }
 
     fn end(&mut self, bytes: &[u8]) -> Result<(), FunctionError> {
-        self.trailer = Some(Trailer::decode(bytes).map_err(|e| FunctionError::malformed("trailer", e))?);
+        let trailer = Trailer::decode(bytes).map_err(|e| FunctionError::malformed("trailer", e))?;
+        self.span.number("diskside.sent_bytes", self.sent_bytes);
+        self.span.number("diskside.received_bytes", self.received_bytes);
+        if trailer.outcome != Outcome::Ok {
+            self.span.fail(&trailer.message);
+        }
+        self.span = Span::default();
+        self.trailer = Some(trailer);
         Ok(())
     }
 

@@ -14,6 +14,18 @@ pub(in crate::session) fn read_copy(
     args: &[u8],
     options: &RunOptions,
 ) -> Result<Ran, SessionError> {
+    let (mut span, options) = options.begin_span("run", function.name());
+    let ran = read_where_it_answers(file, part, function, args, &options);
+    ran.inspect_err(|error| span.fail(error))
+}
+
+fn read_where_it_answers(
+    file: &File,
+    part: InputPart,
+    function: &SessionFunction,
+    args: &[u8],
+    options: &RunOptions,
+) -> Result<Ran, SessionError> {
     let mut tries = options.tries();
     loop {
         let at = tries.file(file)?;

@@ -439,6 +439,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         args: job.args.to_vec(),
         decompression: job.compressed.map(Compressed::request),
         state: options.state.clone(),
+        trace: options.trace,
         function: Some(job.function.name().to_owned()),
         tier: match options.tier {
             TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,

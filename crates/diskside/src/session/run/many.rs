@@ -38,9 +38,9 @@ impl Session {
         out: Option<Location>,
     ) -> Pending<Ran> {
         let own = Cancellable::new(options);
-        let has_copies = files.iter().any(|file| file.copied.is_some());
-        let decided =
-            (out.is_none() && !has_copies).then(|| decide_short(files, function, args, own.options())).flatten();
+        // Neither other servers nor spans are for what is sent at once.
+        let is_plain = files.iter().all(|file| file.copied.is_none()) && !diskside_trace::is_recording();
+        let decided = (out.is_none() && is_plain).then(|| decide_short(files, function, args, own.options())).flatten();
         let (session, files, function, args) = (self.clone(), files.to_vec(), function.clone(), args.to_vec());
         if let Some(decided) = decided {
             return run_short(session, files, function, args, own, decided);
@@ -70,10 +70,16 @@ impl Session {
         options: &RunOptions,
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
-        let Some(out) = out else { return self.run_over_copies(files, function, args, options, None) };
-        let mut counted = Counted::new(out);
-        let ran = self.run_over_copies(files, function, args, options, Some(&mut counted))?;
-        Ok(Ran { written_bytes: counted.len_bytes, ..ran })
+        let (mut span, options) = options.begin_span("run", function.name());
+        let ran = match out {
+            None => self.run_over_copies(files, function, args, &options, None),
+            Some(out) => {
+                let mut counted = Counted::new(out);
+                let ran = self.run_over_copies(files, function, args, &options, Some(&mut counted));
+                ran.map(|ran| Ran { written_bytes: counted.len_bytes, ..ran })
+            }
+        };
+        ran.inspect_err(|error| span.fail(error))
     }
 
     /// If a server of several vanishes, the run begins again over all its files at another one. Output that was written is not

@@ -12,7 +12,8 @@ use diskside_engine::{Asked, CallError, CallLimits, Codec, DirectPolicy, Functio
 use diskside_host::function::CallHandle;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
-use diskside_wire::function::StateName;
+use diskside_trace::{Side as SpanSide, Span};
+use diskside_wire::function::{StateName, TraceContext};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -87,6 +88,8 @@ pub struct RunOptions {
     pub state: Option<StateName>,
     /// Counts the input bytes that are done.
     pub progress: Option<Arc<AtomicU64>>,
+    /// The span of the caller's trace that the request is a part of. Servers that trace their calls make them a part of it, too.
+    pub trace: Option<TraceContext>,
 }
 
 impl Default for RunOptions {
@@ -110,6 +113,7 @@ impl Default for RunOptions {
             durable: false,
             state: None,
             progress: None,
+            trace: None,
         }
     }
 }
@@ -176,6 +180,14 @@ impl RunOptions {
     /// What is not begun need not be stopped.
     pub(super) fn check_cancelled(&self, file: &File) -> Result<(), SessionError> {
         if self.is_cancelled() { Err(SessionError::Cancelled(file.inner.name.clone())) } else { Ok(()) }
+    }
+
+    /// Begins the span of a request, of which its calls are parts.
+    pub(in crate::session) fn begin_span(&self, name: &'static str, function: &str) -> (Span, Self) {
+        let mut span = Span::begin(name, SpanSide::Internal, self.trace);
+        span.text("diskside.function", function);
+        let options = Self { trace: span.context_or(self.trace), ..self.clone() };
+        (span, options)
     }
 
     /// The tries of a request with these options.
