@@ -23,12 +23,14 @@ mod journal;
 mod output;
 mod output_file;
 mod progress;
+mod traces;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use error::Failure;
 use output::say;
 use std::io::Write as _;
 use std::process::ExitCode;
+use traces::Exporter;
 
 /// Run a function at the disk's side.
 #[derive(Parser)]
@@ -127,6 +129,11 @@ fn main() -> ExitCode {
         Ok(cli) => {
             log_to_stderr();
             interrupt::survive_file_size_limit();
+            // A server has threads only once it is confined.
+            let is_server = matches!(cli.command, Command::Serve(_));
+            let exporter = if is_server { None } else { Exporter::from_environment() };
+            // Until the command has ended.
+            let _exporting = exporter.and_then(|exporter| exporter.start("diskside"));
             run(cli.command)
         }
         Err(error) if error.use_stderr() => {

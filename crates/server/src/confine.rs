@@ -67,13 +67,17 @@ pub struct Confinement {
 }
 
 /// Becomes the user that `config` names, and closes all files but those that a server of `config` opens later. `read_anew` are
-/// further files that it reads again when it is told to.
+/// further files that it reads again when it is told to, and `connects_to` a port that it connects to.
 ///
 /// Call it before the process has other threads. What is open stays open.
 ///
 /// # Errors
 /// There is no such user, or the kernel refuses it.
-pub fn confine(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Confinement, UserError> {
+pub fn confine(
+    config: &ServeConfig,
+    read_anew: &[PathBuf],
+    connects_to: Option<u16>,
+) -> Result<Confinement, UserError> {
     let choice = Choice::of(config, read_anew)?;
     let mut kept = while_serving(config);
     let user = match &choice {
@@ -94,7 +98,7 @@ pub fn confine(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Confinemen
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?;
     let llvm = config.compute.enabled.then(LlvmOptions::find).flatten();
     let scanner = config.compute.enabled.then(diskside_scan::Program::find).flatten();
-    let files = files::close_others(config, read_anew, llvm.as_ref(), scanner.as_ref());
+    let files = files::close_others(config, read_anew, connects_to, llvm.as_ref(), scanner.as_ref());
     let starts_children = llvm.is_some() || scanner.is_some() || files::has_objects(config);
     Ok(Confinement { user, files, calls: None, starts_children, acts_as_others: acts_as_others(config) })
 }

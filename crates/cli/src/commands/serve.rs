@@ -4,6 +4,7 @@ mod reload;
 
 use crate::error::Failure;
 use crate::output::{self, say};
+use crate::traces::{Exporter, Exporting};
 use clap::Args;
 use diskside::target::config::parse_address;
 use diskside::target::config::{
@@ -132,8 +133,12 @@ impl Serve {
         give_up(&config).map_err(|e| Failure::Environment(format!("cannot give up privileges: {e}")))?;
         let failed = |e: TargetError| Failure::Environment(e.to_string());
         let opened = Target::builder().config(config.clone()).inherited(inherited).open().map_err(failed)?;
-        let confinement = config.confine.then(|| confine(&config, &read_anew)).transpose();
+        let exporter = Exporter::from_environment();
+        let exporter_port = exporter.as_ref().map(Exporter::port);
+        let confinement = config.confine.then(|| confine(&config, &read_anew, exporter_port)).transpose();
         let confinement = confinement.map_err(|e| Failure::Environment(e.to_string()))?;
+        // Until the server has ended.
+        let _exporting: Option<Exporting> = exporter.and_then(|exporter| exporter.start("diskside-server"));
         let target = opened.build().map_err(failed)?;
         if confinement.as_ref().is_some_and(Confinement::closes_files) {
             target.handle().is_confined();

@@ -11,8 +11,8 @@ use diskside_compute::LlvmOptions;
 use diskside_scan::Program as Scanner;
 use diskside_volume::Source;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 
 use crate::config::ServeConfig;
@@ -38,16 +38,18 @@ impl fmt::Display for Files {
 pub(super) fn close_others(
     config: &ServeConfig,
     read_anew: &[PathBuf],
+    connects_to: Option<u16>,
     llvm: Option<&LlvmOptions>,
     scanner: Option<&Scanner>,
 ) -> Files {
-    let closed = rules(config, read_anew, llvm, scanner).into_iter().try_fold(
-        ruleset(has_objects(config)),
-        |ruleset, (paths, access)| {
-            // What is not there cannot be opened; who needs it says so.
-            ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
-        },
-    );
+    let mut rules = rules(config, read_anew, llvm, scanner);
+    if connects_to.is_some() {
+        rules.push((diskside_objects::files_of_connections(), READ));
+    }
+    let closed = rules.into_iter().try_fold(ruleset(has_objects(config), connects_to), |ruleset, (paths, access)| {
+        // What is not there cannot be opened; who needs it says so.
+        ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
+    });
     let status = closed.and_then(|ruleset| ruleset?.restrict_self());
     match status {
         Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, landlock, .. }) => Files::Open(
@@ -65,15 +67,17 @@ pub(super) fn close_others(
     }
 }
 
-/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody but for objects.
-fn ruleset(connects: bool) -> Result<landlock::RulesetCreated, RulesetError> {
+/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody but for objects, and to the
+/// one port that it is told.
+fn ruleset(connects: bool, port: Option<u16>) -> Result<landlock::RulesetCreated, RulesetError> {
     let net = AccessNet::from_all(NEWEST);
     Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(if connects { net & !AccessNet::ConnectTcp } else { net })?
         .scope(Scope::from_all(NEWEST))?
-        .create()
+        .create()?
+        .add_rules(port.filter(|_| !connects).map(|port| Ok(NetPort::new(port, AccessNet::ConnectTcp))))
 }
 
 type Rule = (Vec<PathBuf>, BitFlags<AccessFs>);
