@@ -34,6 +34,8 @@ pub enum Way {
     Alternating,
     /// Of several files the first is here, the others at targets.
     Apart,
+    /// Over files of URLs that name several servers, of which one answers.
+    Copies(Where),
     /// Over files of this machine that hold what the others hold in another form.
     Unpacked,
     /// Over files of targets that are chunks of an array: the input, encoded.
@@ -75,6 +77,8 @@ impl Way {
             Self::AutoWritten,
             Self::Alternating,
             Self::Alternating,
+            Self::Copies(Where::Device),
+            Self::Copies(Where::Host),
         ];
         if len(case) <= INTERPRETED_LEN_MAX {
             ways.push(Self::Device(INTERPRETER, 1));
@@ -108,7 +112,7 @@ impl Way {
         let (session, place) = match self {
             Self::Local(..) | Self::LocalWritten | Self::Unpacked | Self::Host => (&world.told, Where::Host),
             Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
-            Self::Chunk(place, _) => (&world.told, place),
+            Self::Chunk(place, _) | Self::Copies(place) => (&world.told, place),
             Self::Auto | Self::AutoHalfHeld | Self::AutoWritten | Self::Apart => (&world.adaptive, Where::Auto),
             Self::Alternating => (&world.alternating, Where::Auto),
         };
@@ -156,7 +160,12 @@ impl Way {
                 true => world.path(input).display().to_string(),
                 false => {
                     let codec = codec_of(case).filter(|_| matches!(self, Self::Chunk(..)));
-                    world.url_as(HOSTS[at % HOSTS.len()], input, codec)
+                    let host = HOSTS[at % HOSTS.len()];
+                    let url = world.url_as(host, input, codec);
+                    match self {
+                        Self::Copies(_) => url.replacen(&format!("://{host}/"), &format!("://gone,{host}/"), 1),
+                        _ => url,
+                    }
                 }
             };
             session.open(&location).unwrap_or_else(|error| panic!("{location}: {error}"))
