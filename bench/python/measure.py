@@ -1,7 +1,9 @@
 """The host's part of bench/python/run: prints one JSON document."""
 
+import contextlib
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,16 +26,18 @@ class Stage(NamedTuple):
     programs: Path
     size: str
     session: diskside.Session
+    server: int
+    """The server's process."""
 
     def sized(self, full, quick, smoke):
         return {"full": full, "quick": quick, "smoke": smoke}[self.size]
 
 
 def main():
-    url, directory, programs, size, chosen = sys.argv[1:]
+    url, directory, programs, size, chosen, server = sys.argv[1:]
     wait_for(url)
     with diskside.connect(url) as session:
-        stage = Stage(url, Path(directory), Path(programs), size, session)
+        stage = Stage(url, Path(directory), Path(programs), size, session, int(server))
         bars, means = [], []
         for name in chosen.split(","):
             if name == "mean":
@@ -78,7 +82,31 @@ def import_time(stage):
     return [bar("import, ms", ours - nothing, most=50, beside=f"numpy: {of_numpy - nothing:.0f} ms")]
 
 
+@contextlib.contextmanager
+def apart(server):
+    """A server on the first processor of this machine, and this process, with what it starts, on the last."""
+    all_of_them = sorted(os.sched_getaffinity(0))
+
+    def bind(process, processors):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), processors)
+
+    bind(server, all_of_them[:1])
+    bind(os.getpid(), all_of_them[-1:])
+    try:
+        yield
+    finally:
+        bind(server, all_of_them)
+        bind(os.getpid(), all_of_them)
+
+
 def small_run(stage):
+    with apart(stage.server):
+        return small_runs(stage)
+
+
+def small_runs(stage):
     (stage.directory / "small.u64").write_bytes(numpy.arange(1000, dtype="<u8").tobytes())
     name, runs = f"{stage.url}/small.u64", stage.sized(1500, 300, 20)
     by_python, by_rust = {"device": [], "auto": []}, {"opened": [], "device": [], "auto": []}
