@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 def all_of_them(lab, programs):
     logs = Logs(lab, programs)
-    with lab.serve(f"--export=logs=s3://data/logs", f"--export=web=http://127.0.0.1:{lab.http}/logs") as (url, _):
+    with lab.serve("--export=logs=s3://data/logs", f"--export=web=http://127.0.0.1:{lab.http}/logs",
+                   f"--export=whole=http://127.0.0.1:{lab.http}/whole") as (url, _):
         logs.server = url
         answers(logs)
         listings(logs)
@@ -117,6 +118,7 @@ def what_is_refused(logs):
     logs.run("run", "wc", logs.at("logs", "2026"), fails="Is a directory")
     logs.run("run", "wc", logs.at("logs", "../elsewhere/secret.log"), fails="elsewhere")
     logs.run("run", "wc", logs.at("logs", "2026/../../elsewhere/secret.log"), fails="elsewhere")
+    logs.run("run", "wc", logs.at("whole", "text.log"), fails="no ranges")
     logs.run("cp", logs.here / "2025/old.log", logs.at("logs", "new.log"), fails="read-only")
     logs.run("run", "wc", logs.at("logs", "2025/old.log"), "--out", logs.at("logs", "counted"), fails="read-only")
     command = [logs.programs / "diskside", "serve", "--listen", "127.0.0.1:0", "--export", "a=s3://data/logs,rw"]

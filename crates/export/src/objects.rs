@@ -110,7 +110,7 @@ impl Spot {
         // That keys begin with the URL is taken for granted.
         let meta = match &*self.path {
             "" => ROOT,
-            path => self.tree()?.store.head(path).map_err(|error| self.failed(&error))?,
+            path => self.tree()?.look(path).map_err(|error| self.failed(&error))?,
         };
         if self.is_directory && meta.kind == Kind::Object {
             return Err(FileError::new(Errno::NOTDIR, format!("{} {}", self.op, self.name)));

@@ -32,6 +32,7 @@ fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> 
         match scanning.next(&mut || Instant::now() < until)? {
             Event::Output(bytes) => result.extend_from_slice(&bytes),
             Event::Turn => scanning.grant()?,
+            Event::Waits => {}
             Event::Read { .. } => panic!("it has a descriptor"),
             Event::Done(report) => return Ok((result, report)),
         }

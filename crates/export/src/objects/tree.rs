@@ -47,6 +47,11 @@ impl StoreTree {
         Ok(Self { store, url: url.to_owned(), has_lists, device, listings: Mutex::default() })
     }
 
+    /// What is at a path. A web server that gives no ranges is better known now than by a read: each would move the whole file.
+    pub(super) fn look(&self, path: &str) -> Result<Meta, StoreError> {
+        if self.has_lists { self.store.head(path) } else { self.store.first(path, 1).map(|(meta, _)| meta) }
+    }
+
     /// Calls `each` with the names in a directory from the number `cursor` on, and the number of the next, until it is false.
     pub(super) fn list_from(
         &self,

@@ -20,6 +20,8 @@ const TIMEOUT: &str = "30s";
 const CONNECT_TIMEOUT: &str = "10s";
 /// How long a question is asked again that a store refuses for a while.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Longer ones are nonsense: what is computed with their lengths stays far from overflows.
+const OBJECT_LEN_MAX: u64 = 1 << 50;
 /// Behind all keys that begin with what is before it.
 const LAST_CHARACTER: char = char::MAX;
 
@@ -85,7 +87,7 @@ impl Backend {
             return Ok(DIRECTORY);
         }
         match self.store().head(&key).await {
-            Ok(found) => Ok(object(&found)),
+            Ok(found) => object(&found),
             Err(Error::NotFound { .. }) => self.directory(path, &key).await,
             Err(error) => Err(error.into()),
         }
@@ -114,7 +116,7 @@ impl Backend {
         let len = u64::from(len).min(READ_LEN_MAX as u64);
         let options = GetOptions { range: Some(GetRange::Bounded(0..len)), ..GetOptions::default() };
         match self.store().get_opts(&key, options).await {
-            Ok(got) => Ok((object(&got.meta), got.bytes().await?)),
+            Ok(got) => Ok((object(&got.meta)?, got.bytes().await?)),
             Err(Error::NotFound { .. }) => Ok((self.directory(path, &key).await?, Bytes::new())),
             // Of an object without bytes there is no range.
             Err(error) => match self.head(path).await {
@@ -167,7 +169,8 @@ impl Backend {
         };
         let listed = s3.list_paginated(Some(&below), options).await?;
         let name = |key: &Path| Some(key.as_ref().strip_prefix(&below)?.to_owned()).filter(|name| !name.is_empty());
-        let objects = listed.result.objects.iter().map(|found| (name(&found.location), object(found)));
+        let objects = listed.result.objects.iter().map(|found| Ok((name(&found.location), object(found)?)));
+        let objects = objects.collect::<Result<Vec<_>, Problem>>()?.into_iter();
         let directories = listed.result.common_prefixes.iter().map(|key| (name(key), DIRECTORY));
         let named = objects.chain(directories).filter_map(|(name, meta)| Some(Entry { name: name?, meta }));
         let mut entries: Vec<Entry> = named.collect();
@@ -220,19 +223,34 @@ fn http(url: &Url) -> Result<HttpStore, Error> {
 
 const DIRECTORY: Meta = Meta { kind: Kind::Directory, len: 0, modified_ns: 0, version: String::new() };
 
-fn object(found: &ObjectMeta) -> Meta {
-    Meta {
+fn object(found: &ObjectMeta) -> Result<Meta, Problem> {
+    if found.size > OBJECT_LEN_MAX {
+        let message = format!("the store says that it has {} bytes, which no store keeps", found.size);
+        return Err(Problem { errno: Errno::FBIG, message });
+    }
+    // What the library has where the store tells no time.
+    if tag_of(found).is_none() && found.last_modified.timestamp() == 0 {
+        let message =
+            "the server tells neither an entity tag nor a time of change, so nobody would notice when it changes"
+                .into();
+        return Err(Problem { errno: Errno::OPNOTSUPP, message });
+    }
+    Ok(Meta {
         kind: Kind::Object,
         len: found.size,
         modified_ns: found.last_modified.timestamp_nanos_opt().unwrap_or_default(),
         version: version_of(found),
-    }
+    })
 }
 
-/// What tells a version from others. A weak tag is of bytes that need not be the same, and is not compared by If-Match.
+/// What tells a version from others.
 fn version_of(found: &ObjectMeta) -> String {
-    let tag = found.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
-    tag.unwrap_or_else(|| found.last_modified.to_rfc3339())
+    tag_of(found).unwrap_or_else(|| found.last_modified.to_rfc3339())
+}
+
+/// Its entity tag. A weak one is of bytes that need not be the same, and is not compared by If-Match.
+fn tag_of(found: &ObjectMeta) -> Option<String> {
+    found.e_tag.clone().filter(|tag| !tag.starts_with("W/"))
 }
 
 /// Why a question has no answer.
