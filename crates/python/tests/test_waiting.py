@@ -308,3 +308,10 @@ def test_the_import_is_quick_and_brings_nothing(directory):
     program = "import sys, diskside; print([m for m in ('numpy', 'pyarrow', 'pandas', 'fsspec', 'zarr', 'asyncio') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_thousands_of_jobs_at_once_all_end_well(server, directory):
+    """More than a connection lets wait: a call that was one too many failed as busy, where it had but to wait for its turn."""
+    with diskside.connect(server.url) as session:
+        jobs = [session.submit("wc", "a.log") for _ in range(2000)]
+        assert {job.result(60)["lines"] for job in jobs} == {3}

@@ -11,6 +11,7 @@ use diskside_nvme::{Nqn, Status};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// A connection with what is known of its target.
 #[derive(Debug)]
@@ -32,7 +33,12 @@ pub(super) struct Link {
     waits: Mutex<KnownWaits>,
     /// Requests of this session on the host and at the device.
     crowd: [Arc<Crowd>; 2],
+    /// Turns of short runs, which nothing else keeps from being thousands at a time: a queue takes so many calls that wait.
+    short_runs: Arc<Semaphore>,
 }
+
+/// Short runs that are under way at a target; half of the calls that a queue of 128 entries lets wait.
+const SHORT_RUNS_MAX: usize = 32;
 
 /// A program at the target. Who holds it has a call under way, or a request prepared: it stays there meanwhile.
 #[derive(Debug)]
@@ -98,7 +104,13 @@ impl Link {
             crowds: AtomicU64::new(0),
             waits: Mutex::default(),
             crowd: Default::default(),
+            short_runs: Arc::new(Semaphore::new(SHORT_RUNS_MAX)),
         })
+    }
+
+    /// The turns of short runs: who has one sends its call, and gives it back when the call has ended.
+    pub(super) fn short_runs(&self) -> &Arc<Semaphore> {
+        &self.short_runs
     }
 
     /// Whether the target cannot be reached now, as far as is known.

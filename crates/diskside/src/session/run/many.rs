@@ -286,8 +286,23 @@ fn run_short(
     }
     let job =
         |options| Job { program: decided.program.clone(), ..Job::new(&files[0], NOT_OPEN, &function, &args, options) };
-    let sent = device::send_paths(&job(own.options()), &files);
+    let Some(turns) = files[0].inner.place.link().map(|link| Arc::clone(link.short_runs())) else {
+        unreachable!("what runs at a device has a link")
+    };
+    // Others have their turn first if there are many.
+    let sent = turns.clone().try_acquire_owned().map(|turn| (turn, device::send_paths(&job(own.options()), &files)));
     own.steps(move |options| async move {
+        let (turn, sent) = match sent {
+            Ok(sent) => sent,
+            Err(_) => {
+                let turn = turns.acquire_owned().await;
+                let job = Job {
+                    program: decided.program.clone(),
+                    ..Job::new(&files[0], NOT_OPEN, &function, &args, &options)
+                };
+                (turn.expect("nobody closes it"), device::send_paths(&job, &files))
+            }
+        };
         let outcome = match sent {
             Ok(mut sent) => {
                 let outcome = (&mut sent.call).await;
@@ -297,6 +312,7 @@ fn run_short(
             }
             Err(error) => Err(error),
         };
+        drop(turn);
         let error = match outcome {
             Ok(ran) => return Ok(Ran { total: started.elapsed(), ..ran }),
             Err(error) => error,
