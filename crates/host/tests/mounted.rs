@@ -148,6 +148,21 @@ fn write_all(file: &File, object: &Object, state: &[Block]) {
     }
 }
 
+/// A new file. The little space that is free is what removed files gave back, which XFS does in the background: on a busy machine
+/// it was not there yet.
+fn made(mount: &Path, path: &Path) -> File {
+    for _ in 0..100 {
+        match File::create(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                run(Command::new("sync").arg("-f").arg(mount));
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            made => return made.expect("made"),
+        }
+    }
+    panic!("no space is given back");
+}
+
 fn fresh(object: &Object, blocks: usize) -> Vec<Block> {
     vec![object.version(); blocks]
 }
@@ -236,7 +251,7 @@ fn disturb(arena: &Arena, index: usize, dice: &mut Dice) {
             let object = arena.new_object();
             let beside = path.with_extension("new");
             object.change(fresh(&object, whole), |next| {
-                write_all(&File::create(&beside).expect("made"), &object, next);
+                write_all(&made(&arena.lab.mount, &beside), &object, next);
             });
             fs::rename(&beside, &path).expect("renamed");
             *place = object;
