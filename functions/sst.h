@@ -47,6 +47,7 @@ enum sst_reason {
     SST_LONG_KEY,        /* longer than SST_KEY_MAX */
     SST_LONG_BLOCK,      /* longer than SST_BLOCK_LEN_MAX, as it is stored or decompressed */
     SST_LONG_VALUE,      /* longer than the caller has room for; value_len says how long */
+    SST_RANGE_EDGE,      /* a range deletion covers the key, which is the last one of its file: it may end before it */
 };
 
 /* sst_file.flags */
@@ -55,6 +56,10 @@ enum sst_reason {
 #define SST_INDEX_OF_INDEXES 4u   /* it has two levels */
 #define SST_INDEX_WITH_KEYS 8u    /* and the first key of each block */
 #define SST_WITHOUT_SEQUENCE 16u  /* all records have sequence number 0 */
+/* The caller says so of a file: by its metadata it ends with the key that is sought. A compaction that ends a file within a
+   range deletion writes the whole of it there, and gives the file the first key of the next one as its last, with a
+   sequence number that is before all others: the deletion ends there, but nothing in the file tells. */
+#define SST_KEY_IS_LAST 32u
 
 /* A file and what is known of it: nothing but its length, or what sst_facts said of it. */
 struct sst_file {

@@ -422,7 +422,7 @@ DS_INLINE __u32 read_properties(struct ds_traverse *t, const struct view *view, 
         if (number_at > at)
             return SST_MALFORMED;
     }
-    file->flags = flags;
+    file->flags = flags | (file->flags & SST_KEY_IS_LAST);
     return is_ordered ? 0 : SST_COMPARATOR;
 }
 
@@ -515,7 +515,8 @@ DS_INLINE __s64 leave_file(struct ds_traverse *t)
 }
 
 /* Finds the newest of the range deletions that cover the key. */
-DS_INLINE __u32 search_ranges(struct ds_traverse *t, const struct view *view, const struct order *order)
+DS_INLINE __u32 search_ranges(struct ds_traverse *t, const struct view *view, const struct sst_file *file,
+                              const struct order *order)
 {
     struct search *search = search_of(t);
     struct block block;
@@ -539,6 +540,8 @@ DS_INLINE __u32 search_ranges(struct ds_traverse *t, const struct view *view, co
             compare(order->key, order->key_len, block.bytes + to_at, entry.value_len) < 0)
             search->covered = (number >> 8) + 1;
     }
+    if (!reason && search->covered && (file->flags & SST_KEY_IS_LAST))
+        return SST_RANGE_EDGE;
     return reason;
 }
 
@@ -710,7 +713,7 @@ __s64 sst_get(struct ds_traverse *t)
     if (!reason && t->cookie == DATA) {
         done = search_data(t, &view, &order);
     } else if (!reason && t->cookie == RANGES) {
-        reason = search_ranges(t, &view, &order);
+        reason = search_ranges(t, &view, file, &order);
     } else if (!reason && t->cookie == DICTIONARY) {
         reason = keep_dictionary(t, &view, file);
     } else if (!reason) {

@@ -209,7 +209,8 @@ impl Store {
             return Err(Refused::TooManyTables);
         }
         let open = tables.iter().map(|table| self.table(table)).collect::<Result<Vec<_>, _>>()?;
-        let facts: Vec<TableFacts> = open.iter().map(|table| table.facts).collect();
+        let facts_of = |(file, table): (&&TableFile, &Arc<Table>)| table.facts.of_last_key(file.largest == key);
+        let facts: Vec<TableFacts> = tables.iter().zip(&open).map(facts_of).collect();
         let request = table::get_request(snapshot, &facts, key);
         let numbers = tables.iter().map(|table| table.number).collect();
         let mut lookup = Lookup { store: self, numbers, open, request, started: None };

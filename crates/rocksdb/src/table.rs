@@ -15,6 +15,7 @@ const REQUEST_LEN: usize = 16;
 const ANSWER_LEN: usize = 24;
 /// Bytes that the functions keep for themselves behind a request.
 const SEARCH_LEN: usize = 40 + KEY_LEN_MAX + 8;
+const KEY_IS_LAST: u8 = 32;
 const FACTS_LEN: usize = size_of::<TableFacts>();
 
 /// What is known of a table: its length, or everything that a lookup needs.
@@ -77,6 +78,8 @@ pub enum Unsupported {
     LongBlock,
     /// A value of so many bytes, for which there was no room.
     LongValue(u32),
+    /// A range deletion covers the key, which is the last one of its table: it may end before it.
+    RangeEdge,
     /// Something that a newer function says.
     Unknown(u32),
 }
@@ -102,6 +105,7 @@ impl Unsupported {
             16 => Self::LongKey,
             17 => Self::LongBlock,
             18 => Self::LongValue(value_len),
+            19 => Self::RangeEdge,
             other => Self::Unknown(other),
         }
     }
@@ -128,6 +132,7 @@ impl Unsupported {
             Self::LongKey => "long-key",
             Self::LongBlock => "long-block",
             Self::LongValue(_) => "long-value",
+            Self::RangeEdge => "range-edge",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -163,6 +168,13 @@ impl TableFacts {
     #[must_use]
     pub fn unknown(len_bytes: u64) -> Self {
         Self { len: len_bytes, ..Self::default() }
+    }
+
+    /// For a lookup of the table's last key, by what the database says of it: a range deletion that is in the table may end before
+    /// that key, which the table does not tell.
+    #[must_use]
+    pub fn of_last_key(self, yes: bool) -> Self {
+        Self { flags: if yes { self.flags | KEY_IS_LAST } else { self.flags }, ..self }
     }
 
     /// Why it cannot be searched, if that is known.

@@ -270,6 +270,41 @@ fn no_answer_is_older_than_the_read_or_from_the_future() {
     stress("level0_file_num_compaction_trigger=2;compression=kLZ4Compression", Mode::Server);
 }
 
+/// A key that was written after a range around it was deleted, and that begins a table, was told as deleted: the table in front
+/// of it has the whole range, its last key by its metadata is this one, and only its sequence number says that it ends before it.
+#[test]
+fn a_range_deletion_that_goes_on_in_the_next_table_hides_nothing_there() {
+    const COUNT: u64 = 2000;
+    let options = "target_file_size_base=8192;disable_auto_compactions=true";
+    let world = World::new();
+    let reads = world.open(options, "block_size=1024", never_sampled());
+    let database = reads.database();
+    let write = |what: &str| {
+        let value = [what, &"x".repeat(40)].concat();
+        (0..COUNT).for_each(|number| database.put(&key(number), value.as_bytes()).expect("written"));
+    };
+    write("old");
+    // Without it the deletion would go, and the tables would be cut where they are.
+    let snapshot = database.snapshot();
+    database.delete_range(&key(0), &key(COUNT)).expect("deleted");
+    let between = database.snapshot();
+    write("new");
+    database.flush().expect("flushed");
+    database.compact();
+    let tables = database.plan(&Scope::default()).expect("tables").tables().count() as u64;
+    assert!(tables > 10, "{tables} tables");
+    for number in 0..COUNT {
+        for scope in [None, Some(&between), Some(&snapshot)].map(|snapshot| Scope { family: None, snapshot }) {
+            let plain = database.get_in(&scope, &key(number)).expect("read");
+            assert_eq!(reads.get_in(&scope, &key(number)).expect("read"), plain, "key {number}");
+        }
+    }
+    let counters = reads.counters();
+    let edges = counters.fallbacks.get("range-edge").copied().unwrap_or_default();
+    assert!((1..=3 * tables).contains(&edges) && counters.fallbacks.len() == 1, "{tables} tables: {counters:?}");
+    assert!(counters.at_server > 2 * COUNT, "{counters:?}");
+}
+
 /// With fewer open files than tables RocksDB says of many keys that they are there and empty. What it says to a second question
 /// counts then, and not the emptiness: the key may have been deleted in between.
 #[test]

@@ -138,6 +138,24 @@ fn every_key_and_every_gap_is_found_in_tables_of_all_kinds() {
     }
 }
 
+/// A range deletion may end before the last key of its table, and nothing in the table tells.
+#[test]
+fn what_a_range_deletes_at_the_end_of_a_table_is_not_decided() {
+    let mut functions = Functions::new();
+    let (_, table) = *TABLES.iter().find(|(what, _)| *what == RANGES).expect("one with range deletions");
+    let facts = functions.facts(&[table]).expect("facts")[0];
+    for number in 0..245 {
+        let mut get = |facts: TableFacts| functions.get(&[(table, facts)], LATEST, key(number).as_bytes());
+        for known in [facts, unknown(table)] {
+            let found = get(known.of_last_key(true));
+            let is_covered = matches!(number, 40..61 | 200);
+            let expected = if is_covered { Some(Answer::Unsupported(Unsupported::RangeEdge)) } else { get(known) };
+            assert_eq!(found, expected, "key {number}");
+        }
+        assert_eq!(get(facts.of_last_key(false)), get(facts));
+    }
+}
+
 #[test]
 fn the_first_table_that_has_a_version_decides() {
     let mut functions = Functions::new();
