@@ -12,7 +12,7 @@ use rustix::io::{Errno, pread};
 use super::attributes::{settled_version, status, version};
 use super::root::{open_file, same_file};
 use super::{FileSession, FileSource};
-use crate::objects::{self, spot};
+use crate::objects::{self, object_path};
 use crate::reply::FileError;
 
 /// The longest file that is read as it is found.
@@ -87,7 +87,7 @@ impl FileSession {
         let is_store = export.store.is_some();
         let opened = export.workers.run(move || {
             if is_store {
-                return FileSource::of_object(Arc::new(spot(&session, FileOp::Lookup, None, &path)?.open()?));
+                return FileSource::of_object(Arc::new(object_path(&session, FileOp::Lookup, None, &path)?.open()?));
             }
             let start = session.start(FileOp::Lookup, None, &path)?;
             let opened = open_file(start.dir(), start.path, OFlags::RDONLY);
@@ -104,15 +104,15 @@ fn find_object(session: &FileSession, path: &[u8]) -> Result<Option<Found>, File
     if export.store.is_none() {
         return Ok(None);
     }
-    let spot = spot(session, FileOp::Lookup, None, path)?;
-    let first = spot.tree()?.store.first(&spot.path, SHORT_FILE_LEN_MAX as u32);
-    let (meta, bytes) = first.map_err(|error| spot.failed(&error))?;
+    let at = object_path(session, FileOp::Lookup, None, path)?;
+    let first = at.tree()?.store.first(&at.path, SHORT_FILE_LEN_MAX as u32);
+    let (meta, bytes) = first.map_err(|error| at.failed(&error))?;
     if meta.kind == Kind::Directory {
-        return Err(FileError::new(Errno::ISDIR, &spot.name));
+        return Err(FileError::new(Errno::ISDIR, &at.name));
     }
     if meta.len > SHORT_FILE_LEN_MAX as u64 {
         return Ok(Some(Found::Long));
     }
     export.functions.read(Some(bytes.len() as u64));
-    Ok(Some(Found::Short { bytes, version: objects::version(&spot.path, &meta) }))
+    Ok(Some(Found::Short { bytes, version: objects::version(&at.path, &meta) }))
 }

@@ -11,7 +11,6 @@ mod tree;
 use std::sync::Arc;
 
 use diskside_objects::{Kind, Meta, StoreError};
-use diskside_paths::Kind as FoundKind;
 use diskside_wire::file::{DirEntry, FileFlags, FileHandle, FileKind, FileOp, FileRequest, OpenedFile};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -34,12 +33,12 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
     let op = request.op();
     let room = |len_max: u32| (len_max as usize).min(result_len_max);
     match *request {
-        FileRequest::Lookup { dir, path, flags } => lookup(session, &spot(session, op, dir, path)?, flags),
+        FileRequest::Lookup { dir, path, flags } => lookup(session, &object_path(session, op, dir, path)?, flags),
         FileRequest::Stat { base: Some(file), path: b"", .. } => stat_again(op, &*opened(session, op, file)?),
-        FileRequest::Stat { base, path, .. } => stat(&spot(session, op, base, path)?.open()?),
+        FileRequest::Stat { base, path, .. } => stat(&object_path(session, op, base, path)?.open()?),
         FileRequest::List { base, path, cursor, len_max, flags } => {
             let with_attributes = flags.contains(FileFlags::ATTRIBUTES);
-            list(&spot(session, op, base, path)?, cursor, room(len_max), with_attributes)
+            list(&object_path(session, op, base, path)?, cursor, room(len_max), with_attributes)
         }
         FileRequest::Find { dir, pattern, after, len_max, flags } => {
             find(session, op, (dir, pattern), after, room(len_max), flags)
@@ -60,7 +59,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
         | FileRequest::Unlink { dir, path }
         | FileRequest::RemoveDirectory { dir, path }
         | FileRequest::MakeDirectory { dir, path, .. }
-        | FileRequest::Rename { dir, from: path, .. } => Err(read_only(&spot(session, op, dir, path)?)),
+        | FileRequest::Rename { dir, from: path, .. } => Err(read_only(&object_path(session, op, dir, path)?)),
         FileRequest::Write { file, .. } | FileRequest::Truncate { file, .. } | FileRequest::Publish { file } => {
             Err(cannot(op, &opened(session, op, file)?.name))
         }
@@ -68,7 +67,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
 }
 
 /// A place in a store that a request is about.
-pub(super) struct Spot {
+pub(super) struct ObjectPath {
     op: FileOp,
     export: Arc<Export>,
     /// Below the store's URL.
@@ -81,7 +80,12 @@ pub(super) struct Spot {
 
 const ROOT: Meta = Meta { kind: Kind::Directory, len: 0, modified_ns: 0, version: String::new() };
 
-pub(super) fn spot(session: &FileSession, op: FileOp, dir: Option<FileHandle>, path: &[u8]) -> Result<Spot, FileError> {
+pub(super) fn object_path(
+    session: &FileSession,
+    op: FileOp,
+    dir: Option<FileHandle>,
+    path: &[u8],
+) -> Result<ObjectPath, FileError> {
     let Beginning { export, opened, path: rest } = session.beginning(op, dir, path)?;
     let base = match &opened {
         Some(Opened::Object(object)) => object.path.as_str(),
@@ -93,10 +97,10 @@ pub(super) fn spot(session: &FileSession, op: FileOp, dir: Option<FileHandle>, p
         name.extend(rest.escape_ascii().map(char::from));
     }
     let path = resolve(base, rest).map_err(|errno| FileError::new(errno, format!("{op} {name}")))?;
-    Ok(Spot { op, is_directory: rest.ends_with(b"/"), path, name, export })
+    Ok(ObjectPath { op, is_directory: rest.ends_with(b"/"), path, name, export })
 }
 
-impl Spot {
+impl ObjectPath {
     pub(super) fn tree(&self) -> Result<&StoreTree, FileError> {
         self.export.store.as_ref().ok_or_else(|| cannot(self.op, &self.name))
     }
@@ -119,16 +123,16 @@ impl Spot {
     }
 }
 
-fn lookup(session: &FileSession, spot: &Spot, flags: FileFlags) -> Done {
+fn lookup(session: &FileSession, at: &ObjectPath, flags: FileFlags) -> Done {
     if flags.contains(FileFlags::WRITE) {
-        return Err(read_only(spot));
+        return Err(read_only(at));
     }
-    let object = spot.open()?;
+    let object = at.open()?;
     if flags.contains(FileFlags::DIRECTORY) && object.meta.kind == Kind::Object {
-        return Err(FileError::new(Errno::NOTDIR, format!("{} {}", spot.op, spot.name)));
+        return Err(FileError::new(Errno::NOTDIR, format!("{} {}", at.op, at.name)));
     }
     let (version, attributes) = (object.version(), object.attributes());
-    let opened = OpenedFile::new(session.insert(spot.op, object)?, false, attributes);
+    let opened = OpenedFile::new(session.insert(at.op, object)?, false, attributes);
     Ok(FileReply { result: opened.as_bytes().to_vec(), version, ..FileReply::done(0) })
 }
 
@@ -148,13 +152,13 @@ fn stat(object: &OpenObject) -> Done {
     Ok(FileReply { result, version: object.version(), ..FileReply::done(0) })
 }
 
-fn list(spot: &Spot, cursor: u64, len_max: usize, with_attributes: bool) -> Done {
-    let tree = spot.tree()?;
+fn list(at: &ObjectPath, cursor: u64, len_max: usize, with_attributes: bool) -> Done {
+    let tree = at.tree()?;
     let mut reply = FileReply::done(0);
     let mut count = 0;
     let mut is_full = false;
-    let listed = tree.list_from(&spot.path, cursor, &mut |cursor, entry| {
-        let path = path::below(&spot.path, &entry.name);
+    let listed = tree.list_from(&at.path, cursor, &mut |cursor, entry| {
+        let path = path::below(&at.path, &entry.name);
         let attributes = with_attributes.then(|| tree.attributes(&path, &entry.meta));
         let name = entry.name.as_bytes();
         if reply.result.len() + DirEntry::encoded_len(name.len(), attributes.is_some()) > len_max {
@@ -166,13 +170,13 @@ fn list(spot: &Spot, cursor: u64, len_max: usize, with_attributes: bool) -> Done
         count += 1;
         true
     });
-    listed.map_err(|error| spot.failed(&error))?;
+    listed.map_err(|error| at.failed(&error))?;
     if is_full && count == 0 {
-        return Err(FileError::too_short(spot.op));
+        return Err(FileError::too_short(at.op));
     }
     // A listing of nothing is one of a directory only if it is there.
-    if count == 0 && cursor == 0 && spot.open()?.meta.kind == Kind::Object {
-        return Err(FileError::new(Errno::NOTDIR, format!("{} {}", spot.op, spot.name)));
+    if count == 0 && cursor == 0 && at.open()?.meta.kind == Kind::Object {
+        return Err(FileError::new(Errno::NOTDIR, format!("{} {}", at.op, at.name)));
     }
     reply.returned = Ok(count);
     Ok(reply)
@@ -199,12 +203,15 @@ fn find(
     let prefix = if dir.is_none() { format!("{}/", export.name) } else { String::new() };
     let what = format!("{op} {prefix}{}", pattern.escape_ascii());
     let progress = Progress::default();
-    let mut tree = tree::Below::new(store, base, &progress);
+    let mut tree = tree::Below::new(store, base.clone(), &progress);
     let found = tree.found();
-    let attributes_of = |path: &[u8], kind: FoundKind| {
-        let found = found.borrow();
-        let (key, meta) = found.get(path).filter(|_| kind != FoundKind::Other)?;
-        Some(store.attributes(key, meta))
+    let attributes_of = |path: &[u8], _| {
+        if let Some((key, meta)) = found.borrow().get(path) {
+            return Some(store.attributes(key, meta));
+        }
+        // Of many names those that were listed long ago are not remembered.
+        let key = resolve(&base, path).ok()?;
+        Some(store.attributes(&key, &store.store.head(&key).ok()?))
     };
     let page = Search { what, prefix, pattern, after, len_max, flags }.page(&mut tree, &progress, attributes_of);
     // Which error it was the store said in words.
@@ -222,6 +229,6 @@ pub(super) fn opened(session: &FileSession, op: FileOp, handle: FileHandle) -> R
     }
 }
 
-fn read_only(spot: &Spot) -> FileError {
-    FileError::because(Errno::ROFS, format!("{} {}: objects of a store are read-only", spot.op, spot.name))
+fn read_only(at: &ObjectPath) -> FileError {
+    FileError::because(Errno::ROFS, format!("{} {}: objects of a store are read-only", at.op, at.name))
 }

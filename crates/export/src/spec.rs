@@ -1,13 +1,13 @@
 //! What an export is made of: `NAME=PATH[,rw][,uid=…][,gid=…]` or an `[[export]]` table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use diskside_volume::check_name;
 
-/// One served directory as the user wrote it.
+/// One export as the user wrote it.
 ///
 /// As a flag: `NAME=PATH[,option…]`. Options: `rw` lets hosts change what is in it, `ro` says that they may not, which is so
 /// without it; `uid=N` and `gid=N` say as whom files are opened, made and written, `buffered` and `direct` how functions read
@@ -17,7 +17,7 @@ use diskside_volume::check_name;
 pub struct ExportSpec {
     /// The name with which paths start: letters, digits, `.`, `_`, `-`; at most 64 bytes, and not dots alone.
     pub name: String,
-    /// The directory.
+    /// The directory; or `s3://BUCKET/KEY` or `https://HOST/PATH`, below which objects are.
     pub path: PathBuf,
     /// Let hosts change what is in it. Without it every change is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -79,6 +79,11 @@ impl ExportSpec {
     /// Where the objects are, if no directory is exported.
     pub fn url(&self) -> Option<&str> {
         self.path.to_str().filter(|path| diskside_objects::is_url(path))
+    }
+
+    /// The directory, unless objects are exported.
+    pub fn directory(&self) -> Option<&Path> {
+        self.url().is_none().then_some(&self.path)
     }
 
     /// Checks every field; the error says which and what to write instead.
@@ -165,7 +170,8 @@ mod tests {
         assert_eq!("a=b=c".parse(), Ok(ExportSpec::new("a", "b=c")));
         assert_eq!("a=b,ro".parse(), Ok(ExportSpec::new("a", "b")));
         let store: ExportSpec = "a=s3://bucket/2026/logs".parse().unwrap();
-        assert_eq!((store.url(), spec.url()), (Some("s3://bucket/2026/logs"), None));
+        assert_eq!((store.url(), store.directory()), (Some("s3://bucket/2026/logs"), None));
+        assert_eq!((spec.url(), spec.directory()), (None, Some(Path::new("/srv/data"))));
     }
 
     #[test]

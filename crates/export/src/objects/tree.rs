@@ -74,7 +74,7 @@ impl StoreTree {
                 after = place_of(entry);
             }
             if !page.has_more {
-                // Who asks for more than there is gets nothing, without another look.
+                // Who asks for more goes on here, and finds what has come since.
                 self.keep(directory, next, after);
                 return Ok(());
             }

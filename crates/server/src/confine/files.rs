@@ -89,8 +89,8 @@ fn rules(
     scanner: Option<&Scanner>,
 ) -> Vec<Rule> {
     let exports = |rw: bool| {
-        let chosen = config.exports.iter().filter(move |export| export.rw == rw && export.url().is_none());
-        chosen.map(|export| export.path.clone()).collect::<Vec<_>>()
+        let chosen = config.exports.iter().filter(move |export| export.rw == rw);
+        chosen.filter_map(|export| export.directory().map(Path::to_owned)).collect::<Vec<_>>()
     };
     let volumes = |rw: bool| {
         let chosen = config.volumes.iter().filter(move |volume| volume.rw == rw);

@@ -138,9 +138,9 @@ pub(super) fn may_read(path: &Path) -> bool {
 
 /// The first of what a server of `config` opens by its name that is closed to whoever this is.
 fn closed(config: &ServeConfig, read_anew: &[PathBuf]) -> Option<PathBuf> {
-    let directories = config.exports.iter().filter(|export| export.uid.is_none()).map(|export| {
+    let directories = config.exports.iter().filter(|export| export.uid.is_none()).filter_map(|export| {
         let change = if export.rw { Access::WRITE_OK } else { Access::empty() };
-        (export.path.as_path(), Access::READ_OK | Access::EXEC_OK | change)
+        Some((export.directory()?, Access::READ_OK | Access::EXEC_OK | change))
     });
     let audit = config.security.audit.iter().flat_map(|path| {
         [(path.as_path(), Access::WRITE_OK), (path.parent().unwrap_or(path), Access::WRITE_OK | Access::EXEC_OK)]
