@@ -4,13 +4,15 @@ import json
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 
 def all_of_them(lab, programs):
     logs = Logs(lab, programs)
     with lab.serve("--export=logs=s3://data/logs", f"--export=web=http://127.0.0.1:{lab.http}/logs",
-                   f"--export=whole=http://127.0.0.1:{lab.http}/whole") as (url, _):
+                   f"--export=whole=http://127.0.0.1:{lab.http}/whole") as (url, server):
         logs.server = url
+        nobody_serves(server)
         answers(logs)
         listings(logs)
         what_was_read_is_kept(logs)
@@ -52,6 +54,13 @@ class Logs:
 
     def at(self, export, path):
         return f"{self.server}/{export}/{path}"
+
+
+def nobody_serves(server):
+    """A server that root started took the URL for a directory that is closed to nobody, and served as root."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    [users] = [line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")]
+    assert "0" not in users, f"a server of a store alone runs as root: {users}"
 
 
 def answers(logs):
@@ -102,6 +111,15 @@ def what_was_read_is_kept(logs):
     logs.run("run", "grep_count", logs.at("logs", "2026/long.log"), "--arg", "pattern=WARN", "--where", "device")
     after = kept()
     assert after[1] == before[1] and after[0] > before[0], (before, after)
+    for dropped in [logs.server, logs.at("logs", "2026/long.log"), logs.at("logs", "2026/l*.log")]:
+        before = kept()
+        logs.run("clear", "--cache", dropped)
+        logs.run("run", "grep_count", logs.at("logs", "2026/long.log"), "--arg", "pattern=WARN", "--where", "device")
+        assert kept()[1] > before[1], f"what was dropped is read anew: {dropped}"
+    logs.run("clear", "--cache", logs.at("logs", "2026/007.log"))
+    before = kept()
+    logs.run("run", "wc", logs.at("logs", "2026/long.log"), "--where", "device")
+    assert kept()[1] == before[1], "what is kept of others stays"
 
 
 def a_scan(logs):

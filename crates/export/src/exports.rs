@@ -130,6 +130,13 @@ impl Exports {
         self.list().iter().map(|export| export.name.clone()).collect()
     }
 
+    /// Numbers of the stores that a host with these rights may read.
+    pub fn stores(&self, rights: &Rights) -> Vec<u64> {
+        let list = self.list();
+        let readable = list.iter().filter(|export| rights.export(&export.name) > Access::None);
+        readable.filter_map(|export| Some(export.store.as_ref()?.number())).collect()
+    }
+
     /// What was done with each, in the order of the configuration: by hosts themselves, and by functions.
     pub fn stats(&self) -> Vec<(String, AccessStats, AccessStats)> {
         let stats = |export: &Arc<Export>| (export.name.clone(), export.operations.stats(), export.functions.stats());

@@ -47,11 +47,12 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             let object = opened(session, op, file)?;
             let bytes = object.read_up_to(offset, room(len))?;
             let (returned, version) = (Ok(bytes.len() as u64), object.version());
-            Ok(FileReply { returned, result: bytes, version, durable_bytes: 0 })
+            Ok(FileReply { returned, result: bytes, version, ..FileReply::done(0) })
         }
-        FileRequest::Sync { file, .. } => {
+        FileRequest::Sync { file, flags } => {
             let object = opened(session, op, file)?;
-            Ok(FileReply { version: object.version(), ..FileReply::done(0) })
+            let dropped = if flags.contains(FileFlags::DROP_CACHED) { object.version_of_all() } else { None };
+            Ok(FileReply { version: object.version(), dropped, ..FileReply::done(0) })
         }
         FileRequest::Close { file } => session.remove(op, file).map(|_| FileReply::done(0)),
         FileRequest::ListExports { .. } => Err(FileError::because(Errno::INVAL, "not about a file")),

@@ -313,7 +313,7 @@ fn read(op: FileOp, file: &OpenFile, offset: u64, len: usize) -> Done {
     let after = status_of(op, file)?;
     let steady = version(&before) == version(&after) && !is_recent(&before);
     let version = if steady { version(&after) } else { 0 };
-    Ok(FileReply { returned: Ok(bytes.len() as u64), result: bytes, version, durable_bytes: 0 })
+    Ok(FileReply { returned: Ok(bytes.len() as u64), result: bytes, version, ..FileReply::done(0) })
 }
 
 fn write(op: FileOp, file: &OpenFile, offset: u64, data: &[u8], flags: FileFlags) -> Done {
@@ -341,7 +341,7 @@ fn write(op: FileOp, file: &OpenFile, offset: u64, data: &[u8], flags: FileFlags
         0
     };
     let version = version(&status_of(op, file)?);
-    Ok(FileReply { returned: Ok(count), result: Vec::new(), version, durable_bytes })
+    Ok(FileReply { returned: Ok(count), version, durable_bytes, ..FileReply::done(0) })
 }
 
 /// Writes all of `data` at `offset`, or at the file's end. Fails with the number of bytes that were written before.

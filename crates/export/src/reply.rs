@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use diskside_volume::cache::ObjectVersion;
 use diskside_wire::file::FileOp;
 use rustix::io::Errno;
 
@@ -17,6 +18,8 @@ pub struct FileReply {
     pub version: u64,
     /// Bytes of this write that survive power loss.
     pub durable_bytes: u64,
+    /// The host wants nothing to be kept of this version: whoever keeps blocks of objects is to drop it.
+    pub dropped: Option<ObjectVersion>,
 }
 
 /// Why a file operation failed.
@@ -58,7 +61,7 @@ impl FileError {
 impl FileReply {
     /// Nothing but a return value.
     pub(crate) fn done(returned: u64) -> Self {
-        Self { returned: Ok(returned), result: Vec::new(), version: 0, durable_bytes: 0 }
+        Self { returned: Ok(returned), result: Vec::new(), version: 0, durable_bytes: 0, dropped: None }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::objects::OpenObject;
 use crate::reply::FileError;
 use crate::session::Opened;
 use diskside_objects::Kind;
+use diskside_volume::cache::ObjectVersion;
 use diskside_volume::media::OBJECT_READS_AT_ONCE;
 use diskside_volume::medium::READS_AT_ONCE;
 use diskside_volume::stats::AccessCounters;
@@ -128,10 +129,10 @@ impl FileSource {
     }
 
     /// Of an object of a store, which the kernel keeps nothing of: what tells this version of it from all others.
-    pub fn version_of_object(&self) -> Option<[u8; 32]> {
+    pub fn version_of_object(&self) -> Option<ObjectVersion> {
         match &self.of {
             Of::File { .. } => None,
-            Of::Object(object) => Some(object.version_of_all()),
+            Of::Object(object) => object.version_of_all(),
         }
     }
 

@@ -37,8 +37,16 @@ struct Key {
 enum Of {
     /// A volume, by its serial number: a later one of the same name is another.
     Volume(u64),
-    /// A version of a file, which never changes.
-    Version([u8; 32]),
+    Object(ObjectVersion),
+}
+
+/// A version of an object of a store, which never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectVersion {
+    /// A number that all objects of a store have.
+    pub store: u64,
+    /// What tells it from all other versions, of all stores.
+    pub digest: [u8; 32],
 }
 
 #[derive(Clone)]
@@ -114,6 +122,19 @@ impl BlockCache {
             Some(volume) => blocks.retain(|key, _| key.of != Of::Volume(volume)),
             None => blocks.clear(),
         }
+    }
+
+    /// Drops what is kept of the objects of a store.
+    pub fn clear_store(&self, store: u64) {
+        let is_of = |of: Of| matches!(of, Of::Object(version) if version.store == store);
+        let Some(blocks) = &self.blocks else { return };
+        blocks.retain(|key, _| !is_of(key.of));
+    }
+
+    /// Drops what is kept of a version of an object.
+    pub fn clear_object(&self, version: &ObjectVersion) {
+        let Some(blocks) = &self.blocks else { return };
+        blocks.retain(|key, _| key.of != Of::Object(*version));
     }
 
     /// What it holds, and how often it helped.
@@ -227,13 +248,13 @@ struct KeptVersion<R> {
 pub fn version_reader<R: ReadAt + 'static>(
     cache: &Arc<BlockCache>,
     inner: R,
-    version: [u8; 32],
+    version: ObjectVersion,
     len_bytes: u64,
     reads: &Arc<Reads>,
 ) -> Arc<dyn ReadAt> {
     let reads = Arc::clone(reads);
     if cache.takes_bytes(len_bytes) {
-        return Arc::new(KeptVersion { inner, of: Of::Version(version), cache: Arc::clone(cache), reads });
+        return Arc::new(KeptVersion { inner, of: Of::Object(version), cache: Arc::clone(cache), reads });
     }
     Arc::new(Counted { inner, reads })
 }

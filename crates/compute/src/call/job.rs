@@ -424,7 +424,6 @@ impl Job {
     }
 }
 
-/// What a source decompresses to, as far as it is asked for.
 /// A file of an export as input of a call over a range of it.
 fn file_reader(cache: &Arc<BlockCache>, file: FileSource, range: &Range<u64>, reads: &Arc<Reads>) -> Arc<dyn ReadAt> {
     let (counters, version) = (file.counters(), file.version_of_object());
@@ -435,6 +434,7 @@ fn file_reader(cache: &Arc<BlockCache>, file: FileSource, range: &Range<u64>, re
     }
 }
 
+/// What a source decompresses to, as far as it is asked for.
 fn decompressed(source: Source, asked: &Decompression, delimiter: Option<u8>, turns: &Arc<dyn Turns>) -> Source {
     let codec = match asked.by {
         CompressedBy::Gzip => Some(Codec::Gzip),

@@ -1,4 +1,4 @@
-//! Function Clear: what was kept, of volumes, of a state, of a prepared request.
+//! Function Clear: what was kept, of volumes and objects, of a state, of a prepared request.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,6 +11,7 @@ use diskside_wire::function::{ClearSelect, FunctionCommand as _};
 
 use super::{Answers, Association, guarded};
 use crate::call::answer::{Answer, Problem};
+use crate::environment::Environment;
 use crate::reactors::Name;
 use crate::schedule::pool::WorkClass;
 
@@ -37,9 +38,12 @@ impl Association {
         table.all.remove(&handle).map(drop).ok_or(Status::UNKNOWN_HANDLE.dnr().into())
     }
 
-    /// Drops what is kept of a volume, or of all (0): here, and in the page cache, for which a disk may be waited for.
+    /// Drops what is kept of a volume, or of all and of objects of stores (0): here, and in the page cache, for which a disk may be
+    /// waited for.
     fn clear_cache(self: &Arc<Self>, name: Name, id: u64) -> Result<(), Problem> {
         let volumes = if id == 0 {
+            let Environment { exports, cache, .. } = &*self.context.environment;
+            exports.stores(&self.context.rights.now()).into_iter().for_each(|store| cache.clear_store(store));
             let all = self.context.environment.volumes.snapshot().into_iter().flatten();
             all.filter(|volume| self.context.rights.volume(&volume.name) > Access::None).collect()
         } else {

@@ -58,6 +58,9 @@ impl Association {
         if control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
             trailer.outcome = Outcome::Cancelled;
         }
+        if let Some(version) = &reply.dropped {
+            self.context.environment.cache.clear_object(version);
+        }
         trailer.result_len = reply.result.len() as u64;
         trailer.generation = reply.version;
         trailer.durable = reply.durable_bytes;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use diskside_objects::{Kind, Meta, StoreError};
+use diskside_volume::cache::ObjectVersion;
 use diskside_wire::file::FileAttributes;
 use rustix::io::Errno;
 
@@ -34,9 +35,8 @@ impl OpenObject {
     }
 
     /// What tells it from all objects of all stores, and their other versions.
-    pub(crate) fn version_of_all(&self) -> [u8; 32] {
-        let url = self.export.store.as_ref().map_or("", |tree| &tree.url);
-        tree::version_of_all(url, &self.path, &self.meta)
+    pub(crate) fn version_of_all(&self) -> Option<ObjectVersion> {
+        self.export.store.as_ref().map(|tree| tree.version_of_all(&self.path, &self.meta))
     }
 
     pub(super) fn attributes(&self) -> FileAttributes {

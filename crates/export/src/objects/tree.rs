@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use diskside_objects::{Entry, Kind, Meta, Store, StoreError};
 use diskside_paths::{Kind as FoundKind, Tree};
+use diskside_volume::cache::ObjectVersion;
 use diskside_wire::file::{FileAttributes, FileTime};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -45,6 +46,17 @@ impl StoreTree {
         let store = Store::open(url)?;
         let (has_lists, device) = (diskside_objects::has_lists(url), XxHash3_64::oneshot(url.as_bytes()));
         Ok(Self { store, url: url.to_owned(), has_lists, device, listings: Mutex::default() })
+    }
+
+    /// The store by a number, for what is kept of its objects.
+    pub(crate) fn number(&self) -> u64 {
+        self.device
+    }
+
+    /// What tells a version from those of all stores: whoever may write objects can make no two that are alike.
+    pub(super) fn version_of_all(&self, path: &str, meta: &Meta) -> ObjectVersion {
+        let digest = Sha256::new_with_prefix(&self.url).chain_update("\0").chain_update(words(path, meta));
+        ObjectVersion { store: self.number(), digest: digest.finalize().into() }
     }
 
     /// What is at a path. A web server that gives no ranges is better known now than by a read: each would move the whole file.
@@ -126,11 +138,6 @@ impl StoreTree {
 /// A digest of what tells a version of an object from all others. Never 0.
 pub(crate) fn version(path: &str, meta: &Meta) -> u64 {
     XxHash3_64::oneshot(&words(path, meta)).max(1)
-}
-
-/// The same among all stores: whoever may write objects can make no two that are alike.
-pub(super) fn version_of_all(url: &str, path: &str, meta: &Meta) -> [u8; 32] {
-    Sha256::new_with_prefix(url).chain_update("\0").chain_update(words(path, meta)).finalize().into()
 }
 
 fn words(path: &str, meta: &Meta) -> Vec<u8> {
