@@ -18,6 +18,7 @@ mod oracle;
 pub mod place;
 pub mod rule;
 pub mod trace;
+mod web;
 pub mod world;
 
 pub use oracle::{Difference, Loaded, Oracle};

@@ -72,7 +72,11 @@ impl Oracle {
     pub fn check(&self, case: &Case) -> Result<(), Box<Difference>> {
         let mut ways = Way::others(case, self.has_llvm);
         // Chunks are files of exports.
-        ways.retain(|way| self.world.has_exports() || !matches!(way, Way::Chunk(..)));
+        ways.retain(|way| match way {
+            Way::Chunk(..) => self.world.has_exports(),
+            Way::Objects(_) => self.world.has_objects(),
+            _ => true,
+        });
         self.check_in(case, &ways).map_err(|found| self.shrink(found))
     }
 

@@ -36,6 +36,8 @@ pub enum Way {
     Apart,
     /// Over files of URLs that name several servers, of which one answers.
     Copies(Where),
+    /// Over objects of a web server that a target exports.
+    Objects(Where),
     /// Over files of this machine that hold what the others hold in another form.
     Unpacked,
     /// Over files of targets that are chunks of an array: the input, encoded.
@@ -79,6 +81,9 @@ impl Way {
             Self::Alternating,
             Self::Copies(Where::Device),
             Self::Copies(Where::Host),
+            Self::Objects(Where::Device),
+            Self::Objects(Where::Host),
+            Self::Objects(Where::Auto),
         ];
         if len(case) <= INTERPRETED_LEN_MAX {
             ways.push(Self::Device(INTERPRETER, 1));
@@ -112,7 +117,7 @@ impl Way {
         let (session, place) = match self {
             Self::Local(..) | Self::LocalWritten | Self::Unpacked | Self::Host => (&world.told, Where::Host),
             Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
-            Self::Chunk(place, _) | Self::Copies(place) => (&world.told, place),
+            Self::Chunk(place, _) | Self::Copies(place) | Self::Objects(place) => (&world.told, place),
             Self::Auto | Self::AutoHalfHeld | Self::AutoWritten | Self::Apart => (&world.adaptive, Where::Auto),
             Self::Alternating => (&world.alternating, Where::Auto),
         };
@@ -164,6 +169,7 @@ impl Way {
                     let url = world.url_as(host, input, codec);
                     match self {
                         Self::Copies(_) => url.replacen(&format!("://{host}/"), &format!("://gone,{host}/"), 1),
+                        Self::Objects(_) => url.replacen("/data/", "/web/", 1),
                         _ => url,
                     }
                 }
@@ -216,14 +222,16 @@ fn names(world: &World, case: &Case) -> Vec<String> {
     for input in &case.inputs {
         let path = world.path(input);
         let name = path.file_name().expect("it has a name").to_string_lossy();
-        names.extend(HOSTS.map(|host| world.url(host, input)));
+        let urls = HOSTS.map(|host| world.url(host, input));
+        names.extend(urls.iter().map(|url| url.replacen("/data/", "/web/", 1)));
+        names.extend(urls);
         if let Some(codec) = codec_of(case).filter(|_| world.has_exports()) {
             let url = world.url_as(HOSTS[0], input, Some(codec));
             names.push(format!("data/{}", url.rsplit('/').next().unwrap_or_default()));
             names.push(url);
         }
         names.push(path.display().to_string());
-        names.push(format!("data/{name}"));
+        names.extend(["data", "web"].map(|export| format!("{export}/{name}")));
         // What is on a mounted volume has no name at its target.
         names.push("a file on data".to_owned());
     }

@@ -4,12 +4,13 @@
 
 use crate::chunk;
 use crate::input::Input;
+use crate::web::Web;
 use diskside::ChunkCodec;
 use diskside::embedded;
 use diskside::host::{ConnectOptions, Url};
 use diskside::session::{Policy, Session, SessionOptions};
 use diskside::target::config::ExportSpec;
-use diskside::target::{Running, Target};
+use diskside::target::{Running, Target, TargetBuilder};
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct World {
     dir: tempfile::TempDir,
     /// Where sessions find what is at a target.
     remote: Remote,
+    /// By which the targets export the same files as objects, if the program for that is there.
+    web: Option<Web>,
     targets: Vec<Running>,
     /// Of inputs, and of inputs as chunks.
     files: Mutex<HashMap<(Input, Option<ChunkCodec>), PathBuf>>,
@@ -53,12 +56,17 @@ impl World {
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
+        let web = diskside_objects::program().map(|_| Web::new(dir.path()));
+        let is_told = std::env::var_os("DISKSIDE_OBJECTS").is_some_and(|program| !program.is_empty());
+        assert!(web.is_some() || !is_told, "the program that DISKSIDE_OBJECTS names is not there");
         let serve = |name: &str| {
             let nqn = format!("nqn.2026-11.org.example:{name}");
             let listen = ["127.0.0.1:0".parse().expect("an address")];
             let builder = Target::builder().nqn(nqn).listen(listen).reactors(1);
-            let builder =
-                builder.export(ExportSpec::new("data", dir.path()).writable()).compute(|compute| compute.engines = 2);
+            let files = ExportSpec::new("data", dir.path()).writable();
+            let exports = [Some(files), web.as_ref().map(|web| ExportSpec::new("web", web.url()))];
+            let builder = exports.into_iter().flatten().fold(builder, TargetBuilder::export);
+            let builder = builder.compute(|compute| compute.engines = 2);
             builder.build().expect("a target").start().expect("started")
         };
         let targets: Vec<Running> = HOSTS.map(serve).into();
@@ -73,7 +81,7 @@ impl World {
         let alternating = "lambda-io:n=2,k=1".parse().expect("a policy");
         let [told, adaptive, alternating] = [Policy::Adaptive, Policy::Adaptive, alternating].map(session);
         let remote = Remote::Exports;
-        Self { dir, remote, targets, files: Mutex::default(), told, adaptive, alternating }
+        Self { dir, remote, web, targets, files: Mutex::default(), told, adaptive, alternating }
     }
 
     /// Files in a directory of a file system that is on this volume of this target.
@@ -89,6 +97,7 @@ impl World {
         Self {
             dir: tempfile::tempdir().expect("a directory"),
             remote: Remote::Mounted(directory.to_owned()),
+            web: None,
             targets: vec![target],
             files: Mutex::default(),
             told: session(),
@@ -153,6 +162,12 @@ impl World {
     #[must_use]
     pub fn has_exports(&self) -> bool {
         matches!(self.remote, Remote::Exports)
+    }
+
+    /// Whether they are also exported as objects of a store.
+    #[must_use]
+    pub fn has_objects(&self) -> bool {
+        self.web.is_some()
     }
 
     /// The directory of the files.
