@@ -49,8 +49,8 @@ impl Backend {
         }
         let (scheme, base) = ObjectStoreScheme::parse(&url).map_err(|error| error.to_string())?;
         let store = match scheme {
-            ObjectStoreScheme::AmazonS3 => Protocol::S3(s3(&url).map_err(|error| text(&error))?),
-            _ => Protocol::Http(http(&url).map_err(|error| text(&error))?),
+            ObjectStoreScheme::AmazonS3 => Protocol::S3(s3(&url).map_err(|error| not_made(&error))?),
+            _ => Protocol::Http(http(&url).map_err(|error| not_made(&error))?),
         };
         Ok(Self { store, base })
     }
@@ -274,6 +274,15 @@ impl From<Error> for Problem {
         };
         Self { errno, message }
     }
+}
+
+/// Why nothing was made that speaks to a store. Without a certificate authority that it trusts it is not made for `http://` either.
+fn not_made(error: &Error) -> String {
+    let mut text = text(error);
+    if text.contains("No CA certificates") {
+        text.push_str(" (install the package ca-certificates, or name a file of certificates by SSL_CERT_FILE)");
+    }
+    text
 }
 
 /// An error with what is behind it, in a line.
