@@ -1,14 +1,20 @@
 //! A database of RocksDB, by its C interface: what reads at the server need of it, and enough to fill one.
 
+mod in_memory;
+mod raw;
+mod writes;
+
+use self::in_memory::cached_options;
+pub(crate) use self::raw::checked;
+use self::raw::{c_string, chars, pinned_value, refused, table_file, taken};
 use crate::ffi::*;
-use crate::plan::{Plan, TableFile, number_of};
+use crate::plan::{Plan, TableFile};
 use crate::scope::{Family, ReadOptions, Scope, Snapshot};
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 
 /// An open database. Any number of threads use it at a time.
 pub struct Database {
@@ -308,107 +314,6 @@ impl Database {
         }
     }
 
-    /// Writes a value.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
-        let (db, writing) = (self.db.as_ptr(), self.writing.as_ptr());
-        // SAFETY: both slices outlive the call.
-        checked(|error| unsafe {
-            rocksdb_put(db, writing, chars(key), key.len(), chars(value), value.len(), error);
-        })
-    }
-
-    /// Writes a value in a column family.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn put_in(&self, family: Family<'_>, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
-        let (db, writing, family) = (self.db.as_ptr(), self.writing.as_ptr(), family.handle_in(self));
-        // SAFETY: both slices outlive the call.
-        checked(|error| unsafe {
-            rocksdb_put_cf(db, writing, family, chars(key), key.len(), chars(value), value.len(), error);
-        })
-    }
-
-    /// Writes an operand, for a database with a merge operator.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<(), DatabaseError> {
-        let (db, writing) = (self.db.as_ptr(), self.writing.as_ptr());
-        // SAFETY: both slices outlive the call.
-        checked(|error| unsafe {
-            rocksdb_merge(db, writing, chars(key), key.len(), chars(operand), operand.len(), error);
-        })
-    }
-
-    /// Deletes a key.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn delete(&self, key: &[u8]) -> Result<(), DatabaseError> {
-        let (db, writing) = (self.db.as_ptr(), self.writing.as_ptr());
-        // SAFETY: the slice outlives the call.
-        checked(|error| unsafe { rocksdb_delete(db, writing, chars(key), key.len(), error) })
-    }
-
-    /// Writes the memtables to tables, of all column families that were opened here, and waits.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn flush(&self) -> Result<(), DatabaseError> {
-        // SAFETY: the options live until they are destroyed here.
-        unsafe {
-            let (db, options) = (self.db.as_ptr(), rocksdb_flushoptions_create());
-            let flush =
-                |family: &(_, NonNull<_>)| checked(|error| rocksdb_flush_cf(db, options, family.1.as_ptr(), error));
-            let flushed = match &self.own[..] {
-                [] => checked(|error| rocksdb_flush(db, options, error)),
-                own => own.iter().try_for_each(flush),
-            };
-            rocksdb_flushoptions_destroy(options);
-            flushed
-        }
-    }
-
-    /// Makes a copy in a directory that is not there yet, of links where that is possible.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn checkpoint(&self, directory: &Path) -> Result<(), DatabaseError> {
-        let directory = c_string(directory.as_os_str().as_encoded_bytes())?;
-        // SAFETY: the object is destroyed once, and the string outlives the call.
-        unsafe {
-            let object = checked(|error| rocksdb_checkpoint_object_create(self.db.as_ptr(), error))?;
-            let made = checked(|error| rocksdb_checkpoint_create(object, directory.as_ptr(), 0, error));
-            rocksdb_checkpoint_object_destroy(object);
-            made
-        }
-    }
-
-    /// Keeps RocksDB from deleting files, as for a backup, or lets it.
-    ///
-    /// # Errors
-    /// What RocksDB said.
-    pub fn hold_files(&self, yes: bool) -> Result<(), DatabaseError> {
-        // SAFETY: the database is open.
-        checked(|error| unsafe {
-            if yes {
-                rocksdb_disable_file_deletions(self.db.as_ptr(), error);
-            } else {
-                rocksdb_enable_file_deletions(self.db.as_ptr(), 0, error);
-            }
-        })
-    }
-
-    /// Compacts everything, and waits.
-    pub fn compact(&self) {
-        // SAFETY: null is the first key, and the last.
-        unsafe { rocksdb_compact_range(self.db.as_ptr(), ptr::null(), 0, ptr::null(), 0) }
-    }
-
     fn get_by(&self, options: &ReadOptions, scope: &Scope<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         let (mut len, db, options) = (0, self.db.as_ptr(), options.as_ptr());
         let (at, key_len, family) = (chars(key), key.len(), self.family_of(scope));
@@ -498,130 +403,3 @@ const FILES_ARE_NEEDED: [&str; 2] = ["Result incomplete", "Operation timed out"]
 const CACHE_CAPACITY: &CStr = c"rocksdb.block-cache-capacity";
 const CACHE_USAGE: &CStr = c"rocksdb.block-cache-usage";
 const SUPER_VERSION: &CStr = c"rocksdb.current-super-version-number";
-
-/// A deadline of reads that is over.
-const OVER: u64 = 1;
-
-/// rocksdb 7.8 reads parts of indexes of two levels although files are forbidden (`PartitionIndexReader::NewIterator` does not
-/// pass the tier on). It does pass the deadline on, which is looked at before a file is read: one that is over forbids that. With
-/// a version that looked at it before the memtables nothing would ever be found there, so whether it does is tried.
-static MEMORY_IS_BEFORE_DEADLINE: OnceLock<bool> = OnceLock::new();
-
-/// Options of reads that are answered from memory, or not at all.
-fn cached_options() -> ReadOptions {
-    let options = ReadOptions::new();
-    // SAFETY: the options were just made.
-    unsafe {
-        rocksdb_readoptions_set_read_tier(options.as_ptr(), BLOCK_CACHE_TIER);
-        if MEMORY_IS_BEFORE_DEADLINE.get_or_init(|| is_memory_before_deadline().unwrap_or(false)) == &true {
-            rocksdb_readoptions_set_deadline(options.as_ptr(), OVER);
-        }
-    }
-    options
-}
-
-/// Tries it with a database in memory.
-fn is_memory_before_deadline() -> Result<bool, DatabaseError> {
-    let (key, value) = (chars(b"key"), chars(b"value"));
-    // SAFETY: everything is destroyed once, in the opposite order; key and value are as long as is said.
-    unsafe {
-        let (env, options) = (rocksdb_create_mem_env(), rocksdb_options_create());
-        rocksdb_options_set_env(options, env);
-        rocksdb_options_set_create_if_missing(options, 1);
-        let tried = checked(|error| rocksdb_open(options, c"/deadline".as_ptr(), error)).and_then(|db| {
-            let (reading, writing) = (ReadOptions::new(), rocksdb_writeoptions_create());
-            rocksdb_readoptions_set_deadline(reading.as_ptr(), OVER);
-            let written = checked(|error| rocksdb_put(db, writing, key, 3, value, 5, error));
-            let found = written.and_then(|()| {
-                let mut len = 0;
-                let found = checked(|error| rocksdb_get(db, reading.as_ptr(), key, 3, &raw mut len, error))?;
-                Ok(!found.is_null() && taken(found, len) == b"value")
-            });
-            rocksdb_writeoptions_destroy(writing);
-            rocksdb_close(db);
-            found
-        });
-        rocksdb_options_destroy(options);
-        rocksdb_env_destroy(env);
-        tried
-    }
-}
-
-/// Calls with room for an error, which RocksDB allocates.
-pub(crate) fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T, DatabaseError> {
-    let mut error = ptr::null_mut();
-    let value = call(&raw mut error);
-    // SAFETY: RocksDB leaves null there, or an error that is ours.
-    unsafe { refused(error) }.map(|()| value)
-}
-
-/// Takes an error of RocksDB's; null is none.
-///
-/// # Safety
-/// It must be ours.
-unsafe fn refused(error: *mut c_char) -> Result<(), DatabaseError> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: an error is a string that ends with a zero.
-    unsafe {
-        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
-        rocksdb_free(error.cast());
-        Err(DatabaseError(text))
-    }
-}
-
-/// Copies a value of RocksDB's, and gives it back; null is none.
-///
-/// # Safety
-/// It must be ours.
-unsafe fn pinned_value(value: *mut rocksdb_pinnableslice_t) -> Option<Vec<u8>> {
-    let mut len = 0;
-    (!value.is_null()).then(|| {
-        // SAFETY: the bytes are there until the value is destroyed.
-        unsafe {
-            let at = rocksdb_pinnableslice_value(value, &raw mut len);
-            // An empty one may be nowhere.
-            let copy = if len == 0 { Vec::new() } else { std::slice::from_raw_parts(at.cast::<u8>(), len).to_vec() };
-            rocksdb_pinnableslice_destroy(value);
-            copy
-        }
-    })
-}
-
-/// Copies bytes that RocksDB allocated, and frees them.
-///
-/// # Safety
-/// There must be so many, and they must be ours.
-unsafe fn taken(bytes: *mut c_char, len: usize) -> Vec<u8> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), len).to_vec();
-        rocksdb_free(bytes.cast());
-        copy
-    }
-}
-
-/// # Safety
-/// The metadata of a file must be valid.
-unsafe fn table_file(file: *mut rocksdb_sst_file_metadata_t) -> Option<TableFile> {
-    // SAFETY: the caller's promise; all strings are ours.
-    unsafe {
-        let name = rocksdb_sst_file_metadata_get_relative_filename(file);
-        let name = String::from_utf8(taken(name, CStr::from_ptr(name).to_bytes().len())).ok()?;
-        let (mut smallest_len, mut largest_len) = (0, 0);
-        let smallest = rocksdb_sst_file_metadata_get_smallestkey(file, &raw mut smallest_len);
-        let largest = rocksdb_sst_file_metadata_get_largestkey(file, &raw mut largest_len);
-        let (smallest, largest) = (taken(smallest, smallest_len), taken(largest, largest_len));
-        let len_bytes = rocksdb_sst_file_metadata_get_size(file);
-        Some(TableFile { number: number_of(&name)?, name, len_bytes, smallest, largest })
-    }
-}
-
-fn chars(bytes: &[u8]) -> *const c_char {
-    bytes.as_ptr().cast()
-}
-
-fn c_string(bytes: &[u8]) -> Result<CString, DatabaseError> {
-    CString::new(bytes).map_err(|error| DatabaseError(error.to_string()))
-}

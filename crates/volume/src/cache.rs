@@ -498,6 +498,12 @@ mod tests {
         assert!(cache.stats().len_bytes >= 8 * B, "{cache:?}");
     }
 
+    const STORE: u64 = 9;
+
+    fn version_of(number: u8) -> ObjectVersion {
+        ObjectVersion { store: STORE, digest: [number; 32] }
+    }
+
     /// Bytes that count how many of them were read.
     #[derive(Clone, Debug)]
     struct Object(Arc<[u8]>, Arc<Mutex<Vec<(u64, u64)>>>);
@@ -522,7 +528,7 @@ mod tests {
         let cache = Arc::new(BlockCache::new(64 * B));
         let reads = Arc::<Reads>::default();
         let read = |version: u8, range: Range<u64>| {
-            let reader = version_reader(&cache, object.clone(), [version; 32], object.len(), &reads);
+            let reader = version_reader(&cache, object.clone(), version_of(version), object.len(), &reads);
             let mut buffer = vec![0; (range.end - range.start) as usize];
             reader.read_exact_at(range.start, &mut buffer).unwrap();
             assert_eq!(buffer, bytes[range.start as usize..range.end as usize]);
@@ -533,8 +539,15 @@ mod tests {
         assert_eq!(read(1, 7..3 * B + 100), []);
         assert_eq!(read(2, 0..B), [(0, B)], "another version");
         assert_eq!(reads.media_bytes.load(Ordering::Relaxed), 4 * B + 100);
+        cache.clear_store(0);
+        cache.clear(Some(7));
+        assert_eq!(read(1, 0..B), [], "what is of others stays");
+        cache.clear_object(&version_of(2));
+        assert_eq!((read(1, 0..B), read(2, 0..B)), (vec![], vec![(0, B)]), "of a version");
+        cache.clear_store(STORE);
+        assert_eq!((read(1, 0..B), read(2, 0..B)), (vec![(0, B)], vec![(0, B)]), "of a store");
         let small = Arc::new(BlockCache::new(2 * B));
-        let past = version_reader(&small, object.clone(), [1; 32], 3 * B, &reads);
+        let past = version_reader(&small, object.clone(), version_of(1), 3 * B, &reads);
         past.read_exact_at(0, &mut [0; 9]).unwrap();
         assert_eq!(object.1.lock().unwrap()[..], [(0, 9)], "what would push out everything else is read past it");
         assert_eq!(small.stats().len_bytes, 0);
