@@ -35,8 +35,8 @@ pub(crate) struct Clear {
     /// How many bytes of it [default: all that follow]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "state")]
     len: Option<u64>,
-    /// Drop what the target has in memory, the page cache included: of the file; else of its volumes, or of the one with this
-    /// namespace ID
+    /// Drop what the target has in memory, the page cache included: of the file; else of its volumes and objects of stores, or of the
+    /// volume with this namespace ID
     #[arg(long, value_name = "NSID", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     cache: Option<u32>,
     #[command(flatten)]
