@@ -91,7 +91,7 @@ impl Handle {
 impl Target {
     /// What would keep a server of `config` from starting, as far as it shows without opening a port or changing anything.
     pub fn problems_of(config: &ServeConfig) -> Vec<String> {
-        let nqn = super::nqn(&config.nqn).map_err(TargetError::from);
+        let nqn = super::builder::nqn(&config.nqn).map_err(TargetError::from);
         let keys = nqn.and_then(|nqn| Ok(KeyRing::read(&config.security, &config.known_hosts, &nqn)?));
         let mut problems: Vec<String> = keys.err().map(|error| error.to_string()).into_iter().collect();
         for export in &config.exports {

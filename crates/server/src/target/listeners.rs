@@ -1,0 +1,65 @@
+//! The sockets that a target listens on: its own, or those that the process was given.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::socket::{SocketOptions, listen_at, local_address, tune};
+
+use super::TargetError;
+use crate::config::ServeConfig;
+
+type Listeners = (Vec<Arc<OwnedFd>>, Vec<SocketAddr>);
+
+/// Listens at the addresses of `config`, and says which they are where it left the port open.
+pub(super) fn bind_all(config: &ServeConfig) -> Result<Listeners, TargetError> {
+    let options = SocketOptions { congestion_control: config.congestion_control.clone(), ..SocketOptions::default() };
+    let mut bound = (Vec::new(), Vec::new());
+    for &address in &config.listen {
+        let in_listen = |error| TargetError::Listen { address, error };
+        let socket = listen_patiently(address, BACKLOG, &options).map_err(in_listen)?;
+        bound.1.push(local_address(&socket).map_err(in_listen)?);
+        bound.0.push(Arc::new(socket));
+    }
+    Ok(bound)
+}
+
+/// Makes sockets that the process was given ready, and refuses them where `config` would refuse their addresses.
+pub(super) fn take_all(config: &ServeConfig, given: Vec<TcpListener>) -> Result<Listeners, TargetError> {
+    let options = SocketOptions { congestion_control: config.congestion_control.clone(), ..SocketOptions::default() };
+    let mut taken = (Vec::new(), Vec::new());
+    for listener in given {
+        let address = listener.local_addr().map_err(TargetError::Inherited)?;
+        listener.set_nonblocking(true).map_err(TargetError::Inherited)?;
+        let socket = OwnedFd::from(listener);
+        tune(&socket, &options).map_err(|error| TargetError::Listen { address, error })?;
+        taken.1.push(address);
+        taken.0.push(Arc::new(socket));
+    }
+    config.check_listened(taken.1.iter())?;
+    Ok(taken)
+}
+
+/// How long an address in use is waited for.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+
+const LISTEN_POLL: Duration = Duration::from_millis(20);
+
+/// Listens, also where a target that was killed a moment ago still does: the kernel takes down its ring, and the
+/// accept that is pending there, some time after the process.
+fn listen_patiently(address: SocketAddr, backlog: i32, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let started = Instant::now();
+    loop {
+        match listen_at(address, backlog, options) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && started.elapsed() < LISTEN_PATIENCE => {
+                std::thread::sleep(LISTEN_POLL);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
