@@ -8,9 +8,11 @@
 //! they share what the machines share through [`Subsystems`](diskside_nvme::controller::Subsystems), which the path
 //! of a command never locks, and the volumes.
 
+mod accept;
 mod audit;
 mod channel;
 mod connection;
+mod core;
 mod function;
 mod local;
 mod media;
@@ -19,31 +21,26 @@ mod receive;
 mod sends;
 mod start;
 mod task;
+mod token;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diskside_io::Errno;
-use diskside_io::ring::{Completion, GroupId, Op, OpId, Payload, Ring, RingConfig, SendBatch};
-use diskside_io::socket::SocketOptions;
-use diskside_nvme::Transmit;
+use diskside_io::ring::{Completion, Payload, Ring, RingConfig};
 use slab::Slab;
 
-use self::connection::{Connection, Link};
+use self::accept::Listening;
+use self::connection::Connection;
+use self::core::{Core, STALL, Timer};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::sends::Sends;
-use self::task::{Next, Task};
-use crate::half_open::{ConnectionSlot, Entrant};
-use crate::link::LoopEnd;
+use self::token::Token;
 use crate::shared::{Mailbox, Message, Shared};
-use crate::stats::ReactorCounters;
 use diskside_compute::{NextTurn, Shares};
-use diskside_volume::stats::IoCounters;
 
 /// A reactor. It is made on its own thread and stays there.
 pub(crate) struct Reactor {
@@ -51,81 +48,6 @@ pub(crate) struct Reactor {
     listeners: Vec<Listening>,
     messages: Vec<Message>,
     core: Core,
-}
-
-/// What a reactor's connections share.
-pub(crate) struct Core {
-    index: usize,
-    shared: Arc<Shared>,
-    mailbox: Arc<Mailbox>,
-    ring: Ring,
-    /// Where arriving bytes go first; idle connections hold none of it.
-    group: GroupId,
-    memory: Memory,
-    volumes: LocalVolumes,
-    hosts: HashMap<String, Arc<IoCounters>>,
-    tasks: Slab<Task>,
-    /// Tasks that wait for memory, for a block, and for their next turn.
-    memory_waiters: VecDeque<usize>,
-    block_waiters: VecDeque<usize>,
-    yielded: VecDeque<usize>,
-    /// What traversals took of this turn, and connections whose traversals go on in the next.
-    shares: Shares,
-    put_off: NextTurn,
-    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
-    /// Timers of tasks among them.
-    delayed: usize,
-    /// Connections to settle at the end of the turn.
-    dirty: Vec<usize>,
-    /// What sends of this turn carry, and which of them go with the next.
-    sends: Sends,
-    /// Connections that do not read, and whose reads are to be copied.
-    to_detach: VecDeque<usize>,
-    /// Connections whose machine waits for memory.
-    starved: Vec<usize>,
-    /// Where records of secure channels are opened.
-    opened: Vec<u8>,
-    /// Where they are sealed.
-    spare_sealed: Vec<Vec<u8>>,
-    spare_transmits: Vec<Transmit>,
-    #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
-    spare_batches: Vec<Box<SendBatch>>,
-    sends_in_flight: usize,
-    /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
-    media_in_flight: usize,
-    /// Reads for traversals among them.
-    fetches_in_flight: usize,
-    media_waits: bool,
-    /// Whether operations of media ended in this turn.
-    media_ended: bool,
-    /// What operations of media worked on, registered with the ring until the volumes change.
-    media_files: Vec<Arc<OwnedFd>>,
-    asked_to_register: bool,
-    stall_check: Instant,
-    owed_check: Instant,
-    stop_at: Option<Instant>,
-    now: Instant,
-}
-
-struct Listening {
-    socket: Arc<OwnedFd>,
-    accept: Option<OpId>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Connection(usize),
-    Task(usize),
-    Accept(usize),
-}
-
-/// What a completion belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Accept(usize),
-    Receive(usize),
-    Send(usize),
-    Task(usize),
 }
 
 impl Reactor {
@@ -311,6 +233,16 @@ impl Reactor {
         }
     }
 
+    /// Everybody's traversals have a share again. Connections that wait for theirs come before all others.
+    fn resume_put_off(&mut self) {
+        self.core.shares.begin_turn();
+        for id in self.core.put_off.take() {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.mark_dirty(&mut self.core);
+            }
+        }
+    }
+
     /// Copies what peers that do not read hold of volumes, a little in each turn: they may be many, and each hold much.
     fn detach_some(&mut self) {
         let mut left = DETACHED_BYTES;
@@ -422,12 +354,7 @@ impl Reactor {
         for message in messages.drain(..) {
             match message {
                 Message::Listen(_) if self.core.is_stopping() => {}
-                Message::Listen(sockets) => {
-                    for socket in sockets {
-                        self.listeners.push(Listening { socket, accept: None });
-                        self.accept(self.listeners.len() - 1);
-                    }
-                }
+                Message::Listen(sockets) => self.listen(sockets),
                 // A reactor that stops lets nobody in any more: the peer sees the end at once.
                 Message::Socket(_) | Message::Loop(_) if self.core.is_stopping() => self.core.forget_connection(),
                 Message::Socket(socket) => self.add_socket(socket),
@@ -485,84 +412,6 @@ impl Reactor {
         self.messages = messages;
     }
 
-    fn accept(&mut self, listener: usize) {
-        if !self.core.is_stopping() {
-            let listening = &mut self.listeners[listener];
-            let op = Op::Accept { listener: Arc::clone(&listening.socket) };
-            listening.accept = Some(self.core.ring.push(Token::Accept(listener).bits(), op));
-        }
-    }
-
-    fn accepted(&mut self, listener: usize, completion: Completion) {
-        let Some(listening) = self.listeners.get_mut(listener) else {
-            // The target stops: who came last is not let in.
-            return;
-        };
-        listening.accept = None;
-        match (completion.result, completion.payload) {
-            (Ok(_), Payload::Accepted(socket)) => {
-                match self.core.shared.place_connection() {
-                    Some(reactor) if reactor == self.core.index => self.add_socket(socket),
-                    Some(reactor) => drop(self.core.shared.send(reactor, Message::Socket(socket))),
-                    None => {
-                        if let Some(left_out) = self.core.shared.notices.admit("too many", self.core.now) {
-                            tracing::warn!(left_out, "too many connections: one more was closed");
-                        }
-                    }
-                }
-                match self.core.shared.is_crowded() {
-                    true => self.core.timers.push(Reverse((self.core.now + ACCEPT_PAUSE, Timer::Accept(listener)))),
-                    false => self.accept(listener),
-                }
-            }
-            (Err(Errno::CANCELED), _) => {}
-            (result, _) => {
-                // Out of descriptors or memory, most likely: room may come when a connection ends.
-                if let Some(left_out) = self.core.shared.notices.admit("accept", self.core.now) {
-                    tracing::warn!(?result, left_out, "accept failed; trying again soon");
-                }
-                let at = self.core.now + ACCEPT_RETRY;
-                self.core.timers.push(Reverse((at, Timer::Accept(listener))));
-            }
-        }
-    }
-
-    fn add_socket(&mut self, socket: OwnedFd) {
-        let options = SocketOptions {
-            congestion_control: self.core.shared.config.congestion_control.clone(),
-            ..SocketOptions::default()
-        };
-        if let Err(error) = diskside_io::socket::tune(&socket, &options).and_then(|()| keep_alive(&socket))
-            && let Some(left_out) = self.core.shared.notices.admit("socket", self.core.now)
-        {
-            tracing::warn!(%error, left_out, "a new connection's socket");
-        }
-        // Where it cannot be set, as with a socket that is none of TCP's, the kernel's own bounds hold.
-        let _ = diskside_sys::socket::set_unsent_bytes_max(&socket, UNSENT_BYTES_MAX);
-        let address = diskside_io::socket::peer_address(&socket).ok();
-        let peer = address.map_or_else(|| "?".into(), |peer| peer.to_string());
-        let alive = Arc::new(());
-        let connection = self.connections.vacant_entry().key();
-        let place = ConnectionSlot { reactor: self.core.index, connection, alive: Arc::downgrade(&alive) };
-        let entrant = self.core.shared.enter(address.map(|address| address.ip()), place);
-        let socket = Arc::new(socket);
-        self.core.ring.register_file(&socket);
-        self.add_connection(Link::Socket { socket, receive: None }, peer, alive, Some(entrant));
-    }
-
-    fn add_loop(&mut self, end: LoopEnd) {
-        let entry = self.connections.vacant_entry();
-        end.set_waker(self.core.mailbox.connection_waker(entry.key()));
-        self.add_connection(Link::Loop(end), "loop".into(), Arc::new(()), None);
-    }
-
-    fn add_connection(&mut self, link: Link, peer: String, alive: Arc<()>, entrant: Option<Entrant>) {
-        let entry = self.connections.vacant_entry();
-        let id = entry.key();
-        entry.insert(Connection::new(&mut self.core, id, link, peer, alive, entrant));
-        self.core.counters().connections_total.add(1);
-    }
-
     /// Takes no more connections and commands; what is in flight ends first.
     fn stop(&mut self) {
         if self.core.is_stopping() {
@@ -570,11 +419,7 @@ impl Reactor {
         }
         let wait = Duration::from_millis(u64::from(self.core.shared.config.limits.stop_ms));
         self.core.stop_at = Some(self.core.now + wait);
-        for listening in self.listeners.drain(..) {
-            if let Some(accept) = listening.accept {
-                self.core.ring.cancel(accept);
-            }
-        }
+        self.stop_listening();
         for (_, connection) in &mut self.connections {
             connection.woken(&mut self.core);
         }
@@ -587,130 +432,19 @@ impl Drop for Reactor {
     }
 }
 
-impl Core {
-    /// One connection less that was placed here.
-    fn forget_connection(&self) {
-        self.shared.connections[self.index].fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stop_at.is_some()
-    }
-
-    /// Whether a disk has enough to do for traversals, and nothing else: their steps are as fast when some of them are taken
-    /// together, and to look out for each alone would take all of a processor.
-    fn may_rest(&self) -> bool {
-        self.fetches_in_flight >= RESTING_FETCHES_MIN && self.fetches_in_flight == self.media_in_flight
-    }
-
-    fn counters(&self) -> &ReactorCounters {
-        &self.shared.reactor_stats[self.index]
-    }
-
-    /// Puts a task where it is found again when what it needs has come.
-    fn park(&mut self, key: usize, next: Next) {
-        match next {
-            Next::Submit(op) => {
-                self.register_file_of(&op);
-                self.ring.push(Token::Task(key).bits(), op);
-                self.media_in_flight += 1;
-                self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
-                self.media_waits = true;
-            }
-            Next::Memory => self.memory_waiters.push_back(key),
-            Next::Block => self.block_waiters.push_back(key),
-            Next::Delay(delay) => {
-                let until = self.now + delay;
-                self.tasks[key].delayed_until = Some(until);
-                self.delayed += 1;
-                self.timers.push(Reverse((until, Timer::Task(key))));
-            }
-            Next::Elsewhere => {
-                let waker = self.mailbox.task_waker(key);
-                if self.tasks[key].listen(&waker) {
-                    self.yielded.push_back(key);
-                }
-            }
-            Next::Yield => self.yielded.push_back(key),
-            Next::End(_) => unreachable!("a task that ended is not parked"),
-        }
-    }
-
-    /// Cuts the delays of a connection's tasks short: they are resumed in the next turn.
-    fn end_delays(&mut self, connection: usize) {
-        for (key, task) in &mut self.tasks {
-            if task.connection == connection && task.delayed_until.take().is_some() {
-                self.yielded.push_back(key);
-            }
-        }
-    }
-
-    /// This reactor's counters of a host. Names come from peers: past a bound they share one.
-    fn host_counters(&mut self, host: &str) -> Arc<IoCounters> {
-        let host = if self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host) { host } else { OTHER_HOSTS };
-        let registry = &self.shared.host_stats;
-        Arc::clone(self.hosts.entry(host.to_owned()).or_insert_with(|| registry.register(host)))
-    }
-}
-
-impl Token {
-    fn bits(self) -> u64 {
-        let (kind, index) = match self {
-            Self::Accept(index) => (0_u64, index),
-            Self::Receive(index) => (1, index),
-            Self::Send(index) => (2, index),
-            Self::Task(index) => (3, index),
-        };
-        kind << 62 | index as u64
-    }
-
-    fn from_bits(bits: u64) -> Self {
-        let index = (bits & !(3 << 62)) as usize;
-        match bits >> 62 {
-            0 => Self::Accept(index),
-            1 => Self::Receive(index),
-            2 => Self::Send(index),
-            _ => Self::Task(index),
-        }
-    }
-}
-
-/// Finds peers that vanished without a word, also where the host asked for no Keep Alive.
-fn keep_alive(socket: &OwnedFd) -> io::Result<()> {
-    use rustix::net::sockopt;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(60))?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepcnt(socket, 6)?;
-    Ok(sockopt::set_socket_keepalive(socket, true)?)
-}
-
 const RING_ENTRIES: u32 = 1024;
 /// 2 MiB a reactor, shared by all its connections.
 const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
-/// Bytes that a socket takes before they can be sent: enough for a reactor that comes back some hundred microseconds later.
-/// Without a bound a peer that does not read has the kernel keep some MiB for it.
-const UNSENT_BYTES_MAX: u32 = 256 << 10;
 /// Bytes that a turn copies for peers that do not read; at least one read of theirs.
 const DETACHED_BYTES: usize = 256 << 10;
-/// How long blocks of a memory volume stay held for a peer that does not read.
-const STALL: Duration = Duration::from_millis(5);
 /// How often hosts are looked after that owe data.
 const OWED_LOOK: Duration = Duration::from_millis(500);
 /// How soon a block is asked for again that another reactor's command holds.
 const BLOCK_RETRY: Duration = Duration::from_micros(100);
-/// Reads of traversals that keep a disk busy for some hundred microseconds.
-const RESTING_FETCHES_MIN: usize = 96;
 /// Shorter delays of media are not slept through.
 const DELAY_SLEPT_MIN: Duration = Duration::from_micros(150);
 /// How soon spare memory goes back to the system.
 const SHRINK: Duration = Duration::from_secs(1);
 /// How soon a turn follows that sends more to those who have much to read, while functions want the processor.
 const TURN_PAUSE: Duration = Duration::from_micros(100);
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How soon after a connection came the next is let in while functions want the processor. Otherwise it is one each turn. Letting
-/// one in and seeing it go takes some ten microseconds: so who comes and goes has a tenth of the processor.
-const ACCEPT_PAUSE: Duration = Duration::from_micros(500);
-/// Hosts that a reactor counts by name.
-const HOSTS_MAX: usize = 1024;
-const OTHER_HOSTS: &str = "(others)";

@@ -3,8 +3,8 @@
 use diskside_nvme::Nqn;
 use diskside_nvme::controller::ConnectionError;
 
-use super::Core;
 use super::connection::Connection;
+use super::core::Core;
 use crate::audit::{Record, Told};
 
 impl Connection {

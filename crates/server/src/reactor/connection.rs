@@ -1,28 +1,29 @@
 //! One connection: its machine, its link, and what it has in flight.
 
+mod send;
+mod slow;
+
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use diskside_io::Errno;
-use diskside_io::ring::{Completion, Op, OpId, Payload, SEGMENTS_MAX, SendBatch};
 use diskside_nvme::auth::Done;
 use diskside_nvme::controller::{self, ConnectionConfig, State, Tag};
-use diskside_nvme::{BufferSlice, Buffers, Segment, Transmit};
 use rustix::net::{Shutdown, shutdown};
 
-use super::channel::{Channel, Sealed};
+use super::channel::Channel;
+use super::core::Core;
 use super::function::FunctionState;
-use super::memory::{Account, AccountMemory, Memory, Piece};
+use super::memory::{Account, AccountMemory};
 use super::receive::Receive;
-use super::{Core, Token};
 use crate::audit::Told;
 use crate::half_open::Entrant;
-use crate::link::{LoopEnd, LoopWriteError};
+use crate::link::LoopEnd;
 use diskside_rights::HostQuota;
 use diskside_volume::stats::IoCounters;
+use send::Sending;
 
 /// A connection of a reactor.
 pub(super) struct Connection {
@@ -107,23 +108,6 @@ pub(super) struct Paused {
     pub(super) until: Instant,
 }
 
-/// A batch on its way.
-struct Sending {
-    transmit: Transmit,
-    /// Of it, or beside it: what a secure channel makes of it.
-    sealed: Option<Sealed>,
-    /// The most bytes of one send.
-    send_len_max: usize,
-    /// The send under way; a loop that is full has none, nor has what waits for the next turn.
-    op: Option<OpId>,
-    /// When that was begun.
-    begun: Instant,
-    /// When the peer last took a byte, as far as is known.
-    progressed: Instant,
-    /// It takes long, and was asked to end and say how far it came.
-    asked: bool,
-}
-
 impl Connection {
     pub(super) fn new(
         core: &mut Core,
@@ -179,32 +163,6 @@ impl Connection {
         connection
     }
 
-    /// A send ended.
-    pub(super) fn sent(&mut self, core: &mut Core, completion: Completion) {
-        let Some(mut sending) = self.sending.take() else { unreachable!("a send ended that was never begun") };
-        if let Payload::Batch(mut batch) = completion.payload {
-            if let Some(sealed) = &mut sending.sealed {
-                sealed.come_back(&mut batch);
-            }
-            batch.clear();
-            core.spare_batches.push(batch);
-        }
-        self.mark_dirty(core);
-        sending.op = None;
-        if self.phase == Phase::Closed {
-            self.abandon(core, sending.transmit);
-            return;
-        }
-        match completion.result {
-            Ok(len) => self.advance(core, sending, len as usize),
-            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => self.advance(core, sending, 0),
-            Err(errno) => {
-                self.abandon(core, sending.transmit);
-                self.close(core, &errno.to_string());
-            }
-        }
-    }
-
     /// Another thread has news for the machine, or a loop's other end moved.
     pub(super) fn woken(&mut self, core: &mut Core) {
         if self.phase == Phase::Open {
@@ -254,55 +212,6 @@ impl Connection {
             _ => {}
         }
         self.mark_dirty(core);
-    }
-
-    /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
-    /// takes nothing at all is given up.
-    pub(super) fn check_stall(&mut self, core: &mut Core, starving: bool) {
-        let (look, give_up) = match self.machine.state() {
-            // It need not hear our last words, and its calls end with it.
-            State::Draining => (LINGER, LINGER),
-            _ if starving => (LOOK_STARVING, SEND_TIMEOUT_STARVING),
-            _ => (LOOK, SEND_TIMEOUT),
-        };
-        let patience = if self.copy_reads { look } else { super::STALL };
-        let Some(sending) = &mut self.sending else { return };
-        if self.phase != Phase::Open || sending.asked || core.now < sending.begun + patience {
-            return;
-        }
-        if core.now >= sending.progressed + give_up {
-            self.close(core, "the host does not read");
-        } else if let Some(op) = sending.op {
-            sending.asked = true;
-            core.ring.cancel(op);
-        }
-    }
-
-    /// Looks after data that the host was asked for: memory is kept for it, so a host that does not send it is given up.
-    pub(super) fn check_owed(&mut self, core: &mut Core, starving: bool) {
-        let owes = self.machine.awaited_bytes() > 0 || self.machine.receive_target().is_some();
-        if self.phase != Phase::Open || !owes || !self.machine.wants_input() {
-            self.owed_since = None;
-            return;
-        }
-        let since = match self.owed_since {
-            Some(since) if self.heard_bytes < OWED_BYTES_MIN => since,
-            _ => core.now,
-        };
-        if self.owed_since != Some(since) {
-            (self.owed_since, self.heard_bytes) = (Some(since), 0);
-        }
-        if core.now >= since + if starving { SEND_TIMEOUT_STARVING } else { SEND_TIMEOUT } {
-            self.close(core, "the host does not send the data of its commands");
-        } else if core.now >= since + LOOK_STARVING {
-            // A receive into its place tells nothing until it is full.
-            self.look_at_placed(core);
-        }
-    }
-
-    /// What came of data that it owes.
-    pub(super) fn heard(&mut self, len: usize) {
-        self.heard_bytes = self.heard_bytes.saturating_add(len);
     }
 
     /// Sees to it that the connection is settled at the end of the turn.
@@ -402,170 +311,6 @@ impl Connection {
         }
     }
 
-    /// Sends what the machine has to say, unless a send is under way.
-    fn transmit(&mut self, core: &mut Core) {
-        // The host comes over the channel as soon as it hears that it is authenticated.
-        if let Some(generated) = self.machine.take_generated() {
-            core.shared.authenticators.add_generated(generated);
-        }
-        if self.channel.has_failed()
-            && let Some(sending) = self.sending.take_if(|sending| sending.op.is_none() && sending.sealed.is_none())
-        {
-            self.abandon(core, sending.transmit);
-        }
-        if self.holds_sends.is_some() {
-            return;
-        }
-        if let Some(sending) = self.sending.take_if(|sending| sending.op.is_none()) {
-            self.send(core, sending);
-        }
-        while self.sending.is_none() && self.phase == Phase::Open {
-            let mut transmit = core.spare_transmits.pop().unwrap_or_default();
-            let has_said = self.channel.is_open() && self.machine.poll_transmit(&mut transmit);
-            if !has_said && !self.channel.has_unsent() {
-                core.spare_transmits.push(transmit);
-                return;
-            }
-            let (send_len_max, now) =
-                (if core.media_at_work() { SEND_BYTES_BESIDE_MEDIA } else { usize::MAX }, core.now);
-            let sealed = None;
-            self.send(
-                core,
-                Sending { transmit, sealed, send_len_max, op: None, begun: now, progressed: now, asked: false },
-            );
-        }
-    }
-
-    /// The next turn has begun.
-    pub(super) fn resume_send(&mut self, core: &mut Core) {
-        if self.holds_sends == Some(Hold::Turn) {
-            self.holds_sends = None;
-            self.mark_dirty(core);
-        }
-    }
-
-    fn send(&mut self, core: &mut Core, mut sending: Sending) {
-        let is_socket = matches!(self.link, Link::Socket { .. });
-        if is_socket && core.sends.put_off(self.id, sending.transmit.remaining(), core.now) {
-            self.holds_sends = Some(Hold::Turn);
-            self.sending = Some(sending);
-            return;
-        }
-        let mut batch = core.spare_batches.pop().unwrap_or_default();
-        sending.begun = core.now;
-        let len_max = sending.send_len_max.min(core.sends.len_max(core.now));
-        match &self.link {
-            Link::Socket { socket, .. } => {
-                core.start_media();
-                if sending.sealed.is_none() {
-                    let (memory, spare) = (&core.memory, &mut core.spare_sealed);
-                    sending.sealed = self.channel.seal(&sending.transmit, memory, len_max, spare);
-                }
-                match &mut sending.sealed {
-                    Some(sealed) => sealed.put(&mut batch),
-                    None => fill(&mut batch, &sending.transmit, &core.memory, (SEGMENTS_MAX, len_max)),
-                }
-                let len = batch.len_bytes();
-                let op = Op::Send { socket: Arc::clone(socket), batch };
-                sending.op = Some(core.ring.push(Token::Send(self.id).bits(), op));
-                core.sends_in_flight += 1;
-                self.sending = Some(sending);
-                core.sends.sent(len);
-            }
-            Link::Loop(end) => {
-                // All of it: a loop takes a whole batch or nothing.
-                fill(&mut batch, &sending.transmit, &core.memory, (usize::MAX, usize::MAX));
-                let (len, written) = (batch.len_bytes(), end.write(batch.to_vec()));
-                batch.clear();
-                core.spare_batches.push(batch);
-                match written {
-                    Ok(()) => self.advance(core, sending, len),
-                    Err(LoopWriteError::Full(_)) => {
-                        self.sending = Some(sending);
-                        // What it reads from here on is copied at once: there is nothing more of it in volumes.
-                        if !self.copy_reads {
-                            self.detach(core);
-                        }
-                    }
-                    Err(LoopWriteError::Closed(_)) => {
-                        self.abandon(core, sending.transmit);
-                        self.close(core, "the host closed the connection");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Notes that `len` bytes of a batch have left; what remains is sent next.
-    fn advance(&mut self, core: &mut Core, mut sending: Sending, mut len: usize) {
-        let has_progressed = len > 0;
-        if let Some(sealed) = &mut sending.sealed {
-            // What is sealed goes as it is; the machine's bytes have left when all of it has.
-            if !sealed.advance(len) {
-                return self.go_on_sending(core, sending, has_progressed);
-            }
-            len = sealed.plain_len;
-            let mut bytes = std::mem::take(&mut sealed.bytes);
-            bytes.clear();
-            if core.spare_sealed.len() < SPARE_SEALED_MAX {
-                core.spare_sealed.push(bytes);
-            }
-            sending.sealed = None;
-            if sending.transmit.is_empty() {
-                core.spare_transmits.push(sending.transmit);
-                return;
-            }
-        }
-        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
-        sending.transmit.advance(len, |buffer| pool.release(buffer));
-        if sending.transmit.is_empty() {
-            self.machine.handle_transmitted(&mut sending.transmit);
-            core.spare_transmits.push(sending.transmit);
-            self.copy_reads = false;
-            return;
-        }
-        self.go_on_sending(core, sending, has_progressed);
-    }
-
-    fn go_on_sending(&mut self, core: &mut Core, mut sending: Sending, has_progressed: bool) {
-        if has_progressed {
-            sending.progressed = core.now;
-        }
-        if std::mem::take(&mut sending.asked) {
-            self.detach(core);
-        }
-        // The rest is sent when the turn ends: commands that came meanwhile are started before it.
-        self.sending = Some(sending);
-    }
-
-    /// The peer is slow: its reads shall not hold blocks of a volume.
-    fn detach(&mut self, core: &mut Core) {
-        self.copy_reads = true;
-        self.holds_sends = Some(Hold::Detach);
-        core.to_detach.push_back(self.id);
-    }
-
-    /// Copies one of them, and gives its bytes; `None`: there are no more, and it goes on sending.
-    pub(super) fn detach_some(&mut self, core: &mut Core) -> Option<usize> {
-        if self.holds_sends != Some(Hold::Detach) {
-            return None;
-        }
-        let copied = if self.phase == Phase::Open { core.memory.detach(self.id) } else { None };
-        match copied {
-            Some(_) => core.counters().stalled_reads.add(1),
-            None => {
-                self.holds_sends = None;
-                self.mark_dirty(core);
-            }
-        }
-        copied
-    }
-
-    fn abandon(&mut self, core: &mut Core, mut transmit: Transmit) {
-        let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
-        transmit.abandon(|buffer| pool.release(buffer));
-    }
-
     /// Goes along when the machine, or a stop of the target, ends the connection.
     fn follow_state(&mut self, core: &mut Core) {
         if self.phase != Phase::Open {
@@ -618,7 +363,7 @@ impl Connection {
             && self.timer.is_none_or(|timer| due < timer)
         {
             self.timer = Some(due);
-            core.timers.push(std::cmp::Reverse((due, super::Timer::Connection(self.id))));
+            core.timers.push(std::cmp::Reverse((due, super::core::Timer::Connection(self.id))));
         }
     }
 
@@ -654,43 +399,5 @@ impl Connection {
     }
 }
 
-/// Turns what the machine says into what is sent, up to so many segments and bytes; the rest goes with the next send.
-fn fill(batch: &mut SendBatch, transmit: &Transmit, memory: &Memory, (segments_max, len_max): (usize, usize)) {
-    for segment in transmit.segments().take(segments_max) {
-        let left = len_max - batch.len_bytes();
-        if left == 0 {
-            return;
-        }
-        match segment {
-            Segment::Bytes(bytes) => batch.put(&bytes[..bytes.len().min(left)]),
-            Segment::Buffer(slice) => {
-                let len = slice.len.min(u32::try_from(left).unwrap_or(u32::MAX));
-                match memory.piece(BufferSlice { len, ..slice }) {
-                    Piece::Shared(slice) => batch.put_shared(slice),
-                    Piece::Buffer(buffer) => {
-                        let start = slice.offset as usize;
-                        batch.put_arc(buffer, start..start + len as usize);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The most bytes of one send while disks are at work. They answer in bursts. If all of a burst were sent at once, its
-/// host would begin to ask for more when the last of it was copied, and the disks had nothing to do until then. So it
-/// gets a few blocks at a time, and disks the next commands between them.
-const SEND_BYTES_BESIDE_MEDIA: usize = 16 << 10;
-/// Buffers for what is sealed that a reactor keeps, for connections that send at the same time.
-const SPARE_SEALED_MAX: usize = 16;
-/// How often a slow peer is looked after.
-const LOOK: Duration = Duration::from_secs(10);
-/// Data that a host owes and of which less came within the following counts as not sent.
-const OWED_BYTES_MIN: usize = 64 << 10;
-/// How long a peer may take no byte at all while there is something for it, or send none while it owes some.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same while another connection cannot get any memory.
-const LOOK_STARVING: Duration = Duration::from_millis(500);
-const SEND_TIMEOUT_STARVING: Duration = Duration::from_secs(2);
 /// How long a peer may take to close after our last words.
 const LINGER: Duration = Duration::from_secs(1);

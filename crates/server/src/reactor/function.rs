@@ -15,9 +15,9 @@ use diskside_rights::HostRights;
 use diskside_wire::function::{FunctionCommand, function_opcode};
 
 use super::connection::{Connection, Link};
+use super::core::Core;
 use super::memory::AccountMemory;
 use super::task::{Asker, Task, Work};
-use super::{Core, Reactor};
 use diskside_compute::{
     Answer, Answers, Association, AwaitedRead, Command, Name, Piece, PutOff, ReadId, SHORT_LEN_MAX, Shares,
 };
@@ -100,18 +100,6 @@ impl FunctionState {
         }
         (self.traversals, self.share_given) = (0, 0);
         self.answers = Answers::of(self.serial);
-    }
-}
-
-impl Reactor {
-    /// Everybody's traversals have a share again. Connections that wait for theirs come before all others.
-    pub(super) fn resume_put_off(&mut self) {
-        self.core.shares.begin_turn();
-        for id in self.core.put_off.take() {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.mark_dirty(&mut self.core);
-            }
-        }
     }
 }
 

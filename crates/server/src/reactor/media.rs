@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diskside_io::buffer::Arena;
 use diskside_io::ring::Op;
 
-use super::Core;
+use super::core::Core;
 
 impl Core {
     pub(super) fn refresh_volumes(&mut self) {

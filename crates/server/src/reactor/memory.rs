@@ -17,8 +17,11 @@
 //! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
 //! there. What is not taken by then is copied, so that no peer can keep the buffers that all receive into.
 
+mod account;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use account::AccountMemory;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,7 +31,7 @@ use std::sync::Arc;
 
 use diskside_io::buffer::{Arena, Buffer, SharedMemory, SharedSlice};
 use diskside_io::ring::Received;
-use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
+use diskside_nvme::{BufferId, BufferSlice};
 use slab::Slab;
 
 use super::local::LocalVolume;
@@ -505,85 +508,6 @@ impl std::fmt::Debug for Piece {
             Self::Buffer(buffer) => buffer.fmt(f),
             Self::Shared(slice) => slice.fmt(f),
         }
-    }
-}
-
-/// A reactor's memory as one connection's machine sees it.
-pub(crate) struct AccountMemory<'a> {
-    pub(crate) memory: &'a mut Memory,
-    pub(crate) account: &'a mut Account,
-    /// What is being looked at, if it is memory that can be referred to.
-    pub(crate) arriving: Option<&'a Rc<Received>>,
-    /// A buffer was asked for and there was none.
-    pub(crate) refused: bool,
-}
-
-impl<'a> AccountMemory<'a> {
-    pub(crate) fn new(memory: &'a mut Memory, account: &'a mut Account) -> Self {
-        Self { memory, account, arriving: None, refused: false }
-    }
-
-    /// Where in what arrived `bytes` are.
-    fn place(&self, bytes: &[u8]) -> Option<(Rc<Received>, Range<usize>)> {
-        let arriving = self.arriving?;
-        let start = bytes.as_ptr().addr().checked_sub(arriving.as_ptr().addr())?;
-        let range = start..start + bytes.len();
-        (range.end <= arriving.len()).then(|| (Rc::clone(arriving), range))
-    }
-}
-
-impl Buffers for AccountMemory<'_> {
-    fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
-        let index = buffer.0 as usize;
-        if let Data::Promised { len } = self.memory.entries[index].data {
-            if bytes.len() == len
-                && let Some((bytes, range)) = self.place(bytes)
-            {
-                self.memory.entries[index].data = Data::Arrived { bytes, range };
-                self.memory.arrived.push(buffer);
-                return;
-            }
-            self.memory.entries[index].data = Data::Filling(self.memory.buffer(len));
-        }
-        let Data::Filling(data) = &mut self.memory.entries[index].data else {
-            unreachable!("only buffers that were acquired are written, and each byte once")
-        };
-        data[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn digest(&mut self, slice: BufferSlice) -> u32 {
-        // The checksum and the bytes that are sent must be of the same moment: a volume's bytes are copied first.
-        self.memory.detach_one(slice.buffer.0 as usize);
-        let range = slice.offset as usize..(slice.offset + slice.len) as usize;
-        match &self.memory.entries[slice.buffer.0 as usize].data {
-            Data::Filling(buffer) => crc32c(&buffer[range]),
-            Data::Sending(buffer) => crc32c(&buffer[range]),
-            _ => unreachable!("copied above, or not to be sent"),
-        }
-    }
-
-    fn release(&mut self, buffer: BufferId) {
-        self.memory.release(self.account, buffer);
-    }
-}
-
-impl BufferPool for AccountMemory<'_> {
-    fn acquire(&mut self, len: u32) -> Option<BufferId> {
-        let (memory, account) = (&mut *self.memory, &mut *self.account);
-        let bytes = class_bytes(class_of(len as usize));
-        let may = memory.may_be_owed(account, bytes);
-        let Some(charge) = may.then(|| memory.charge(account, len as usize)).flatten() else {
-            self.refused = true;
-            return None;
-        };
-        memory.owed += charge.0;
-        account.owed += charge.0;
-        if let Some(host) = &account.host {
-            HostCharge::add(&host.owed, charge.0);
-        }
-        let buffer = memory.insert(account, charge, Data::Promised { len: len as usize });
-        memory.entries[buffer.0 as usize].owed = true;
-        Some(buffer)
     }
 }
 

@@ -17,8 +17,9 @@ use diskside_tls::{Alert, Content, Look, Next, RECORD_LEN_MAX, RecordError, Reco
 
 use super::channel::{Channel, Made, Pending};
 use super::connection::{Connection, Link, Phase};
+use super::core::Core;
 use super::memory::{AccountMemory, Charge};
-use super::{Core, Token};
+use super::token::Token;
 use crate::channel::{Shaken, Shaking};
 use crate::link::LoopRead;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Status};
 
-use super::Core;
 use super::connection::{Connection, Paused};
+use super::core::Core;
 use super::memory::AccountMemory;
 use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
 use diskside_volume::guard::Mode;

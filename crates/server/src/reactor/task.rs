@@ -5,6 +5,7 @@
 //! volumes end in the first call.
 
 mod access;
+mod long;
 
 use std::future::Future as _;
 use std::ops::Range;
@@ -21,6 +22,7 @@ use diskside_io::ring::Op;
 use diskside_nvme::controller::{ByteRange, Completion, Tag};
 use diskside_nvme::{BufferId, BufferSlice, Status};
 
+use self::long::{ZERO_STEP_BYTES, piece};
 use super::local::LocalVolume;
 use super::memory::{Account, Charge, Memory};
 use diskside_compute::ReadId;
@@ -448,134 +450,6 @@ impl Task {
         self.transfer_in(&volume, offset, len)
     }
 
-    fn verify(&mut self, bench: &mut Bench<'_>) -> Flow {
-        let Work::Verify { range, at } = self.work else { unreachable!("called for a Verify") };
-        let piece = piece(&range, at, STEP_BYTES);
-        if piece.len == 0 {
-            return Flow::Done;
-        }
-        let volume = Rc::clone(&self.volume);
-        if !self.has_buffer(bench, piece.len as usize) {
-            return Flow::Needs(Next::Memory);
-        }
-        if !self.hold(&volume, piece.offset..piece.offset + piece.len, Mode::Shared) {
-            return Flow::Needs(Next::Block);
-        }
-        match self.transfer_in(&volume, piece.offset, piece.len as usize) {
-            Flow::Done => {
-                self.next_piece();
-                if let Work::Verify { at, .. } = &mut self.work {
-                    *at += piece.len;
-                }
-                Flow::Needs(Next::Yield)
-            }
-            flow => flow,
-        }
-    }
-
-    fn zero(&mut self, bench: &mut Bench<'_>) -> Flow {
-        loop {
-            let Work::Zero { ranges, index, at, deallocate, by_writing, durable } = &mut self.work else {
-                unreachable!("called for a Write Zeroes or a Deallocate")
-            };
-            let Some(range) = ranges.get(*index) else {
-                if *durable {
-                    self.work = Work::Flush { submitted: false };
-                    return self.flush();
-                }
-                return Flow::Done;
-            };
-            let step = if *by_writing { STEP_BYTES } else { ZERO_STEP_BYTES };
-            let piece = piece(range, *at, step);
-            if piece.len == 0 {
-                *index += 1;
-                *at = 0;
-                continue;
-            }
-            let (by_writing, access) =
-                (*by_writing, Access::Zero { offset: piece.offset, len: piece.len, deallocate: *deallocate });
-            let volume = Rc::clone(&self.volume);
-            if by_writing && !self.has_buffer(bench, piece.len as usize) {
-                return Flow::Needs(Next::Memory);
-            }
-            if !self.hold(&volume, piece.offset..piece.offset + piece.len, Mode::Exclusive) {
-                return Flow::Needs(Next::Block);
-            }
-            let zeroed = if by_writing {
-                if self.done == 0
-                    && let Some(buffer) = &mut self.buffer
-                {
-                    buffer.fill(0);
-                }
-                match self.transfer_out(&volume, piece.offset, 0, piece.len as usize, false) {
-                    Flow::Done => piece.len,
-                    flow => return flow,
-                }
-            } else {
-                match self.next_action(&volume, &access) {
-                    Err(next) => return Flow::Needs(next),
-                    Ok(Action::Done(zeroed)) => zeroed.min(piece.len),
-                    Ok(Action::Ring(op)) => return Flow::Needs(Next::Submit(op)),
-                    Ok(Action::Elsewhere(future)) => {
-                        self.elsewhere = Some(future);
-                        return Flow::Needs(Next::Elsewhere);
-                    }
-                    Ok(Action::WriteZeroes) => 0,
-                    Ok(Action::Failed(errno)) => return Flow::Failed(errno),
-                    Ok(other) => return Flow::Failed(broken(&other)),
-                }
-            };
-            self.next_piece();
-            if let Work::Zero { at, by_writing, .. } = &mut self.work {
-                *at += zeroed;
-                *by_writing |= zeroed == 0;
-            }
-            return Flow::Needs(Next::Yield);
-        }
-    }
-
-    fn copy(&mut self, bench: &mut Bench<'_>) -> Flow {
-        loop {
-            let Work::Copy { sources, index, at, to, writing, durable } = &mut self.work else {
-                unreachable!("called for a Copy")
-            };
-            let Some(source) = sources.get(*index) else {
-                if *durable {
-                    self.work = Work::Flush { submitted: false };
-                    return self.flush();
-                }
-                return Flow::Done;
-            };
-            let piece = piece(&source.range, *at, STEP_BYTES);
-            if piece.len == 0 {
-                *index += 1;
-                *at = 0;
-                continue;
-            }
-            let (from, to, is_writing) = (Rc::clone(&source.volume), *to, *writing);
-            let (offset, len) = (piece.offset, piece.len as usize);
-            if !self.has_buffer(bench, len) {
-                return Flow::Needs(Next::Memory);
-            }
-            let flow = if is_writing {
-                self.write(to, 0, len, false)
-            } else if self.hold(&from, offset..offset + piece.len, Mode::Shared) {
-                self.transfer_in(&from, offset, len)
-            } else {
-                Flow::Needs(Next::Block)
-            };
-            let Flow::Done = flow else { return flow };
-            self.next_piece();
-            let Work::Copy { at, to, writing, .. } = &mut self.work else { unreachable!("set by this function only") };
-            *writing = !is_writing;
-            if is_writing {
-                *at += piece.len;
-                *to += piece.len;
-                return Flow::Needs(Next::Yield);
-            }
-        }
-    }
-
     fn flush(&mut self) -> Flow {
         if let Work::Flush { submitted: true } = self.work {
             return Flow::Done;
@@ -631,11 +505,6 @@ impl Task {
     }
 }
 
-/// The part of `range` that starts `at` bytes into it, at most `step` bytes.
-fn piece(range: &ByteRange, at: u64, step: u64) -> ByteRange {
-    ByteRange { offset: range.offset + at, len: (range.len - at).min(step) }
-}
-
 fn broken(action: &Action) -> Errno {
     tracing::error!(?action, "the medium answered with what does not belong to the access");
     Errno::IO
@@ -649,8 +518,3 @@ fn ended_with(id: BufferId, len: usize) -> Next {
     let completion = Completion::data(BufferSlice::new(id, len as u32));
     ended(completion, None)
 }
-
-/// How much a long command does before others have their turn.
-const STEP_BYTES: u64 = 128 << 10;
-/// How much of a range is zeroed by one operation of a ring.
-const ZERO_STEP_BYTES: u64 = 64 << 20;

@@ -1,3 +1,5 @@
+use diskside_nvme::{BufferPool, Buffers};
+
 use super::*;
 
 fn account(owner: usize) -> Account {

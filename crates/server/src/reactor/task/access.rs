@@ -7,7 +7,8 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 
-use super::{Bench, Flow, Held, Next, STEP_BYTES, Task, Work, broken};
+use super::long::STEP_BYTES;
+use super::{Bench, Flow, Held, Next, Task, Work, broken};
 use crate::reactor::local::LocalVolume;
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};

@@ -1,0 +1,159 @@
+//! What a reactor's connections and tasks share: its ring, its memory, its timers and the volumes as it has them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_io::ring::{GroupId, Ring, SendBatch};
+use diskside_nvme::Transmit;
+use slab::Slab;
+
+use super::local::LocalVolumes;
+use super::memory::Memory;
+use super::sends::Sends;
+use super::task::{Next, Task};
+use super::token::Token;
+use crate::shared::{Mailbox, Shared};
+use crate::stats::ReactorCounters;
+use diskside_compute::{NextTurn, Shares};
+use diskside_volume::stats::IoCounters;
+
+/// What a reactor's connections share.
+pub(crate) struct Core {
+    pub(super) index: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) ring: Ring,
+    /// Where arriving bytes go first; idle connections hold none of it.
+    pub(super) group: GroupId,
+    pub(super) memory: Memory,
+    pub(super) volumes: LocalVolumes,
+    pub(super) hosts: HashMap<String, Arc<IoCounters>>,
+    pub(super) tasks: Slab<Task>,
+    /// Tasks that wait for memory, for a block, and for their next turn.
+    pub(super) memory_waiters: VecDeque<usize>,
+    pub(super) block_waiters: VecDeque<usize>,
+    pub(super) yielded: VecDeque<usize>,
+    /// What traversals took of this turn, and connections whose traversals go on in the next.
+    pub(super) shares: Shares,
+    pub(super) put_off: NextTurn,
+    pub(super) timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    /// Timers of tasks among them.
+    pub(super) delayed: usize,
+    /// Connections to settle at the end of the turn.
+    pub(super) dirty: Vec<usize>,
+    /// What sends of this turn carry, and which of them go with the next.
+    pub(super) sends: Sends,
+    /// Connections that do not read, and whose reads are to be copied.
+    pub(super) to_detach: VecDeque<usize>,
+    /// Connections whose machine waits for memory.
+    pub(super) starved: Vec<usize>,
+    /// Where records of secure channels are opened.
+    pub(super) opened: Vec<u8>,
+    /// Where they are sealed.
+    pub(super) spare_sealed: Vec<Vec<u8>>,
+    pub(super) spare_transmits: Vec<Transmit>,
+    #[expect(clippy::vec_box, reason = "batches travel in their boxes, to the ring and back")]
+    pub(super) spare_batches: Vec<Box<SendBatch>>,
+    pub(super) sends_in_flight: usize,
+    /// Operations of media that the ring has not ended, and whether some were not handed to the kernel yet.
+    pub(super) media_in_flight: usize,
+    /// Reads for traversals among them.
+    pub(super) fetches_in_flight: usize,
+    pub(super) media_waits: bool,
+    /// Whether operations of media ended in this turn.
+    pub(super) media_ended: bool,
+    /// What operations of media worked on, registered with the ring until the volumes change.
+    pub(super) media_files: Vec<Arc<OwnedFd>>,
+    pub(super) asked_to_register: bool,
+    pub(super) stall_check: Instant,
+    pub(super) owed_check: Instant,
+    pub(super) stop_at: Option<Instant>,
+    pub(super) now: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    Connection(usize),
+    Task(usize),
+    Accept(usize),
+}
+
+impl Core {
+    /// One connection less that was placed here.
+    pub(super) fn forget_connection(&self) {
+        self.shared.connections[self.index].fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop_at.is_some()
+    }
+
+    /// Whether a disk has enough to do for traversals, and nothing else: their steps are as fast when some of them are taken
+    /// together, and to look out for each alone would take all of a processor.
+    pub(super) fn may_rest(&self) -> bool {
+        self.fetches_in_flight >= RESTING_FETCHES_MIN && self.fetches_in_flight == self.media_in_flight
+    }
+
+    pub(super) fn counters(&self) -> &ReactorCounters {
+        &self.shared.reactor_stats[self.index]
+    }
+
+    /// Puts a task where it is found again when what it needs has come.
+    pub(super) fn park(&mut self, key: usize, next: Next) {
+        match next {
+            Next::Submit(op) => {
+                self.register_file_of(&op);
+                self.ring.push(Token::Task(key).bits(), op);
+                self.media_in_flight += 1;
+                self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
+                self.media_waits = true;
+            }
+            Next::Memory => self.memory_waiters.push_back(key),
+            Next::Block => self.block_waiters.push_back(key),
+            Next::Delay(delay) => {
+                let until = self.now + delay;
+                self.tasks[key].delayed_until = Some(until);
+                self.delayed += 1;
+                self.timers.push(Reverse((until, Timer::Task(key))));
+            }
+            Next::Elsewhere => {
+                let waker = self.mailbox.task_waker(key);
+                if self.tasks[key].listen(&waker) {
+                    self.yielded.push_back(key);
+                }
+            }
+            Next::Yield => self.yielded.push_back(key),
+            Next::End(_) => unreachable!("a task that ended is not parked"),
+        }
+    }
+
+    /// Cuts the delays of a connection's tasks short: they are resumed in the next turn.
+    pub(super) fn end_delays(&mut self, connection: usize) {
+        for (key, task) in &mut self.tasks {
+            if task.connection == connection && task.delayed_until.take().is_some() {
+                self.yielded.push_back(key);
+            }
+        }
+    }
+
+    /// This reactor's counters of a host. Names come from peers: past a bound they share one.
+    pub(super) fn host_counters(&mut self, host: &str) -> Arc<IoCounters> {
+        let host = if self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host) { host } else { OTHER_HOSTS };
+        let registry = &self.shared.host_stats;
+        Arc::clone(self.hosts.entry(host.to_owned()).or_insert_with(|| registry.register(host)))
+    }
+}
+
+/// How long blocks of a memory volume stay held for a peer that does not read.
+pub(super) const STALL: Duration = Duration::from_millis(5);
+
+/// Reads of traversals that keep a disk busy for some hundred microseconds.
+const RESTING_FETCHES_MIN: usize = 96;
+
+/// Hosts that a reactor counts by name.
+const HOSTS_MAX: usize = 1024;
+
+const OTHER_HOSTS: &str = "(others)";
