@@ -2,30 +2,26 @@
 //!
 //! It lives as long as a connection of the controller that has used it.
 
+mod answers;
 mod calls;
 mod clear;
 mod files;
+mod program;
 mod scans;
 mod standard;
 mod traversals;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use diskside_io::Errno;
 use diskside_nvme::Status;
-use diskside_nvme::controller::Tag;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::wire::{Sqe, admin_opcode};
-use diskside_rights::{Access, HostRights, Program, Rights, Scarce};
+use diskside_rights::{HostRights, Scarce};
 use diskside_scan::SCAN_PIND;
-use diskside_wire::function::{
-    ErrorRecord, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest,
-    Outcome, Trailer, WAIT_MAX_MS, function_opcode,
-};
+use diskside_wire::function::{ErrorRecord, FunctionCommand, FunctionKind, Outcome, Trailer, function_opcode};
 
 use self::standard::Stops;
 use crate::Compute;
@@ -36,85 +32,16 @@ use crate::call::job::Job;
 use crate::call::plan::Plan;
 use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Start, Tags, Waiter};
-use crate::call::traverse::{AwaitedRead, Lanes, ReadId, Share, TraversePlan, WaitingCall};
+use crate::call::traverse::{Share, TraversePlan};
 use crate::environment::Environment;
 use crate::host::Host;
-use crate::limits::{PREPARED_MAX, TAG_LIMITS};
-use crate::program::programs::Unverified;
+use crate::limits::TAG_LIMITS;
 use crate::reactors::Name;
-use crate::schedule::aside::verify_aside;
 use crate::schedule::clock::Timed;
 use crate::schedule::pool::WorkClass;
-use crate::schedule::quota::{ENDPOINT_BYTES, Holding, HostBytes, PART_BYTES, TAG_BYTES};
+use crate::schedule::quota::{ENDPOINT_BYTES, HostBytes, PART_BYTES, TAG_BYTES};
 use crate::statistics::log_pages;
-
-/// A command as it came.
-#[derive(Debug)]
-pub struct Command {
-    /// Where its answer goes.
-    pub name: Name,
-    /// Entries of its queue.
-    pub entries: u16,
-    /// Its entry.
-    pub sqe: Box<Sqe>,
-    /// Whether it came on the admin queue.
-    pub admin: bool,
-    /// Data from the host.
-    pub data: Vec<u8>,
-}
-
-/// Answers for the connection that is being served right now; those of others go through their reactors' mailboxes.
-#[derive(Debug, Default)]
-pub struct Answers {
-    /// That connection; `None`: there is none.
-    serial: Option<u64>,
-    list: Vec<(Tag, Answer)>,
-    /// Its calls of traversals that wait, no more than its queue has entries, and those that have begun:
-    /// [`Association::run_calls`] goes on with them.
-    waiting: VecDeque<WaitingCall>,
-    lanes: Lanes,
-    /// How many such calls have ended since this was last set to zero.
-    pub calls: u32,
-    /// What traversals may take of the reactor's turn; nothing on other threads. Those under way count as begun.
-    pub share: Share,
-}
-
-impl Answers {
-    /// For the connection with this serial number.
-    pub fn of(serial: u64) -> Self {
-        Self { serial: Some(serial), ..Self::default() }
-    }
-
-    /// Takes those that came, in order.
-    pub fn drain(&mut self) -> impl Iterator<Item = (Tag, Answer)> {
-        self.list.drain(..)
-    }
-
-    /// Calls that have begun and wait for no read.
-    pub fn calls_begun(&self) -> usize {
-        self.lanes.ready()
-    }
-
-    /// Whether there are calls to go on with.
-    pub fn has_calls(&self) -> bool {
-        self.lanes.ready() > 0 || !self.waiting.is_empty()
-    }
-
-    /// The next read that a call waits for. It is answered by [`arrived`](Self::arrived).
-    pub fn next_read(&mut self) -> Option<AwaitedRead> {
-        self.lanes.next_read()
-    }
-
-    /// A read has ended: with all bytes of its range, or with what was wrong.
-    pub fn arrived(&mut self, id: ReadId, read: Result<&[u8], Errno>) {
-        self.lanes.arrived(id, read);
-    }
-
-    /// When [`Association::end_late_calls`] is to be called, at the latest.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.lanes.next_deadline()
-    }
-}
+pub use answers::{Answers, Command};
 
 /// A controller.
 #[derive(Debug)]
@@ -394,53 +321,6 @@ impl Association {
         effects
     }
 
-    fn prepare(
-        self: &Arc<Self>,
-        tag: u64,
-        waiter: Waiter<Name>,
-        request: FunctionRequest,
-        holding: Holding,
-    ) -> Vec<Effect<Name>> {
-        if request.kind == FunctionKind::Traverse {
-            return self.prepare_traversal(tag, waiter, request, holding);
-        }
-        if request.kind == FunctionKind::Launch {
-            let problem = Problem::in_data_at(4, "a launch is not prepared: each opens its files anew");
-            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
-        }
-        let plan = match Plan::new(&self.context, request.kind, request) {
-            Ok(plan) if plan.sources.iter().any(crate::call::plan::PlannedSource::is_stream) => {
-                let problem = Problem::in_data_at(64, "a prepared request has no host stream");
-                return self.effects_of(|tags| tags.refused(tag, waiter, problem));
-            }
-            Ok(plan) => plan,
-            Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
-        };
-        if let Some(told) = plan.refusal() {
-            self.context.host.quota().refuse(Scarce::Memory);
-            let problem = Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told);
-            return self.effects_of(|tags| tags.refused(tag, waiter, problem));
-        }
-        let me = Arc::clone(self);
-        let run = Box::new(move || {
-            let made = guarded(|| match Prepared::new(&me.context, plan, holding) {
-                Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
-                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
-            });
-            me.prepared(tag, waiter, made.flatten());
-        });
-        self.submit_or_refuse(tag, waiter, run)
-    }
-
-    /// Ends a prepare: with the handle, without room for one, or with what is wrong.
-    fn prepared(self: &Arc<Self>, tag: u64, waiter: Waiter<Name>, made: Result<Option<u32>, Problem>) {
-        self.with_tags(&mut Answers::default(), |tags| match made {
-            Ok(Some(handle)) => tags.done_at_once(tag, waiter, Answer::success().with_result(handle.into())),
-            Ok(None) => tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()),
-            Err(problem) => tags.refused(tag, waiter, problem),
-        });
-    }
-
     fn submit_or_refuse(&self, tag: u64, waiter: Waiter<Name>, run: Box<dyn FnOnce() + Send>) -> Vec<Effect<Name>> {
         if self.context.submit(WorkClass::Prompt, 0, run) {
             return Vec::new();
@@ -448,60 +328,10 @@ impl Association {
         self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()))
     }
 
-    fn keep(&self, prepared: Kept) -> Option<u32> {
-        let mut table = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if table.all.len() >= PREPARED_MAX {
-            return None;
-        }
-        loop {
-            table.last = table.last.wrapping_add(1).max(1);
-            let handle = table.last;
-            if let Entry::Vacant(free) = table.all.entry(handle) {
-                free.insert(prepared);
-                return Some(handle);
-            }
-        }
-    }
-
     fn effects_of(&self, act: impl FnOnce(&mut Tags<Name>)) -> Vec<Effect<Name>> {
         let mut calls = self.lock();
         act(&mut calls.tags);
         calls.tags.take_effects()
-    }
-
-    /// Layout Send. A Revoke waits for calls, so a thread of the pool has it.
-    fn layout(self: &Arc<Self>, name: Name, sqe: &Sqe, data: &[u8], here: &mut Answers) {
-        if sqe.function_version() != FUNCTION_VERSION {
-            return self.answer(name, Problem::in_command(44, "the version is not 1").into(), here);
-        }
-        if sqe.function_len() as usize != data.len() {
-            return self.answer(name, Problem::in_command(40, "LEN is not the length of the data").into(), here);
-        }
-        let request = match LayoutRequest::decode(data) {
-            Ok(request) => request,
-            Err(error) => return self.answer(name, Problem::in_data(error).into(), here),
-        };
-        if request.action != LayoutAction::Revoke {
-            let kept = self
-                .context
-                .volume(request.nsid, Access::Read)
-                .and_then(|volume| self.context.host.layouts.keep(volume, &self.context.host.account, request));
-            return self.answer(name, kept.map_or_else(Into::into, |()| Answer::success()), here);
-        }
-        let wait_ms = match sqe.function_timeout_ms() {
-            0 => WAIT_MAX_MS,
-            asked => asked.min(WAIT_MAX_MS),
-        };
-        let until = Instant::now() + Duration::from_millis(wait_ms.into());
-        let me = Arc::clone(self);
-        let run = Box::new(move || {
-            let over = guarded(|| me.context.host.layouts.revoke(request.id, request.generation, until));
-            let answer = over.map(|over| Answer::success().with_result(u64::from(!over)));
-            me.answer(name, answer.unwrap_or_else(Into::into), &mut Answers::default());
-        });
-        if !self.context.submit(WorkClass::Prompt, 0, run) {
-            self.answer(name, Status::FUNCTION_BUSY.into(), here);
-        }
     }
 
     // -- admin --------------------------------------------------------------------------------------------------------
@@ -524,65 +354,6 @@ impl Association {
     /// The answer to an admin command that reads.
     pub(crate) fn log_page(&self, sqe: &Sqe) -> Answer {
         log_pages::answer(&self.context, sqe, || self.errors(), |host| self.owner.tags_open(host))
-    }
-
-    /// Load Program, or Program Activation Management. Gives what is to be verified before it is answered.
-    pub(crate) fn program_command(&self, sqe: &Sqe, data: &[u8]) -> Result<Option<Unverified>, Problem> {
-        let (host, programs) = (&self.context.host, &self.context.environment.programs);
-        if sqe.nsid() != self.context.environment.config.nsid {
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
-        }
-        if sqe.opcode() == program_opcode::ACTIVATION {
-            return programs.activation(&host.nqn, sqe).map(|()| None);
-        }
-        if sqe.unloads_program() {
-            let unloaded = programs.unload(&host.nqn, sqe.program_index())?;
-            // It may be large: to free it takes longer than others shall wait. Where there is too much to do already it goes here.
-            let free = Box::new(move || drop(unloaded));
-            self.context.submit(WorkClass::Prompt, 0, free);
-            return Ok(None);
-        }
-        let rights = self.context.rights.now();
-        let refuse = |problem: Problem| {
-            self.context.tell_loaded(None, sqe.program_len() as usize, Some(problem.told()));
-            problem
-        };
-        if !rights.may_load() {
-            return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs")));
-        }
-        let loaded = programs.load((&host.nqn, host.quota()), self.id, sqe, data).map_err(refuse)?;
-        // Before anything of it is read.
-        match loaded.as_ref().and_then(|unverified| why_refused(unverified, &rights)) {
-            Some(told) => {
-                let refused = loaded.expect("it was just looked at");
-                self.context.tell_loaded(Some(refused.sha256()), refused.len_bytes(), Some(told));
-                programs.give_up(refused.place());
-                Err(Problem::new(Status::OPERATION_DENIED.dnr(), told))
-            }
-            None => Ok(loaded),
-        }
-    }
-
-    /// Verifies a program on a thread of the pool.
-    fn verify(self: &Arc<Self>, name: Name, unverified: Unverified, here: &mut Answers) {
-        let me = Arc::clone(self);
-        let (memory, place) = (unverified.len_bytes() as u64 * 16, unverified.place());
-        let run = Box::new(move || {
-            let programs = &me.context.environment.programs;
-            let (sha256, len) = (unverified.sha256(), unverified.len_bytes());
-            let verify = || verify_aside(|| programs.verify(&me.context.environment.engine, unverified));
-            let verify = AssertUnwindSafe(verify);
-            let verified = catch_unwind(verify).unwrap_or_else(|_| {
-                programs.give_up(place);
-                Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
-            });
-            me.context.tell_loaded(Some(sha256), len, verified.as_ref().err().map(Problem::told));
-            me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
-        });
-        if !self.context.submit(WorkClass::Prompt, memory, run) {
-            self.context.environment.programs.give_up(place);
-            self.answer(name, Status::FUNCTION_BUSY.into(), here);
-        }
     }
 
     /// As [`with_tags`](Self::with_tags), on a thread that serves no connection.
@@ -661,23 +432,5 @@ impl Drop for Association {
 impl std::fmt::Display for Association {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.context.host.nqn, self.id)
-    }
-}
-
-/// Why this host may not have this program; `None`: it may.
-fn why_refused(program: &Unverified, rights: &Rights) -> Option<&'static str> {
-    let Ok(signer) = program.signer() else {
-        return Some("the program was changed after it was signed: sign it again (diskside sign)");
-    };
-    let (sha256, signer) = (program.sha256(), signer.map(|signer| signer.0));
-    let credentials = Program { shipped: None, sha256: &sha256, signer: signer.as_ref() };
-    match rights.lacks_signature(&credentials) {
-        true if signer.is_none() => {
-            Some("this target takes signed programs alone, and nobody signed this one (diskside sign)")
-        }
-        true => Some(
-            "this target does not know who signed this program: its operator names signers (security.require_signed_by)",
-        ),
-        false => (!rights.may_run(&credentials)).then_some("this host may not run this program"),
     }
 }

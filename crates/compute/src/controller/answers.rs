@@ -1,0 +1,80 @@
+//! What a controller answers to the reactor of one connection.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use diskside_io::Errno;
+use diskside_nvme::controller::Tag;
+use diskside_nvme::wire::Sqe;
+
+use crate::call::answer::Answer;
+use crate::call::traverse::{AwaitedRead, Lanes, ReadId, Share, WaitingCall};
+use crate::reactors::Name;
+
+/// A command as it came.
+#[derive(Debug)]
+pub struct Command {
+    /// Where its answer goes.
+    pub name: Name,
+    /// Entries of its queue.
+    pub entries: u16,
+    /// Its entry.
+    pub sqe: Box<Sqe>,
+    /// Whether it came on the admin queue.
+    pub admin: bool,
+    /// Data from the host.
+    pub data: Vec<u8>,
+}
+
+/// Answers for the connection that is being served right now; those of others go through their reactors' mailboxes.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// That connection; `None`: there is none.
+    pub(super) serial: Option<u64>,
+    pub(super) list: Vec<(Tag, Answer)>,
+    /// Its calls of traversals that wait, no more than its queue has entries, and those that have begun:
+    /// [`Association::run_calls`] goes on with them.
+    pub(super) waiting: VecDeque<WaitingCall>,
+    pub(super) lanes: Lanes,
+    /// How many such calls have ended since this was last set to zero.
+    pub calls: u32,
+    /// What traversals may take of the reactor's turn; nothing on other threads. Those under way count as begun.
+    pub share: Share,
+}
+
+impl Answers {
+    /// For the connection with this serial number.
+    pub fn of(serial: u64) -> Self {
+        Self { serial: Some(serial), ..Self::default() }
+    }
+
+    /// Takes those that came, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Tag, Answer)> {
+        self.list.drain(..)
+    }
+
+    /// Calls that have begun and wait for no read.
+    pub fn calls_begun(&self) -> usize {
+        self.lanes.ready()
+    }
+
+    /// Whether there are calls to go on with.
+    pub fn has_calls(&self) -> bool {
+        self.lanes.ready() > 0 || !self.waiting.is_empty()
+    }
+
+    /// The next read that a call waits for. It is answered by [`arrived`](Self::arrived).
+    pub fn next_read(&mut self) -> Option<AwaitedRead> {
+        self.lanes.next_read()
+    }
+
+    /// A read has ended: with all bytes of its range, or with what was wrong.
+    pub fn arrived(&mut self, id: ReadId, read: Result<&[u8], Errno>) {
+        self.lanes.arrived(id, read);
+    }
+
+    /// When [`Association::end_late_calls`] is to be called, at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.lanes.next_deadline()
+    }
+}
