@@ -9,14 +9,22 @@
 /* Arguments that these functions end with. The names follow all of the structure, also where it has wider members. */
 #define CSV_DELIMITER DS_ARG_DEFAULT(",") DS_ARG_DOC("between the columns")
 #define CSV_COLUMNS                                                                        \
-    __attribute__((aligned(8))) DS_ARG_DEFAULT("")                                         \
-    DS_ARG_DOC("the line with the columns' names; the input may begin with it")
-#define CSV_COLUMN DS_ARG_DOC("the column: its number from 1, or its name")
+    __attribute__((aligned(8))) DS_ARG_DEFAULT("") DS_ARG_COLUMN_NAMES                     \
+    DS_ARG_DOC("the line with the columns' names; left out where a column goes by its name, the input's first line")
+#define CSV_COLUMN DS_ARG_COLUMN DS_ARG_DOC("the column: its number from 1, or its name")
 
 /* What is wrong about a column's name. */
-#define CSV_NAMES "`columns`, which is the line with their names, as in `columns=day,cents`; or give its number, from 1"
+#define CSV_NAMES                                                                          \
+    "the names of the columns, which are `columns`, as in `columns=day,cents`, or else the first line of the input; "      \
+    "or give its number, from 1"
 #define CSV_NO_COLUMN "`column` is not one of " CSV_NAMES
 #define CSV_NO_FIELD "none of the first lines has so many columns: give another number, or what is between them as `delimiter`"
+
+/* Without the mark that some programs begin text in UTF-8 with. */
+DS_INLINE struct ds_text csv_without_mark(struct ds_text text)
+{
+    return text.len >= 3 && text.at[0] == '\xef' && text.at[1] == '\xbb' && text.at[2] == '\xbf' ? ds_text(text.at + 3, text.len - 3) : text;
+}
 
 /* Which column is meant, from 0; -1 for none. */
 DS_INLINE __s64 csv_column_of(struct ds_text wanted, struct ds_text columns, char delimiter)
@@ -24,6 +32,7 @@ DS_INLINE __s64 csv_column_of(struct ds_text wanted, struct ds_text columns, cha
     struct ds_text name;
     __u64 number = 0;
 
+    columns = csv_without_mark(columns);
     for (__s64 column = 0; columns.len > 0 && ds_next_field(&columns, delimiter, &name); column++)
         if (ds_equal(name, wanted))
             return column;
@@ -35,7 +44,8 @@ DS_INLINE void csv_pass_names(struct ds_text *rest, struct ds_text columns, cons
 {
     struct ds_text behind = *rest, line;
 
-    if ((call->flags & DS_FIRST) && columns.len > 0 && ds_next_line(&behind, &line) && ds_equal(line, columns))
+    if ((call->flags & DS_FIRST) && columns.len > 0 && ds_next_line(&behind, &line) &&
+        ds_equal(csv_without_mark(line), csv_without_mark(columns)))
         *rest = behind;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * csv_aggregate: groups the lines of a table of text by one column and gives count, sum, least and greatest of another, one
- * row for each key, in order of the keys. Columns go by number, or by name if `columns` has the line of their names.
+ * row for each key, in order of the keys. Columns go by number, or by name: `columns` has the line of their names, or the input
+ * begins with it.
  */
 #include "csv.h"
 #include "diskside/groups.h"
@@ -10,8 +11,8 @@ DS_SPLIT_LINES;
 DS_OUTPUT(1, 1, 1048576);
 
 struct csv_aggregate_args {
-    char by[64] DS_ARG_DOC("column of the keys: its number from 1, or its name");
-    char sum[64] DS_ARG_DEFAULT("") DS_ARG_DOC("column of the numbers; without one, lines are counted");
+    char by[64] DS_ARG_COLUMN DS_ARG_DOC("column of the keys: its number from 1, or its name");
+    char sum[64] DS_ARG_COLUMN DS_ARG_DEFAULT("") DS_ARG_DOC("column of the numbers; without one, lines are counted");
     char delimiter CSV_DELIMITER;
     char columns[] CSV_COLUMNS;
 };

@@ -84,6 +84,8 @@ typedef __u32 ds_f32;
 #define DS_ARG_DOC(text) DS_TAG("doc:" text) /* one line of help */
 #define DS_ARG_F32 DS_TAG("type:f32")        /* a ds_f32 holds a float */
 #define DS_ARG_F64 DS_TAG("type:f64")        /* a ds_f64 holds a float */
+#define DS_ARG_COLUMN DS_TAG("is:column")    /* a column of a table of text: its number from 1, or its name */
+#define DS_ARG_COLUMN_NAMES DS_TAG("is:column_names") /* the line of their names; left out, the input's first line */
 #define DS_ARG_REGEX DS_TAG("is:regex")      /* text for ds_regex_find: a wrong one is refused before anything runs */
 #define DS_RESULT_HIDDEN DS_TAG("is:hidden") /* a member of the result that `combine` needs and nobody is shown */
 #define DS_ARG_RECORD_LEN DS_TAG("is:record_len") /* bytes of a record; 0: as if there were no such argument */

@@ -27,6 +27,7 @@ mod descriptor;
 mod environment;
 mod error;
 mod file;
+mod first_line;
 mod function;
 mod kernel;
 mod learnt;

@@ -87,6 +87,18 @@ pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
+/// The argument that must be the first line of the input before [`encode`]: that with the names of the columns, where it is not
+/// given and a column goes by its name.
+#[must_use]
+pub fn wants_first_line<'a>(schema: &'a ArgSchema, given: &[(String, String)]) -> Option<&'a str> {
+    let value_of =
+        |field: &ArgField| given.iter().find(|(name, _)| *name == field.name).map(|(_, value)| value.as_str());
+    let is_name = |value: &str| !value.is_empty() && value.parse::<u64>().is_err();
+    let names = schema.fields.iter().find(|field| field.is_column_names && value_of(field).is_none())?;
+    let mut columns = schema.fields.iter().filter(|field| field.is_column);
+    columns.any(|column| value_of(column).is_some_and(is_name)).then_some(&names.name)
+}
+
 /// The arguments as options of `diskside run`: those that must be given first, the others in brackets.
 #[must_use]
 pub fn usage(schema: &ArgSchema) -> String {
@@ -307,6 +319,8 @@ mod tests {
             doc: None,
             is_record_len: false,
             is_regex: false,
+            is_column: false,
+            is_column_names: false,
             is_hidden: false,
         }
     }

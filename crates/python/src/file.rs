@@ -7,7 +7,7 @@ use crate::options;
 use crate::request::{Output, Request, interruptible};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::{AsyncIo, Request as ReadOrWrite};
-use diskside::session::{File as SessionFile, SessionError, is_another_version};
+use diskside::session::{Decompress, File as SessionFile, SessionError, is_another_version};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -19,6 +19,12 @@ pub(crate) struct File(Here<SessionFile>, Option<Here<Arc<dyn AsyncIo>>>);
 impl File {
     pub(crate) fn of(file: SessionFile) -> Self {
         Self(Here::new(file), None)
+    }
+
+    /// See [`SessionFile::first_line`].
+    pub(crate) fn first_line(&self, py: Python<'_>, decompress: Decompress) -> PyResult<String> {
+        let file = self.get()?.clone();
+        interruptible(py, move || Ok(file.first_line(decompress)?))
     }
 
     pub(crate) fn get(&self) -> Result<&SessionFile, Failure> {

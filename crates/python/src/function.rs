@@ -1,8 +1,10 @@
 //! Functions: found, compiled or loaded, with what they say of their arguments and results.
 
 use crate::error::Failure;
+use crate::file::File;
+use crate::options;
 use diskside::CompileError;
-use diskside::args::{describe, encode, usage};
+use diskside::args::{describe, encode, usage, wants_first_line};
 use diskside::compile::{compile_by, compile_text as compile_source, has_lowering as is_lowering_here, lower_module};
 use diskside::library::{ResolveError, shipped as all_shipped};
 use diskside::result::{columns, row_len};
@@ -156,8 +158,21 @@ impl Function {
         Some((fields.collect(), len))
     }
 
-    /// Makes arguments, names and values as text, the bytes of the function's structure.
-    fn encode<'py>(&self, py: Python<'py>, given: Vec<(String, String)>) -> PyResult<Bound<'py, PyBytes>> {
+    /// Makes arguments, names and values as text, the bytes of the function's structure. Where columns go by their names, the line
+    /// with these may be the first of `input`, which is compressed as the options say.
+    #[pyo3(signature = (given, input=None, options=None))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        mut given: Vec<(String, String)>,
+        input: Option<&File>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let wanted = self.0.args().and_then(|schema| wants_first_line(schema, &given));
+        if let (Some(name), Some(input), Some(options)) = (wanted, input, options) {
+            let (name, decompress) = (name.to_owned(), options::decompress(options)?);
+            given.push((name, input.first_line(py, decompress)?));
+        }
         let bytes = match self.0.args() {
             Some(schema) => encode(schema, &given).map_err(|error| self.wrong_arguments(error))?,
             None if given.is_empty() => Vec::new(),

@@ -78,6 +78,12 @@ fn set_instances(config: &mut InstanceConfig, name: &str, value: &Bound<'_, PyAn
     Ok(())
 }
 
+/// Of the options of a run, how its input is compressed.
+pub(crate) fn decompress(given: &Bound<'_, PyDict>) -> PyResult<Decompress> {
+    let value = given.get_item("decompress")?;
+    value.map_or(Ok(Decompress::Auto), |value| chosen("decompress", &value, &DECOMPRESS))
+}
+
 fn set(options: &mut RunOptions, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     match name {
         "place" => options.place = chosen(name, value, &PLACES)?,

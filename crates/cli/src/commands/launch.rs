@@ -100,7 +100,7 @@ impl Launch {
         let session = Session::new(SessionOptions { connect: self.connect.options()?, ..SessionOptions::default() });
         let kernel = session.kernel(&self.kernel)?;
         let usage = format!("diskside launch {} FILE... --write FILE", kernel.name());
-        let args = encode_args(&kernel, &self.args, &usage)?;
+        let args = encode_args(&kernel, &self.args, &usage, || Ok(String::new()))?;
         let files = open(&session, &self.files, OpenMode::Read)?;
         let writable = open(&session, &self.write, OpenMode::Create)?;
         let ran =

@@ -211,8 +211,12 @@ impl Run {
             return Err(Failure::Usage(format!("--offset {offset} --length {length}: no file has so many bytes")));
         }
         let usage = format!("diskside run {} FILE...", function.name());
-        let args = encode_args(&function, &self.args, &usage)?;
         let files = files::open(&session, &self.files, self.recursive)?;
+        let first_line = || match files.first() {
+            Some(file) => file.first_line(self.decompress).map_err(run_failure),
+            None => Ok(String::new()),
+        };
+        let args = encode_args(&function, &self.args, &usage, first_line)?;
         // How long many files are is known when they are read.
         let len =
             if files.len() > LENGTHS_MAX { 0 } else { files.iter().filter_map(|file| file.len_bytes().ok()).sum() };
@@ -339,13 +343,22 @@ impl Run {
 }
 
 /// The arguments as the function sees them. `usage` is the command with its function and files.
-pub(super) fn encode_args(function: &Function, args: &[String], usage: &str) -> Result<Vec<u8>, Failure> {
+/// `first_line` is asked for that of the input, if a column of it goes by its name.
+pub(super) fn encode_args(
+    function: &Function,
+    args: &[String],
+    usage: &str,
+    first_line: impl FnOnce() -> Result<String, Failure>,
+) -> Result<Vec<u8>, Failure> {
     let mut given = Vec::new();
     for arg in args {
         let Some((name, value)) = arg.split_once('=') else {
             return Err(Failure::Usage(format!("--arg {arg}: write NAME=VALUE")));
         };
         given.push((name.to_owned(), value.to_owned()));
+    }
+    if let Some(name) = function.args().and_then(|schema| diskside::args::wants_first_line(schema, &given)) {
+        given.push((name.to_owned(), first_line()?));
     }
     match function.args() {
         Some(schema) => diskside::args::encode(schema, &given).map_err(|e| {

@@ -104,14 +104,19 @@ class Function:
             offsets.append(offset)
         return numpy.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": fields[1]})
 
-    def encode(self, arguments: Mapping[str, Any]) -> bytes:
+    def encode(
+        self, arguments: Mapping[str, Any], input: _diskside.File | None = None, options: dict[str, Any] | None = None
+    ) -> bytes:
         """The bytes of its argument structure.
 
         Values are numbers, truth values, text, bytes for ``char`` arrays, or lists, tuples and numpy arrays of those.
 
+        :param input: what a run with these options is over: its first line has the names of its columns, if one of them goes
+            by its name and no argument has the names.
         :raises UsageError: an argument is unknown, missing, or not of its type.
         """
-        return self._native.encode([(name, _text(self, name, value)) for name, value in arguments.items()])
+        given = [(name, _text(self, name, value)) for name, value in arguments.items()]
+        return self._native.encode(given, input, options)
 
     def __call__(self, files: Any, **options: Any) -> Result:
         """Runs it over files in the default session: :func:`diskside.run`."""

@@ -192,7 +192,7 @@ class Session:
         chosen, arguments = parted(run_by, args, options)
         opened = self._files(files, recursive)
         into = None if out is None else joined(self.url, out)
-        request = self._native.run(opened, run_by._native, run_by.encode(arguments), chosen, into)
+        request = self._native.run(opened, run_by._native, run_by.encode(arguments, opened[0], chosen), chosen, into)
         return Job(request, lambda ran: Result(ran, run_by)), opened
 
     def _submit_chunks(

@@ -144,6 +144,8 @@ impl Walk<'_, '_> {
             doc: None,
             is_record_len: false,
             is_regex: false,
+            is_column: false,
+            is_column_names: false,
             is_hidden: false,
         };
         for tag in tags {
@@ -229,8 +231,8 @@ impl Walk<'_, '_> {
 }
 
 fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
-    const KNOWN: &str =
-        "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex, is:hidden and type:f32 or type:f64";
+    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex, is:column, is:column_names, is:hidden and \
+         type:f32 or type:f64";
     let (key, value) = tag.split_once(':').ok_or(KNOWN)?;
     let number = || parse_integer(value).ok_or_else(|| format!("`{value}` is no integer"));
     match key {
@@ -245,8 +247,11 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
             ("record_len", ..) => return Err("the length of a record is one unsigned integer".to_owned()),
             ("regex", ArgType::Char, true) => field.is_regex = true,
             ("regex", ..) => return Err("a regular expression is an array of char".to_owned()),
+            ("column", ArgType::Char, true) => field.is_column = true,
+            ("column_names", ArgType::Char, true) => field.is_column_names = true,
+            ("column" | "column_names", ..) => return Err("names of columns are arrays of char".to_owned()),
             ("hidden", ..) => field.is_hidden = true,
-            _ => return Err("only record_len, regex and hidden can be said".to_owned()),
+            _ => return Err("only record_len, regex, column, column_names and hidden can be said".to_owned()),
         },
         "type" => {
             field.ty = match (value, field.ty.len_bytes()) {

@@ -282,6 +282,11 @@ pub struct ArgField {
     pub is_record_len: bool,
     /// Whether it is a regular expression for `ds_regex_find`, from `btf_decl_tag("is:regex")`.
     pub is_regex: bool,
+    /// Whether it is a column of a table of text, by its number from 1 or its name, from `btf_decl_tag("is:column")`.
+    pub is_column: bool,
+    /// Whether it is the line with the names of the columns, from `btf_decl_tag("is:column_names")`: who leaves it out and names
+    /// a column means the first line of the input.
+    pub is_column_names: bool,
     /// Whether nobody is shown it in a result, from `btf_decl_tag("is:hidden")`.
     pub is_hidden: bool,
 }
