@@ -19,6 +19,7 @@
 //! | [`compile`] | compiling C source to objects |
 //! | [`result`] | reading a result by the structure that describes it |
 //! | [`args`] | arguments by name |
+//! | [`local_files`] | files of this machine by a pattern, or below a directory |
 //! | [`copy`] | copying between files and volumes |
 //! | [`outfile`] | files that are written whole |
 //! | [`embedded`] | a target in this process, without a socket |
@@ -33,6 +34,7 @@
 pub mod copy;
 pub mod embedded;
 pub mod library;
+pub mod local_files;
 mod location;
 mod npy;
 mod raw;

@@ -58,6 +58,7 @@ impl Search<'_> {
         let is_itself = Pattern::has_wildcards(pattern) && matches!(tree.kind(pattern), Ok(Some(_)));
         let pattern = if is_itself { Pattern::literal(pattern, below) } else { Pattern::parse(pattern, below) };
         let pattern = pattern.map_err(|error| invalid(error.to_string()))?;
+        let pattern = pattern.with_links(flags.contains(FileFlags::LINKS));
         let mut page = Page { result: Vec::new(), count: 0, len_max, is_full: false, prefix };
         let mut entered = 0;
         let walked = walk(&pattern, tree, after, &mut |visit| match visit {

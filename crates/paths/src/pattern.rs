@@ -10,6 +10,8 @@ pub struct Pattern {
     names: Vec<Name>,
     /// Whether the files below a directory are meant where a directory is.
     below: bool,
+    /// Whether symbolic links below a directory are told, too.
+    links: bool,
 }
 
 /// What one name of a path may be.
@@ -62,6 +64,12 @@ impl Pattern {
         Self::of(path, below, parse_name)
     }
 
+    /// Below a directory, symbolic links are meant, too: as what they lead to, and without what is in directories that they lead to.
+    #[must_use]
+    pub fn with_links(self, links: bool) -> Self {
+        Self { links, ..self }
+    }
+
     /// The path itself, whatever bytes it has.
     ///
     /// # Errors
@@ -76,7 +84,7 @@ impl Pattern {
         if names.len() > NAMES_MAX {
             return Err(PatternError::TooManyNames(names.len()));
         }
-        Ok(Self { names, below })
+        Ok(Self { names, below, links: false })
     }
 
     /// Where a path stands in the pattern that has no name yet.
@@ -120,6 +128,10 @@ impl Pattern {
             Some(Name::Literal(name)) if place.0.is_power_of_two() => Some(name),
             _ => None,
         }
+    }
+
+    pub(crate) fn has_links(&self) -> bool {
+        self.links
     }
 
     pub(crate) fn is_below(&self) -> bool {

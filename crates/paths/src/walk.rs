@@ -154,16 +154,18 @@ impl<T: Tree> Walk<'_, T> {
         let named = self.pattern.is_named(before, place);
         self.at(name, |this| {
             let (kind, enters) = match kind {
-                // Below a directory, links are nobody's wish.
-                Kind::Symlink if !named => return Ok(ControlFlow::Continue(())),
+                // Below a directory, links are nobody's wish who does not say so.
+                Kind::Symlink if !named && !this.pattern.has_links() => return Ok(ControlFlow::Continue(())),
                 Kind::Symlink => match this.tree.kind(&this.path).map_err(WalkError::Tree)? {
-                    Some(Kind::Directory) if this.pattern.is_below() => return Ok(ControlFlow::Continue(())),
+                    Some(Kind::Directory) if this.pattern.is_below() && !this.pattern.has_links() => {
+                        return Ok(ControlFlow::Continue(()));
+                    }
                     found => (found.unwrap_or(Kind::Symlink), false),
                 },
                 kind => (kind, true),
             };
             let is_directory = kind == Kind::Directory;
-            let meant = this.pattern.is_meant(place) && !(is_directory && this.pattern.is_below());
+            let meant = this.pattern.is_meant(place) && !(is_directory && enters && this.pattern.is_below());
             if meant && !is_told && (this.visit)(Visit::Found(&this.path, kind)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }

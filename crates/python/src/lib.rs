@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod function;
 mod here;
+mod local;
 mod options;
 mod ran;
 mod request;
@@ -41,5 +42,6 @@ fn _diskside(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(function::lower, module)?)?;
     module.add_function(wrap_pyfunction!(function::has_lowering, module)?)?;
     module.add_function(wrap_pyfunction!(function::interface, module)?)?;
+    module.add_function(wrap_pyfunction!(local::find_local, module)?)?;
     module.add_function(wrap_pyfunction!(function::find, module)?)
 }

@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::writer::Writer;
 use diskside::host::function::FileInfo;
 use diskside::session::{FileWriter, OpenMode, ScanOptions, SessionOptions};
-use diskside::wire::file::FileKind;
+use diskside::wire::file::{FileFlags, FileKind};
 use diskside::{Call, CallError, ExportUrl, Location, PathText};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -196,10 +196,15 @@ impl Session {
         Ok(listed.iter().map(entry).collect())
     }
 
-    /// The files that a pattern means, or those below a directory: paths from the export's name on, as URLs have them.
-    fn find(&self, py: Python<'_>, url: &str, recursive: bool) -> PyResult<Vec<(String, Option<Info>)>> {
-        let found = self.look(py, url, move |files, path| files.find(path, recursive, true))?;
-        let found = found.into_iter().filter(|one| one.kind != FileKind::Directory);
+    /// The files that a pattern means, or those below a directory: paths from the export's name on, as URLs have them. With `links`,
+    /// symbolic links below a directory, too, those to directories among them.
+    #[pyo3(signature = (url, recursive, links=false))]
+    fn find(&self, py: Python<'_>, url: &str, recursive: bool, links: bool) -> PyResult<Vec<(String, Option<Info>)>> {
+        let flags = [(recursive, FileFlags::RECURSIVE), (links, FileFlags::LINKS)];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
+        let flags = flags.fold(FileFlags::ATTRIBUTES, |all, flag| all | flag);
+        let found = self.look(py, url, move |files, path| files.find(path, flags))?;
+        let found = found.into_iter().filter(|one| links || one.kind != FileKind::Directory);
         Ok(found.map(|one| (PathText(&one.path).to_string(), one.info.as_ref().map(info))).collect())
     }
 

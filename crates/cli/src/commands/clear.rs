@@ -7,7 +7,7 @@ use crate::output::parse_bytes;
 use clap::Args;
 use diskside::ExportUrl;
 use diskside::session::Session;
-use diskside::wire::file::FileKind;
+use diskside::wire::file::{FileFlags, FileKind};
 use diskside_paths::Pattern;
 
 /// Arguments of `clear`.
@@ -71,7 +71,7 @@ impl Clear {
         let files = session.files(&self.url).map_err(session_failure)?;
         let path = &self.url.path[..];
         let paths = if Pattern::has_wildcards(path) {
-            let found = files.find(path, false, false).map_err(|error| exports::failed(&self.url, &error))?;
+            let found = files.find(path, FileFlags::NONE).map_err(|error| exports::failed(&self.url, &error))?;
             found.into_iter().filter(|found| found.kind == FileKind::File).map(|found| found.path).collect()
         } else {
             vec![path.to_vec()]

@@ -9,12 +9,17 @@ use diskside::copy::{CopyError, FileCopyError, copy_file_in_order};
 use diskside::host::Url;
 use diskside::host::function::{FileInfo, Files, Found, FunctionError, Listed};
 use diskside::session::{OpenMode, Session, SessionOptions};
-use diskside::wire::file::FileKind;
+use diskside::wire::file::{FileFlags, FileKind};
 use diskside::{ExportUrl, Location, PathText};
 use diskside_paths::Pattern;
 use serde_json::json;
 use std::io::Write;
 use std::sync::atomic::AtomicU64;
+
+/// Whether a directory means the files below it.
+pub(super) fn recursive(is_so: bool) -> FileFlags {
+    if is_so { FileFlags::RECURSIVE } else { FileFlags::NONE }
+}
 
 const URL: &str = "diskside://HOST[:PORT]/EXPORT/PATH";
 
@@ -70,7 +75,8 @@ impl Ls {
         }
         let path = &self.url.path[..];
         if self.recursive || Pattern::has_wildcards(path) {
-            let found = session.look(&self.url, |files| files.find(path, self.recursive, true));
+            let found =
+                session.look(&self.url, |files| files.find(path, recursive(self.recursive) | FileFlags::ATTRIBUTES));
             let found = found.map_err(session_failure)?.map_err(|e| failed(&self.url, &e))?;
             if found.is_empty() {
                 return Err(no_match(&self.url));

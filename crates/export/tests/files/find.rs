@@ -68,6 +68,17 @@ fn a_pattern_is_found_in_order_whatever_the_pages() {
         paths(&host, "data", FileFlags::RECURSIVE),
         ["data/.h/h.log", "data/[t]op.log", "data/a/b/y.log", "data/a/x.log", "data/a-b/z.log", "data/top.log",]
     );
+    // A directory of an array may be full of links: who asks for them is told what they lead to.
+    let (rows, _) = find(&host, "data", FileFlags::RECURSIVE | FileFlags::LINKS, 4096);
+    let links = rows.into_iter().filter(|(path, ..)| ["data/etc", "data/link", "data/to.log"].contains(&&path[..]));
+    assert_eq!(
+        links.collect::<Vec<_>>(),
+        [
+            ("data/etc".into(), FileKind::Symlink, None),
+            ("data/link".into(), FileKind::Directory, None),
+            ("data/to.log".into(), FileKind::File, None),
+        ]
+    );
     // What leads out is a link to nothing.
     assert_eq!(find(&host, "data/e*", none, 4096).0, [("data/etc".into(), FileKind::Symlink, None)]);
     assert_eq!(paths(&host, "data/etc/*", none), [""; 0]);

@@ -175,14 +175,10 @@ impl Files {
         })
     }
 
-    /// What a pattern means: a path with `*`, `?`, `[…]` and `**`; in the order of the bytes of names. With `recursive`, of
-    /// a directory the files below it. An error if that is more than a million.
-    pub fn find(&self, pattern: &[u8], recursive: bool, with_info: bool) -> Result<Vec<Found>, FunctionError> {
+    /// What a pattern means: a path with `*`, `?`, `[…]` and `**`; in the order of the bytes of names. With
+    /// [`RECURSIVE`](FileFlags::RECURSIVE), of a directory the files below it. An error if that is more than a million.
+    pub fn find(&self, pattern: &[u8], flags: FileFlags) -> Result<Vec<Found>, FunctionError> {
         let of = format!("{}: {}", self.target(), String::from_utf8_lossy(pattern));
-        let mut flags = if recursive { FileFlags::RECURSIVE } else { FileFlags::NONE };
-        if with_info {
-            flags = flags | FileFlags::ATTRIBUTES;
-        }
         search(&of, ListBounds::default(), |after| {
             let request = FileRequest::Find { dir: None, pattern, after, len_max: FOUND_LEN, flags };
             Ok(block_on(self.request(&request, FOUND_LEN.into()))?.result)

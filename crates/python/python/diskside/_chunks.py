@@ -129,15 +129,26 @@ class Chunks(NamedTuple):
         return str(self.array.metadata.encode_chunk_key(at))
 
     def _names(self) -> set[str]:
-        """All that is below the array's directory, by one listing."""
-        from urllib.parse import unquote
+        """All that is below the array's directory, by one listing, and by one more for each symbolic link to a directory."""
+        from urllib.parse import quote, unquote
 
         root = unquote(parts_of(self.url)[1]) + "/"
-        try:
-            found = self.session._native.find(self.url, True)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(f"{self.url}: there is no such array") from None
-        return {unquote(path).removeprefix(root) for path, _ in found}
+        files: set[str] = set()
+        unlisted = [""]
+        while unlisted:
+            under = f"{self.url}/{quote(unlisted.pop())}".rstrip("/")
+            try:
+                found = self.session._native.find(under, True, True)
+            except (FileNotFoundError, NotADirectoryError):
+                raise NotFoundError(f"{self.url}: there is no such array") from None
+            for path, info in found:
+                name = unquote(path).removeprefix(root)
+                if info is None or info[0] != "directory":
+                    files.add(name)
+                elif name.count("/") <= len(self.shape):
+                    # No key has more names than that: a link to itself ends there.
+                    unlisted.append(name)
+        return files
 
 
 def chunks_of(array: Array[Any], store: Any) -> Chunks:

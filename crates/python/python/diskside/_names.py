@@ -116,17 +116,15 @@ def expanded(session: _diskside.Session, name: str, recursive: bool) -> list[str
         if not recursive and not _has_wildcards(path):
             return [name]
         found = [f"{server}/{path}" for path, _ in session.find(name, recursive)]
-    elif recursive and os.path.isdir(name):
-        found = [os.path.join(at, file) for at, _, files in os.walk(name) for file in files]
-    elif _has_wildcards(name) and "://" not in name and not os.path.exists(name):
-        import glob
+    elif "://" not in name and (os.path.isdir(name) if recursive else _has_wildcards(name) and not os.path.exists(name)):
+        from . import _diskside
 
-        found = [path for path in glob.glob(name, recursive=True) if not os.path.isdir(path)]
+        found = _diskside.find_local(name, recursive)
     else:
         return [name]
     if not found:
         raise NotFoundError(f"{name}: there are no such files")
-    return sorted(found)
+    return found
 
 
 def _has_wildcards(path: str) -> bool:

@@ -83,9 +83,20 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
             try:
                 listed = await asyncio.to_thread(self._native.entries, self._url(path))
                 entries = [_entry(f"{path}/{name}", known) for name, known in sorted(listed) if known is not None]
+                entries = await asyncio.gather(*(self._behind_link(entry) for entry in entries))
             except NotADirectoryError:
                 entries = [await self._info(path)]
         return entries if detail else [entry["name"] for entry in entries]
+
+    async def _behind_link(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """A symbolic link to a file is told as that file; others as links, which no walk follows."""
+        if entry["type"] != "link":
+            return entry
+        try:
+            behind = await self._info(entry["name"])
+        except OSError:
+            return entry
+        return {**behind, "islink": True} if behind["type"] == "file" else entry
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         first = start or 0
@@ -237,7 +248,7 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
         # One request, however many directories there are.
         server = stripped.split("/", 1)[0]
         try:
-            found = await asyncio.to_thread(self._native.find, self._url(stripped), True)
+            found = await asyncio.to_thread(self._native.find, self._url(stripped), True, True)
         except FileNotFoundError:
             found = []
         below = stripped.partition("/")[2].rstrip("/")
@@ -245,7 +256,7 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
             # A recursive get makes local files of these names.
             if at != below and not at.startswith(below + "/") or ".." in at.removeprefix(below).split("/"):
                 raise IoError(f"{self._url(stripped)}: the server says that {at} is below it", errno.EBADMSG)
-        entries = {f"{server}/{at}": _entry(f"{server}/{at}", known) for at, known in sorted(found) if known is not None}
+        entries = {f"{server}/{at}": _entry(f"{server}/{at}", known) for at, known in sorted(found) if known is not None and known[0] != "directory"}
         return entries if options.get("detail") else list(entries)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:

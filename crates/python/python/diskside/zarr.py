@@ -190,13 +190,13 @@ class ZarrStore(Store):
         # A prefix is of keys, not of directories: `a/b` is one of `a/bc`.
         directory = prefix.rpartition("/")[0]
         try:
-            found = await asyncio.to_thread(self._session._native.find, self._of(directory), True)
+            found = await asyncio.to_thread(self._session._native.find, self._of(directory), True, True)
         except (FileNotFoundError, NotADirectoryError):
             return
         root = parts_of(self.url)[1] + "/"
-        for path, _ in found:
+        for path, known in found:
             key = unquote(path.removeprefix(root))
-            if key.startswith(prefix):
+            if key.startswith(prefix) and (known is None or known[0] != "directory"):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:

@@ -86,7 +86,7 @@ pub(super) const USES: [Uses; 16] = {
         uses(Sync,            Handle,       F::DATA_ONLY.0 | F::DROP_CACHED.0,     [false, false, false, false]),
         uses(Close,           Handle,       0,                                     [false, false, false, false]),
         uses(Publish,         Handle,       0,                                     [false, false, false, false]),
-        uses(Find,            PathAndMore,  F::RECURSIVE.0 | F::ATTRIBUTES.0,      [false, false, true,  false]),
+        uses(Find,            PathAndMore,  F::RECURSIVE.0 | F::LINKS.0 | F::ATTRIBUTES.0,      [false, false, true,  false]),
     ]
 };
 

@@ -155,7 +155,7 @@ pub enum FileRequest<'a> {
         after: &'a [u8],
         /// The most bytes of records.
         len_max: u32,
-        /// [`RECURSIVE`](FileFlags::RECURSIVE), [`ATTRIBUTES`](FileFlags::ATTRIBUTES).
+        /// [`RECURSIVE`](FileFlags::RECURSIVE), [`LINKS`](FileFlags::LINKS), [`ATTRIBUTES`](FileFlags::ATTRIBUTES).
         flags: FileFlags,
     },
     /// Gives a handle up.
@@ -321,6 +321,9 @@ impl FileFlags {
     pub const RECURSIVE: Self = Self(1 << 12);
     /// Keep nothing of the file in memory: its pages leave the page cache.
     pub const DROP_CACHED: Self = Self(1 << 13);
+    /// With [`RECURSIVE`](Self::RECURSIVE), symbolic links below a directory, as what they lead to; directories that they lead to
+    /// are not entered.
+    pub const LINKS: Self = Self(1 << 14);
 
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: Self) -> bool {
@@ -358,6 +361,7 @@ impl fmt::Debug for FileFlags {
             "UNNAMED",
             "RECURSIVE",
             "DROP_CACHED",
+            "LINKS",
         ];
         let set = names.iter().enumerate().filter(|(bit, _)| self.0 & 1 << bit != 0).map(|(_, name)| *name);
         write!(f, "FileFlags({})", set.collect::<Vec<_>>().join(" | "))

@@ -1,21 +1,17 @@
 //! Which files a run is over: those that were named, those that patterns of exports mean, and those below directories.
 
-use super::super::exports::{failed, no_match, not_there};
+use super::super::exports::{self, failed, no_match, not_there};
 use super::super::near::{NOT_FOUND, explain_session};
 use super::super::volume::session_failure;
 use crate::error::Failure;
+use diskside::local_files::{self, FindError};
 use diskside::session::{File, OpenMode, Session};
 use diskside::wire::file::FileKind;
 use diskside::{ExportUrl, Location};
-use diskside_paths::{Kind, Pattern, Tree, Visit, WalkError, walk};
+use diskside_paths::Pattern;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-
-/// Files of one directory here: more would be too many for one command.
-const FOUND_MAX: usize = 1 << 20;
+use std::path::Path;
 
 /// The files, in the order in which they were named, and in each place in that of their names.
 pub(super) fn open(session: &Session, named: &[OsString], recursive: bool) -> Result<Vec<File>, Failure> {
@@ -57,7 +53,8 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
 /// What a pattern means at its target.
 fn beneath(session: &Session, url: &ExportUrl, recursive: bool) -> Result<Vec<Location>, Failure> {
     let is_pattern = Pattern::has_wildcards(&url.path);
-    let found = session.look(url, |files| files.find(&url.path, recursive, false)).map_err(session_failure)?;
+    let found =
+        session.look(url, |files| files.find(&url.path, exports::recursive(recursive))).map_err(session_failure)?;
     let found = found.map_err(|error| match failed(url, &error) {
         // It means nothing where there is no such export.
         Failure::Environment(told) if is_pattern && error.errno() == Some(NOT_FOUND) => Failure::Usage(told),
@@ -85,61 +82,12 @@ fn no_files(directory: impl Display) -> Failure {
 
 /// The files below a directory of this machine.
 fn below(directory: &Path) -> Result<Vec<Location>, Failure> {
-    let everything = Pattern::parse(b"", true).map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut found = Vec::new();
-    let walked = walk(&everything, &mut Below(directory), b"", &mut |visit| {
-        if let Visit::Found(path, _) = visit {
-            found.push(Location::Local(directory.join(OsStr::from_bytes(path))));
-        }
-        if found.len() > FOUND_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
     let named = directory.display();
-    match walked {
-        Err(WalkError::Tree((path, error))) => Err(Failure::Environment(format!("{}: {error}", path.display()))),
-        Err(error @ WalkError::TooDeep) => Err(Failure::Environment(format!("{named}: {error:?}"))),
-        Ok(()) if found.is_empty() => Err(no_files(named)),
-        Ok(()) if found.len() > FOUND_MAX => {
-            Err(Failure::Usage(format!("{named}: it has more than {FOUND_MAX} files; name a part of it")))
-        }
-        Ok(()) => Ok(found),
-    }
-}
-
-/// A directory here.
-struct Below<'a>(&'a Path);
-
-impl Below<'_> {
-    fn path(&self, path: &[u8]) -> PathBuf {
-        self.0.join(OsStr::from_bytes(path))
-    }
-}
-
-impl Tree for Below<'_> {
-    type Error = (PathBuf, std::io::Error);
-
-    fn kind(&mut self, path: &[u8]) -> Result<Option<Kind>, Self::Error> {
-        Ok(std::fs::metadata(self.path(path)).ok().map(|found| kind(found.file_type())))
-    }
-
-    fn list(&mut self, directory: &[u8], each: &mut dyn FnMut(&[u8], Kind)) -> Result<(), Self::Error> {
-        let path = self.path(directory);
-        let failed = |error| (path.clone(), error);
-        for entry in std::fs::read_dir(&path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            each(entry.file_name().as_bytes(), kind(entry.file_type().map_err(failed)?));
-        }
-        Ok(())
-    }
-}
-
-fn kind(found: std::fs::FileType) -> Kind {
-    if found.is_file() {
-        Kind::File
-    } else if found.is_dir() {
-        Kind::Directory
-    } else if found.is_symlink() {
-        Kind::Symlink
-    } else {
-        Kind::Other
+    match local_files::below(directory) {
+        Ok(found) if found.is_empty() => Err(no_files(named)),
+        Ok(found) => Ok(found.into_iter().map(Location::Local).collect()),
+        Err(error @ FindError::Directory { .. }) => Err(Failure::Environment(error.to_string())),
+        Err(error @ FindError::TooDeep) => Err(Failure::Environment(format!("{named}: {error}"))),
+        Err(error) => Err(Failure::Usage(format!("{named}: {error}"))),
     }
 }
