@@ -55,6 +55,7 @@ impl Failure {
     pub(crate) fn in_words_of_python(text: &str) -> String {
         text.replace("--loss-timeout-ms", "loss_timeout")
             .replace("--insecure (insecure = true in the file)", "insecure=True")
+            .replace("--budget gives", "budget= gives")
     }
 }
 

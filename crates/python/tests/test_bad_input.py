@@ -328,7 +328,7 @@ def test_a_server_that_names_files_elsewhere_is_refused(server, directory, tmp_p
     assert (to / "whole" / "a.log").read_bytes() == (directory / "a.log").read_bytes()
 
     class Hostile:
-        def find(self, url, recursive):
+        def find(self, url, recursive, links):
             return [(self.path, ("file", 1, 0.0, 1, 0o644))]
 
     monkeypatch.setattr(DisksideFileSystem, "_native", Hostile())

@@ -275,6 +275,33 @@ def test_what_cannot_be_is_refused_at_its_line(function, line, why):
         assert f"test_python.py:{line_of(function, line)}:" in said
 
 
+def misspelt(out, values):
+    for value in values:
+        out.cuont += value.price
+
+
+def misspelt_part(acc, part):
+    acc.count += part.cuont
+
+
+def counts(out, values):
+    out.count += len(values)
+
+
+def adds(acc, part):
+    acc.count += part.count
+
+
+def test_a_member_that_is_not_there_is_named():
+    """It was `KeyError: 'cuont'`, out of the middle of numba."""
+    asked = {"records": {"price": "u4"}, "result": {"count": "u8"}}
+    with pytest.raises(diskside.CompileError, match="no member `cuont`: out has count; values has price") as caught:
+        diskside.function(misspelt, combine=adds, **asked)
+    assert f"test_python.py:{line_of(misspelt, 2)}:" in str(caught.value)
+    with pytest.raises(diskside.CompileError, match="no member `cuont`: acc has count; part has count"):
+        diskside.function(counts, combine=misspelt_part, **asked)
+
+
 def test_what_is_wrong_is_said():
     usage = diskside.UsageError
     with pytest.raises(usage, match="of a function of Python's, result= says what it gives"):

@@ -18,6 +18,7 @@ __all__ = [
     "compile",
     "compile_text",
     "find",
+    "find_local",
     "has_lowering",
     "interface",
     "lower",

@@ -7,6 +7,7 @@ floating-point numbers above all, ``diskside-llvm`` makes calls of, as it does w
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -280,6 +281,9 @@ def _compiled(written: _Written, types: tuple[Any, ...]) -> tuple[Compiled, str]
             )
     except (errors.NumbaError, errors.UnsupportedBytecodeError, NotImplementedError) as error:
         raise _explained(error, written) from error
+    except KeyError as error:
+        # So it says that a row has no such member, and not where.
+        raise _no_member(written, types, str(error.args[0])) from error
     returned: Any = made.signature.return_type
     returned = getattr(returned, "literal_type", returned)
     returns = None
@@ -343,6 +347,19 @@ def _explained(error: Any, written: _Written) -> CompileError:
         return _refused(written, line, "the records cannot be changed: what a function gives is in its first parameter")
     said = [one for one in text.splitlines() if one.strip() and not one.startswith(("Failed in", "During:", "File ", ">>>"))]
     return _refused(written, line, "\n".join(said[:12]))
+
+
+def _no_member(written: _Written, types: tuple[Any, ...], name: str) -> CompileError:
+    code = written.function.__code__
+    line, has = written.line, []
+    for instruction in dis.get_instructions(code):
+        at = instruction.positions
+        if instruction.argval == name and instruction.opname.endswith("_ATTR") and at is not None and at.lineno is not None:
+            line = at.lineno
+    for parameter, kind in zip(code.co_varnames, types, strict=False):
+        members = getattr(getattr(kind, "dtype", kind), "fields", None)
+        has += [f"{parameter} has {', '.join(members)}"] if members else []
+    return _refused(written, line, f"there is no member `{name}`: {'; '.join(has)}")
 
 
 def _refused(written: _Written, line: int, why: str) -> CompileError:

@@ -245,7 +245,10 @@ def _chunks(array: str | Array[Any]) -> Any:
     import zarr
 
     if isinstance(array, str):
-        array = zarr.open_array(ZarrStore(array, read_only=True), mode="r")
+        opened = zarr.open(ZarrStore(array, read_only=True), mode="r")
+        if isinstance(opened, zarr.Group):
+            raise UsageError(f"{array}: it is a group; name one of its arrays: {', '.join(sorted(opened.array_keys())) or 'it has none'}")
+        array = opened
     store = array.store
     if not isinstance(store, ZarrStore):
         raise UsageError(f"{store}: the array is in no diskside.zarr.ZarrStore, so it is at no server of ours")
