@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod check_config;
 pub(crate) mod clear;
+pub(crate) mod configuration;
 pub(crate) mod cp;
 pub(crate) mod discover;
 pub(crate) mod doctor;

@@ -1,7 +1,7 @@
 //! How volumes are named: `nvme-tcp://host:port/NQN/NSID`.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use diskside_nvme::{Nqn, NqnError};
@@ -125,7 +125,14 @@ impl Url {
     pub fn addresses(&self, port_default: u16) -> Result<Vec<SocketAddr>, HostError> {
         let failed = |source| HostError::Resolve { host: self.host.clone(), source };
         let port = self.port.unwrap_or(port_default);
-        let found: Vec<_> = (self.host.as_str(), port).to_socket_addrs().map_err(failed)?.collect();
+        let found: Vec<_> = match (self.host.as_str(), port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            // RFC 6761: this name is this machine, also where no /etc/hosts says so, as in small containers.
+            Err(_) if self.host.eq_ignore_ascii_case("localhost") => {
+                vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+            }
+            Err(error) => return Err(failed(error)),
+        };
         if found.is_empty() {
             return Err(failed(std::io::Error::other("the name has no address")));
         }
@@ -161,7 +168,7 @@ fn split_authority(authority: &str, whole: &str) -> Result<(String, Option<u16>)
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or_else(|| UrlError::Host(shown(authority)))?;
         let bare = address.split('%').next().unwrap_or(address);
-        if bare.parse::<std::net::Ipv6Addr>().is_err() {
+        if bare.parse::<Ipv6Addr>().is_err() {
             return Err(UrlError::Host(shown(authority)));
         }
         let port = match after.strip_prefix(':') {

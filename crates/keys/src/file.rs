@@ -110,18 +110,23 @@ pub enum Trouble {
     Missing(&'static str),
 }
 
-/// The one key of a file.
-pub fn read_secret(path: &Path) -> Result<Secret, KeyFileError> {
-    read_one(path, Secret::parse)
+/// The one key of a file, which belongs to the user of the process, to root, or to `user`: the one that a process of root's is
+/// going to be.
+pub fn read_secret(path: &Path, user: Option<u32>) -> Result<Secret, KeyFileError> {
+    read_one(path, user, Secret::parse)
 }
 
-/// The one key of TLS of a file.
-pub fn read_tls_secret(path: &Path) -> Result<TlsSecret, KeyFileError> {
-    read_one(path, TlsSecret::parse)
+/// The one key of TLS of a file, as [`read_secret`].
+pub fn read_tls_secret(path: &Path, user: Option<u32>) -> Result<TlsSecret, KeyFileError> {
+    read_one(path, user, TlsSecret::parse)
 }
 
-fn read_one<T>(path: &Path, parse: impl Fn(&str) -> Result<T, SecretError>) -> Result<T, KeyFileError> {
-    let text = read(path)?;
+fn read_one<T>(
+    path: &Path,
+    user: Option<u32>,
+    parse: impl Fn(&str) -> Result<T, SecretError>,
+) -> Result<T, KeyFileError> {
+    let text = read(path, user)?;
     let mut found = Vec::new();
     for (line, text) in lines(&text) {
         let secret = parse(text).map_err(|error| at(path, Trouble::Secret { line, error }))?;
@@ -145,7 +150,7 @@ pub fn write_tls_secret(path: &Path, secret: &TlsSecret) -> Result<(), KeyFileEr
 }
 
 /// The text of a file that is its reader's alone.
-pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
+pub(crate) fn read(path: &Path, user: Option<u32>) -> Result<Zeroizing<String>, KeyFileError> {
     let trouble = |trouble| at(path, trouble);
     // Opening a FIFO for reading would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -160,7 +165,7 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
         return Err(trouble(Trouble::Mode { mode }));
     }
     let owner = metadata.uid();
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() && Some(owner) != user {
         return Err(trouble(Trouble::Owner { owner }));
     }
     if metadata.len() > LEN_MAX {
@@ -258,10 +263,10 @@ mod tests {
         std::os::unix::fs::symlink("key", at("link")).unwrap();
         replace(&at("link"), "new").unwrap();
         assert!(at("link").is_symlink());
-        assert_eq!(*read(&at("key")).unwrap(), "new", "it would be refused if others could read it");
+        assert_eq!(*read(&at("key"), None).unwrap(), "new", "it would be refused if others could read it");
         assert_eq!(std::fs::read(at("link.new")).unwrap(), b"mine");
         replace(&at("none"), "first").unwrap();
-        assert_eq!(*read(&at("none")).unwrap(), "first");
+        assert_eq!(*read(&at("none"), None).unwrap(), "first");
         std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
         replace(&at("dangling"), "new").unwrap_err();
         assert!(matches!(replace(dir.path(), "new").unwrap_err().trouble, Trouble::NotAFile));
@@ -274,10 +279,28 @@ mod tests {
         let path = directory.path().join("a/b/key");
         let secret = crate::new_secret();
         write_secret(&path, &secret).unwrap();
-        assert!(read_secret(&path).unwrap().is(&secret));
+        assert!(read_secret(&path, None).unwrap().is(&secret));
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         assert!(matches!(write_secret(&path, &secret).unwrap_err().trouble, Trouble::Exists));
+    }
+
+    /// `diskside invite` gives a key to who has its directory, which is the account of the server. A server that root started, to become that
+    /// account, refused it, and so did `check-config`.
+    #[test]
+    fn a_key_is_its_readers_or_that_of_who_the_reader_becomes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        write_secret(&path, &crate::new_secret()).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        read_secret(&path, Some(own + 1)).unwrap();
+        if own == 0 {
+            std::os::unix::fs::chown(&path, Some(54_321), None).unwrap();
+            read_secret(&path, Some(54_321)).unwrap();
+            for user in [None, Some(54_322)] {
+                assert!(matches!(read_secret(&path, user).unwrap_err().trouble, Trouble::Owner { owner: 54_321 }));
+            }
+        }
     }
 
     #[test]
@@ -287,12 +310,12 @@ mod tests {
         write_secret(&path, &crate::new_secret()).unwrap();
         for mode in [0o640, 0o604, 0o620, 0o602, 0o611, 0o644] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let error = read_secret(&path).unwrap_err().to_string();
+            let error = read_secret(&path, None).unwrap_err().to_string();
             assert!(error.contains(&format!("{mode:04o}")) && error.contains("chmod 600"), "{error}");
         }
         for mode in [0o600, 0o400] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            read_secret(&path).unwrap();
+            read_secret(&path, None).unwrap();
         }
     }
 
@@ -309,13 +332,13 @@ mod tests {
         ] {
             let path = directory.path().join(name);
             write(&path, text).unwrap();
-            let error = read_secret(&path).unwrap_err().to_string();
+            let error = read_secret(&path, None).unwrap_err().to_string();
             assert!(error.contains(want) && error.contains(name), "{error}");
             assert!(!error.contains(&secret[12..30]), "{error}");
         }
-        let error = read_secret(directory.path()).unwrap_err();
+        let error = read_secret(directory.path(), None).unwrap_err();
         assert!(matches!(error.trouble, Trouble::NotAFile), "{error}");
-        let error = read_secret(&directory.path().join("nowhere")).unwrap_err();
+        let error = read_secret(&directory.path().join("nowhere"), None).unwrap_err();
         assert!(error.to_string().contains("nowhere: No such file"), "{error}");
     }
 }

@@ -142,7 +142,7 @@ impl HostKey {
 
     /// Reads a host's file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = read(path)?;
+        let text = read(path, None)?;
         let (mut nqn, mut key, mut server_key, mut tls_key) = (None, None, None, None);
         for (line, text) in lines(&text) {
             let unknown = || at(path, Trouble::Line { line });

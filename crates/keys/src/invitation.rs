@@ -77,7 +77,7 @@ impl Invitation {
 
     /// Reads it from a file, which nobody else can read.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = read(path)?;
+        let text = read(path, None)?;
         let mut found = lines(&text);
         match (found.next(), found.next()) {
             (Some((line, text)), None) => {

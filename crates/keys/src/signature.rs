@@ -58,7 +58,7 @@ impl SigningKey {
 
     /// Reads the only key of a file that nobody else can read.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = read(path)?;
+        let text = read(path, None)?;
         let mut found = Vec::new();
         for (line, text) in lines(&text) {
             let seed = text.strip_prefix(PRIVATE_PREFIX).and_then(bytes_of).map(Zeroizing::new);

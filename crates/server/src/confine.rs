@@ -22,6 +22,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 pub use user::UserError;
+pub(crate) use user::user_to_be;
 
 use crate::config::ServeConfig;
 use diskside_compute::LlvmOptions;

@@ -8,7 +8,8 @@ use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Accepted, HostKeys, Names, Policy, Secret, TlsSecret};
 
 use crate::channel::TlsKeys;
-use crate::config::{ConfigError, HostSpec, KeyFile, Moment, Requirement, Security};
+use crate::config::{ConfigError, KeyFile, Moment, Requirement, ServeConfig};
+use crate::confine::user_to_be;
 
 /// What is demanded of hosts, and their keys as they were read.
 pub(crate) struct KeyRing {
@@ -41,8 +42,10 @@ pub(crate) enum KeyRingError {
 }
 
 impl KeyRing {
-    /// Reads the keys of the hosts of the subsystem `nqn`.
-    pub(crate) fn read(security: &Security, hosts: &[HostSpec], subsystem: &Nqn) -> Result<Self, KeyRingError> {
+    /// Reads the keys of the hosts of a subsystem. Where root starts the server, they may belong to the user that it becomes.
+    pub(crate) fn read(config: &ServeConfig, subsystem: &Nqn) -> Result<Self, KeyRingError> {
+        let (security, hosts) = (&config.security, &config.known_hosts);
+        let user = user_to_be(config);
         let wrong = |field: String, what| KeyRingError::Config(ConfigError::Value { field, what });
         let accepted = security.accepted().map_err(|(field, what)| wrong(format!("security.{field}"), what))?;
         if security.require.needs_tls() || hosts.iter().any(|host| !host.tls_keys.is_empty()) {
@@ -54,13 +57,13 @@ impl KeyRing {
             let unread = |source| KeyRingError::Key { host: host.name.clone(), source };
             let mut keys = KnownKeys::default();
             for KeyFile { path, until } in &host.dhchap_keys {
-                keys.keys.push(Ending { key: read_secret(path).map_err(unread)?, until: *until });
+                keys.keys.push(Ending { key: read_secret(path, user).map_err(unread)?, until: *until });
             }
             for KeyFile { path, until } in &host.tls_keys {
-                keys.tls_keys.push(Ending { key: read_tls_secret(path).map_err(unread)?, until: *until });
+                keys.tls_keys.push(Ending { key: read_tls_secret(path, user).map_err(unread)?, until: *until });
             }
             if let Some(KeyFile { path, .. }) = &host.dhchap_controller_key {
-                keys.controller_key = Some(read_secret(path).map_err(unread)?);
+                keys.controller_key = Some(read_secret(path, user).map_err(unread)?);
             }
             known.insert(nqn, keys);
         }

@@ -1,5 +1,6 @@
 //! `diskside check-config`.
 
+use super::configuration;
 use super::serve::in_file;
 use crate::error::Failure;
 use crate::output;
@@ -15,18 +16,19 @@ use std::path::PathBuf;
 It reads the keys and looks for exports and volumes as this user, and opens no port. A server that runs is not touched: \
 `systemctl reload diskside`, or SIGHUP, has it take the file.")]
 pub(crate) struct CheckConfig {
-    /// The file
-    #[arg(default_value = "/etc/diskside/diskside.toml", value_name = "FILE")]
-    file: PathBuf,
+    /// The file [default: diskside.toml, or else /etc/diskside/diskside.toml]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 impl CheckConfig {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let wrong = |error| Failure::Usage(in_file(error, &self.file).to_string());
-        let settings = Settings::from_file(&self.file).map_err(wrong)?;
+        let file = self.file.unwrap_or_else(configuration::usual);
+        let wrong = |error| Failure::Usage(in_file(error, &file).to_string());
+        let settings = Settings::from_file(&file).map_err(wrong)?;
         let config = ServeConfig::resolve(settings).map_err(wrong)?;
         let problems = Target::problems_of(&config);
-        let shown = self.file.display();
+        let shown = file.display();
         if let Some((last, others)) = problems.split_last() {
             others.iter().for_each(|problem| output::say(format_args!("diskside: {shown}: {problem}")));
             return Err(Failure::Usage(format!("{shown}: {last}")));

@@ -10,7 +10,7 @@ use diskside::host::Nqn;
 use diskside::target::config::{FunctionRule, Moment, ServeConfig};
 use diskside_keys::{HostKey, Invitation, Kind};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toml_edit::{Array, InlineTable, Table, value};
 
 /// Arguments of `invite`.
@@ -73,7 +73,7 @@ impl Invite {
         if let Some(until) = self.until {
             file.end_keys(&self.name, until)?;
         }
-        let granted = grant(&self, &config)?;
+        let granted = grant(&self, &config, file.path())?;
         warn_of_rights(&self, granted.is_some(), &config);
         granted.map_or(Ok(()), |grant| file.grant(grant))?;
         let path = file.path().to_owned();
@@ -97,7 +97,7 @@ impl Invite {
 }
 
 /// What is granted; `None` where nothing is said.
-fn grant(invite: &Invite, config: &ServeConfig) -> Result<Option<Table>, Failure> {
+fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Table>, Failure> {
     if invite.read.is_empty() && invite.write.is_empty() && invite.functions.is_empty() {
         return Ok(None);
     }
@@ -107,7 +107,7 @@ fn grant(invite: &Invite, config: &ServeConfig) -> Result<Option<Table>, Failure
         let is_volume = name == "*" || config.volumes.iter().any(|volume| volume.name == *name);
         let is_export = name == "*" || config.exports.iter().any(|export| export.name == *name);
         if !is_volume && !is_export {
-            let what = format!("`{name}`: the configuration has no [[export]] and no [[volume]] of this name");
+            let what = format!("`{name}`: {} has no [[export]] and no [[volume]] of this name", path.display());
             return Err(Failure::Usage(what));
         }
         let tables = [(is_volume, &mut volumes), (is_export, &mut exports)];

@@ -48,7 +48,7 @@ pub(crate) fn shipped(name: &str) -> u16 {
 
 impl Place {
     pub(crate) fn new(address: SocketAddr, nqn: &str, key: &Path) -> Result<Self, Failure> {
-        Ok(Self { address, nqn: nqn.to_owned(), secret: read_tls_secret(key)? })
+        Ok(Self { address, nqn: nqn.to_owned(), secret: read_tls_secret(key, None)? })
     }
 
     /// The same with a key that the target does not know.

@@ -131,6 +131,15 @@ impl User {
     }
 }
 
+/// The user that a process of root's becomes to serve, as far as is known before anything is opened.
+pub(crate) fn user_to_be(config: &ServeConfig) -> Option<u32> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let user = User::find(config.user.as_deref().unwrap_or(USUAL)).ok().flatten()?;
+    Some(user.uid.as_raw())
+}
+
 /// Whether the process can read a file of this name.
 pub(super) fn may_read(path: &Path) -> bool {
     may(path, Access::READ_OK)

@@ -169,7 +169,7 @@ impl TargetBuilder {
     pub fn open(self) -> Result<Opened, TargetError> {
         let Self { config, media, inherited } = self;
         config.check()?;
-        let keys = KeyRing::read(&config.security, &config.known_hosts, &nqn(&config.nqn)?)?;
+        let keys = KeyRing::read(&config, &nqn(&config.nqn)?)?;
         let audit = AuditFile::open(config.security.audit.as_deref())
             .map_err(|error| TargetError::audit(&config.security, error))?;
         let own = config.volumes.iter().map(|spec| Ok((spec.clone(), handle::open(spec)?)));

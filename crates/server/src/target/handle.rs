@@ -193,7 +193,7 @@ impl Handle {
     /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
-        let keys = KeyRing::read(&config.security, &config.known_hosts, shared.subsystem.nqn())?;
+        let keys = KeyRing::read(config, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let (rights, quotas) = (config.rights()?, config.quotas()?);
         if quotas.limits_space() {

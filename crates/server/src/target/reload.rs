@@ -92,7 +92,7 @@ impl Target {
     /// What would keep a server of `config` from starting, as far as it shows without opening a port or changing anything.
     pub fn problems_of(config: &ServeConfig) -> Vec<String> {
         let nqn = super::builder::nqn(&config.nqn).map_err(TargetError::from);
-        let keys = nqn.and_then(|nqn| Ok(KeyRing::read(&config.security, &config.known_hosts, &nqn)?));
+        let keys = nqn.and_then(|nqn| Ok(KeyRing::read(config, &nqn)?));
         let mut problems: Vec<String> = keys.err().map(|error| error.to_string()).into_iter().collect();
         for export in &config.exports {
             if let Err(error) = std::fs::read_dir(&export.path) {

@@ -1,18 +1,17 @@
 //! The kernel, limits, programs and links of this machine.
 
+use super::super::configuration::PACKAGED;
 use super::findings::Finding;
 use diskside::compile::has_lowering;
 use diskside::io::ring::{Interface, interface};
 use diskside::target::config::{PORT, ServeConfig, Settings};
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-/// The package's configuration.
-const CONFIGURATION: &str = "/etc/diskside/diskside.toml";
 /// Rings of a server lock so much, at least.
 const LOCKED_MIN: u64 = 8 << 20;
 /// Descriptors for connections and files of a small server.
@@ -22,8 +21,18 @@ const SET_SINCE: Duration = Duration::from_secs(1_760_000_000);
 
 /// Everything but file systems.
 pub(super) fn all() -> Vec<Finding> {
-    let mut findings =
-        vec![kernel(), rings(), locked_memory(), open_files(), landlock(), clang(), llvm(), scanner(), port()];
+    let mut findings = vec![
+        kernel(),
+        rings(),
+        locked_memory(),
+        open_files(),
+        landlock(),
+        clang(),
+        llvm(),
+        scanner(),
+        objects(),
+        port(),
+    ];
     findings.extend(configuration());
     findings.push(clock());
     findings.extend(clock_source());
@@ -156,6 +165,17 @@ fn scanner() -> Finding {
     }
 }
 
+fn objects() -> Finding {
+    match diskside_objects::program() {
+        Some(_) => Finding::good("objects", "diskside-objects is here"),
+        None => Finding::slow(
+            "objects",
+            "diskside-objects is not here: no exports of buckets and web servers",
+            "install the package diskside-objects, or build it: make objects",
+        ),
+    }
+}
+
 fn port() -> Finding {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)) {
         Ok(_) => Finding::good("port", format!("{PORT} is free")),
@@ -168,16 +188,18 @@ fn port() -> Finding {
 }
 
 fn configuration() -> Option<Finding> {
-    let path = Path::new(CONFIGURATION);
-    if !path.try_exists().unwrap_or(true) {
-        return None;
-    }
-    let resolved = Settings::from_file(path).and_then(ServeConfig::resolve);
-    Some(match resolved {
-        Ok(_) => Finding::good("configuration", CONFIGURATION),
-        Err(error) => {
-            Finding::missing("configuration", error.to_string(), format!("diskside check-config {CONFIGURATION}"))
+    match File::open(PACKAGED).map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => return None,
+        // It is the server's own, and this may be anybody.
+        Err(ErrorKind::PermissionDenied) => {
+            return Some(Finding::good("configuration", format!("{PACKAGED} is closed to this user")));
         }
+        _ => {}
+    }
+    let resolved = Settings::from_file(Path::new(PACKAGED)).and_then(ServeConfig::resolve);
+    Some(match resolved {
+        Ok(_) => Finding::good("configuration", PACKAGED),
+        Err(error) => Finding::missing("configuration", error.to_string(), format!("diskside check-config {PACKAGED}")),
     })
 }
 

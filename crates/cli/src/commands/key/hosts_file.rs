@@ -1,5 +1,6 @@
 //! A server's configuration, changed by commands: hosts, their keys and grants. What people wrote beside them stays.
 
+use super::super::configuration;
 use super::failure;
 use crate::error::Failure;
 use crate::output::{self, say};
@@ -15,9 +16,10 @@ use zeroize::Zeroizing;
 /// Which configuration, and where its keys are.
 #[derive(Args, Clone)]
 pub(crate) struct HostsFileArgs {
-    /// The server's configuration; it is made if there is none
-    #[arg(long, value_name = "FILE", default_value = "diskside.toml")]
-    config: PathBuf,
+    /// The server's configuration; it is made if there is none [default: diskside.toml, or else
+    /// /etc/diskside/diskside.toml if that is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Directory of the keys [default: `keys` beside the configuration]
     #[arg(long, value_name = "DIRECTORY")]
     keys: Option<PathBuf>,
@@ -25,10 +27,16 @@ pub(crate) struct HostsFileArgs {
 
 /// The configuration, and what is to be written with it.
 pub(crate) struct HostsFile {
-    at: HostsFileArgs,
+    at: At,
     document: DocumentMut,
     new: Vec<NewKey>,
     old: Vec<PathBuf>,
+}
+
+/// Where it is, and its keys are.
+struct At {
+    config: PathBuf,
+    keys: Option<PathBuf>,
 }
 
 /// A key that is written.
@@ -48,7 +56,8 @@ const LINE_LEN_MAX: u64 = 4096;
 
 impl HostsFile {
     /// Reads the configuration, which may not be there yet. What serve would not take is not changed.
-    pub(crate) fn open(at: HostsFileArgs) -> Result<Self, Failure> {
+    pub(crate) fn open(HostsFileArgs { config, keys }: HostsFileArgs) -> Result<Self, Failure> {
+        let at = At { config: config.unwrap_or_else(configuration::usual), keys };
         let text = match std::fs::read_to_string(&at.config) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -118,6 +127,12 @@ impl HostsFile {
             }
         }
         if let Some(key) = host.tls_key {
+            // The server would not start with it.
+            diskside_tls::is_available().map_err(|error| {
+                Failure::Environment(format!(
+                    "{error}; a key without TLS does without (diskside invite --no-tls; on the host, diskside key new)"
+                ))
+            })?;
             let stem = at.add_key(table, "tls_keys", &format!("{name}.tls"))?;
             let write = Box::new(move |path: &Path| write_tls_secret(path, &key));
             self.new.push(NewKey { what: "key of TLS", path: directory.join(stem), write });
@@ -190,7 +205,7 @@ impl HostsFile {
     }
 }
 
-impl HostsFileArgs {
+impl At {
     /// Adds a key to a list of a host's: the name of its file. It works beside the others until they are taken away.
     fn add_key(&self, table: &mut Table, list: &str, stem: &str) -> Result<String, Failure> {
         let keys = table.entry(list).or_insert_with(|| value(Array::new()));
