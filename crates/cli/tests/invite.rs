@@ -138,6 +138,19 @@ fn an_invited_host_joins_and_may_do_what_was_granted() {
     }
 }
 
+/// Who was invited to read could pull whole files, and ran nothing at the server: nobody had thought of `--function`.
+#[test]
+fn who_may_read_may_run_the_shipped_functions_at_the_server() {
+    let place = Place::new("");
+    for (name, more, runs) in [("ann", &[][..], true), ("bob", &["--no-functions"][..], false)] {
+        let text = place.invite(&[&["--name", name, "--read", "logs"], more].concat());
+        place.reload("the invited host gets in", || place.host(name, &["join"], &text).status.success());
+        let run = place.host(name, &["run", "wc", "--where", "device", &place.url("logs/f")], "");
+        assert_eq!(run.status.success(), runs, "{run:?}");
+    }
+    assert_eq!(place.config().matches("functions = [\"shipped:*\"]").count(), 1, "{}", place.config());
+}
+
 #[test]
 fn an_invitation_stays_off_the_command_line_and_replaces_no_key() {
     let place = Place::new("");

@@ -18,7 +18,7 @@ use toml_edit::{Array, InlineTable, Table, value};
 #[command(after_help = "\
 Examples, at the server:
   diskside invite --name ann --at server.example --read logs --write out --config diskside.toml
-  diskside invite --name bob --at server.example --read '*' --function 'shipped:*' --out bob.invitation
+  diskside invite --name bob --at server.example --read '*' --function any --out bob.invitation
 The text is as secret as a password: whoever has it can be this host. It goes to one person, who runs
   diskside join
 on their machine and pastes it. `diskside key rotate` then makes a key that was in no text.")]
@@ -35,9 +35,13 @@ pub(crate) struct Invite {
     /// An export or a volume that the host may read and write
     #[arg(long, value_name = "NAME")]
     write: Vec<String>,
-    /// Functions that the host may run: shipped:*, shipped:NAME, sha256:HEX or any
+    /// Functions that the host may run at the server: shipped:*, shipped:NAME, sha256:HEX, signed:HEX or any [default:
+    /// shipped:*, with --read or --write]
     #[arg(long = "function", value_name = "RULE")]
     functions: Vec<FunctionRule>,
+    /// With --read or --write, the host may run no function at the server
+    #[arg(long, conflicts_with = "functions")]
+    no_functions: bool,
     /// When its key ends: a day, a moment, or a time from now (2026-12-01, 7d, 12h) [default: never]
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     until: Option<Moment>,
@@ -120,8 +124,11 @@ fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Ta
             grant.insert(what, value(table));
         }
     }
-    if !invite.functions.is_empty() {
-        grant.insert("functions", value(Array::from_iter(invite.functions.iter().map(ToString::to_string))));
+    let shipped = [FunctionRule::Shipped];
+    // Who may read something may let the server look at it: that is what it is for.
+    let functions = if invite.functions.is_empty() { &shipped[..] } else { &invite.functions };
+    if !invite.no_functions {
+        grant.insert("functions", value(Array::from_iter(functions.iter().map(ToString::to_string))));
     }
     Ok(Some(grant))
 }
