@@ -338,6 +338,10 @@ fn calls_operations_and_hosts_are_told_with_their_latencies() {
     until("operations have theirs", || {
         count("diskside_export_operation_duration_seconds_count{export=\"one\"}") >= 2.0
     });
+    // Who did it: nobody could see which host called functions, or read files.
+    until("hosts have theirs", || {
+        count("diskside_host_calls_total{host=\"") == 1.0 && count("diskside_host_file_read_bytes_total{host=\"") > 0.0
+    });
     let page = get(address, "/");
     assert!(page.contains("call of stats64") && page.contains("operation on export one"), "{page}");
 }

@@ -116,7 +116,8 @@ impl Association {
         owner: Arc<Compute>,
     ) -> Arc<Self> {
         let files = environment.exports.session_with(rights.clone(), Arc::clone(host.quota()));
-        let context = Arc::new(CallContext { host, environment, rights, files });
+        let calls = environment.calls_by_host.of(&host.nqn);
+        let context = Arc::new(CallContext { host, environment, rights, files, calls });
         Arc::new_cyclic(|me| Self {
             id,
             calls: Mutex::new(Calls { tags: Tags::new(TAG_LIMITS), pending: Vec::new(), armed: None }),

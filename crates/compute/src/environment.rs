@@ -9,7 +9,7 @@ use diskside_rights::QuotaTable;
 use diskside_scan::Program;
 use diskside_volume::VolumeTable;
 use diskside_volume::cache::BlockCache;
-use diskside_volume::stats::Registry;
+use diskside_volume::stats::{AccessesByHost, Registry};
 
 use crate::ComputeConfig;
 use crate::host::SharedStates;
@@ -51,6 +51,8 @@ pub(crate) struct Environment {
     pub(crate) clock: Clock,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) statistics: Statistics,
+    /// Calls by host, since the server started.
+    pub(crate) calls_by_host: AccessesByHost,
     pub(crate) volumes: Arc<VolumeTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) exports: Arc<Exports>,
@@ -117,6 +119,7 @@ impl Environment {
             clock,
             cache,
             statistics: Statistics::new(),
+            calls_by_host: AccessesByHost::default(),
             volumes,
             volume_stats,
             exports,

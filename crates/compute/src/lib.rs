@@ -47,7 +47,7 @@ use std::time::Instant;
 use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
 use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM, program_opcode};
 use diskside_rights::HostRights;
-use diskside_volume::stats::LatencyStats;
+use diskside_volume::stats::{AccessStats, LatencyStats};
 use diskside_wire::function::{StatisticsEntry, StatisticsPage, function_log};
 
 pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
@@ -164,6 +164,11 @@ impl Compute {
     /// How long calls took, by the number that their function has in [`statistics`](Self::statistics).
     pub fn latencies(&self) -> BTreeMap<u32, LatencyStats> {
         self.environment.statistics.latencies()
+    }
+
+    /// Calls by host since the server started: their number, bytes that they read and gave, and the time in which they ran.
+    pub fn calls_by_host(&self) -> BTreeMap<String, AccessStats> {
+        self.environment.calls_by_host.stats()
     }
 
     /// Calls that run, or wait for a thread.

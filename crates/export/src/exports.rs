@@ -1,11 +1,12 @@
 //! All exported directories of a target.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use diskside_rights::{Access, HostQuota, HostRights, Rights};
-use diskside_volume::stats::AccessStats;
+use diskside_volume::stats::{AccessStats, AccessesByHost};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ExportSpec;
@@ -21,6 +22,8 @@ pub struct Exports {
     /// Handles that are open in all sessions, and the most there may be.
     pub(crate) handles: AtomicUsize,
     pub(crate) handles_max: AtomicUsize,
+    /// What hosts did with files, by name.
+    pub(crate) by_host: AccessesByHost,
     /// Whether it is known, or about to be, what hosts hold.
     keeps_accounts: AtomicBool,
 }
@@ -41,8 +44,8 @@ impl Exports {
 
     pub(crate) fn of(list: Vec<Arc<Export>>, handles_max: usize) -> Self {
         let handles_max = AtomicUsize::new(handles_max);
-        let (handles, keeps_accounts) = Default::default();
-        Self { list: RwLock::new(list.into()), handles, handles_max, keeps_accounts }
+        let (handles, by_host, keeps_accounts) = Default::default();
+        Self { list: RwLock::new(list.into()), handles, handles_max, by_host, keeps_accounts }
     }
 
     /// Opens those of `specs` that are new or changed. What is served stays as it is until [`replace`](Self::replace).
@@ -141,6 +144,11 @@ impl Exports {
     pub fn stats(&self) -> Vec<(String, AccessStats, AccessStats)> {
         let stats = |export: &Arc<Export>| (export.name.clone(), export.operations.stats(), export.functions.stats());
         self.list().iter().map(stats).collect()
+    }
+
+    /// Operations of hosts on files since the start.
+    pub fn operations_by_host(&self) -> BTreeMap<String, AccessStats> {
+        self.by_host.stats()
     }
 
     /// A session for one association of a host that may use all of them.

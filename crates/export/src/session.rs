@@ -35,6 +35,8 @@ struct Inner {
     exports: Arc<Exports>,
     rights: HostRights,
     quota: Arc<HostQuota>,
+    /// Those of its host.
+    operations: Arc<AccessCounters>,
     table: Mutex<Table>,
 }
 
@@ -64,7 +66,8 @@ pub(super) enum Opened {
 impl FileSession {
     pub(super) fn new(exports: Arc<Exports>, rights: HostRights, quota: Arc<HostQuota>) -> Self {
         let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
-        Self { inner: Arc::new(Inner { exports, rights, quota, table: Mutex::new(table) }) }
+        let operations = exports.by_host.of(rights.nqn());
+        Self { inner: Arc::new(Inner { exports, rights, quota, operations, table: Mutex::new(table) }) }
     }
 
     /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
@@ -117,8 +120,11 @@ impl FileSession {
                     let began = Instant::now();
                     let execute = if counted.store.is_some() { objects::execute } else { operations::execute };
                     let done = execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
-                    counted.operations.took(began.elapsed());
-                    count(&counted.operations, &request, &done);
+                    let took = began.elapsed();
+                    for counters in [&counted.operations, &*session.inner.operations] {
+                        counters.took(took);
+                        count(counters, &request, &done);
+                    }
                     counted.count_if_due();
                     done
                 }

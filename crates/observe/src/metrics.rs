@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use diskside_server::stats::{IoStats, ReactorStats};
-use diskside_volume::stats::{LATENCY_BOUNDS_US, LatencyStats};
+use diskside_volume::stats::{AccessStats, LATENCY_BOUNDS_US, LatencyStats};
 use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
@@ -270,6 +270,8 @@ impl Lines {
         );
 
         self.commands("host", &OF_HOSTS, &stats.hosts);
+        self.accesses(&HOST_CALLS, &inside.host_calls);
+        self.accesses(&HOST_FILES, &inside.host_files);
         self.commands("volume", &OF_VOLUMES, &stats.volumes);
         let volumes =
             stats.volumes.iter().map(|(name, io)| (vec![("volume", name.clone())], Value::Latencies(io.latency)));
@@ -304,6 +306,14 @@ impl Lines {
     fn commands(&mut self, label: &'static str, families: &[CommandFamily; 7], all: &BTreeMap<String, IoStats>) {
         for (name, help, unit, field) in families {
             let series = all.iter().map(|(name, io)| (vec![(label, name.clone())], Value::Whole(field(io))));
+            self.family(name, help, *unit, MetricType::Counter, series.collect());
+        }
+    }
+
+    /// What hosts did.
+    fn accesses(&mut self, families: &[AccessFamily; 5], all: &BTreeMap<String, AccessStats>) {
+        for (name, help, unit, value) in families {
+            let series = all.iter().map(|(host, stats)| (vec![("host", host.clone())], value(stats)));
             self.family(name, help, *unit, MetricType::Counter, series.collect());
         }
     }
@@ -431,6 +441,36 @@ impl Lines {
 
 type CommandFamily = (&'static str, &'static str, Option<&'static Unit>, fn(&IoStats) -> u64);
 
+type AccessFamily = (&'static str, &'static str, Option<&'static Unit>, fn(&AccessStats) -> Value);
+
+const HOST_CALLS: [AccessFamily; 5] = [
+    ("host_calls", "Calls of functions by a host that ended", None, |calls| Value::Whole(calls.operations)),
+    ("host_calls_failed", "Calls of functions by a host that ended without a result", None, |calls| {
+        Value::Whole(calls.failed)
+    }),
+    ("host_calls_read", "Bytes that functions read for a host", BYTES, |calls| Value::Whole(calls.read_bytes)),
+    ("host_calls_written", "Bytes of results of functions for a host", BYTES, |calls| {
+        Value::Whole(calls.written_bytes)
+    }),
+    ("host_calls_run", "Time in which functions ran for a host, all threads together", SECONDS, |calls| {
+        Value::Number(calls.busy_us as f64 / 1e6)
+    }),
+];
+
+const HOST_FILES: [AccessFamily; 5] = [
+    ("host_file_operations", "Operations of a host on files of exports", None, |files| Value::Whole(files.operations)),
+    ("host_file_operations_failed", "Operations of a host on files of exports that failed", None, |files| {
+        Value::Whole(files.failed)
+    }),
+    ("host_file_read", "Bytes that a host read from files of exports", BYTES, |files| Value::Whole(files.read_bytes)),
+    ("host_file_written", "Bytes that a host wrote to files of exports", BYTES, |files| {
+        Value::Whole(files.written_bytes)
+    }),
+    ("host_file_busy", "Time that a host's operations on files of exports took", SECONDS, |files| {
+        Value::Number(files.busy_us as f64 / 1e6)
+    }),
+];
+
 const OF_HOSTS: [CommandFamily; 7] = [
     ("host_reads", "Read, Verify and Compare commands of a host that ended", None, |io| io.reads),
     ("host_read", "Bytes that a host read from volumes by commands", BYTES, |io| io.read_bytes),
@@ -483,7 +523,10 @@ mod tests {
             ..Stats::default()
         };
         let (calls, exports) = ([(7, times)].into(), [("logs".to_owned(), times)].into());
-        let inside = Some(Inside { stats, calls, exports, controllers: 2 });
+        let did =
+            |operations| [("nqn.h".to_owned(), AccessStats { operations, busy_us: 1500, ..AccessStats::default() })];
+        let (host_calls, host_files) = (did(4).into(), did(9).into());
+        let inside = Some(Inside { stats, calls, exports, host_calls, host_files, controllers: 2 });
         let text = page(Some(&Seen { page: told, entries: vec![entry, function, rest], inside }));
         for line in [
             "# TYPE diskside_sent_bytes counter",
@@ -496,6 +539,9 @@ mod tests {
             r#"diskside_reactor_stalled_reads_total{reactor="0"} 4"#,
             r#"diskside_reactor_memory_waits_total{reactor="0"} 9"#,
             r#"diskside_host_reads_total{host="nqn.h"} 6"#,
+            r#"diskside_host_calls_total{host="nqn.h"} 4"#,
+            r#"diskside_host_calls_run_seconds_total{host="nqn.h"} 0.0015"#,
+            r#"diskside_host_file_operations_total{host="nqn.h"} 9"#,
             "# TYPE diskside_call_duration_seconds histogram",
             r#"diskside_call_duration_seconds_bucket{le="0.00001",id="7",name="mine",program="00000000000000ab"} 1"#,
             r#"diskside_volume_command_duration_seconds_bucket{le="0.0001",volume="disk"} 2"#,
@@ -512,7 +558,7 @@ mod tests {
     fn names_follow_the_conventions_and_help_stands_alone() {
         let (page_, stats) =
             (StatisticsPage::new(), Stats { reactors: vec![ReactorStats::default()], ..Stats::default() });
-        let inside = Some(Inside { stats, calls: [].into(), exports: [].into(), controllers: 0 });
+        let inside = Some(Inside { stats, controllers: 0, ..Inside::default() });
         let text = page(Some(&Seen { page: page_, entries: Vec::new(), inside }));
         let mut names = std::collections::BTreeSet::new();
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use diskside_server::stats::IoStats;
+use diskside_volume::stats::AccessStats;
 use diskside_wire::function::{StatisticsEntry, statistics_kind};
 
 use crate::history::{History, PERIOD, Sample};
@@ -181,6 +182,20 @@ fn of_inside(page: &mut String, inside: &Inside, entries: &[StatisticsEntry]) {
             io.errors.to_string(),
         ]
     };
+    let did = |name: &String, did: &AccessStats| {
+        vec![
+            name.clone(),
+            did.operations.to_string(),
+            did.failed.to_string(),
+            bytes(did.read_bytes as f64),
+            bytes(did.written_bytes as f64),
+            time(did.busy_us),
+        ]
+    };
+    let head = ["host", "calls", "failed", "read", "results", "ran"];
+    table(page, "Calls by host", &head, inside.host_calls.iter().map(|(name, calls)| did(name, calls)));
+    let head = ["host", "operations", "failed", "read", "written", "busy"];
+    table(page, "Files by host", &head, inside.host_files.iter().map(|(name, files)| did(name, files)));
     let head = ["host", "reads", "read", "writes", "written", "errors"];
     table(page, "Commands by host", &head, stats.hosts.iter().map(|(name, stats)| io(name, stats)));
     let reactors = stats.reactors.iter().enumerate().map(|(index, r)| {
@@ -321,8 +336,7 @@ mod tests {
             (0..functions).map(|n| StatisticsEntry::new(statistics_kind::FUNCTION, n as u32 + 1, "f")).collect();
         entries.push(StatisticsEntry::new(statistics_kind::EXPORT, 0, hostile));
         let hosts = [(hostile.to_owned(), IoStats::default())].into();
-        let inside =
-            Inside { stats: Stats { hosts, ..Stats::default() }, calls: [].into(), exports: [].into(), controllers: 1 };
+        let inside = Inside { stats: Stats { hosts, ..Stats::default() }, controllers: 1, ..Inside::default() };
         Seen { page: StatisticsPage::new(), entries, inside: Some(inside) }
     }
 

@@ -7,7 +7,7 @@ use diskside_volume::stats::{LATENCY_BOUNDS_US, LatencyStats};
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 110.0;
 /// Room for the scale at the left and the words below.
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 76.0;
 const BELOW: f64 = 18.0;
 const ABOVE: f64 = 6.0;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use diskside_server::Handle;
 use diskside_server::stats::Stats;
-use diskside_volume::stats::LatencyStats;
+use diskside_volume::stats::{AccessStats, LatencyStats};
 use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
 
 /// What a server told.
@@ -19,7 +19,7 @@ pub struct Seen {
 }
 
 /// What a server tells nobody over the network.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inside {
     /// Counters of reactors, hosts, volumes and connections.
     pub stats: Stats,
@@ -27,6 +27,10 @@ pub struct Inside {
     pub calls: BTreeMap<u32, LatencyStats>,
     /// How long hosts' own operations on files took, by export.
     pub exports: BTreeMap<String, LatencyStats>,
+    /// Calls of functions, by host.
+    pub host_calls: BTreeMap<String, AccessStats>,
+    /// Operations on files, by host.
+    pub host_files: BTreeMap<String, AccessStats>,
     /// Controllers that hosts have.
     pub controllers: usize,
 }
@@ -40,9 +44,24 @@ impl Seen {
         };
         let calls = handle.compute().map(|compute| compute.latencies()).unwrap_or_default();
         let exports = handle.exports().stats().into_iter().map(|(name, hosts, _)| (name, hosts.latency)).collect();
-        let inside = Inside { stats: handle.stats(), calls, exports, controllers: handle.controllers().len() };
+        let mut stats = handle.stats();
+        stats.hosts = named(handle, stats.hosts);
+        let host_calls = handle.compute().map(|compute| compute.calls_by_host()).unwrap_or_default();
+        let inside = Inside {
+            stats,
+            calls,
+            exports,
+            host_calls: named(handle, host_calls),
+            host_files: named(handle, handle.exports().operations_by_host()),
+            controllers: handle.controllers().len(),
+        };
         Self { page, entries, inside: Some(inside) }
     }
+}
+
+/// Hosts by the names that the configuration has for them, where it has some.
+fn named<T>(handle: &Handle, by_nqn: BTreeMap<String, T>) -> BTreeMap<String, T> {
+    by_nqn.into_iter().map(|(nqn, of)| (handle.name_of(&nqn).unwrap_or(nqn), of)).collect()
 }
 
 /// What an entry counts.

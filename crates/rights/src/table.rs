@@ -151,6 +151,11 @@ impl HostRights {
         Self { table: None, nqn: "".into() }
     }
 
+    /// Whose they are; empty: of one without a name.
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
     /// As they are now.
     pub fn now(&self) -> Arc<Rights> {
         match &self.table {

@@ -245,7 +245,7 @@ impl KnownNames {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    fn name_of(&self, nqn: &str) -> Option<String> {
+    pub(crate) fn name_of(&self, nqn: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(nqn).cloned()
     }
 }

@@ -154,6 +154,14 @@ impl AccessCounters {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// A call of a function, which read and gave so many bytes.
+    pub fn called(&self, read_bytes: u64, written_bytes: u64, run_time: Duration, failed: bool) {
+        self.operations(1, failed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
+        self.took(run_time);
+    }
+
     /// Something else than reading or writing.
     pub fn other(&self, failed: bool) {
         self.operations(1, failed);
@@ -185,6 +193,33 @@ impl AccessCounters {
         }
     }
 }
+
+/// What hosts did, by their names. These come from peers: past a bound hosts share one, `(others)`.
+#[derive(Debug, Default)]
+pub struct AccessesByHost {
+    by_name: Mutex<BTreeMap<String, Arc<AccessCounters>>>,
+}
+
+impl AccessesByHost {
+    /// The counters of a host, which stay when it goes.
+    pub fn of(&self, nqn: &str) -> Arc<AccessCounters> {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = by_name.len() < HOSTS_MAX || by_name.contains_key(nqn);
+        Arc::clone(by_name.entry(if has_room { nqn } else { OTHER_HOSTS }.to_owned()).or_default())
+    }
+
+    /// The sums of those that did anything.
+    pub fn stats(&self) -> BTreeMap<String, AccessStats> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = by_name.iter().map(|(name, counters)| (name.clone(), counters.stats()));
+        stats.filter(|(_, stats)| stats.operations > 0).collect()
+    }
+}
+
+/// Hosts that are counted by name.
+pub const HOSTS_MAX: usize = 1024;
+/// What those beyond are called together.
+pub const OTHER_HOSTS: &str = "(others)";
 
 /// One reactor's part of an [`IoStats`].
 #[derive(Debug, Default)]

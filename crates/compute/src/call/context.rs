@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diskside_export::{FileError, FileSession};
 use diskside_nvme::Status;
 use diskside_rights::{Access, HostRights, MemoryRight};
 use diskside_volume::Volume;
+use diskside_volume::stats::AccessCounters;
 use diskside_wire::function::{Outcome, TraceContext, Trailer};
 
 use crate::call::answer::{Piece, Problem};
@@ -23,7 +24,7 @@ use crate::schedule::pool::{Work, WorkClass};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
 use crate::standard::Standard;
-use crate::statistics::counters::Statistics;
+use crate::statistics::counters::{FunctionId, Statistics};
 use crate::watch::ProgramEvent;
 
 /// What all calls of a controller work with.
@@ -35,6 +36,8 @@ pub(crate) struct CallContext {
     pub(crate) rights: HostRights,
     /// The files that the controller opened.
     pub(crate) files: FileSession,
+    /// All calls of the host.
+    pub(crate) calls: Arc<AccessCounters>,
 }
 
 impl CallContext {
@@ -80,6 +83,15 @@ impl CallContext {
     pub(crate) fn count(&self, count: impl Fn(&Statistics)) {
         count(&self.environment.statistics);
         count(&self.host.statistics);
+    }
+
+    /// Counts a call that has ended, which was given, besides what it read from media, bytes of its host and kept ones.
+    pub(crate) fn count_call(&self, trailer: &Trailer, function: FunctionId<'_>, received: u64, kept: u64) {
+        self.count(|statistics| statistics.ended(trailer, function, received, kept));
+        let read_bytes = trailer.media_read + received + kept;
+        let run_time = Duration::from_micros(trailer.times.run_us.into());
+        let failed = trailer.outcome != Outcome::Ok;
+        self.calls.called(read_bytes, trailer.result_len + trailer.media_written, run_time, failed);
     }
 
     /// The same of one counter.

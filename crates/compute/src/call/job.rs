@@ -112,7 +112,7 @@ impl Job {
         trailer.times.total_us = micros(self.queued.elapsed());
         let (received, kept) = (self.input.received_bytes(), report.reads.kept_bytes.load(Ordering::Relaxed));
         let function = FunctionId { program_id: self.plan.program_id, name: self.plan.function.name() };
-        self.context.count(|statistics| statistics.ended(&trailer, function, received, kept));
+        self.context.count_call(&trailer, function, received, kept);
         trailer
     }
 

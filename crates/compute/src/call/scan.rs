@@ -121,7 +121,7 @@ impl ScanJob {
             ..Times::default()
         };
         let function = FunctionId { program_id: 0, name: SCAN_NAME };
-        self.context.count(|statistics| statistics.ended(&trailer, function, 0, 0));
+        self.context.count_call(&trailer, function, 0, 0);
         spans::record(self.plan.request.trace, SCAN_NAME, &trailer);
         let watch = &self.context.environment.watch;
         if watch.wants() {

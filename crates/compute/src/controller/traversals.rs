@@ -239,7 +239,7 @@ fn traversed(
     mut trailer: Trailer,
 ) {
     trailer.result_len = result.len() as u64;
-    context.count(|statistics| statistics.ended(&trailer, plan.function_id(), 0, 0));
+    context.count_call(&trailer, plan.function_id(), 0, 0);
     if !result.is_empty() {
         tags.produced(tag, result);
     }

@@ -18,7 +18,7 @@ use super::token::Token;
 use crate::shared::{Mailbox, Shared};
 use crate::stats::ReactorCounters;
 use diskside_compute::{NextTurn, Shares};
-use diskside_volume::stats::IoCounters;
+use diskside_volume::stats::{HOSTS_MAX, IoCounters, OTHER_HOSTS};
 
 /// What a reactor's connections share.
 pub(crate) struct Core {
@@ -152,8 +152,3 @@ pub(super) const STALL: Duration = Duration::from_millis(5);
 
 /// Reads of traversals that keep a disk busy for some hundred microseconds.
 const RESTING_FETCHES_MIN: usize = 96;
-
-/// Hosts that a reactor counts by name.
-const HOSTS_MAX: usize = 1024;
-
-const OTHER_HOSTS: &str = "(others)";

@@ -181,6 +181,11 @@ impl Handle {
         Ok(())
     }
 
+    /// How the configuration calls a host, if it knows it.
+    pub fn name_of(&self, nqn: &str) -> Option<String> {
+        self.shared().names.name_of(nqn)
+    }
+
     /// Changes who may connect by name, besides the hosts that are known; none of either: any host. Controllers of hosts
     /// that no longer may are closed.
     pub fn set_hosts(&self, hosts: &[String]) -> Result<(), TargetError> {
