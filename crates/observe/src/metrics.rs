@@ -551,6 +551,12 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
+        // The dashboard asks for what is there.
+        let dashboard = include_str!("../../../packaging/grafana.json");
+        let mut asked =
+            dashboard.split("diskside_").skip(1).filter_map(|rest| rest.split(['{', '[', ')', ',', ' ', '"']).next());
+        let missing = asked.find(|name| !text.contains(&format!("\ndiskside_{name}")));
+        assert!(missing.is_none() && dashboard.matches("diskside_").count() > 20, "{missing:?}");
     }
 
     /// Prometheus shows the HELP of one metric at a time, beside nothing else.
