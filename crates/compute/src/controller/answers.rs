@@ -33,7 +33,7 @@ pub struct Answers {
     pub(super) serial: Option<u64>,
     pub(super) list: Vec<(Tag, Answer)>,
     /// Its calls of traversals that wait, no more than its queue has entries, and those that have begun:
-    /// [`Association::run_calls`] goes on with them.
+    /// [`Association::run_calls`](super::Association::run_calls) goes on with them.
     pub(super) waiting: VecDeque<WaitingCall>,
     pub(super) lanes: Lanes,
     /// How many such calls have ended since this was last set to zero.
@@ -73,7 +73,7 @@ impl Answers {
         self.lanes.arrived(id, read);
     }
 
-    /// When [`Association::end_late_calls`] is to be called, at the latest.
+    /// When [`Association::end_late_calls`](super::Association::end_late_calls) is to be called, at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.lanes.next_deadline()
     }
