@@ -272,7 +272,7 @@ fn a_configuration_is_checked_without_a_server_and_what_is_wrong_has_its_line() 
 
 fn get(address: &str, path: &str) -> String {
     let mut connection = TcpStream::connect(address).expect("it listens");
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").expect("sent");
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     let mut reply = String::new();
     connection.read_to_string(&mut reply).expect("text");
     reply
