@@ -48,7 +48,7 @@ __s64 array_histogram(struct array_histogram_result *out, const char *in, __u64 
     if (error)
         return error;
     if (edges < 2 || edges > BINS_MAX)
-        return DS_FAIL(DS_EINVAL, "there are too few edges, or too many: the ends of each bin, two or more");
+        return DS_FAIL(DS_EINVAL, "edges are the ends of each bin: from 2 to 65536");
     lo = args->edges[0];
     hi = args->edges[edges - 1];
     for (__u64 i = 0; i < runs.count; i++) {

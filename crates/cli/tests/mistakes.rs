@@ -104,7 +104,7 @@ fn shipped_functions_say_in_words_what_is_wrong() {
             &["array_stats", &here, "--arg", "type=f64", "--arg", "shape=1000000"],
             "-22: the input is no chunk of this shape",
         ),
-        (&["array_histogram", &here, "--arg", "type=f64", "--arg", "edges=1"], "-22: there are too few edges"),
+        (&["array_histogram", &here, "--arg", "type=f64", "--arg", "edges=1"], "-22: edges are the ends of each bin"),
         (
             &["filter_u64", &here, "--arg", "lo=1", "--arg", "row_len=8", "--arg", "offset=1"],
             "-22: the element does not lie",

@@ -94,14 +94,41 @@ def test_numbers_of_each_chunk(server):
         assert found.mean[at] == pytest.approx(part.mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i2"])
+@pytest.mark.parametrize("dtype", ["f4", ">f4", "f8", "i2", "u8", "bool"])
 def test_histograms_are_those_of_numpy(server, dtype):
     array = made(f"{server.url}/a", dtype)
-    values = array[:].astype("f8")
+    values = array[:].astype("u1") if dtype == "bool" else array[:]
     for given in [{}, {"bins": 64}, {"bins": 7, "range": (-50, 60)}, {"bins": [-10, 0, 1, 2.5, 200]}]:
         counts, edges = histogram(array, place="device", **given)
         expected, expected_edges = numpy.histogram(values, **given)
         assert (counts == expected).all() and (edges == expected_edges).all(), given
+        assert edges.dtype == expected_edges.dtype
+
+
+@pytest.mark.parametrize("bins", [10, 37, 999])
+def test_numbers_that_are_equal_to_edges_are_in_the_bins_where_numpy_has_them(server, bins):
+    """Edges of float32 arrays were float64, so that numbers on an edge fell elsewhere."""
+    values = (numpy.random.default_rng(0).integers(0, 1000, 20000) / numpy.float32(10)).astype("f4")
+    array = zarr.create_array(ZarrStore(f"{server.url}/t"), shape=values.shape, chunks=(3000,), dtype="f4")
+    array[:] = values
+    assert (histogram(array, bins=bins)[0] == numpy.histogram(values, bins=bins)[0]).all()
+
+
+def test_bins_that_servers_do_not_count_are_refused(server):
+    array = made(f"{server.url}/a", "f4")
+    for bins in ["auto", 1 << 16, 10**8, [0, numpy.nan], [1], list(range((1 << 16) + 1))]:
+        with pytest.raises(diskside.UsageError, match="bins: "):
+            histogram(array, bins=bins)
+    with pytest.raises(ValueError, match="monotonic"):
+        histogram(array, bins=[3, 1])
+    assert histogram(array, bins=(1 << 16) - 1)[0].sum() == array.size
+
+
+def test_arguments_longer_than_a_request_are_refused(server):
+    """A build with assertions panicked."""
+    for files in (["a.log"], ["a.log"] * 20):
+        with pytest.raises(diskside.DisksideError, match="the server takes 1048576"):
+            server.connect().run("grep_count", files, pattern="x" * 2**20, place="device")
 
 
 def test_what_is_not_a_number_and_what_is_not_there(server):
@@ -114,7 +141,7 @@ def test_what_is_not_a_number_and_what_is_not_there(server):
     assert histogram(array, bins=[0, 4, 8], place="device")[0].tolist() == [4, 4]
     empty = zarr.create_array(ZarrStore(f"{server.url}/e"), shape=(0, 3), chunks=(4, 4), dtype="i4")
     found = statistics(empty)
-    assert (found.count, found.sum) == (0, 0) and numpy.isnan(found.mean)
+    assert (found.count, found.sum) == (0, 0) and numpy.isnan([found.mean, found.min, found.max]).all()
     with pytest.raises(FileNotFoundError):
         statistics(f"{server.url}/nothing")
 

@@ -52,7 +52,7 @@ pub enum FunctionError {
         programs: u32,
     },
     /// The request is longer than the target takes.
-    #[error("the request has {len} bytes, the target takes {len_max}")]
+    #[error("the request has {len} bytes, and the server takes {len_max}: with arguments so long, a function runs on the host only")]
     RequestTooLong {
         /// Its length.
         len: usize,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import time
 from math import prod
@@ -28,6 +29,8 @@ _TYPES |= {"f4": "f32", "f8": "f64"}
 _DIMENSIONS_MAX = 8
 #: Chunks of an array of which each is told by itself.
 _GRID_MAX = 1 << 22
+#: Ends of bins of ``array_histogram``.
+_EDGES_MAX = 1 << 16
 
 #: First byte and end, and the version of the file whose index says so.
 Ranged = tuple[int, int, int]
@@ -236,9 +239,9 @@ class Statistics(NamedTuple):
     mean: Any
     """In float64; NaN of no elements."""
     min: Any
-    """Of the array's type; of no elements its greatest value."""
+    """Of the array's type; NaN of no elements."""
     max: Any
-    """Of the array's type; of no elements its least value."""
+    """Of the array's type; NaN of no elements."""
     explain: str
     """Where it ran and why."""
 
@@ -296,6 +299,9 @@ def _statistics(chunks: Chunks, rows: Any, told: str) -> Statistics:
         # As numpy: how many are true.
         total = total.astype("i8") if native.kind == "b" else total
         low, high = low.astype(native), high.astype(native)
+    if count.ndim == 0 and count == 0:
+        # As of an empty column: there is none.
+        low = high = numpy.float64("nan")
     # A sum of whole numbers may be more than its 64 bits hold; the rounded one is not.
     exact = numpy.abs(rows["float_sum"]) < 2.0**62
     with numpy.errstate(invalid="ignore", divide="ignore"):
@@ -306,10 +312,19 @@ def _statistics(chunks: Chunks, rows: Any, told: str) -> Statistics:
 def histogram_of(
     chunks: Chunks, bins: Any, options: dict[str, Any], given_range: tuple[float, float] | None
 ) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
-    if given_range is None and numpy.ndim(bins) == 0:
-        found = statistics_of(chunks, options, by_chunk=False)
-        given_range = (float(found.min), float(found.max)) if found.count else (0, 1)
-    edges = numpy.histogram_bin_edges(numpy.empty(0), bins, given_range)
+    if isinstance(bins, str):
+        raise UsageError(f"bins: {bins!r}: it takes all elements to choose bins; give their number, or their edges")
+    # As numpy: the edges are of the elements' type, and those equal to one are in the bin above it.
+    kind = numpy.dtype("u1") if chunks.dtype.kind == "b" else chunks.dtype.newbyteorder("=")
+    if numpy.ndim(bins) == 0:
+        if operator.index(bins) >= _EDGES_MAX:
+            raise UsageError(f"bins: at a server there are at most {_EDGES_MAX - 1}, not {bins}")
+        if given_range is None:
+            found = statistics_of(chunks, options, by_chunk=False)
+            given_range = (found.min.astype(kind), found.max.astype(kind)) if found.count else (0, 1)
+    elif not 2 <= len(bins) <= _EDGES_MAX or not numpy.isfinite(numpy.asarray(bins, "f8")).all():
+        raise UsageError(f"bins: edges are from 2 to {_EDGES_MAX} finite numbers that rise")
+    edges = numpy.histogram_bin_edges(numpy.empty(0, kind), bins, given_range)
     run_by = function("array_histogram")
     done, missing, _ = reduced(chunks, run_by, {"edges": [float(edge) for edge in edges]}, options, is_folded=True)
     counts = numpy.zeros(len(edges) - 1, "i8")
