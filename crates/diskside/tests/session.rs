@@ -338,6 +338,43 @@ fn a_target_that_comes_back_is_used_on() {
     assert_eq!((before.result, after.result), (80_000_u64.to_le_bytes().to_vec(), 80_000_u64.to_le_bytes().to_vec()));
 }
 
+/// A read that was under way failed, with one of five errors, though runs went on.
+#[test]
+fn a_read_under_way_goes_on_at_a_target_that_comes_back() {
+    let served = Served::new();
+    let bytes = numbers(4 << 20, 5);
+    served.file("n", &bytes);
+    let address = served.address();
+    let session = session(Policy::Adaptive);
+    let file = session.open(&served.url("n")).unwrap();
+    let Served { mut running, dir } = served;
+    for round in 0..6 {
+        session.drop_cache();
+        let read = file.pread(0, bytes.len());
+        std::thread::sleep(Duration::from_millis(2 * round));
+        running.handle().stop_now();
+        running.wait().unwrap();
+        running = serve(dir.path(), &address);
+        assert!(read.wait().unwrap()[..] == bytes, "round {round}");
+    }
+    // Another version is not mixed with what was read before.
+    session.drop_cache();
+    let read = file.pread(0, bytes.len());
+    running.handle().stop_now();
+    running.wait().unwrap();
+    let other = numbers(4 << 20, 6);
+    std::fs::write(dir.path().join("n"), &other).unwrap();
+    let _again = serve(dir.path(), &address);
+    let read = read.wait();
+    assert!(
+        read.as_ref().map_or_else(
+            |error| matches!(error, SessionError::Changed(_)),
+            |read| read[..] == other || read[..] == bytes
+        ),
+        "{read:?}"
+    );
+}
+
 /// What was written and not flushed may be gone with a target that was restarted. A read had the file opened anew, and the
 /// flush after it said that all was well.
 #[test]

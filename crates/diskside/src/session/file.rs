@@ -10,15 +10,16 @@ use super::link::Link;
 use super::one_version::{OneVersion, Reopened};
 use super::open_mode::OpenMode;
 use super::pending::{Cancellable, Pending};
-use super::place::{Place, Remote};
+use super::place::{Place, Remote, is_stale_handle};
 use super::run::{self, InputPart, Ran, RunOptions};
-use super::tries::{OfCopies, Tries};
+use super::tries::{LOSSES_MAX, OfCopies, Tries};
 use crate::location::{ExportUrl, Location, LocationError};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Request, RequestFuture, run_here};
+use diskside_nvme::Status;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -227,14 +228,15 @@ impl File {
         Ok((io, now))
     }
 
-    /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache.
+    /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache; if its server is lost
+    /// meanwhile, once more when that is back, as long as the file is the same version.
     ///
     /// A file whose URL names several servers is read from another copy when a server vanishes, if that has the same length and
     /// the same time of its last change; other copies are an error.
     pub fn pread(&self, offset: u64, len: usize) -> Pending<Buffer> {
         let Some(copied) = self.copied.clone() else {
             let this = Arc::clone(&self.inner);
-            return Pending::of(drive(async move { this.read(offset, len).await }));
+            return Pending::of(drive(async move { this.read_on(offset, len).await }));
         };
         let this = self.clone();
         Pending::of(drive(async move {
@@ -361,6 +363,17 @@ pub(super) fn refuse_write(writes: bool, url: &ExportUrl) -> Result<(), SessionE
     if writes && url.has_copies() { Err(LocationError::Copies(url.to_string()).into()) } else { Ok(()) }
 }
 
+/// Whether a read failed because its server was lost, or has forgotten what it was asked for since.
+fn is_loss_of_server(error: &SessionError) -> bool {
+    let told = match error {
+        SessionError::File { source, .. } => source.get_ref().and_then(|source| source.downcast_ref()),
+        error => error.function(),
+    };
+    let has_forgotten =
+        |told: &FunctionError| is_stale_handle(told) || told.is_loss() || told.is_status(Status::UNKNOWN_TAG);
+    error.is_loss() || told.is_some_and(has_forgotten)
+}
+
 /// Where a range begins and ends; `None` at the end of the file.
 pub(super) fn range_of(range: impl RangeBounds<u64>) -> (u64, Option<u64>) {
     let start = match range.start_bound() {
@@ -422,13 +435,37 @@ impl FileInner {
 
     async fn read(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
         match &self.place {
-            Place::Export(remote) => self.read_export(remote, offset, len).await,
+            Place::Export(remote) => self.read_export(remote, offset, len, &mut None).await,
             _ => self.read_blocks(offset, len).await,
         }
     }
 
-    async fn read_export(&self, remote: &Remote, offset: u64, len: usize) -> Result<Buffer, SessionError> {
+    /// Reads, and reads again when the server of an export was lost meanwhile and came back with the same version of the file.
+    async fn read_on(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
+        let Place::Export(remote) = &self.place else { return self.read_blocks(offset, len).await };
+        let (mut version, mut losses) = (None, 0);
+        loop {
+            match self.read_export(remote, offset, len, &mut version).await {
+                Err(error) if losses < LOSSES_MAX && is_loss_of_server(&error) && !remote.link.is_ended() => {
+                    losses += 1
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn read_export(
+        &self,
+        remote: &Remote,
+        offset: u64,
+        len: usize,
+        version: &mut Option<u64>,
+    ) -> Result<Buffer, SessionError> {
         let now = remote.refresh().await.map_err(|error| SessionError::device(&self.name, error))?;
+        if version.is_some() && *version != now.version {
+            return Err(SessionError::Changed(self.name.clone()));
+        }
+        *version = now.version;
         let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
         let mut buffer = Buffer::zeroed(len);
         let failed = |error| SessionError::device(&self.name, error);

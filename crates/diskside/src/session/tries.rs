@@ -24,7 +24,7 @@ pub(super) trait OfCopies: Clone {
 }
 
 /// How often servers may vanish during one request: it may be what ends them.
-const LOSSES_MAX: u32 = 8;
+pub(super) const LOSSES_MAX: u32 = 8;
 
 /// The tries of one request.
 #[derive(Default)]

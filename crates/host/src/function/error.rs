@@ -52,7 +52,9 @@ pub enum FunctionError {
         programs: u32,
     },
     /// The request is longer than the target takes.
-    #[error("the request has {len} bytes, and the server takes {len_max}: with arguments so long, a function runs on the host only")]
+    #[error(
+        "the request has {len} bytes, and the server takes {len_max}: with arguments so long, a function runs on the host only"
+    )]
     RequestTooLong {
         /// Its length.
         len: usize,
