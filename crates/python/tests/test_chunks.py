@@ -182,3 +182,14 @@ def test_a_chunk_that_unfolds_to_too_much_is_refused(server, directory):
     (directory / "a" / "c" / "0" / "0" / "0").write_bytes(member * 64)
     with pytest.raises(diskside.DisksideError, match="a/c/0/0/0"):
         statistics(array, place="device")
+
+
+@pytest.mark.parametrize("name", ["per%41", "x y#?%41", "a%2Fb", "50%", "[1]*", "ü"])
+def test_statistics_are_of_the_array_of_this_name(server, name):
+    """The name was decoded once more, so they were of another array, or of the fill value."""
+    group = zarr.create_group(ZarrStore(f"{server.url}/g"))
+    for one, value in [(name, 1), ("perA", 100)]:
+        group.create_array(one, shape=(4,), chunks=(2,), dtype="i4")[:] = value
+    array = zarr.open_group(ZarrStore(f"{server.url}/g", read_only=True), mode="r")[name]
+    assert array[:].sum() == statistics(array).sum == 4
+    assert histogram(array, bins=1)[0].sum() == 4

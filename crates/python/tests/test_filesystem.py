@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import fsspec
 import numpy
 import pandas
@@ -243,3 +245,62 @@ def test_urls_that_want_tls_go_everywhere(server):
         ]:
             with pytest.raises(OSError, match="TLS"):
                 use()
+
+
+BLOCKS = b"x" * (20 << 20)
+
+
+@pytest.mark.parametrize("piece", [b"abc\n", BLOCKS])
+@pytest.mark.parametrize("how", [{"mode": "wb"}, {"mode": "wt"}, {"mode": "wb", "compression": "gzip"}])
+@pytest.mark.parametrize("opened", ["fsspec", "filesystem", "contextmanager"])
+def test_a_with_block_that_ends_by_an_exception_leaves_the_file_as_it_was(server, directory, piece, how, opened):
+    """fsspec.open, text and gzip close what they wrap as if all were written: the old file was lost for a part of the new one."""
+    (directory / "old.log").write_bytes(b"OLD")
+    data = piece.decode() if how["mode"] == "wt" else piece
+
+    @contextlib.contextmanager
+    def wrapped(url):
+        with fsspec.open(url, **how) as file:
+            yield file
+
+    for name in ("old.log", "new.log"):
+        url = f"{server.url}/{name}"
+        open_ = {
+            "fsspec": lambda url=url: fsspec.open(url, **how),
+            "filesystem": lambda url=url: fsspec.filesystem("diskside").open(url, **how),
+            "contextmanager": lambda url=url: wrapped(url),
+        }[opened]
+        with pytest.raises(KeyError), open_() as file:
+            file.write(data)
+            raise KeyError
+        assert [path.name for path in directory.glob("*.log*") if path.name.startswith("new")] == []
+        assert (directory / "old.log").read_bytes() == b"OLD"
+        with open_() as file:
+            file.write(data)
+        assert (directory / name).stat().st_size > 0 and (name == "new.log" or (directory / name).read_bytes() != b"OLD")
+        (directory / "old.log").write_bytes(b"OLD")
+
+
+def test_what_is_written_while_an_exception_is_handled_appears(server, directory):
+    file = fsspec.open(f"{server.url}/handled.log", "wb").open()
+    try:
+        raise KeyError
+    except KeyError:
+        file.write(b"all of it")
+        file.close()
+        with fsspec.open(f"{server.url}/inside.log", "wt") as other:
+            other.write("this, too")
+    assert (directory / "handled.log").read_bytes() == b"all of it"
+    assert (directory / "inside.log").read_bytes() == b"this, too"
+
+
+def test_directories_are_removed_or_it_is_said_why_not(server, directory):
+    fs, root = fsspec.core.url_to_fs(server.url)
+    (directory / "full" / "inner").mkdir(parents=True)
+    fs.rmdir(f"{root}/full/inner")
+    fs.rmdir(f"{root}/full")
+    assert not (directory / "full").exists()
+    (directory / "full" / "inner").mkdir(parents=True)
+    for path, error in [("full", OSError), ("nowhere", FileNotFoundError), ("a.log", NotADirectoryError)]:
+        with pytest.raises(error):
+            fs.rmdir(f"{root}/{path}")

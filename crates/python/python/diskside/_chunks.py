@@ -159,7 +159,8 @@ def chunks_of(array: Array[Any], store: Any) -> Chunks:
 
     :raises UsageError: its type, or a codec, is none that servers reduce.
     """
-    url = f"{store.url}/{array.path}".rstrip("/")
+    # As the store has it: a name may have a percent sign in it.
+    url = store._of(array.path)
     metadata = array.metadata
     if len(array.shape) > _DIMENSIONS_MAX:
         raise UsageError(f"{url}: it has {len(array.shape)} dimensions; at a server {_DIMENSIONS_MAX} can be reduced")

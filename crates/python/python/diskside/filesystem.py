@@ -9,12 +9,14 @@ It needs the package ``fsspec``, which finds it by itself.
 from __future__ import annotations
 
 import asyncio
+import dis
 import errno
 import os
+import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from fsspec.asyn import AsyncFileSystem
+from fsspec.asyn import AsyncFileSystem, sync_wrapper
 from fsspec.caching import BaseCache
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractBufferedFile
@@ -217,6 +219,9 @@ class DisksideFileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _rmdir(self, path: str, **options: Any) -> None:
         await asyncio.to_thread(self._native.remove_directory, self._url(path))
 
+    #: fsspec makes no synchronous one of it by itself: its own does nothing.
+    rmdir = sync_wrapper(_rmdir)
+
     async def _rm(self, path: str | list[str], recursive: bool = False, batch_size: int | None = None, **options: Any) -> None:
         found = await self._expand_path(path, recursive=recursive)
         # What is in a directory goes before it.
@@ -326,6 +331,8 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
         self._file: _diskside.File | None = None
         self._writer: _diskside.Writer | None = None
         self._end = 0
+        #: What is being handled while it is written.
+        self._handled = sys.exception()
         if mode == "rb":
             # Blocks of two versions make no file.
             self._file, options["size"] = fs._native.open(fs._url(path), "read").of_one_version()
@@ -368,11 +375,21 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
             self._writer.publish()
             self._writer = None
 
+    def write(self, data: Any) -> int:
+        if not _ends_with_block(self._handled):
+            self._handled = sys.exception()
+        written: int = super().write(data)
+        return written
+
+    def close(self) -> None:
+        if not self.closed and self.mode == "wb" and _ends_with_block(self._handled):
+            self.discard()
+        super().close()
+
     def __exit__(self, kind: Any, *raised: Any) -> None:
         # fsspec's own closes the file, which then has its name with half of its bytes.
-        if kind is not None and self._writer is not None:
+        if kind is not None and not self.closed and self.mode == "wb":
             self.discard()
-            self.closed = True
         super().__exit__(kind, *raised)
 
     def discard(self) -> None:
@@ -380,6 +397,24 @@ class DisksideFile(AbstractBufferedFile):  # type: ignore[misc]
         if self._writer is not None:
             self._writer.discard()
             self._writer = None
+        self.closed = True
+
+
+def _ends_with_block(handled: BaseException | None) -> bool:
+    """Whether a ``with`` block is ending by another exception than this one.
+
+    ``fsspec.open``, files of text and compressed ones do not say so to the file that they wrap: they close it, as if all were written.
+    """
+    raised = sys.exception()
+    if raised is None or raised is handled:
+        return False
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_code[frame.f_lasti] != _WITH_EXCEPT_START:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+_WITH_EXCEPT_START = dis.opmap["WITH_EXCEPT_START"]
 
 
 class SequentialCache(BaseCache):  # type: ignore[misc]
