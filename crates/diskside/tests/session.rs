@@ -397,6 +397,25 @@ fn a_flush_after_a_restart_says_that_writes_before_may_be_lost() {
             file.pwrite(0, vec![8; 16], true).wait().unwrap();
         },
     ];
+    // Writes, flushes and truncations failed until somebody read: nobody had the file opened again for them.
+    for round in 0..4 {
+        file.pwrite(0, vec![9; 16], false).wait().unwrap();
+        if round % 2 == 0 {
+            file.sync().wait().unwrap();
+        }
+        running.handle().stop_now();
+        running.wait().unwrap();
+        running = serve(dir.path(), &address);
+        match round {
+            0 => assert_eq!(file.pwrite(0, vec![7; 16], false).wait().unwrap(), 16),
+            1 => drop(file.pwrite(0, vec![7; 16], true).wait().unwrap()),
+            2 => file.truncate(4096).unwrap(),
+            _ => {}
+        }
+        let flushed = file.sync().wait();
+        assert_eq!(flushed.is_err(), round % 2 == 1, "round {round}: {flushed:?}");
+        file.sync().wait().unwrap();
+    }
     for (write, at_risk) in writes.into_iter().zip([true, true, false]) {
         write();
         running.handle().stop_now();

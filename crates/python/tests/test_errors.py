@@ -115,3 +115,22 @@ def test_without_tqdm_the_remedy_is_said(session, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(diskside.UsageError, match="pip install tqdm"):
         session.run("stats64", "n.u64", progress=True)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_has_changed(server, session, directory):
+    """It was an IoError, as of a server that is lost."""
+    seen = set()
+    for version in range(60):
+        (directory / "next").write_bytes(bytes([version]) * (8 << 20))
+        job = session.open("replaced").submit_read(0, 8 << 20) if version else None
+        (directory / "next").rename(directory / "replaced")
+        if job is not None:
+            try:
+                read = bytes(job.result())
+                assert read == read[:1] * (8 << 20), "no two versions are ever mixed"
+                seen.add("whole")
+            except diskside.ChangedError:
+                seen.add("changed")
+        if len(seen) == 2:
+            break
+    assert "whole" in seen

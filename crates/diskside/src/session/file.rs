@@ -10,7 +10,7 @@ use super::link::Link;
 use super::one_version::{OneVersion, Reopened};
 use super::open_mode::OpenMode;
 use super::pending::{Cancellable, Pending};
-use super::place::{Place, Remote, is_stale_handle};
+use super::place::{ESTALE, Place, Remote, is_stale_handle};
 use super::run::{self, InputPart, Ran, RunOptions};
 use super::tries::{LOSSES_MAX, OfCopies, Tries};
 use crate::location::{ExportUrl, Location, LocationError};
@@ -18,7 +18,8 @@ use diskside_dispatch::PairId;
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{AsyncIo, Request, RequestFuture, run_here};
+use diskside_io::readahead::ReadAtError;
+use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, run_here};
 use diskside_nvme::Status;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
@@ -264,7 +265,7 @@ impl File {
         let allowed = self.check_writable();
         Pending::of(drive(async move {
             allowed?;
-            let outcome = this.io()?.submit(Request::Write { offset, buffer, durable }).await;
+            let outcome = this.submit(Request::Write { offset, buffer, durable }).await?;
             outcome.into_result().map_err(|error| SessionError::file(&this.name, this.place.in_words_of_target(error)))
         }))
     }
@@ -273,7 +274,7 @@ impl File {
     pub fn sync(&self) -> Pending<()> {
         let this = Arc::clone(&self.inner);
         Pending::of(drive(async move {
-            let outcome = this.io()?.submit(Request::Flush).await;
+            let outcome = this.submit(Request::Flush).await?;
             outcome.into_result().map(drop).map_err(|error| SessionError::file(&this.name, error))
         }))
     }
@@ -290,7 +291,13 @@ impl File {
             .and_then(|file| file.set_len(len))
             .map_err(|error| SessionError::file(name, error)),
             Place::Export(remote) => {
-                remote.file().and_then(|file| file.truncate(len)).map_err(|error| SessionError::device(name, error))
+                let truncated = match remote.file().and_then(|file| file.truncate(len)) {
+                    Err(error) if is_stale_handle(&error) => {
+                        run_here(remote.reopen()).and_then(|file| file.truncate(len))
+                    }
+                    truncated => truncated,
+                };
+                truncated.map_err(|error| SessionError::device(name, error))
             }
             Place::Volume { .. } => {
                 Err(SessionError::Unsupported { name: name.clone(), why: "a volume keeps its length" })
@@ -433,6 +440,32 @@ impl FileInner {
         self.place.link().is_some_and(|link| link.is_lost())
     }
 
+    /// Hands over a write or a flush; once more where the target has forgotten the handle, which did nothing then.
+    async fn submit(&self, request: Request) -> Result<Outcome, SessionError> {
+        let Place::Export(remote) = &self.place else { return Ok(self.io()?.submit(request).await) };
+        let failed = |error| SessionError::device(&self.name, error);
+        let file = remote.file_soon().await.map_err(failed)?;
+        let owed = file.owes_flush();
+        let (kind, outcome) = match request {
+            Request::Write { offset, buffer, durable } => {
+                (Some((offset, durable)), file.submit(Request::Write { offset, buffer, durable }).await)
+            }
+            request => (None, file.submit(request).await),
+        };
+        let is_stale = outcome.status.to_result().is_err_and(|error| error.raw_os_error() == Some(ESTALE));
+        let request = match (kind, outcome) {
+            (_, outcome) if !is_stale => return Ok(outcome),
+            (None, _) => Request::Flush,
+            (Some((offset, durable)), Outcome { buffer: Some(buffer), .. }) => {
+                Request::Write { offset, buffer, durable }
+            }
+            (Some(_), outcome) => return Ok(outcome),
+        };
+        let again = remote.reopen().await.map_err(failed)?;
+        again.succeeds_owing(owed);
+        Ok(again.submit(request).await)
+    }
+
     async fn read(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
         match &self.place {
             Place::Export(remote) => self.read_export(remote, offset, len, &mut None).await,
@@ -447,7 +480,7 @@ impl FileInner {
         loop {
             match self.read_export(remote, offset, len, &mut version).await {
                 Err(error) if losses < LOSSES_MAX && is_loss_of_server(&error) && !remote.link.is_ended() => {
-                    losses += 1
+                    losses += 1;
                 }
                 ended => return ended,
             }
@@ -472,10 +505,8 @@ impl FileInner {
         let file = remote.cached(&self.session, self.id, &now).map_err(failed)?;
         file.read(offset, &mut buffer).await.map_err(|error| {
             let error = match error {
-                diskside_io::readahead::ReadAtError::Io(error) => error,
-                diskside_io::readahead::ReadAtError::Changed(how) => {
-                    std::io::Error::other(format!("it changed while it was read: {how}"))
-                }
+                ReadAtError::Io(error) => error,
+                ReadAtError::Changed(_) => return SessionError::Changed(self.name.clone()),
                 other => std::io::Error::other(other),
             };
             SessionError::file(&self.name, error)

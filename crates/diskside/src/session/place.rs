@@ -319,7 +319,7 @@ impl Remote {
 }
 
 /// Linux' ESTALE.
-const ESTALE: i32 = 116;
+pub(super) const ESTALE: i32 = 116;
 
 /// Whether the target has forgotten a handle, as it does when its host was away.
 pub(super) fn is_stale_handle(error: &FunctionError) -> bool {

@@ -312,6 +312,17 @@ impl RemoteFile {
         self.inner.at_risk.store(unsynced || at_risk, Ordering::SeqCst);
     }
 
+    /// Whether something was written through this handle, or one before it, that no flush has made durable.
+    #[must_use]
+    pub fn owes_flush(&self) -> bool {
+        self.inner.unsynced.load(Ordering::SeqCst) || self.inner.at_risk.load(Ordering::SeqCst)
+    }
+
+    /// Takes the place of a handle through which so much was owed before a write that the target did not know.
+    pub fn succeeds_owing(&self, owed: bool) {
+        self.inner.at_risk.store(owed, Ordering::SeqCst);
+    }
+
     /// Why the target refused the last write that it refused, in its words: the outcome of a write has but its status.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
