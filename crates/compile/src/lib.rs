@@ -11,7 +11,10 @@ mod explain;
 use diskside_functions::clang;
 use diskside_sbpf_llvm::{ChildError, Compiler};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Why source did not become an object.
@@ -276,7 +279,10 @@ impl Source<'_> {
             // There it has no directory, neither in messages nor in what the object says of its lines.
             command.current_dir(self.dir.path()).arg("-fdebug-compilation-dir=.");
         }
-        let output = command
+        // In a file: nobody reads a pipe while it is waited for.
+        let said = self.dir.path().join("said");
+        let stderr = File::create(&said).map_err(|source| self.environment(source))?;
+        let started = command
             .args(clang::OPTIONS)
             .args(instruction_set)
             // All are looked at to see what is wrong with a source.
@@ -288,21 +294,56 @@ impl Source<'_> {
             .arg(self.dir.path())
             .arg("-o")
             .arg(&object)
-            .output()
-            .map_err(|source| {
-                let (clang, path) = (self.clang.to_owned(), self.path.to_owned());
-                CompileError::CannotRun { clang, path, source }
-            })?;
-        if output.status.success() {
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn();
+        let mut child = started.map_err(|source| {
+            let (clang, path) = (self.clang.to_owned(), self.path.to_owned());
+            CompileError::CannotRun { clang, path, source }
+        })?;
+        let status = wait(&mut child).map_err(|source| self.environment(source))?;
+        let Some(status) = status else {
+            let seconds = TIME_MAX.as_secs();
+            return Ok(Err(format!("clang had not ended within {seconds} s, and was stopped: what does it include?")));
+        };
+        if status.success() {
             return Ok(Ok(std::fs::read(object).map_err(|source| self.environment(source))?));
         }
-        Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()))
+        let said = std::fs::read(said).map_err(|source| self.environment(source))?;
+        if said.is_empty() {
+            return Ok(Err(format!("clang said nothing, and ended with {status}: it may have had too little memory")));
+        }
+        Ok(Err(String::from_utf8_lossy(&said).into_owned()))
     }
 
     fn environment(&self, source: std::io::Error) -> CompileError {
         CompileError::Environment { path: self.path.to_owned(), source }
     }
 }
+
+/// Waits for clang; `None`: it took too long, and is gone. It may read what never ends, such as a FIFO that a source includes.
+fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if started.elapsed() > TIME_MAX {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The longest that a function takes to compile.
+const TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 60 });
+/// Between two looks at whether clang has ended.
+const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// The bytes of stack that a source asks for with `DS_STACK_BYTES`.
 fn declared_stack(source: &str) -> Option<u32> {
@@ -335,6 +376,16 @@ mod tests {
         let error =
             Toolchain::find().without_lowering().compile(&path).expect_err("eBPF has no such thing").to_string();
         error.replace(&path.display().to_string(), "f.bpf.c")
+    }
+
+    /// An include of a FIFO was waited for without end.
+    #[test]
+    fn a_compiler_that_does_not_end_is_stopped() {
+        let (dir, path) = source("#include \"fifo.h\"", "");
+        let made = std::process::Command::new("mkfifo").arg(dir.path().join("fifo.h")).status().expect("mkfifo runs");
+        assert!(made.success());
+        let error = Toolchain::find().compile(&path).expect_err("it never ends").to_string();
+        assert!(error.contains("clang had not ended within 5 s"), "{error}");
     }
 
     /// Clang named functions of its own library, asked for a bug report or for a kernel's maps, and left files in /tmp.

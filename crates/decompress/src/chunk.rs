@@ -298,6 +298,9 @@ fn by_steps(codec: Codec, mut bytes: &[u8], out: &mut [u8], turn: Turn<'_>) -> R
         }
     }
     decoder.finish().map_err(|damage| damage.to_string())?;
+    if decoder.has_garbage() {
+        return Err("what follows its last member is none".to_owned());
+    }
     Ok(at)
 }
 

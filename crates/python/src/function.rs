@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::file::File;
 use crate::options;
+use crate::request::interruptible;
 use diskside::CompileError;
 use diskside::args::{describe, encode, usage, wants_first_line};
 use diskside::compile::{compile_by, compile_text as compile_source, has_lowering as is_lowering_here, lower_module};
@@ -48,7 +49,7 @@ pub(crate) fn find(py: Python<'_>, what: &str) -> PyResult<Function> {
 #[pyfunction]
 #[pyo3(signature = (path, clang = None))]
 pub(crate) fn compile<'py>(py: Python<'py>, path: PathBuf, clang: Option<PathBuf>) -> PyResult<Bound<'py, PyBytes>> {
-    object_of(py, || compile_by(&path, clang.as_deref()))
+    object_of(py, move || compile_by(&path, clang.as_deref()))
 }
 
 /// Compiles a text to the bytes of an object; `name` is what messages call it.
@@ -60,13 +61,15 @@ pub(crate) fn compile_text<'py>(
     text: &str,
     clang: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    object_of(py, || compile_source(name, text, clang.as_deref().map(Path::new)))
+    let (name, text) = (name.to_owned(), text.to_owned());
+    object_of(py, move || compile_source(&name, &text, clang.as_deref().map(Path::new)))
 }
 
 /// Compiles a module in LLVM's language, for eBPF, to the bytes of an object; `name` is what messages call it.
 #[pyfunction]
 pub(crate) fn lower<'py>(py: Python<'py>, name: &str, module: &[u8], stack: u32) -> PyResult<Bound<'py, PyBytes>> {
-    object_of(py, || lower_module(Path::new(name), module, Some(stack)))
+    let (name, module) = (name.to_owned(), module.to_vec());
+    object_of(py, move || lower_module(Path::new(&name), &module, Some(stack)))
 }
 
 /// Whether [`lower`] has what it needs.
@@ -77,9 +80,10 @@ pub(crate) fn has_lowering() -> bool {
 
 fn object_of<'py>(
     py: Python<'py>,
-    work: impl FnOnce() -> Result<Vec<u8>, CompileError> + Send,
+    work: impl FnOnce() -> Result<Vec<u8>, CompileError> + Send + 'static,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let object = py.detach(work).map_err(|error| Failure::from(&error))?;
+    // A compiler may take long: Ctrl-C does not wait for it.
+    let object = interruptible(py, move || work().map_err(|error| Failure::from(&error)))?;
     Ok(PyBytes::new(py, &object))
 }
 
