@@ -349,3 +349,18 @@ def test_codecs_that_nobody_has_are_named(server, directory):
             statistics(url)
         path.write_text(whole)
     assert statistics(url).count == 40
+
+
+def test_arguments_that_are_out_of_bounds_are_named(server, session, directory):
+    """They were errors of Python's or of the binding: overflows, and attributes that bytes do not have."""
+    usage = diskside.UsageError
+    with pytest.raises(usage, match="serve: engines: -1 is not from 1 to 65535"):
+        diskside.serve(directory, engines=-1)
+    with pytest.raises(usage, match="io: 5 is no dictionary"):
+        diskside.connect(io=5)
+    with pytest.raises(usage, match="limit: .* is more than any table has"):
+        session.scan("a.log", limit=2**70)
+    with diskside.serve(str(directory).encode()) as other:
+        assert other.url.endswith("/data")
+    for timeout in (float("inf"), 1e300):
+        assert len(diskside.wait([session.submit("wc", "a.log")], timeout=timeout)[0]) == 1

@@ -132,7 +132,8 @@ def wait(jobs: Iterable[Job[Any]], timeout: float | None = None, *, first: bool 
             job._request.when_done(ended.release)
         end = None if limit is None else time.monotonic() + limit
         for _ in range(1 if first else len(missing)):
-            left = None if end is None else max(end - time.monotonic(), 0)
+            # The longest that a lock waits is as good as for ever.
+            left = None if end is None else min(max(end - time.monotonic(), 0), threading.TIMEOUT_MAX)
             if not ended.acquire(timeout=left):
                 break
     sorted_out: tuple[list[Job[Any]], list[Job[Any]]] = ([], [])

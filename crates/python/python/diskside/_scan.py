@@ -202,6 +202,8 @@ def _whole(limit: Any) -> int:
         raise UsageError(f"limit: {limit!r} is no number of rows") from None
     if number < 0:
         raise UsageError(f"limit: {number} is below 0")
+    if number >= 2**64:
+        raise UsageError(f"limit: {number} is more than any table has")
     return number
 
 

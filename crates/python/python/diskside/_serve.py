@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,12 @@ def serve(
     """
     if exports is None:
         exports = {}
+    elif isinstance(exports, bytes):
+        exports = {"data": os.fsdecode(exports)}
     elif isinstance(exports, (str, os.PathLike)):
         exports = {"data": exports}
+    if engines is not None and not 0 < operator.index(engines) < 2**16:
+        raise UsageError(f"serve: engines: {engines} is not from 1 to {2**16 - 1}")
     wanted = [(name, os.fspath(path), rw) for name, path in exports.items()]
     volumes = list(volumes)
     if not wanted and not volumes:

@@ -639,6 +639,8 @@ def connect(
         seconds("loss_timeout", loss_timeout),
         seconds("keep_alive", keep_alive),
     ]
+    if io is not None and not hasattr(io, "items"):
+        raise UsageError(f'io: {io!r} is no dictionary, such as {{"instances": 2, "threads": 2}}')
     return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
 
 
