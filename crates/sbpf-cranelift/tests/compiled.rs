@@ -103,7 +103,7 @@ fn executable_pages() -> Vec<String> {
 fn code_is_never_writable_and_goes_with_its_module() {
     let program = program(SUM);
     let many: Vec<_> =
-        (0..40).map(|_| compile(program.optimised(), &Options::default()).expect("it compiles")).collect();
+        (0..MODULES).map(|_| compile(program.optimised(), &Options::default()).expect("it compiles")).collect();
     let pages = executable_pages();
     assert!(pages.iter().all(|l| !l.split(' ').nth(1).is_some_and(|p| p.contains('w'))), "{pages:?}");
     let anonymous_kib = |pages: &[String]| -> u64 {
@@ -119,8 +119,11 @@ fn code_is_never_writable_and_goes_with_its_module() {
     assert!(many.iter().all(|m| m.code_len_bytes() > 0 && m.tier() == Tier::Cranelift));
     drop(many);
     let without = anonymous_kib(&executable_pages());
-    assert!(without + 4 * 40 <= with, "{without} KiB after, {with} KiB before");
+    // Each has a page at least. Tests beside this one have come to a few of their own meanwhile.
+    assert!(without + 4 * MODULES / 2 <= with, "{without} KiB after, {with} KiB before");
 }
+
+const MODULES: u64 = 200;
 
 #[test]
 fn listings_show_what_was_compiled() {
