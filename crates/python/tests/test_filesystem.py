@@ -247,7 +247,8 @@ def test_urls_that_want_tls_go_everywhere(server):
                 use()
 
 
-BLOCKS = b"x" * (20 << 20)
+#: More than fsspec keeps before it writes.
+BLOCKS = b"x" * (6 << 20)
 
 
 @pytest.mark.parametrize("piece", [b"abc\n", BLOCKS])
