@@ -15,8 +15,8 @@ use diskside_nvme::wire::{Sqe, cns};
 use diskside_trace::{Side, Span};
 use diskside_wire::function::{
     CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionKind, FunctionRequest,
-    HelperEntry, ProgramDirectory, ProgramEntry, ProgramImageHeader, StateName, StatisticsEntry, StatisticsPage,
-    function_log, program_state,
+    HelperEntry, ProgramDirectory, ProgramEntry, ProgramImageHeader, REQUEST_LEN_MAX, StateName, StatisticsEntry,
+    StatisticsPage, function_log, program_state,
 };
 
 use sha2::{Digest, Sha256};
@@ -337,12 +337,12 @@ impl Compute {
     }
 
     fn encode(&self, request: &FunctionRequest) -> Result<Vec<u8>, FunctionError> {
-        let bytes = request.encode();
-        let len_max = self.capabilities().request_len_max.get() as usize;
-        if bytes.len() > len_max {
-            return Err(FunctionError::RequestTooLong { len: bytes.len(), len_max });
+        let len_max = (self.capabilities().request_len_max.get() as usize).min(REQUEST_LEN_MAX);
+        let len = request.len_bytes();
+        if len > len_max {
+            return Err(FunctionError::RequestTooLong { len, len_max });
         }
-        Ok(bytes)
+        Ok(request.encode())
     }
 
     fn log(&self, lid: u8, id: u16, len: fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>, FunctionError> {

@@ -346,11 +346,17 @@ impl FunctionRequest {
         }
     }
 
+    /// Bytes of it as it is sent.
+    pub fn len_bytes(&self) -> usize {
+        let endpoints = (self.sources.len() + self.sinks.len()) * size_of::<EndpointEntry>();
+        RequestHeader::LEN + endpoints + self.args.len() + self.encode_tlvs().len()
+    }
+
     /// As it is sent.
     ///
     /// # Panics
-    /// In debug builds, if it has more than 1,024 sources or sinks, or a name longer than 64 bytes. That it is no longer than
-    /// [`REQUEST_LEN_MAX`] is for who sends it to see.
+    /// In debug builds, if it is longer than [`REQUEST_LEN_MAX`], has more than 1,024 sources or sinks, or a name longer than
+    /// 64 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let tlvs = self.encode_tlvs();
         let (split, split_arg) = match self.split {
@@ -381,8 +387,7 @@ impl FunctionRequest {
             split_arg: U32::new(split_arg),
             tlv_len: U32::new(tlvs.len() as u32),
         };
-        let endpoints = self.sources.len().max(self.sinks.len());
-        debug_assert!(endpoints <= ENDPOINTS_MAX, "a request has at most 1,024 sources and sinks");
+        debug_assert!(header.check().is_ok(), "{:?}", header.check());
         let mut bytes = header.as_bytes().to_vec();
         for endpoint in self.sources.iter().chain(&self.sinks) {
             bytes.extend_from_slice(EndpointEntry::new(endpoint).as_bytes());
