@@ -200,9 +200,7 @@ impl Session {
     /// symbolic links below a directory, too, those to directories among them.
     #[pyo3(signature = (url, recursive, links=false))]
     fn find(&self, py: Python<'_>, url: &str, recursive: bool, links: bool) -> PyResult<Vec<(String, Option<Info>)>> {
-        let flags = [(recursive, FileFlags::RECURSIVE), (links, FileFlags::LINKS)];
-        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
-        let flags = flags.fold(FileFlags::ATTRIBUTES, |all, flag| all | flag);
+        let flags = FileFlags::ATTRIBUTES | FileFlags::RECURSIVE.when(recursive) | FileFlags::LINKS.when(links);
         let found = self.look(py, url, move |files, path| files.find(path, flags))?;
         let found = found.into_iter().filter(|one| links || one.kind != FileKind::Directory);
         Ok(found.map(|one| (PathText(&one.path).to_string(), one.info.as_ref().map(info))).collect())

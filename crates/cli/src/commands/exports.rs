@@ -16,11 +16,6 @@ use serde_json::json;
 use std::io::Write;
 use std::sync::atomic::AtomicU64;
 
-/// Whether a directory means the files below it.
-pub(super) fn recursive(is_so: bool) -> FileFlags {
-    if is_so { FileFlags::RECURSIVE } else { FileFlags::NONE }
-}
-
 const URL: &str = "diskside://HOST[:PORT]/EXPORT/PATH";
 
 /// Arguments of `ls`.
@@ -75,8 +70,8 @@ impl Ls {
         }
         let path = &self.url.path[..];
         if self.recursive || Pattern::has_wildcards(path) {
-            let found =
-                session.look(&self.url, |files| files.find(path, recursive(self.recursive) | FileFlags::ATTRIBUTES));
+            let flags = FileFlags::RECURSIVE.when(self.recursive) | FileFlags::ATTRIBUTES;
+            let found = session.look(&self.url, |files| files.find(path, flags));
             let found = found.map_err(session_failure)?.map_err(|e| failed(&self.url, &e))?;
             if found.is_empty() {
                 return Err(no_match(&self.url));

@@ -57,6 +57,7 @@ enum Names {
 }
 
 const OPEN: u32 = FileFlags::READ.0 | FileFlags::WRITE.0 | FileFlags::NO_FOLLOW.0;
+const FIND: u32 = FileFlags::RECURSIVE.0 | FileFlags::LINKS.0 | FileFlags::ATTRIBUTES.0;
 const CREATE: u32 = FileFlags::EXCLUSIVE.0 | FileFlags::TRUNCATE.0 | FileFlags::UNNAMED.0;
 /// What else may be said of a file that is to have no name.
 const UNNAMED: u32 = FileFlags::UNNAMED.0 | FileFlags::READ_WRITE.0;
@@ -86,7 +87,7 @@ pub(super) const USES: [Uses; 16] = {
         uses(Sync,            Handle,       F::DATA_ONLY.0 | F::DROP_CACHED.0,     [false, false, false, false]),
         uses(Close,           Handle,       0,                                     [false, false, false, false]),
         uses(Publish,         Handle,       0,                                     [false, false, false, false]),
-        uses(Find,            PathAndMore,  F::RECURSIVE.0 | F::LINKS.0 | F::ATTRIBUTES.0,      [false, false, true,  false]),
+        uses(Find,            PathAndMore,  FIND,                                  [false, false, true,  false]),
     ]
 };
 

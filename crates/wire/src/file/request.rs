@@ -330,6 +330,12 @@ impl FileFlags {
         self.0 & flags.0 == flags.0
     }
 
+    /// These flags, if `is_so`, and none otherwise.
+    #[must_use]
+    pub const fn when(self, is_so: bool) -> Self {
+        if is_so { self } else { Self::NONE }
+    }
+
     /// These flags as a number.
     pub const fn bits(self) -> u32 {
         self.0

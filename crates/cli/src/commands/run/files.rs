@@ -1,12 +1,12 @@
 //! Which files a run is over: those that were named, those that patterns of exports mean, and those below directories.
 
-use super::super::exports::{self, failed, no_match, not_there};
+use super::super::exports::{failed, no_match, not_there};
 use super::super::near::{NOT_FOUND, explain_session};
 use super::super::volume::session_failure;
 use crate::error::Failure;
 use diskside::local_files::{self, FindError};
 use diskside::session::{File, OpenMode, Session};
-use diskside::wire::file::FileKind;
+use diskside::wire::file::{FileFlags, FileKind};
 use diskside::{ExportUrl, Location};
 use diskside_paths::Pattern;
 use std::ffi::{OsStr, OsString};
@@ -53,8 +53,9 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
 /// What a pattern means at its target.
 fn beneath(session: &Session, url: &ExportUrl, recursive: bool) -> Result<Vec<Location>, Failure> {
     let is_pattern = Pattern::has_wildcards(&url.path);
-    let found =
-        session.look(url, |files| files.find(&url.path, exports::recursive(recursive))).map_err(session_failure)?;
+    let found = session
+        .look(url, |files| files.find(&url.path, FileFlags::RECURSIVE.when(recursive)))
+        .map_err(session_failure)?;
     let found = found.map_err(|error| match failed(url, &error) {
         // It means nothing where there is no such export.
         Failure::Environment(told) if is_pattern && error.errno() == Some(NOT_FOUND) => Failure::Usage(told),
