@@ -72,6 +72,7 @@ pub enum CompileError {
 pub struct Toolchain {
     clang: Option<PathBuf>,
     lowering: Option<Compiler>,
+    time_max: Duration,
 }
 
 /// Bytes of a stack that a source does not ask for.
@@ -144,7 +145,7 @@ impl Toolchain {
     /// The programs that are here: see [`clang::find_newest`] and [`Compiler::find`].
     #[must_use]
     pub fn find() -> Self {
-        Self { clang: clang::find_newest(), lowering: Compiler::find() }
+        Self { clang: clang::find_newest(), lowering: Compiler::find(), time_max: TIME_MAX }
     }
 
     /// The same without the child that lowers.
@@ -172,7 +173,7 @@ impl Toolchain {
     /// Compiles a source with the headers of a directory; `inside` when it lies there, too.
     fn compile_in(&self, dir: TempDir, path: &Path, text: &str, inside: bool) -> Result<Vec<u8>, CompileError> {
         let clang = self.clang.as_deref().ok_or_else(|| CompileError::NoClang(path.to_owned()))?;
-        let source = Source { path, clang, lowering: self.lowering.as_ref(), dir, inside };
+        let source = Source { path, clang, lowering: self.lowering.as_ref(), time_max: self.time_max, dir, inside };
         let declared = declared_stack(text);
         let mut refusal = match source.attempt(declared.unwrap_or(STACK_BYTES), false)? {
             Ok(object) => return Ok(object),
@@ -213,6 +214,7 @@ struct Source<'s> {
     path: &'s Path,
     clang: &'s Path,
     lowering: Option<&'s Compiler>,
+    time_max: Duration,
     /// With the headers.
     dir: TempDir,
     /// Whether the source lies there.
@@ -302,9 +304,9 @@ impl Source<'_> {
             let (clang, path) = (self.clang.to_owned(), self.path.to_owned());
             CompileError::CannotRun { clang, path, source }
         })?;
-        let status = wait(&mut child).map_err(|source| self.environment(source))?;
+        let status = wait(&mut child, self.time_max).map_err(|source| self.environment(source))?;
         let Some(status) = status else {
-            let seconds = TIME_MAX.as_secs();
+            let seconds = self.time_max.as_secs();
             return Ok(Err(format!("clang had not ended within {seconds} s, and was stopped: what does it include?")));
         };
         if status.success() {
@@ -322,15 +324,16 @@ impl Source<'_> {
     }
 }
 
-/// Waits for clang; `None`: it took too long, and is gone. It may read what never ends, such as a FIFO that a source includes.
-fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+/// Waits for clang; `None`: it took longer than `time_max`, and is gone. It may read what never ends, such as a FIFO that a source
+/// includes.
+fn wait(child: &mut Child, time_max: Duration) -> std::io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if started.elapsed() > TIME_MAX {
+        if started.elapsed() > time_max {
             child.kill()?;
             child.wait()?;
             return Ok(None);
@@ -341,7 +344,7 @@ fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
 }
 
 /// The longest that a function takes to compile.
-const TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 60 });
+const TIME_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at whether clang has ended.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
@@ -384,7 +387,8 @@ mod tests {
         let (dir, path) = source("#include \"fifo.h\"", "");
         let made = std::process::Command::new("mkfifo").arg(dir.path().join("fifo.h")).status().expect("mkfifo runs");
         assert!(made.success());
-        let error = Toolchain::find().compile(&path).expect_err("it never ends").to_string();
+        let hasty = Toolchain { time_max: Duration::from_secs(5), ..Toolchain::find() };
+        let error = hasty.compile(&path).expect_err("it never ends").to_string();
         assert!(error.contains("clang had not ended within 5 s"), "{error}");
     }
 
