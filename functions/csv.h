@@ -23,7 +23,9 @@
 /* Without the mark that some programs begin text in UTF-8 with. */
 DS_INLINE struct ds_text csv_without_mark(struct ds_text text)
 {
-    return text.len >= 3 && text.at[0] == '\xef' && text.at[1] == '\xbb' && text.at[2] == '\xbf' ? ds_text(text.at + 3, text.len - 3) : text;
+    int marked = text.len >= 3 && text.at[0] == '\xef' && text.at[1] == '\xbb' && text.at[2] == '\xbf';
+
+    return marked ? ds_text(text.at + 3, text.len - 3) : text;
 }
 
 /* Which column is meant, from 0; -1 for none. */
