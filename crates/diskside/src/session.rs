@@ -27,6 +27,7 @@ mod descriptor;
 mod environment;
 mod error;
 mod file;
+mod file_io;
 mod first_line;
 mod function;
 mod kernel;

@@ -10,17 +10,15 @@ use super::link::Link;
 use super::one_version::{OneVersion, Reopened};
 use super::open_mode::OpenMode;
 use super::pending::{Cancellable, Pending};
-use super::place::{ESTALE, Place, Remote, is_stale_handle};
+use super::place::{Place, Remote, is_stale_handle};
 use super::run::{self, InputPart, Ran, RunOptions};
-use super::tries::{LOSSES_MAX, OfCopies, Tries};
+use super::tries::{OfCopies, Tries};
 use crate::location::{ExportUrl, Location, LocationError};
 use diskside_dispatch::PairId;
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
 use diskside_io::buffer::Buffer;
-use diskside_io::readahead::ReadAtError;
-use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, run_here};
-use diskside_nvme::Status;
+use diskside_io::request::{AsyncIo, RequestFuture, run_here};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -265,7 +263,7 @@ impl File {
         let allowed = self.check_writable();
         Pending::of(drive(async move {
             allowed?;
-            let outcome = this.submit(Request::Write { offset, buffer, durable }).await?;
+            let outcome = this.write(offset, buffer, durable).await?;
             outcome.into_result().map_err(|error| SessionError::file(&this.name, this.place.in_words_of_target(error)))
         }))
     }
@@ -274,7 +272,7 @@ impl File {
     pub fn sync(&self) -> Pending<()> {
         let this = Arc::clone(&self.inner);
         Pending::of(drive(async move {
-            let outcome = this.submit(Request::Flush).await?;
+            let outcome = this.flush().await?;
             outcome.into_result().map(drop).map_err(|error| SessionError::file(&this.name, error))
         }))
     }
@@ -370,17 +368,6 @@ pub(super) fn refuse_write(writes: bool, url: &ExportUrl) -> Result<(), SessionE
     if writes && url.has_copies() { Err(LocationError::Copies(url.to_string()).into()) } else { Ok(()) }
 }
 
-/// Whether a read failed because its server was lost, or has forgotten what it was asked for since.
-fn is_loss_of_server(error: &SessionError) -> bool {
-    let told = match error {
-        SessionError::File { source, .. } => source.get_ref().and_then(|source| source.downcast_ref()),
-        error => error.function(),
-    };
-    let has_forgotten =
-        |told: &FunctionError| is_stale_handle(told) || told.is_loss() || told.is_status(Status::UNKNOWN_TAG);
-    error.is_loss() || told.is_some_and(has_forgotten)
-}
-
 /// Where a range begins and ends; `None` at the end of the file.
 pub(super) fn range_of(range: impl RangeBounds<u64>) -> (u64, Option<u64>) {
     let start = match range.start_bound() {
@@ -429,106 +416,5 @@ impl FileInner {
             Place::Export(remote) => remote,
             Place::Local { .. } | Place::Volume { .. } => unreachable!("only files of exports have versions"),
         }
-    }
-
-    pub(super) fn io(&self) -> Result<Arc<dyn AsyncIo>, SessionError> {
-        self.place.io(&self.session).map_err(|source| SessionError::Open { name: self.name.clone(), source })
-    }
-
-    /// Whether its server cannot be reached, as far as is known.
-    pub(super) fn has_lost_link(&self) -> bool {
-        self.place.link().is_some_and(|link| link.is_lost())
-    }
-
-    /// Hands over a write or a flush; once more where the target has forgotten the handle, which did nothing then.
-    async fn submit(&self, request: Request) -> Result<Outcome, SessionError> {
-        let Place::Export(remote) = &self.place else { return Ok(self.io()?.submit(request).await) };
-        let failed = |error| SessionError::device(&self.name, error);
-        let file = remote.file_soon().await.map_err(failed)?;
-        let owed = file.owes_flush();
-        let (kind, outcome) = match request {
-            Request::Write { offset, buffer, durable } => {
-                (Some((offset, durable)), file.submit(Request::Write { offset, buffer, durable }).await)
-            }
-            request => (None, file.submit(request).await),
-        };
-        let is_stale = outcome.status.to_result().is_err_and(|error| error.raw_os_error() == Some(ESTALE));
-        let request = match (kind, outcome) {
-            (_, outcome) if !is_stale => return Ok(outcome),
-            (None, _) => Request::Flush,
-            (Some((offset, durable)), Outcome { buffer: Some(buffer), .. }) => {
-                Request::Write { offset, buffer, durable }
-            }
-            (Some(_), outcome) => return Ok(outcome),
-        };
-        let again = remote.reopen().await.map_err(failed)?;
-        again.succeeds_owing(owed);
-        Ok(again.submit(request).await)
-    }
-
-    async fn read(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
-        match &self.place {
-            Place::Export(remote) => self.read_export(remote, offset, len, &mut None).await,
-            _ => self.read_blocks(offset, len).await,
-        }
-    }
-
-    /// Reads, and reads again when the server of an export was lost meanwhile and came back with the same version of the file.
-    async fn read_on(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
-        let Place::Export(remote) = &self.place else { return self.read_blocks(offset, len).await };
-        let (mut version, mut losses) = (None, 0);
-        loop {
-            match self.read_export(remote, offset, len, &mut version).await {
-                Err(error) if losses < LOSSES_MAX && is_loss_of_server(&error) && !remote.link.is_ended() => {
-                    losses += 1;
-                }
-                ended => return ended,
-            }
-        }
-    }
-
-    async fn read_export(
-        &self,
-        remote: &Remote,
-        offset: u64,
-        len: usize,
-        version: &mut Option<u64>,
-    ) -> Result<Buffer, SessionError> {
-        let now = remote.refresh().await.map_err(|error| SessionError::device(&self.name, error))?;
-        if version.is_some() && *version != now.version {
-            return Err(SessionError::Changed(self.name.clone()));
-        }
-        *version = now.version;
-        let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
-        let mut buffer = Buffer::zeroed(len);
-        let failed = |error| SessionError::device(&self.name, error);
-        let file = remote.cached(&self.session, self.id, &now).map_err(failed)?;
-        file.read(offset, &mut buffer).await.map_err(|error| {
-            let error = match error {
-                ReadAtError::Io(error) => error,
-                ReadAtError::Changed(_) => return SessionError::Changed(self.name.clone()),
-                other => std::io::Error::other(other),
-            };
-            SessionError::file(&self.name, error)
-        })?;
-        Ok(buffer)
-    }
-
-    /// Whole blocks are read; what was not asked for is cut off.
-    async fn read_blocks(&self, offset: u64, len: usize) -> Result<Buffer, SessionError> {
-        let io = self.io()?;
-        let align = u64::from(io.alignment_bytes().max(1));
-        let start = offset / align * align;
-        let end = (offset + len as u64).next_multiple_of(align);
-        let buffer = Buffer::zeroed((end - start) as usize);
-        let read = io.submit(Request::Read { offset: start, buffer }).await.into_read();
-        let mut read = read.map_err(|error| SessionError::file(&self.name, error))?;
-        let skip = ((offset - start) as usize).min(read.len());
-        let have = (read.len() - skip).min(len);
-        if skip > 0 {
-            read.copy_within(skip..skip + have, 0);
-        }
-        read.set_len(have);
-        Ok(read)
     }
 }
