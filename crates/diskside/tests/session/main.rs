@@ -1,74 +1,16 @@
 //! Sessions against a target in this process, over TCP.
 
-use std::path::Path;
-use std::time::Duration;
+mod restarted;
+mod world;
 
 use diskside::host::ConnectOptions;
 use diskside::session::{
     Decompress, FailureKind, Header, OpenMode, Plan, Policy, Reason, RunOptions, Session, SessionError, SessionOptions,
     Side, Where,
 };
-use diskside::target::config::{ExportSpec, VolumeSpec};
-use diskside::target::{Running, Target};
 use diskside::{Codec, Location, args};
-
-const NQN: &str = "nqn.2026-11.org.example:session";
-
-struct Served {
-    running: Running,
-    dir: tempfile::TempDir,
-}
-
-impl Served {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        Self { running: serve(dir.path(), "127.0.0.1:0"), dir }
-    }
-
-    fn address(&self) -> String {
-        self.running.handle().local_addresses()[0].to_string()
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("diskside://{}/data/{name}", self.address())
-    }
-
-    /// A file old enough that its version tells every further change.
-    fn file(&self, name: &str, bytes: &[u8]) {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::File::open(path)
-            .unwrap()
-            .set_modified(std::time::SystemTime::now() - Duration::from_secs(60))
-            .unwrap();
-        // The time of the change of attributes cannot be set: let it pass.
-        std::thread::sleep(Duration::from_millis(60));
-    }
-}
-
-fn serve(dir: &Path, listen: &str) -> Running {
-    let builder = Target::builder().nqn(NQN).listen([listen.parse().unwrap()]);
-    let builder =
-        builder.export(ExportSpec::new("data", dir).writable()).volume(VolumeSpec::new("disk", "mem:16MiB").writable());
-    builder.build().unwrap().start().unwrap()
-}
-
-fn session(policy: Policy) -> Session {
-    let connect = ConnectOptions {
-        reconnect_delay_min: Duration::from_millis(10),
-        reconnect_delay_max: Duration::from_millis(100),
-        ..ConnectOptions::default()
-    };
-    Session::new(SessionOptions { connect, policy, ..SessionOptions::default() })
-}
-
-fn numbers(count: u64, seed: u64) -> Vec<u8> {
-    (0..count).flat_map(|n| (n * 7 + seed).to_le_bytes()).collect()
-}
-
-fn at(place: Where) -> RunOptions {
-    RunOptions { place, ..RunOptions::default() }
-}
+use std::time::Duration;
+use world::{NQN, Served, at, numbers, serve, session};
 
 /// A server that took connections and never answered held up every thread of a session that opened a file, wherever it
 /// was: one lock was held while connecting. Only those that want that server wait for it now.
@@ -313,144 +255,6 @@ fn only_who_asks_gets_what_a_file_decompresses_to() {
     disk.pwrite(0, block, false).wait().unwrap();
     let ran = disk.fold_fn(&wc, &[], &RunOptions { decompress: Decompress::Auto, ..at(Where::Auto) }).wait().unwrap();
     assert_eq!(ran.result[16..24], (16_u64 << 20).to_le_bytes());
-}
-
-/// A target that was restarted has forgotten handles and programs; the session has them anew.
-#[test]
-fn a_target_that_comes_back_is_used_on() {
-    let served = Served::new();
-    served.file("n", &numbers(10_000, 5));
-    let address = served.address();
-    let session = session(Policy::Adaptive);
-    let file = session.open(&served.url("n")).unwrap();
-    let source = served.dir.path().join("own.bpf.c");
-    let text = "#include \"diskside.h\"\nSEC(\"read/own\")\n\
-        __s64 own(__u64 *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
-        *out = in_len;\nreturn 8;\n}\n";
-    std::fs::write(&source, text).unwrap();
-    let own = session.function(&source).unwrap();
-    let before = file.fold_fn(&own, &[], &at(Where::Device)).wait().unwrap();
-    let Served { running, dir } = served;
-    running.handle().stop_now();
-    running.wait().unwrap();
-    let _again = serve(dir.path(), &address);
-    let after = file.fold_fn(&own, &[], &at(Where::Device)).wait().unwrap();
-    assert_eq!((before.result, after.result), (80_000_u64.to_le_bytes().to_vec(), 80_000_u64.to_le_bytes().to_vec()));
-}
-
-/// A read that was under way failed, with one of five errors, though runs went on.
-#[test]
-fn a_read_under_way_goes_on_at_a_target_that_comes_back() {
-    let served = Served::new();
-    let bytes = numbers(4 << 20, 5);
-    served.file("n", &bytes);
-    let address = served.address();
-    let session = session(Policy::Adaptive);
-    let file = session.open(&served.url("n")).unwrap();
-    let Served { mut running, dir } = served;
-    for round in 0..6 {
-        session.drop_cache();
-        let read = file.pread(0, bytes.len());
-        std::thread::sleep(Duration::from_millis(2 * round));
-        running.handle().stop_now();
-        running.wait().unwrap();
-        running = serve(dir.path(), &address);
-        assert!(read.wait().unwrap()[..] == bytes, "round {round}");
-    }
-    // Another version is not mixed with what was read before.
-    session.drop_cache();
-    let read = file.pread(0, bytes.len());
-    running.handle().stop_now();
-    running.wait().unwrap();
-    let other = numbers(4 << 20, 6);
-    std::fs::write(dir.path().join("n"), &other).unwrap();
-    let _again = serve(dir.path(), &address);
-    let read = read.wait();
-    assert!(
-        read.as_ref().map_or_else(
-            |error| matches!(error, SessionError::Changed(_)),
-            |read| read[..] == other || read[..] == bytes
-        ),
-        "{read:?}"
-    );
-}
-
-/// What was written and not flushed may be gone with a target that was restarted. A read had the file opened anew, and the
-/// flush after it said that all was well.
-#[test]
-fn a_flush_after_a_restart_says_that_writes_before_may_be_lost() {
-    let served = Served::new();
-    served.file("bits", &[0; 4096]);
-    let address = served.address();
-    let session = session(Policy::Adaptive);
-    let location = served.url("bits").parse::<Location>().unwrap();
-    let file = session.open_as(&location, OpenMode::Write).unwrap();
-    let bitmap = session.function("bitmap").unwrap();
-    let input = || vec![3, 0xff, 5, 0x55];
-    let Served { mut running, dir } = served;
-    let writes: [&dyn Fn(); 3] = [
-        &|| assert_eq!(file.pwrite(0, vec![7; 16], false).wait().unwrap(), 16),
-        &|| drop(file.pwrite_fn(0, input(), &bitmap, &[], &at(Where::Device)).wait().unwrap()),
-        &|| {
-            file.pwrite(0, vec![7; 16], false).wait().unwrap();
-            file.sync().wait().unwrap();
-            file.pwrite(0, vec![8; 16], true).wait().unwrap();
-        },
-    ];
-    // Writes, flushes and truncations failed until somebody read: nobody had the file opened again for them.
-    for round in 0..4 {
-        file.pwrite(0, vec![9; 16], false).wait().unwrap();
-        if round % 2 == 0 {
-            file.sync().wait().unwrap();
-        }
-        running.handle().stop_now();
-        running.wait().unwrap();
-        running = serve(dir.path(), &address);
-        match round {
-            0 => assert_eq!(file.pwrite(0, vec![7; 16], false).wait().unwrap(), 16),
-            1 => drop(file.pwrite(0, vec![7; 16], true).wait().unwrap()),
-            2 => file.truncate(4096).unwrap(),
-            _ => {}
-        }
-        let flushed = file.sync().wait();
-        assert_eq!(flushed.is_err(), round % 2 == 1, "round {round}: {flushed:?}");
-        file.sync().wait().unwrap();
-    }
-    for (write, at_risk) in writes.into_iter().zip([true, true, false]) {
-        write();
-        running.handle().stop_now();
-        running.wait().unwrap();
-        running = serve(dir.path(), &address);
-        file.pread(0, 16).wait().unwrap();
-        let flushed = file.sync().wait();
-        assert_eq!(flushed.is_err(), at_risk, "{flushed:?}");
-        if let Err(error) = flushed {
-            assert!(error.to_string().contains("may be lost, write it again"), "{error}");
-            file.sync().wait().unwrap();
-        }
-    }
-}
-
-/// A function that wrote into a file failed at a target that had been restarted, where one that read went on.
-#[test]
-fn a_file_at_a_target_that_comes_back_is_written_on() {
-    let served = Served::new();
-    served.file("bits", &[0; 4096]);
-    let address = served.address();
-    let session = session(Policy::Adaptive);
-    let location = served.url("bits").parse::<Location>().unwrap();
-    let file = session.open_as(&location, OpenMode::Write).unwrap();
-    let bitmap = session.function("bitmap").unwrap();
-    let write = |offset| file.pwrite_fn(offset, vec![3, 0xff, 5, 0x55], &bitmap, &[], &at(Where::Device)).wait();
-    let written = write(0).unwrap().written_bytes;
-    let expanded = std::fs::read(served.dir.path().join("bits")).unwrap()[..written as usize].to_vec();
-    assert!(expanded.iter().any(|byte| *byte != 0));
-    let Served { running, dir } = served;
-    running.handle().stop_now();
-    running.wait().unwrap();
-    let _again = serve(dir.path(), &address);
-    assert_eq!(write(1000).unwrap().written_bytes, written);
-    assert_eq!(std::fs::read(dir.path().join("bits")).unwrap()[1000..][..expanded.len()], expanded);
 }
 
 #[test]
