@@ -28,9 +28,11 @@ pub enum Kind {
     Floats,
     /// Counts and bytes in turn: what `bitmap` expands.
     Runs,
+    /// Lines of comma-separated values, the first with the names of their columns: `city`, `price` and `note`.
+    Table,
 }
 
-const KINDS: [(Kind, &str); 9] = [
+const KINDS: [(Kind, &str); 10] = [
     (Kind::Bytes, "bytes"),
     (Kind::Zeros, "zeros"),
     (Kind::Lines, "lines"),
@@ -40,6 +42,7 @@ const KINDS: [(Kind, &str); 9] = [
     (Kind::Words, "words"),
     (Kind::Floats, "floats"),
     (Kind::Runs, "runs"),
+    (Kind::Table, "table"),
 ];
 
 /// How an input is stored: what a function is given of it is the same.
@@ -119,6 +122,8 @@ impl Input {
                 bytes.extend(((rng.f64() - 0.5) * magnitude).to_le_bytes());
             }
             Kind::Runs => bytes.extend([rng.u8(..20), rng.u8(..)]),
+            Kind::Table if bytes.is_empty() => bytes.extend(b"city,price,note\n"),
+            Kind::Table => row(bytes, rng),
         }
     }
 }
@@ -131,6 +136,13 @@ fn line(bytes: &mut Vec<u8>, rng: &mut Rng, longest: usize) {
         bytes.push(b' ');
     }
     bytes.push(b'\n');
+}
+
+fn row(bytes: &mut Vec<u8>, rng: &mut Rng) {
+    const CITIES: [&str; 6] = ["Bern", "Oslo", "\"New York\"", "city", "", "\"a, \"\"b\"\"\""];
+    let (city, price) = (CITIES[rng.usize(..CITIES.len())], rng.u32(..100_000));
+    bytes.extend(format!("{city},{}.{:02},", price / 100, price % 100).bytes());
+    line(bytes, rng, 40);
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -10,7 +10,7 @@ use crate::rule::Grid;
 use crate::trace::{Row, UNKNOWN};
 use crate::world::World;
 use diskside::LlvmOptions;
-use diskside::session::SessionFunction;
+use diskside::session::{Decompress, File, SessionError, SessionFunction};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,9 +41,38 @@ pub struct Difference {
 pub struct Loaded {
     /// The function.
     pub function: SessionFunction,
-    /// Its arguments, as it sees them.
-    pub args: Vec<u8>,
+    args: Arguments,
     program: Option<Program>,
+}
+
+/// Arguments of a function.
+#[derive(Clone, Debug)]
+enum Arguments {
+    /// As it sees them.
+    Encoded(Vec<u8>),
+    /// As they are given, to which the first line of the input comes, under this name.
+    WithFirstLine(Vec<(String, String)>, String),
+}
+
+impl Loaded {
+    /// Its arguments as it sees them, over an input that begins with this file.
+    ///
+    /// # Errors
+    /// The file has no first line.
+    ///
+    /// # Panics
+    /// If the line is no argument.
+    pub fn args(&self, first: &File, decompress: Decompress) -> Result<Vec<u8>, SessionError> {
+        match &self.args {
+            Arguments::Encoded(args) => Ok(args.clone()),
+            Arguments::WithFirstLine(given, name) => {
+                let mut given = given.clone();
+                given.push((name.clone(), first.first_line(decompress)?));
+                let schema = self.function.args().expect("it has arguments");
+                Ok(diskside::args::encode(schema, &given).expect("a line of text is one"))
+            }
+        }
+    }
 }
 
 impl Oracle {
@@ -106,7 +135,7 @@ impl Oracle {
     /// How a case ends over files of this machine, which is how it is to end everywhere.
     #[must_use]
     pub fn first(&self, case: &Case, loaded: &Loaded) -> Ending {
-        Way::first(case).run(&self.world, case, &loaded.function, &loaded.args)
+        Way::first(case).run(&self.world, case, loaded)
     }
 
     fn check_in(&self, case: &Case, ways: &[Way]) -> Result<(), Box<Difference>> {
@@ -124,7 +153,7 @@ impl Oracle {
             _ => {}
         }
         for &way in ways {
-            let found = way.run(&self.world, case, &loaded.function, &loaded.args);
+            let found = way.run(&self.world, case, &loaded);
             let differs = match way {
                 Way::Local(_, threads) | Way::Device(_, threads) if threads > 1 => {
                     found.without_log().difference(&wanted.clone().without_log())
@@ -183,8 +212,14 @@ impl Oracle {
             }
         };
         let args = match function.args() {
-            Some(schema) => diskside::args::encode(schema, &case.args).map_err(|error| error.to_string())?,
-            None => Vec::new(),
+            Some(schema) => match diskside::args::wants_first_line(schema, &case.args) {
+                Some(name) => Arguments::WithFirstLine(case.args.clone(), name.to_owned()),
+                None => {
+                    let args = diskside::args::encode(schema, &case.args);
+                    Arguments::Encoded(args.map_err(|error| error.to_string())?)
+                }
+            },
+            None => Arguments::Encoded(Vec::new()),
         };
         Ok(Loaded { function, args, program })
     }

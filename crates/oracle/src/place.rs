@@ -3,10 +3,12 @@
 use crate::case::{Case, Origin, Said};
 use crate::chunk::codec_of;
 use crate::ending::Ending;
+use crate::input::Input;
+use crate::oracle::Loaded;
 use crate::world::{HOSTS, World};
 use diskside::TierChoice;
 use diskside::sandbox::activation::Tier;
-use diskside::session::{Chunks, Decompress, File, Header, RunOptions, Session, SessionFunction, Where};
+use diskside::session::{Chunks, Decompress, File, Header, RunOptions, Session, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
 use std::sync::Arc;
@@ -113,7 +115,7 @@ impl Way {
     /// # Panics
     /// When its files cannot be opened.
     #[must_use]
-    pub fn run(self, world: &World, case: &Case, function: &SessionFunction, args: &[u8]) -> Ending {
+    pub fn run(self, world: &World, case: &Case, loaded: &Loaded) -> Ending {
         let (session, place) = match self {
             Self::Local(..) | Self::LocalWritten | Self::Unpacked | Self::Host => (&world.told, Where::Host),
             Self::Device(..) | Self::DeviceWritten => (&world.told, Where::Device),
@@ -144,6 +146,16 @@ impl Way {
         }
         let is_written = matches!(self, Self::LocalWritten | Self::DeviceWritten | Self::AutoWritten);
         let mut written = Vec::new();
+        let args = match self {
+            // Nobody reads the first line of an array's chunk.
+            Self::Chunk(..) => loaded.args(&here(session, world, &case.inputs[0]), options.decompress),
+            _ => loaded.args(&files[0], options.decompress),
+        };
+        let args = match args {
+            Ok(args) => args,
+            Err(error) => return Ending::of(Err(error), None, &names(world, case)),
+        };
+        let (function, args) = (&loaded.function, &args[..]);
         let ran = match (&files[..], &case.range) {
             (files, _) if options.chunks.is_some() => session.run(files, function, args, &options, None),
             ([only], None) if !is_written => only.fold_fn(function, args, &options).wait(),
@@ -178,6 +190,12 @@ impl Way {
         };
         case.inputs.iter().enumerate().map(open).collect()
     }
+}
+
+/// The file of this machine with an input.
+fn here(session: &Session, world: &World, input: &Input) -> File {
+    let path = world.path(input).display().to_string();
+    session.open(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn len(case: &Case) -> usize {
