@@ -53,7 +53,9 @@ fn a_function_gives_the_same_from_c() {
                 format!("{}:{name}", object.display())
             }
         };
-        let args: String = loaded.args.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Who writes C reads the first line of a table.
+        let Ok(args) = oracle.args(case, &loaded) else { continue };
+        let args: String = args.iter().map(|byte| format!("{byte:02x}")).collect();
         let args = if args.is_empty() { "-".to_owned() } else { args };
         let ending = oracle.first(case, &loaded);
         if matches!(&ending, Ending::Gave(gave) if gave.bytes.len() > RESULT_LEN_MAX) {

@@ -5,7 +5,7 @@ use crate::compile;
 use crate::ending::Ending;
 use crate::generate::{Program, Source};
 use crate::input::Form;
-use crate::place::Way;
+use crate::place::{self, Way};
 use crate::rule::Grid;
 use crate::trace::{Row, UNKNOWN};
 use crate::world::World;
@@ -136,6 +136,14 @@ impl Oracle {
     #[must_use]
     pub fn first(&self, case: &Case, loaded: &Loaded) -> Ending {
         Way::first(case).run(&self.world, case, loaded)
+    }
+
+    /// A case's arguments as its function sees them, over files of this machine.
+    ///
+    /// # Errors
+    /// Of these its function wants the first line of a file that has none.
+    pub fn args(&self, case: &Case, loaded: &Loaded) -> Result<Vec<u8>, SessionError> {
+        loaded.args(&place::here(&self.world.told, &self.world, &case.inputs[0]), Decompress::Auto)
     }
 
     fn check_in(&self, case: &Case, ways: &[Way]) -> Result<(), Box<Difference>> {

@@ -193,7 +193,7 @@ impl Way {
 }
 
 /// The file of this machine with an input.
-fn here(session: &Session, world: &World, input: &Input) -> File {
+pub(crate) fn here(session: &Session, world: &World, input: &Input) -> File {
     let path = world.path(input).display().to_string();
     session.open(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
