@@ -381,6 +381,13 @@ int ds_state_clear(const struct ds_session *session,
 // plan ("host", "device", "split", "both"), or all of them ("all"). Only requests with a choice are counted.
 int64_t ds_session_count(const struct ds_session *session, const char *what);
 
+// Writes what the session counts as text in the format of OpenMetrics, without a zero at its end, and returns its length in
+// bytes: decisions, what is kept, and what the connections to each server did. -ENOBUFS: text_cap bytes do not suffice; it is some
+// kilobytes long, and grows with servers.
+int64_t ds_session_metrics(const struct ds_session *session,
+                           char *text,
+                           size_t text_cap);
+
 // Frees a session; what came from it keeps alive what it needs.
 void ds_session_free(struct ds_session *session);
 

@@ -1,7 +1,7 @@
 //! Sessions.
 
 use crate::error::{Failure, guard, guard_int};
-use crate::memory::{self, Growing, elements, object, sized_in, text_of};
+use crate::memory::{self, Growing, copy_out, elements, object, sized_in, text_of};
 use rust::ExportUrl;
 use rust::dispatch::{Plan, Reason};
 use rust::host::Url;
@@ -212,6 +212,19 @@ pub unsafe extern "C" fn ds_session_count(session: *const ds_session, what: *con
             (None, None) => return Err(Failure::invalid(format!("`{what}` is neither a reason nor a plan"))),
         };
         Ok(count as isize)
+    }) as i64
+}
+
+/// Writes what the session counts as text in the format of OpenMetrics, without a zero at its end, and returns its length in
+/// bytes: decisions, what is kept, and what the connections to each server did. -ENOBUFS: text_cap bytes do not suffice; it is some
+/// kilobytes long, and grows with servers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ds_session_metrics(session: *const ds_session, text: *mut c_char, text_cap: usize) -> i64 {
+    guard_int(|| {
+        // SAFETY: the caller keeps the crate's contract.
+        let session = unsafe { object(session)? };
+        // SAFETY: so it does.
+        unsafe { copy_out(session.0.metrics().as_bytes(), text.cast(), text_cap) }
     }) as i64
 }
 

@@ -67,6 +67,12 @@ static void places(ds_file *file, ds_function *stats64) {
     }
     assert(ds_session_count(session, "told") == told + 2 && ds_session_count(session, "device") == 1);
     assert(ds_session_count(session, "all") == told + 2 && ds_session_count(session, "faster") == 0);
+    char text[16384];
+    int64_t len = ds_session_metrics(session, text, sizeof(text) - 1);
+    assert(len > 0);
+    text[len] = 0;
+    assert(strstr(text, "diskside_client_requests_total{plan=\"device\"} 1\n") && strstr(text, "\n# EOF\n"));
+    assert(ds_session_metrics(session, text, 10) == -ENOBUFS && ds_session_metrics(NULL, text, 10) < 0);
     assert(ds_session_count(session, "fastest") == -EINVAL && strstr(ds_error(), "`fastest` is neither"));
 }
 

@@ -34,6 +34,7 @@ mod kernel;
 mod learnt;
 mod link;
 mod memo;
+mod metrics;
 mod mounted;
 mod one_version;
 mod open_mode;

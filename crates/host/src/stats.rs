@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($(#[doc = $help:literal] $name:ident,)*) => {
         /// What a connection has done since it was made.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $help] pub $name: u64,)*
         }
 
         #[derive(Debug, Default)]
@@ -23,9 +23,9 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Every counter with its name, in a fixed order.
-            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+            /// Every counter with its name and what it counts, in a fixed order.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), $help, self.$name),)*].into_iter()
             }
         }
     };

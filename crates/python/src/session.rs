@@ -258,6 +258,11 @@ impl Session {
         })
     }
 
+    /// What it counts, as OpenMetrics text.
+    fn metrics(&self) -> PyResult<String> {
+        Ok(self.0.get()?.metrics())
+    }
+
     /// Forgets all bytes of files of exports that are kept.
     fn drop_cache(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.0.get()?;

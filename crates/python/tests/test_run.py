@@ -227,3 +227,13 @@ def test_what_is_no_file_is_said(session):
     for wrong in [None, 5, 1.5]:
         with pytest.raises(ValueError, match=f"{wrong} is no file: give a path, a URL"):
             session.run("wc", wrong)
+
+
+def test_a_session_tells_prometheus_what_it_did(server):
+    with server.connect() as session:
+        session.run("stats64", f"{server.url}/n.u64", place="device")
+        text = session.metrics()
+    assert 'diskside_client_requests_total{plan="device"} 1\n' in text
+    assert f'diskside_client_connection_losses_total{{server="{server.url.split("/")[2]}"}} 0\n' in text
+    with pytest.raises(diskside.UsageError):
+        session.metrics()

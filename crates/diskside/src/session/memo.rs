@@ -30,6 +30,16 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
     }
 
+    /// All keys that have a value.
+    pub(super) fn all(&self) -> Vec<(K, V)> {
+        let entries = self.lock();
+        let made = entries.iter().filter_map(|(key, entry)| match entry {
+            Entry::Made(value) => Some((key.clone(), value.clone())),
+            Entry::Pending(_) => None,
+        });
+        made.collect()
+    }
+
     /// Sets the value of a key.
     pub(super) fn insert(&self, key: K, value: V) {
         self.lock().insert(key, Entry::Made(value));

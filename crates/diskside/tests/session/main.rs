@@ -439,3 +439,25 @@ fn a_result_without_a_bound_is_made_as_any_other() {
         assert_eq!(file.fold_fn(&stats, &[], &options).wait().unwrap().result.len(), 32);
     }
 }
+
+/// What a host counted reached nobody but its own program.
+#[test]
+fn a_session_tells_prometheus_what_it_did() {
+    let served = Served::new();
+    served.file("n", &numbers(10_000, 3));
+    let session = session(Policy::Adaptive);
+    let quiet = session.metrics();
+    assert!(quiet.contains("\ndiskside_client_probes_total 0\n") && quiet.ends_with("# EOF\n"), "{quiet}");
+    let file = session.open(&served.url("n")).unwrap();
+    let sum = session.function("stats64").unwrap();
+    file.fold_fn(&sum, &[], &at(Where::Device)).wait().unwrap();
+    file.fold_fn(&sum, &[], &at(Where::Host)).wait().unwrap();
+    let metrics = session.metrics();
+    let has = |line: &str| assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+    has("diskside_client_requests_total{plan=\"device\"} 1");
+    has("diskside_client_requests_total{plan=\"host\"} 1");
+    has("diskside_client_decisions_total{reason=\"told\"} 2");
+    has("# TYPE diskside_client_connection_read_bytes counter");
+    has(&format!("diskside_client_connection_losses_total{{server=\"{}\"}} 0", served.address()));
+    has(&format!("diskside_client_cache_bytes {}", session.cached_bytes()));
+}

@@ -315,6 +315,10 @@ class Session:
         """Bytes of files of exports that are kept now."""
         return self._native.cached_bytes
 
+    def metrics(self) -> str:
+        """What it counts, in the text format of OpenMetrics, for a program that tells Prometheus of itself."""
+        return self._native.metrics()
+
     def clear_state(self, name: str, url: str | None = None) -> None:
         """Zeroes a named state: of calls that ran here, or with a URL, at that server."""
         self._native.clear_state(name, url)
