@@ -342,8 +342,15 @@ fn calls_operations_and_hosts_are_told_with_their_latencies() {
     until("hosts have theirs", || {
         count("diskside_host_calls_total{host=\"") == 1.0 && count("diskside_host_file_read_bytes_total{host=\"") > 0.0
     });
+    // Nor why calls came, nor what went wrong.
+    until("a choice has its reason", || count("diskside_calls_placed_total{reason=\"told\"}") == 1.0);
+    let (code, _, said) = diskside(&["run", "wc", &format!("{url}/f"), "--where", "device", "--budget", "1"]);
+    assert_eq!(code, 1, "{said}");
+    until("a failure is on the page", || get(address, "/").contains("Failed lately"));
     let page = get(address, "/");
-    assert!(page.contains("call of stats64") && page.contains("operation on export one"), "{page}");
+    for text in ["call of stats64", "operation on export one", "the caller says so", "budget"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
 }
 
 /// It is asked on machines that have none of what it looks for.

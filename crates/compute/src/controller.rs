@@ -245,6 +245,9 @@ impl Association {
             errors.records.pop_back();
         }
         let record = answer.record.as_ref();
+        if let Some(record) = record {
+            self.context.environment.failures.add(&self.context.host.nqn, None, &record.message);
+        }
         let record = ErrorRecord {
             count: errors.count,
             id: name.id,
@@ -279,6 +282,9 @@ impl Association {
         if kind != FunctionKind::Prepare && request.kind != kind {
             let problem = Problem::in_data_at(4, "the kind is not the command's");
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
+        }
+        if let Some(reason) = &request.reason {
+            self.context.environment.reasons.count(reason);
         }
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request, holding),

@@ -24,6 +24,8 @@ use crate::schedule::quota::Ledger;
 use crate::schedule::yield_to_reactor::Way;
 use crate::standard::state::Standard;
 use crate::statistics::counters::Statistics;
+use crate::statistics::failures::Failures;
+use crate::statistics::reasons::Reasons;
 use crate::watch::Watch;
 
 /// Threads that run calls, many of them waiting for disks.
@@ -53,6 +55,10 @@ pub(crate) struct Environment {
     pub(crate) statistics: Statistics,
     /// Calls by host, since the server started.
     pub(crate) calls_by_host: AccessesByHost,
+    /// What failed lately.
+    pub(crate) failures: Failures,
+    /// Calls by why their hosts chose this side.
+    pub(crate) reasons: Reasons,
     pub(crate) volumes: Arc<VolumeTable>,
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) exports: Arc<Exports>,
@@ -120,6 +126,8 @@ impl Environment {
             cache,
             statistics: Statistics::new(),
             calls_by_host: AccessesByHost::default(),
+            failures: Failures::default(),
+            reasons: Reasons::default(),
             volumes,
             volume_stats,
             exports,

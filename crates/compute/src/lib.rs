@@ -60,6 +60,7 @@ pub use host::STATE_BYTES_MAX;
 pub use reactors::{Name, Reactors};
 pub use schedule::quota::Holding;
 pub use schedule::turn_share::{NextTurn, PutOff, Share, Shares};
+pub use statistics::failures::Failure;
 pub use watch::{ProgramEvent, Watch};
 
 pub use crate::controller::Association;
@@ -169,6 +170,16 @@ impl Compute {
     /// Calls by host since the server started: their number, bytes that they read and gave, and the time in which they ran.
     pub fn calls_by_host(&self) -> BTreeMap<String, AccessStats> {
         self.environment.calls_by_host.stats()
+    }
+
+    /// What failed lately, the newest first: some of each host.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.environment.failures.all()
+    }
+
+    /// Calls that came here because their hosts chose so, by the word that these have for why.
+    pub fn calls_by_reason(&self) -> BTreeMap<String, u64> {
+        self.environment.reasons.counts()
     }
 
     /// Calls that run, or wait for a thread.

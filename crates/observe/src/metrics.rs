@@ -272,6 +272,15 @@ impl Lines {
         self.commands("host", &OF_HOSTS, &stats.hosts);
         self.accesses(&HOST_CALLS, &inside.host_calls);
         self.accesses(&HOST_FILES, &inside.host_files);
+        let reasons = inside.calls_by_reason.iter();
+        let reasons = reasons.map(|(reason, calls)| (vec![("reason", reason.clone())], Value::Whole(*calls)));
+        self.family(
+            "calls_placed",
+            "Calls of functions that hosts had run at this server because they chose so, by their reason",
+            None,
+            MetricType::Counter,
+            reasons.collect(),
+        );
         self.commands("volume", &OF_VOLUMES, &stats.volumes);
         let volumes =
             stats.volumes.iter().map(|(name, io)| (vec![("volume", name.clone())], Value::Latencies(io.latency)));
@@ -526,7 +535,18 @@ mod tests {
         let did =
             |operations| [("nqn.h".to_owned(), AccessStats { operations, busy_us: 1500, ..AccessStats::default() })];
         let (host_calls, host_files) = (did(4).into(), did(9).into());
-        let inside = Some(Inside { stats, calls, exports, host_calls, host_files, controllers: 2 });
+        let calls_by_reason = [("faster".to_owned(), 5)].into();
+        let inside = Inside {
+            stats,
+            calls,
+            exports,
+            host_calls,
+            host_files,
+            calls_by_reason,
+            controllers: 2,
+            failures: Vec::new(),
+        };
+        let inside = Some(inside);
         let text = page(Some(&Seen { page: told, entries: vec![entry, function, rest], inside }));
         for line in [
             "# TYPE diskside_sent_bytes counter",
@@ -542,6 +562,7 @@ mod tests {
             r#"diskside_host_calls_total{host="nqn.h"} 4"#,
             r#"diskside_host_calls_run_seconds_total{host="nqn.h"} 0.0015"#,
             r#"diskside_host_file_operations_total{host="nqn.h"} 9"#,
+            r#"diskside_calls_placed_total{reason="faster"} 5"#,
             "# TYPE diskside_call_duration_seconds histogram",
             r#"diskside_call_duration_seconds_bucket{le="0.00001",id="7",name="mine",program="00000000000000ab"} 1"#,
             r#"diskside_volume_command_duration_seconds_bucket{le="0.0001",volume="disk"} 2"#,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use diskside_dispatch::Reason;
 use diskside_server::stats::IoStats;
 use diskside_volume::stats::AccessStats;
 use diskside_wire::function::{StatisticsEntry, statistics_kind};
@@ -192,6 +193,15 @@ fn of_inside(page: &mut String, inside: &Inside, entries: &[StatisticsEntry]) {
             time(did.busy_us),
         ]
     };
+    let failed = inside.failures.iter().map(|failure| {
+        let ago = failure.at.elapsed().unwrap_or_default().as_secs() * 1_000_000;
+        let function = failure.function.clone().unwrap_or_else(|| "(no function)".to_owned());
+        vec![format!("{} ago", time(ago)), failure.host.clone(), function, failure.text.clone()]
+    });
+    table_of_texts(page, "Failed lately", &["when", "host", "function", "why"], failed);
+    let reasons = inside.calls_by_reason.iter();
+    let reasons = reasons.map(|(word, calls)| vec![word.clone(), calls.to_string(), explained(word)]);
+    table_of_texts(page, "Why hosts chose this server", &["reason", "calls", "in words"], reasons);
     let head = ["host", "calls", "failed", "read", "results", "ran"];
     table(page, "Calls by host", &head, inside.host_calls.iter().map(|(name, calls)| did(name, calls)));
     let head = ["host", "operations", "failed", "read", "written", "busy"];
@@ -257,8 +267,23 @@ fn entries(
     table(page, title, head, entries.iter().filter_map(row));
 }
 
-/// A table, if it has rows. Its first column names the row.
-fn table(page: &mut String, title: &str, head: &[&str], mut rows: impl Iterator<Item = Vec<String>>) {
+/// What a reason of a host's dispatcher means.
+fn explained(word: &str) -> String {
+    let known = Reason::ALL.into_iter().find(|reason| reason.name() == word);
+    known.map_or_else(String::new, |reason| reason.to_string())
+}
+
+/// A table of numbers, if it has rows. Its first column names the row.
+fn table(page: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    table_in("table", page, title, head, rows);
+}
+
+/// The same of texts, which may be long.
+fn table_of_texts(page: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    table_in("table texts", page, title, head, rows);
+}
+
+fn table_in(class: &str, page: &mut String, title: &str, head: &[&str], mut rows: impl Iterator<Item = Vec<String>>) {
     let mut shown: Vec<Vec<String>> = rows.by_ref().take(ROWS_MAX).collect();
     let more = rows.count();
     if shown.is_empty() {
@@ -266,7 +291,7 @@ fn table(page: &mut String, title: &str, head: &[&str], mut rows: impl Iterator<
     }
     let _ = write!(
         page,
-        "<section class=\"table\" tabindex=\"0\" aria-label=\"{title}\"><table><caption>{title}</caption><thead><tr>"
+        "<section class=\"{class}\" tabindex=\"0\" aria-label=\"{title}\"><table><caption>{title}</caption><thead><tr>"
     );
     for cell in head {
         let _ = write!(page, "<th scope=\"col\">{cell}</th>");
@@ -323,7 +348,7 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:11p
 .grid{stroke:var(--rule);fill:none}.line{stroke:var(--mark);stroke-width:1.6;fill:none}.bar{fill:var(--mark)}\
 .table{overflow-x:auto;margin:1.2rem 0}table{border-collapse:collapse;min-width:100%}\
 th,td{padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
-th[scope=row],th:first-child,caption{text-align:left}thead th{color:var(--soft);font-weight:500}tbody th{font-weight:400}";
+th[scope=row],th:first-child,caption,.texts th,.texts td{text-align:left}.texts td{white-space:normal}thead th{color:var(--soft);font-weight:500}tbody th{font-weight:400}";
 
 #[cfg(test)]
 mod tests {

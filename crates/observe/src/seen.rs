@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use diskside_compute::Failure;
 use diskside_server::Handle;
 use diskside_server::stats::Stats;
 use diskside_volume::stats::{AccessStats, LatencyStats};
@@ -31,6 +32,10 @@ pub struct Inside {
     pub host_calls: BTreeMap<String, AccessStats>,
     /// Operations on files, by host.
     pub host_files: BTreeMap<String, AccessStats>,
+    /// Calls that hosts had run here because they chose so, by their word for why.
+    pub calls_by_reason: BTreeMap<String, u64>,
+    /// What failed lately, the newest first.
+    pub failures: Vec<Failure>,
     /// Controllers that hosts have.
     pub controllers: usize,
 }
@@ -53,10 +58,22 @@ impl Seen {
             exports,
             host_calls: named(handle, host_calls),
             host_files: named(handle, handle.exports().operations_by_host()),
+            calls_by_reason: handle.compute().map(|compute| compute.calls_by_reason()).unwrap_or_default(),
+            failures: failures(handle),
             controllers: handle.controllers().len(),
         };
         Self { page, entries, inside: Some(inside) }
     }
+}
+
+fn failures(handle: &Handle) -> Vec<Failure> {
+    let mut failures = handle.compute().map(|compute| compute.failures()).unwrap_or_default();
+    for Failure { host, .. } in &mut failures {
+        if let Some(name) = handle.name_of(host) {
+            *host = name;
+        }
+    }
+    failures
 }
 
 /// Hosts by the names that the configuration has for them, where it has some.

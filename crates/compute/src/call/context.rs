@@ -92,6 +92,10 @@ impl CallContext {
         let run_time = Duration::from_micros(trailer.times.run_us.into());
         let failed = trailer.outcome != Outcome::Ok;
         self.calls.called(read_bytes, trailer.result_len + trailer.media_written, run_time, failed);
+        // Who gives up what it asked for knows.
+        if failed && trailer.outcome != Outcome::Cancelled {
+            self.environment.failures.add(&self.host.nqn, Some(function.name), &trailer.message);
+        }
     }
 
     /// The same of one counter.

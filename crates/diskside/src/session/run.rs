@@ -40,7 +40,9 @@ use super::link::{Link, LoadedProgram};
 use super::mounted::{Mounted, is_telling};
 use super::place::{Now, Place};
 use super::segments::{Segment, cut, probe_range};
-use diskside_dispatch::{Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Request, Side};
+use diskside_dispatch::{
+    Conditions, Decision, Direction, Link as LinkState, Observation, PairId, Plan, Reason, Request, Side,
+};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{Call, CallError, Part, Pieces, Source};
@@ -125,6 +127,8 @@ struct Job<'a> {
     hands_on: bool,
     /// Of several files that the function runs over: which one it is.
     source_index: u32,
+    /// Why it runs where it does, once that is decided.
+    reason: Option<Reason>,
 }
 
 /// What became of a part.
@@ -332,6 +336,7 @@ impl<'a> Job<'a> {
             frames,
             hands_on,
             source_index,
+            reason: None,
         }
     }
 
@@ -376,6 +381,12 @@ impl<'a> Job<'a> {
 
     /// Asks the dispatcher. Makes sure that the device has the function if it is to run there.
     fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
+        let decision = self.choose(request)?;
+        self.reason = Some(decision.reason);
+        Ok(decision)
+    }
+
+    fn choose(&mut self, request: &Request) -> Result<Decision, SessionError> {
         // Who needs nothing of the device does not wait until it has the function.
         let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
         let is_lost = request.told.is_none() && self.is_cut_off();

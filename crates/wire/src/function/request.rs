@@ -282,6 +282,8 @@ pub struct FunctionRequest {
     pub direct: DirectAccess,
     /// The host's span that the call is a part of.
     pub trace: Option<TraceContext>,
+    /// Why the host has it run at the target, where it chose: a word, such as `faster`.
+    pub reason: Option<String>,
 }
 
 /// Which accesses of a kernel go straight to its files.
@@ -309,9 +311,12 @@ const TLV_SOURCE_LEN: u16 = 10;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
 const TLV_DIRECT: u16 = 11;
 const TLV_TRACE: u16 = 12 | tlv::IGNORABLE;
+const TLV_REASON: u16 = 13 | tlv::IGNORABLE;
 
 /// The longest name of a function or a state.
 const NAME_LEN_MAX: usize = 64;
+/// The longest word for a reason.
+const REASON_LEN_MAX: usize = 24;
 
 impl FunctionRequest {
     /// A request with the defaults, without sources and sinks.
@@ -343,6 +348,7 @@ impl FunctionRequest {
             chunks: None,
             direct: DirectAccess::Possible,
             trace: None,
+            reason: None,
         }
     }
 
@@ -439,6 +445,9 @@ impl FunctionRequest {
         }
         if let Some(trace) = &self.trace {
             tlv::push(&mut tlvs, TLV_TRACE, &trace.to_bytes());
+        }
+        if let Some(reason) = &self.reason {
+            tlv::push(&mut tlvs, TLV_REASON, reason.as_bytes());
         }
         tlvs
     }
@@ -565,6 +574,7 @@ impl FunctionRequest {
                     };
                 }
                 TLV_TRACE => self.trace = TraceContext::from_bytes(value),
+                TLV_REASON => self.reason = reason(value),
                 TLV_CHUNKS => self.chunks = Some(ChunkInput::parse(value, offset)?),
                 _ if kind & tlv::IGNORABLE != 0 => {}
                 _ => return Err(FieldError::new(offset - 4, "this element is not known")),
@@ -596,6 +606,13 @@ fn part(value: &[u8]) -> Option<RequestPart> {
     let (zero, rest) = rest.split_first_chunk()?;
     let [start, end, zero] = [start, end, zero].map(|bytes| u64::from_le_bytes(*bytes));
     Some(RequestPart { start, end, zero, source_index: u32::from_le_bytes(rest.try_into().ok()?) })
+}
+
+/// What a host says for people; of anything but a word there is none.
+fn reason(value: &[u8]) -> Option<String> {
+    let is_word = value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_');
+    let is_short = (1..=REASON_LEN_MAX).contains(&value.len());
+    (is_word && is_short).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
 fn name(bytes: &[u8], offset: usize) -> Result<String, FieldError> {

@@ -241,6 +241,21 @@ fn a_part_of_a_request_is_laid_out_as_documented() {
 }
 
 #[test]
+fn a_reason_is_a_word_and_anything_else_is_none() {
+    let request = |reason: &str| FunctionRequest {
+        reason: Some(reason.to_owned()),
+        ..FunctionRequest::new(FunctionKind::Read, 1)
+    };
+    let bytes = request("many_files").encode();
+    assert_eq!(bytes[64..], *b"\x0d\x80\x0a\x00many_files\0\0");
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(request("many_files")));
+    for other in ["", "Faster", "two words", "\u{e9}", "a_word_that_is_much_too_long"] {
+        let decoded = FunctionRequest::decode(&request(other).encode()).unwrap();
+        assert_eq!(decoded.reason, None, "{other}");
+    }
+}
+
+#[test]
 fn a_trace_is_laid_out_as_documented() {
     let trace = TraceContext { trace_id: *b"a trace's own id", span_id: *b"its span", flags: 1 };
     let request = FunctionRequest { trace: Some(trace), ..FunctionRequest::new(FunctionKind::Read, 1) };

@@ -440,6 +440,7 @@ fn request(job: &Job<'_>, kind: FunctionKind) -> FunctionRequest {
         decompression: job.compressed.map(Compressed::request),
         state: options.state.clone(),
         trace: options.trace,
+        reason: job.reason.map(|reason| reason.name().to_owned()),
         function: Some(job.function.name().to_owned()),
         tier: match options.tier {
             TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,

@@ -151,7 +151,7 @@ fn run_once(
         Some(decided) => decided,
         None => decide(&mut job, files)?,
     };
-    job.program.clone_from(&decided.program);
+    let job = decided.job(job);
     let folds = options.fold && function.combine().is_some();
     // What is folded comes at once, and a request that fails before may be sent again.
     let (streamed, folded) = if folds { (None, out) } else { (out, None) };
@@ -189,9 +189,17 @@ pub(super) fn gather(
     Ok(ran)
 }
 
+impl Decided {
+    /// The job that runs as was decided.
+    pub(super) fn job<'a>(&self, job: Job<'a>) -> Job<'a> {
+        Job { program: self.program.clone(), reason: Some(self.decision.reason), ..job }
+    }
+}
+
 /// Where it is to run, with its program if that is at the device.
 pub(super) fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decided, SessionError> {
     let decision = side_of(job, files)?;
+    job.reason = Some(decision.reason);
     Ok(Decided { decision, program: job.program.clone() })
 }
 

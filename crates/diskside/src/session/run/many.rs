@@ -284,8 +284,7 @@ fn run_short(
         let first = Some(First::Decided(decided));
         return own.run(move |options| session.run_to(&files, &function, &args, options, None, first));
     }
-    let job =
-        |options| Job { program: decided.program.clone(), ..Job::new(&files[0], NOT_OPEN, &function, &args, options) };
+    let job = |options| decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, options));
     let Some(turns) = files[0].inner.place.link().map(|link| Arc::clone(link.short_runs())) else {
         unreachable!("what runs at a device has a link")
     };
@@ -296,17 +295,14 @@ fn run_short(
             Ok(sent) => sent,
             Err(_) => {
                 let turn = turns.acquire_owned().await;
-                let job = Job {
-                    program: decided.program.clone(),
-                    ..Job::new(&files[0], NOT_OPEN, &function, &args, &options)
-                };
+                let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 (turn.expect("nobody closes it"), device::send_paths(&job, &files))
             }
         };
         let outcome = match sent {
             Ok(mut sent) => {
                 let outcome = (&mut sent.call).await;
-                let job = Job { program: decided.program, ..Job::new(&files[0], NOT_OPEN, &function, &args, &options) };
+                let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 device::take_paths(&job, &files, outcome)
                     .and_then(|done| group::gather(&job, &files, done, decided.decision, false))
             }

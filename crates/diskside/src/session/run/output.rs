@@ -204,7 +204,9 @@ impl Session {
         };
         let program = Some(mounted.link.program(function)?);
         let now = Now { len_bytes: 0, version: None, keep: false };
-        let job = Job { mounted: Some(mounted), program, ..Job::new(&file, now, function, args, options) };
+        let decision = Decision::made(Plan::Device, Why::InPlace);
+        let (mounted_at, reason) = (Some(mounted), Some(decision.reason));
+        let job = Job { mounted: mounted_at, program, reason, ..Job::new(&file, now, function, args, options) };
         let done = match transform_mounted(&job, mounted, sources, pooled.len_bytes()) {
             Ok(done) => done,
             Err(MountedError::Plain(refusal) | MountedError::Undone(refusal)) => return Err(refusal.into()),
@@ -213,7 +215,6 @@ impl Session {
             Err(error) => return Err(Refusal::failed(&file.inner.name, std::io::Error::other(error)).into()),
         };
         let written_bytes = done.result_bytes;
-        let decision = Decision::made(Plan::Device, Why::InPlace);
         Ok(Ran { written_bytes, ..job.gather(vec![done], Some(decision), true)? })
     }
 

@@ -87,9 +87,10 @@ fn transform(
     let Some(link) = output.inner.place.link() else { unreachable!("the output is a file of an export") };
     let program = Some(link.program(function)?);
     let now = Now { len_bytes: 0, version: None, keep: false };
-    let job = Job { program, compressed, ..Job::new(output, now, function, args, options) };
-    let done = device::transform(&job, files)?;
     let decision = Decision::made(Plan::Device, Reason::InPlace);
+    let reason = Some(decision.reason);
+    let job = Job { program, compressed, reason, ..Job::new(output, now, function, args, options) };
+    let done = device::transform(&job, files)?;
     let written_bytes = done.result_bytes;
     Ok(Ran { written_bytes, ..job.gather(vec![done], Some(decision), true)? })
 }
