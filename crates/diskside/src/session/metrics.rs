@@ -56,7 +56,8 @@ impl Session {
     fn connections_did(&self, registry: &mut Registry) {
         let mut links = self.inner.links.all();
         links.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let stats: Vec<_> = links.into_iter().map(|(server, link)| (server, link.connection.stats())).collect();
+        let host = |name: String| name.rsplit_once("://").map_or(name.clone(), |(_, host)| host.to_owned());
+        let stats: Vec<_> = links.into_iter().map(|(name, link)| (host(name), link.connection.stats())).collect();
         for (at, (name, help, _)) in Stats::default().entries().enumerate() {
             let (name, unit) = match name.strip_suffix("_bytes") {
                 Some(name) => (name, Some(Unit::Bytes)),
