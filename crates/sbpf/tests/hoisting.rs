@@ -76,6 +76,94 @@ fn a_32_bit_index_and_a_table_by_a_byte_run_unchecked() {
     both_forms_agree(&p);
 }
 
+/// A program in whose frame data say a place: then what it keeps there may be written by any pointer.
+fn with_frame(text: &str) -> Arc<Program> {
+    let by_data = "mov %r8, %r3\nand %r8, 7\nadd %r8, %r10\nstb [%r8-64], 1\n";
+    program(&format!("{by_data}{text}"))
+}
+
+/// A loop with more variables than registers keeps some on the stack: what was addressed by those was checked at every access.
+#[test]
+fn a_pointer_and_a_bound_on_the_stack_are_as_good_as_in_registers() {
+    let p = with_frame(
+        "mov %r0, 0\nmov %r4, 0\nstxdw [%r10-8], %r2\nstxdw [%r10-16], %r3\nnext:\nldxdw %r7, [%r10-8]\nadd %r7, %r4\n\
+         ldxb %r5, [%r7]\nadd %r0, %r5\nadd %r4, 1\nldxdw %r8, [%r10-16]\njlt %r4, %r8, next\nexit",
+    );
+    assert_eq!((loops(&p)[0].accesses, loops(&p)[0].unchecked), (1, 1), "{:?}", loops(&p));
+    both_forms_agree(&p);
+}
+
+#[test]
+fn a_pointer_may_move_on_the_stack() {
+    let p = with_frame(
+        "mov %r0, 0\nmov %r4, %r2\nadd %r4, %r3\nstxdw [%r10-8], %r2\nnext:\nldxdw %r7, [%r10-8]\nldxb %r5, [%r7]\n\
+         add %r0, %r5\nadd %r7, 1\nstxdw [%r10-8], %r7\njlt %r7, %r4, next\nexit",
+    );
+    assert_eq!((loops(&p)[0].accesses, loops(&p)[0].unchecked), (1, 1), "{:?}", loops(&p));
+    both_forms_agree(&p);
+}
+
+#[test]
+fn a_table_on_the_stack_beside_what_was_spilled_hides_nothing() {
+    let table = "mov %r8, %r10\nadd %r8, -256\nldxb %r5, [%r7]\nadd %r8, %r5\nstxb [%r8], %r4\nldxb %r5, [%r8]\n";
+    let with = |slot: i32| {
+        with_frame(&format!(
+            "mov %r0, 0\nmov %r4, 0\nstxdw [%r10{slot}], %r2\nnext:\nldxdw %r7, [%r10{slot}]\nadd %r7, %r4\n{table}\
+             add %r0, %r5\nadd %r4, 1\njlt %r4, %r3, next\nexit",
+        ))
+    };
+    let (beside, within) = (with(-264), with(-128));
+    assert_eq!((loops(&beside)[0].accesses, loops(&beside)[0].unchecked), (3, 3), "{:?}", loops(&beside));
+    // It may be what a byte says any time.
+    assert_eq!((loops(&within)[0].accesses, loops(&within)[0].unchecked), (3, 2), "{:?}", loops(&within));
+    both_forms_agree(&beside);
+    both_forms_agree(&within);
+}
+
+/// Whoever supposes that a store stays where it seems to go must look whether it does.
+#[test]
+fn a_store_that_hits_what_was_spilled_is_seen() {
+    // In one trip the output's pointer is one to the slot, which then leads to the input's other end.
+    let p = with_frame(
+        "mov %r0, 0\nmov %r4, 0\nmov %r6, %r1\nstxdw [%r10-8], %r2\nnext:\nldxdw %r7, [%r10-8]\nadd %r7, %r4\n\
+         ldxb %r5, [%r7]\nadd %r0, %r5\nmov %r8, %r6\njne %r5, 77, keep\nmov %r8, %r10\nadd %r8, -8\nkeep:\n\
+         mov %r9, %r2\nadd %r9, 3\nstxdw [%r8], %r9\nadd %r4, 1\njlt %r4, %r3, next\nexit",
+    );
+    both_forms_agree(&p);
+    // By an address that is nothing but a number.
+    let p = with_frame(
+        "mov %r0, 0\nmov %r4, 0\nmov %r6, %r10\nadd %r6, -8\nsub %r6, %r1\nstxdw [%r10-8], %r2\nnext:\nldxdw %r7, [%r10-8]\n\
+         add %r7, %r4\nldxb %r5, [%r7]\nadd %r0, %r5\nmov %r8, 0\njne %r5, 77, keep\nmov %r8, %r6\nkeep:\nadd %r8, %r1\n\
+         mov %r9, %r2\nadd %r9, 3\nstxdw [%r8], %r9\nadd %r4, 1\njlt %r4, %r3, next\nexit",
+    );
+    both_forms_agree(&p);
+}
+
+#[test]
+fn a_call_may_change_what_was_spilled() {
+    let p = with_frame(
+        "mov %r6, 0\nmov %r7, 0\nmov %r8, %r3\nstxdw [%r10-8], %r2\nnext:\nldxdw %r9, [%r10-8]\nadd %r9, %r7\nldxb %r5, [%r9]\n\
+         add %r6, %r5\nmov %r1, %r10\nadd %r1, -8\ncall local change\nadd %r7, 1\njlt %r7, %r8, next\nmov %r0, %r6\nexit\n\
+         change:\nldxdw %r2, [%r1]\nxor %r2, 1\nstxdw [%r1], %r2\nexit",
+    );
+    both_forms_agree(&p);
+}
+
+#[test]
+fn a_loop_inside_may_change_what_was_spilled() {
+    let moves = "ldxdw %r9, [%r10-8]\nadd %r9, 1\nstxdw [%r10-8], %r9\n";
+    let calls = "mov %r1, %r10\nadd %r1, -8\ncall local change\n";
+    for inside in [moves, calls] {
+        let p = with_frame(&format!(
+            "mov %r6, 0\nmov %r7, 0\nmov %r8, %r3\nstxdw [%r10-8], %r2\nnext:\nldxdw %r9, [%r10-8]\nldxb %r5, [%r9]\n\
+             add %r6, %r5\nand %r5, 3\nadd %r5, 1\nstxdw [%r10-16], %r5\ninner:\n{inside}ldxdw %r5, [%r10-16]\nsub %r5, 1\n\
+             stxdw [%r10-16], %r5\njne %r5, 0, inner\nadd %r7, 1\njlt %r7, %r8, next\nmov %r0, %r6\nexit\n\
+             change:\nldxdw %r2, [%r1]\nadd %r2, 1\nstxdw [%r1], %r2\nmov %r0, 0\nexit",
+        ));
+        both_forms_agree(&p);
+    }
+}
+
 #[test]
 fn copies_of_a_counter_do_not_hide_it() {
     // r8 is always the value that r9 had a trip ago, as clang writes `while (j < n) … j++`.

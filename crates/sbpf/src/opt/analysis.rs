@@ -5,6 +5,7 @@ use super::graph::{Graph, Loop, Nest};
 use super::inner::{Edges, InnerLoop};
 use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State, Terms};
 use super::reason;
+use super::slots::{self, NO_SLOTS, Slots};
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::insn::Size;
 use crate::ir::{BlockId, Check, Func, Op, Term, Value, Var};
@@ -35,8 +36,18 @@ pub(super) struct Plan {
     pub(super) ahead: Vec<Ahead>,
     /// Data decide where in a table some accesses go. If it is shorter than they might say, the guard refuses always.
     pub(super) rests_on_data: bool,
+    /// Variables on the stack that it is about.
+    pub(super) slots: Slots,
     /// Why accesses were left out.
     pub(super) why: Vec<String>,
+}
+
+impl Plan {
+    /// Whether a loop is better off with it than with another.
+    fn is_better(&self, other: &Self) -> bool {
+        let gain = |plan: &Self| (plan.unchecked, plan.exit_test.is_some());
+        gain(self) > gain(other)
+    }
 }
 
 /// `form + [0, len)` lies in a region (or in `[0, 2^bits)`), in every trip.
@@ -79,6 +90,8 @@ static NO_LENS: BTreeMap<RegionId, u64> = BTreeMap::new();
 
 /// In a region whose length is not known, an address that data decide is proved for all that they may say, if these lie no farther apart: tables by a byte.
 const SPREAD_MAX: i64 = 4096;
+/// The same of the heap.
+const HEAP_SPREAD_MAX: i64 = 1 << 20;
 
 struct Access {
     at: (BlockId, usize),
@@ -114,6 +127,8 @@ pub(super) struct Given<'a> {
     pub(super) entries: &'a [State],
     /// Lengths that regions have in every call.
     pub(super) lens: &'a BTreeMap<RegionId, u64>,
+    /// Variables of the function that are on the stack.
+    pub(super) slots: &'a Slots,
 }
 
 /// Most forms that an analysis keeps at a time: for each variable at the end of each block.
@@ -121,7 +136,48 @@ const FORMS_MAX: usize = 200_000;
 
 /// Analyses a loop.
 pub(super) fn analyse(func: &Func, nest: &Nest, given: Given<'_>, work: &Work) -> Result<(Plan, Outlook), NotAnalysed> {
-    let mut body = Body::new(func, nest, work)?;
+    let (plan, outlook) = analyse_with(func, nest, given, &NO_SLOTS, work)?;
+    let is_all = plan.why.is_empty() && plan.exit_test.is_some();
+    let slots = given.slots.loaded_in(func, nest.the_loop.blocks.iter());
+    if is_all || slots.is_empty() {
+        return Ok((plan, outlook));
+    }
+    Ok(match analyse_by_slots(func, nest, given, slots, work)? {
+        Some(better) if better.0.is_better(&plan) => better,
+        _ => (plan, outlook),
+    })
+}
+
+/// The same with variables that are on the stack; `None`: stores that are not proved may write them.
+fn analyse_by_slots(
+    func: &Func,
+    nest: &Nest,
+    given: Given<'_>,
+    mut slots: Slots,
+    work: &Work,
+) -> Result<Option<(Plan, Outlook)>, NotAnalysed> {
+    let supposed = slots.supposed(func, nest.the_loop.blocks.iter());
+    loop {
+        let (plan, outlook) = analyse_with(func, nest, given, &slots, work)?;
+        let stray: BTreeSet<_> = supposed.iter().filter(|at| !plan.covered.contains_key(at)).copied().collect();
+        if slots.allows(&stray) {
+            return Ok(Some((plan, outlook)));
+        }
+        if slots.has_stray() {
+            return Ok(None);
+        }
+        slots = slots.with_stray(stray);
+    }
+}
+
+fn analyse_with(
+    func: &Func,
+    nest: &Nest,
+    given: Given<'_>,
+    slots: &Slots,
+    work: &Work,
+) -> Result<(Plan, Outlook), NotAnalysed> {
+    let mut body = Body::new(func, nest, slots, work)?;
     body.given = given;
     let (pass, deltas) = settle(&body)?;
     let plan = plan(&body, &deltas, &pass);
@@ -151,6 +207,7 @@ pub(super) fn settle(body: &Body<'_>) -> Result<(Pass, Vec<Linear>), Exhausted> 
     // Of what the loop does not use nothing need be known.
     let mut hypotheses = Hypotheses { of: vec![Hypothesis::Varies; usize::from(func.vars)] };
     body.each_used(|v| hypotheses.of[usize::from(v.0)] = Hypothesis::Steps);
+    body.slots.vars().for_each(|v| hypotheses.of[usize::from(v.0)] = Hypothesis::Steps);
     hypotheses.of[usize::from(Var::FUEL.0)] = Hypothesis::Varies;
     let mut refuted = vec![false; usize::from(func.vars)];
     // Each round that changes something makes a hypothesis about a variable weaker, or gives it one
@@ -237,7 +294,7 @@ fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass, entrie
 }
 
 fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
-    let mut plan = Plan { accesses: body.accesses, ..Plan::default() };
+    let mut plan = Plan { accesses: body.accesses, slots: body.slots.clone(), ..Plan::default() };
     let mut needed = Conditions::new();
     for access in &pass.accesses {
         match cover(&plan.constraints, deltas, access, body.given.lens) {
@@ -295,7 +352,7 @@ fn cover(
     let whole = spread.saturating_add(access.size.bytes() as i64) as u64;
     match lens.get(&region) {
         Some(&len) if spread > 0 && whole > len => return Err(reason::BEYOND_REGION),
-        None if spread > SPREAD_MAX => return Err(reason::UNBOUNDED),
+        None if spread > spread_max(region) => return Err(reason::UNBOUNDED),
         _ => {}
     }
     if region == RegionId::STACK && *form.terms == [(Var::FP, 1)] && end > 0 {
@@ -306,6 +363,11 @@ fn cover(
     }
     let constraints = constrain(old, deltas, form, end, Within::Region { region, write: access.write });
     Ok((region, constraints.ok_or(reason::TOO_MANY)?))
+}
+
+/// Who allocates a table and bounds an index by its length says both; what is given may be shorter than any bound.
+fn spread_max(region: RegionId) -> i64 {
+    if region == RegionId::HEAP { HEAP_SPREAD_MAX } else { SPREAD_MAX }
 }
 
 /// The constraints with one more; one with the same terms is widened.
@@ -437,6 +499,8 @@ pub(super) struct Body<'a> {
     /// Blocks of loops inside.
     pub(super) inner: BTreeSet<BlockId>,
     given: Given<'a>,
+    /// Variables on the stack that are followed.
+    pub(super) slots: &'a Slots,
     accesses: u32,
 }
 
@@ -455,7 +519,7 @@ pub(super) struct Pass {
 }
 
 impl<'a> Body<'a> {
-    pub(super) fn new(func: &'a Func, nest: &'a Nest, work: &'a Work) -> Result<Self, NotAnalysed> {
+    pub(super) fn new(func: &'a Func, nest: &'a Nest, slots: &'a Slots, work: &'a Work) -> Result<Self, NotAnalysed> {
         let the_loop = &nest.the_loop;
         if the_loop.blocks.len() * usize::from(func.vars) > FORMS_MAX {
             return Err(NotAnalysed::TooLong);
@@ -472,13 +536,13 @@ impl<'a> Body<'a> {
         let mut inner_loops = BTreeMap::new();
         let mut inner_blocks = BTreeSet::new();
         for inner in inside {
-            inner_loops.insert(inner.the_loop.header, InnerLoop::new(func, inner, work)?);
+            inner_loops.insert(inner.the_loop.header, InnerLoop::new(func, inner, slots, work)?);
             inner_blocks.extend(inner.the_loop.blocks.iter().copied());
         }
         let order = graph.order.clone();
         let accesses = accesses(func, nest);
-        let given = Given { entries: &[], lens: &NO_LENS };
-        Ok(Self { func, graph, the_loop, order, work, inner_loops, inner: inner_blocks, given, accesses })
+        let given = Given { entries: &[], lens: &NO_LENS, slots: &NO_SLOTS };
+        Ok(Self { func, graph, the_loop, order, work, inner_loops, inner: inner_blocks, given, slots, accesses })
     }
 
     /// Calls `f` with every variable that the loop reads or writes.
@@ -525,7 +589,9 @@ impl<'a> Body<'a> {
                 if !self.inner.contains(&b) || bounded.iter().any(|h| self.inner_loops[h].blocks.contains(&b)) {
                     accesses.extend(access((b, i), op, *insn, &state));
                 }
+                let place = slots::place(&state, op);
                 state.step(op, &mut conditions);
+                self.slots.follow(&mut state, (b, i), op, place);
             }
             at_end.insert(b, state);
         }

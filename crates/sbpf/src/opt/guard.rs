@@ -67,7 +67,7 @@ impl Guard<'_> {
             Some(Count::Down { trips }) => *trips,
             _ => fresh(self.func),
         };
-        let mut pieces = vec![self.most_trips(trips)];
+        let mut pieces = vec![Piece { ops: self.plan.slots.loads(), refuses: None }, self.most_trips(trips)];
         for &(var, of, plus) in &self.plan.equalities {
             pieces.push(self.equality(var, of, plus));
         }

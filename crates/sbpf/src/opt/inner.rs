@@ -7,6 +7,7 @@
 use super::analysis::{Body, NotAnalysed, Pass, settle};
 use super::graph::Nest;
 use super::linear::{Conditions, State};
+use super::slots::{NO_SLOTS, Slots};
 use super::trips::{self, Relation, Tested};
 use crate::insn::Width;
 use crate::ir::{BlockId, Func, Var};
@@ -43,7 +44,7 @@ struct Countdown {
 const TRIPS_MAX: i64 = 64;
 
 impl InnerLoop {
-    pub(super) fn new(func: &Func, nest: &Nest, work: &Work) -> Result<Self, Exhausted> {
+    pub(super) fn new(func: &Func, nest: &Nest, slots: &Slots, work: &Work) -> Result<Self, Exhausted> {
         let the_loop = &nest.the_loop;
         let mut written = BTreeSet::new();
         for b in &the_loop.blocks {
@@ -54,6 +55,7 @@ impl InnerLoop {
                 });
             }
         }
+        written.extend(slots.written_in(func, &the_loop.blocks));
         let countdown = match countdown(func, nest, &written, work) {
             Err(NotAnalysed::Exhausted) => return Err(Exhausted),
             Err(_) => None,
@@ -90,7 +92,7 @@ fn countdown(func: &Func, nest: &Nest, written: &BTreeSet<Var>, work: &Work) -> 
     if !nest.inner.is_empty() {
         return Ok(None);
     }
-    let body = Body::new(func, nest, work)?;
+    let body = Body::new(func, nest, &NO_SLOTS, work)?;
     if body.latches().count() != 1 {
         return Ok(None);
     }

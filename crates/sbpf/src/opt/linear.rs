@@ -239,6 +239,18 @@ impl State {
         self.set(v, Form::Any, Conditions::new());
     }
 
+    /// `v` is what another variable is.
+    pub(super) fn copy(&mut self, v: Var, of: Var) {
+        self.set(v, self.get(of).clone(), self.conditions(of).clone());
+    }
+
+    pub(super) fn assign(&mut self, v: Var, to: Value) {
+        match to {
+            Value::Var(of) => self.copy(v, of),
+            Value::Imm(_) => self.set(v, self.value(to), Conditions::new()),
+        }
+    }
+
     fn set(&mut self, v: Var, form: Form, conditions: Conditions) {
         self.forms[usize::from(v.0)] = form;
         self.conditions[usize::from(v.0)] = conditions;

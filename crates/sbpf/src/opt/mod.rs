@@ -24,6 +24,7 @@ mod guard;
 mod inner;
 mod linear;
 mod reason;
+mod slots;
 mod trips;
 mod version;
 
@@ -36,6 +37,7 @@ use emit::{Around, Entrance};
 use graph::{Graph, Loop, Loops, Nest};
 use linear::{Hypotheses, Hypothesis, State};
 pub use reason::instead;
+use slots::Slots;
 use std::collections::BTreeMap;
 use version::Inner;
 
@@ -65,8 +67,8 @@ pub fn optimise(module: &Module, work: &Work) -> Module {
         let found = Graph::new(func, work).and_then(|graph| Ok((graph.loops(work)?, graph)));
         if let Ok((loops, graph)) = found {
             let (ops, owner) = (func.blocks.iter().map(size).sum(), vec![None; func.blocks.len()]);
-            let lens = &lens;
-            Hoister { ops, work, lens, graph: &graph, guards: BTreeMap::new(), owner, func }.optimise(&loops);
+            let (lens, slots) = (&lens, Slots::of(func));
+            Hoister { ops, work, lens, slots, graph: &graph, guards: BTreeMap::new(), owner, func }.optimise(&loops);
         }
     }
     module
@@ -76,6 +78,7 @@ struct Hoister<'f> {
     func: &'f mut Func,
     work: &'f Work,
     lens: &'f BTreeMap<RegionId, u64>,
+    slots: Slots,
     /// As it was before anything was hoisted.
     graph: &'f Graph,
     /// Operations of the function.
@@ -149,7 +152,7 @@ impl Hoister<'_> {
             hoisted: false,
             why: Vec::new(),
         };
-        let given = Given { entries, lens: self.lens };
+        let given = Given { entries, lens: self.lens, slots: &self.slots };
         let looked = self.look_for_entries(around);
         let analysis = match looked.and_then(|()| analysis::analyse(self.func, nest, given, self.work)) {
             Ok(analysis) => {
@@ -282,7 +285,7 @@ impl Hoister<'_> {
     fn looks_ahead(&mut self, nest: &Nest, outlook: &Outlook) -> bool {
         nest.inner.iter().filter(|inner| inner.inner.is_empty()).any(|inner| {
             let entry = outlook.entries.get(&inner.the_loop.header).cloned();
-            let given = Given { entries: entry.as_slice(), lens: self.lens };
+            let given = Given { entries: entry.as_slice(), lens: self.lens, slots: &self.slots };
             let inside = analysis::analyse(self.func, inner, given, self.work);
             let inside = inside.ok().filter(|(plan, _)| !plan.covered.is_empty());
             let vars = self.func.vars;

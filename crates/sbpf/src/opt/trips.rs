@@ -59,7 +59,7 @@ pub(super) fn counters(body: &Body<'_>, pass: &Pass, proved: &Conditions, prefer
     let written_inside: BTreeSet<Var> = body.inner_loops.values().flat_map(|i| &i.written).copied().collect();
     let mut counters: Vec<Counter> = (0..body.func.vars)
         .map(Var)
-        .filter(|v| !written_inside.contains(v) && pass.latch.conditions(*v).is_subset(proved))
+        .filter(|v| !written_inside.contains(v) && !body.slots.has(*v) && pass.latch.conditions(*v).is_subset(proved))
         .filter_map(|var| {
             let step = pass.exact_step(var).filter(|s| *s != 0 && s.abs() < STEP_MAX)?;
             let offset = |b: &BlockId| Some((*b, pass.at_end.get(b)?.get(var).offset_from(var)?));

@@ -2,6 +2,10 @@
 
 use super::*;
 
+/// A register that is kept on the stack now and then, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Spill(Option<(usize, i64)>);
+
 impl Generator<'_> {
     /// The body of a loop. What it leaves unset although it was set at the head is set again.
     pub(super) fn loop_body(&mut self, pointers: &[usize]) {
@@ -64,6 +68,25 @@ impl Generator<'_> {
         }
     }
 
+    /// Keeps a register on the stack during a loop, as compilers do that have too few; sometimes where the body writes, too.
+    pub(super) fn spill(&mut self, r: usize) -> Spill {
+        let spill = self.rng.percent(30).then(|| (r, -8 * self.rng.range(1, 24)));
+        self.store(Spill(spill));
+        Spill(spill)
+    }
+
+    pub(super) fn store(&mut self, spill: Spill) {
+        if let Spill(Some((r, place))) = spill {
+            self.line(format!("stxdw [%r10{place}], %r{r}"));
+        }
+    }
+
+    pub(super) fn reload(&mut self, spill: Spill) {
+        if let Spill(Some((r, place))) = spill {
+            self.line(format!("ldxdw %r{r}, [%r10{place}]"));
+        }
+    }
+
     /// How many bytes or trips: a constant, or something that the input decides.
     pub(super) fn amount_into(&mut self, r: usize) {
         let numbers = self.registers(|h| h == Holds::Number);
@@ -114,12 +137,16 @@ impl Generator<'_> {
         let (top, done) = (self.label(), self.label());
         let slack = self.rng.pick(&[0, 0, 0, stride, stride - 1, 1]);
         let down = self.rng.percent(12);
+        let (p_kept, end_kept) = (self.spill(p), self.spill(end));
         if self.rng.percent(50) {
             self.place(&top);
+            self.reload(p_kept);
+            self.reload(end_kept);
             if down {
                 self.line(format!("jge %r{p}, %r{end}, {done}"));
                 self.loop_body(&[end]);
                 self.line(format!("sub %r{end}, {stride}"));
+                self.store(end_kept);
             } else {
                 self.top_test(p, end, stride, slack, &done);
                 let late = self.rng.percent(20);
@@ -130,6 +157,7 @@ impl Generator<'_> {
                 if !late {
                     self.line(format!("add %r{p}, {stride}"));
                 }
+                self.store(p_kept);
             }
             self.line(format!("ja {top}"));
         } else {
@@ -138,9 +166,12 @@ impl Generator<'_> {
                 self.line(format!("{guard} %r{p}, %r{end}, {done}"));
             }
             self.place(&top);
+            self.reload(p_kept);
             self.loop_body(&[p]);
             self.maybe_break(&done);
             self.line(format!("add %r{p}, {stride}"));
+            self.store(p_kept);
+            self.reload(end_kept);
             let test = self.rng.pick(&["jlt", "jlt", "jne", "jslt", "jle"]);
             if self.rng.percent(20) {
                 self.line(format!("jgt %r{end}, %r{p}, {top}"));
@@ -196,6 +227,7 @@ impl Generator<'_> {
             self.line(format!("mov{w} %r{i}, {from}"));
         }
         self.holds[i] = Holds::Number;
+        let (base_kept, n_kept) = (self.spill(base), self.spill(n));
         let (top, done) = (self.label(), self.label());
         let at_top = self.rng.percent(50);
         let step = self.rng.pick(&[1, 1, 1, 2, 3]);
@@ -219,9 +251,11 @@ impl Generator<'_> {
         if down {
             self.line(format!("sub{w} %r{i}, {step}"));
         }
+        self.reload(base_kept);
         self.address(t, base, i, narrow);
         self.loop_body(&[t]);
         self.maybe_break(&done);
+        self.reload(n_kept);
         if !down {
             self.line(format!("add{w} %r{i}, {step}"));
         }
@@ -384,8 +418,10 @@ impl Generator<'_> {
         self.line(format!("mov %r{i}, 0"));
         (self.holds[p], self.holds[end]) = (self.holds[base], Holds::ReadOnly);
         (self.holds[c], self.holds[i]) = (Holds::Number, Holds::Number);
+        let end_kept = self.spill(end);
         let (top, done) = (self.label(), self.label());
         self.place(&top);
+        self.reload(end_kept);
         self.line(format!("jge %r{p}, %r{end}, {done}"));
         let head = self.holds;
         let size = self.rng.pick(&["b", "b", "b", "h", "w", "dw"]);
