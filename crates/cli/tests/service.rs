@@ -137,6 +137,48 @@ fn exports_and_volumes_come_and_go_while_hosts_are_at_work_and_nothing_wrong_is_
     assert!(!failed.load(Ordering::Relaxed), "a host failed while the configuration changed");
 }
 
+/// A server that others reach lost its hosts by a reload, and whoever reached it had all of it, to write.
+#[test]
+fn a_reload_opens_nothing_by_what_is_missing() {
+    let place = Place::new();
+    let listening = |address: &str, text: &str| {
+        std::fs::write(&place.file, format!("listen = [\"{address}\"]\n{}\n{text}", place.export("one")))
+            .expect("written");
+    };
+    // Nobody is let in: it is open to no network, whichever that is.
+    listening("0.0.0.0:0", "[security]\nrequire = \"auth\"");
+    let server = Logged::start(&place, &mut serve(place.config()));
+    listening("127.0.0.1:0", "");
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: listen: 0.0.0.0:");
+    server.says("hosts are not authenticated");
+    assert!(!server.reads("one"));
+    drop(server);
+
+    let granted = "[[grant]]\nto = [\"*\"]\nexports = { one = \"r\" }\nfunctions = [\"shipped:wc\"]\n";
+    listening("127.0.0.1:0", granted);
+    let server = Logged::start(&place, &mut serve(place.config()));
+    assert!(server.reads("one"));
+    let runs_more = || diskside(&["run", "stats64", &format!("{}/one/f", server.target), "--where", "device"]).0 == 0;
+    assert!(!runs_more());
+    listening("127.0.0.1:0", "");
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: no [[grant]] is left");
+    assert!(!runs_more());
+    let ann = "[[host]]\nname = \"ann\"\nnqn = \"nqn.2014-08.org.example:ann\"\n";
+    listening("127.0.0.1:0", &format!("{granted}{ann}"));
+    server.process.signal(Signal::HUP);
+    server.says("read again; hosts let in: ann");
+    listening("127.0.0.1:0", granted);
+    server.process.signal(Signal::HUP);
+    server.says("read again; hosts not let in any more: ann");
+    // An editor, or a full disk, cut it off.
+    std::fs::write(&place.file, "").expect("written");
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: it serves nothing any more");
+    assert!(server.reads("one"));
+}
+
 /// A session of this process.
 fn new_session() -> diskside::session::Session {
     diskside::session::Session::new(diskside::session::SessionOptions::default())

@@ -35,7 +35,8 @@ fn is_local(address: &SocketAddr) -> bool {
 /// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
 const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
     that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
-    with --config FILE); or listen on 127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
+    with --config FILE); or write require = \"auth\" below [security], and nobody is let in until hosts have keys; or listen on \
+    127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
     everybody on the network may, say so with --insecure (insecure = true in the file)";
 
 const METRICS_OPEN_TO_ANYBODY: &str = "is reached from other machines, and tells whoever asks the names of hosts, volumes, exports \

@@ -198,6 +198,8 @@ impl Handle {
     /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
+        // It listens where it did, whatever the file says by now.
+        config.check_listened(self.local_addresses().iter())?;
         let keys = KeyRing::read(config, shared.subsystem.nqn())?;
         let allowed = allowed_hosts(&config.hosts, &config.known_hosts)?;
         let (rights, quotas) = (config.rights()?, config.quotas()?);

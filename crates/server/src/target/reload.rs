@@ -21,6 +21,10 @@ pub struct Reloaded {
     pub added: Vec<String>,
     /// Those that are not served any more.
     pub removed: Vec<String>,
+    /// Hosts that are known now, and were not.
+    pub let_in: Vec<String>,
+    /// Those that are not known any more.
+    pub let_out: Vec<String>,
     /// Settings that changed, and hold only when the server is started again.
     pub waiting: Vec<&'static str>,
 }
@@ -72,8 +76,13 @@ impl Handle {
             }
         }
         let told = Reloaded::between(&now, config);
-        *now = config.clone();
+        *now = now.with_what_can_change(config);
         Ok(told)
+    }
+
+    /// What it serves, and how: what a new configuration changed since the start included.
+    pub fn config(&self) -> ServeConfig {
+        self.inner.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether all reactors answer within `patience`: one that does not neither serves anybody.
@@ -148,7 +157,34 @@ impl Reloaded {
             ("compute", old.compute != new.compute),
         ];
         let waiting = waiting.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect();
-        Self { added: added.collect(), removed: removed.collect(), waiting }
+        let hosts = |one: &ServeConfig, other: &ServeConfig| {
+            let new = one.known_hosts.iter().filter(|host| !other.known_hosts.iter().any(|same| same.nqn == host.nqn));
+            new.map(|host| host.name.clone()).collect()
+        };
+        let (let_in, let_out) = (hosts(new, old), hosts(old, new));
+        Self { added: added.collect(), removed: removed.collect(), let_in, let_out, waiting }
+    }
+}
+
+impl ServeConfig {
+    /// This one, with what of another can change while a server runs.
+    fn with_what_can_change(&self, new: &Self) -> Self {
+        Self {
+            listen: self.listen.clone(),
+            advertise: self.advertise.clone(),
+            nqn: self.nqn.clone(),
+            user: self.user.clone(),
+            confine: self.confine,
+            reactors: self.reactors,
+            cores: self.cores.clone(),
+            poll_us: self.poll_us,
+            congestion_control: self.congestion_control.clone(),
+            metrics: self.metrics,
+            reach: self.reach.clone(),
+            limits: self.limits.clone(),
+            compute: self.compute.clone(),
+            ..new.clone()
+        }
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) fn on_hangup(
         for _ in signals.forever() {
             service.reloading();
             let reloaded = resolve().map_err(|e| e.to_string());
-            match reloaded.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
+            let careful = reloaded.and_then(|config| check(&handle.config(), &config).map(|()| config));
+            match careful.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
                 Ok(reloaded) => say(format_args!("diskside: the configuration was read again{}", told(&reloaded))),
                 Err(error) => {
                     let hint = if at_start.confine && error.contains("Permission denied") { CONFINED_TO } else { "" };
@@ -38,9 +39,30 @@ pub(super) fn on_hangup(
     Ok(closer)
 }
 
-fn told(Reloaded { added, removed, waiting, .. }: &Reloaded) -> String {
+/// What a file says that was cut off, or lost its end by mistake: a server that runs does not take it.
+fn check(now: &ServeConfig, new: &ServeConfig) -> Result<(), String> {
+    let serves = |config: &ServeConfig| !config.volumes.is_empty() || !config.exports.is_empty();
+    if serves(now) && !serves(new) {
+        return Err("it serves nothing any more, neither a volume nor an export: is it whole? To serve nothing, stop the server".into());
+    }
+    if !now.grants.is_empty() && new.grants.is_empty() {
+        return Err(NO_GRANT.to_owned());
+    }
+    Ok(())
+}
+
+const NO_GRANT: &str = "no [[grant]] is left, and without any every host that is let in may use and change all that is served: \
+    keep one, such as to = [\"*\"] with what all may, or start the server again";
+
+fn told(Reloaded { added, removed, let_in, let_out, waiting }: &Reloaded) -> String {
     let mut text = String::new();
-    for (what, names) in [("served now", added), ("not served any more", removed)] {
+    let all = [
+        ("served now", added),
+        ("not served any more", removed),
+        ("hosts let in", let_in),
+        ("hosts not let in any more", let_out),
+    ];
+    for (what, names) in all {
         if !names.is_empty() {
             text += &format!("; {what}: {}", names.join(", "));
         }
