@@ -401,19 +401,19 @@ impl Watch for Audit {
 }
 
 fn write_all(lines: &Lines) {
-    let (mut file, mut warned): (Option<(PathBuf, File)>, bool) = (None, false);
+    let mut file: Option<LineFile> = None;
     let mut queues = lines.lock();
     loop {
         if let Some((told_before, AuditFile(next))) = queues.changes.pop_front() {
             drop(queues);
             for (host, line) in told_before {
-                write(lines, file.as_mut(), &mut warned, &host, line);
+                write(lines, file.as_mut(), &host, line);
             }
-            (file, warned) = (next, false);
+            file = next.map(|(path, file)| LineFile { path, file, is_torn: false, has_warned: false });
             queues = lines.lock();
         } else if let Some((host, line)) = queues.pop() {
             drop(queues);
-            write(lines, file.as_mut(), &mut warned, &host, line);
+            write(lines, file.as_mut(), &host, line);
             queues = lines.lock();
         } else if queues.ended {
             return;
@@ -423,19 +423,48 @@ fn write_all(lines: &Lines) {
     }
 }
 
-fn write(lines: &Lines, file: Option<&mut (PathBuf, File)>, warned: &mut bool, host: &str, line: Waiting) {
-    let Waiting { t_ms, record, left_out } = line;
-    let Some((path, file)) = file else { return };
-    let written = serde_json::to_string(&Line { v: 1, t_ms, record: &record, left_out })
-        .map_err(io::Error::from)
-        // One write each: whoever reads the file sees whole lines.
-        .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
-    if let Err(error) = written {
-        lines.lost.fetch_add(1, Ordering::Relaxed);
-        lines.lock().lost(host, left_out);
-        if !std::mem::replace(warned, true) {
-            tracing::error!(path = %path.display(), %error, "the audit file cannot be written");
+/// A file that lines go to.
+struct LineFile {
+    path: PathBuf,
+    file: File,
+    /// It ends with a part of a line.
+    is_torn: bool,
+    has_warned: bool,
+}
+
+impl LineFile {
+    /// Adds a line whole, or nothing of it. One write each: whoever reads the file sees whole lines.
+    fn add(&mut self, line: &str) -> io::Result<()> {
+        let line = format!("{}{line}\n", if self.is_torn { "\n" } else { "" });
+        let written = self.file.write(line.as_bytes())?;
+        if written < line.len() {
+            let whole = self.file.metadata().map(|now| now.len().saturating_sub(written as u64));
+            let is_taken_back = whole.and_then(|len| self.file.set_len(len)).is_ok();
+            self.is_torn |= !is_taken_back;
+            return Err(io::ErrorKind::StorageFull.into());
         }
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+fn write(lines: &Lines, file: Option<&mut LineFile>, host: &str, line: Waiting) {
+    let Waiting { t_ms, record, left_out } = line;
+    let Some(told) = file else { return };
+    let line = serde_json::to_string(&Line { v: 1, t_ms, record: &record, left_out });
+    let written = line.map_err(io::Error::from).and_then(|line| told.add(&line));
+    match written {
+        Err(error) => {
+            lines.lost.fetch_add(1, Ordering::Relaxed);
+            lines.lock().lost(host, left_out);
+            if !std::mem::replace(&mut told.has_warned, true) {
+                tracing::error!(path = %told.path.display(), %error, "the audit file cannot be written");
+            }
+        }
+        Ok(()) if std::mem::take(&mut told.has_warned) => {
+            tracing::warn!(path = %told.path.display(), "the audit file is written again");
+        }
+        Ok(()) => {}
     }
 }
 
@@ -463,6 +492,29 @@ mod tests {
 
     fn record(peer: &str) -> Record {
         Record { event: "auth.fail", peer: Some(peer.into()), ..Record::default() }
+    }
+
+    /// A disk that was full left half a line, to which the next one was glued: neither could be read.
+    #[test]
+    fn half_a_line_is_taken_back_or_ended() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut reader = File::from(std::os::fd::OwnedFd::from(reader));
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        rustix::io::ioctl_fionbio(&file, true).unwrap();
+        let mut told = LineFile { path: "audit".into(), file, is_torn: false, has_warned: false };
+        // Longer than a pipe is: what was taken of it cannot be taken back.
+        let long = "x".repeat(1 << 20);
+        assert_eq!(told.add(&long).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(told.is_torn);
+        let mut half = vec![0; 1 << 20];
+        let len = io::Read::read(&mut reader, &mut half).unwrap();
+        assert!(len < long.len());
+        told.add("{}").unwrap();
+        let len = io::Read::read(&mut reader, &mut half).unwrap();
+        assert_eq!(&half[..len], b"\n{}\n");
+        told.add("{}").unwrap();
+        let len = io::Read::read(&mut reader, &mut half).unwrap();
+        assert_eq!(&half[..len], b"{}\n", "but once");
     }
 
     #[test]
