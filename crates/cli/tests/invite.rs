@@ -194,6 +194,17 @@ fn an_invitation_stays_off_the_command_line_and_replaces_no_key() {
     assert_eq!(place.config(), before);
 }
 
+/// A configuration for others to reach it had no host yet, and was refused before it could get its first.
+#[test]
+fn the_first_host_of_a_server_that_others_reach_is_invited() {
+    let place = Place::new("");
+    std::fs::write(place.at("server/diskside.toml"), "listen = [\"0.0.0.0:4420\"]\n").expect("written");
+    let output = place.operator(&["invite", "--name", "ann", "--at", "server.example"], "");
+    assert!(output.status.success() && said(&output).contains("it is the first host"), "{}", said(&output));
+    let output = place.operator(&["invite", "--name", "bob", "--at", "server.example"], "");
+    assert!(output.status.success() && !said(&output).contains("it is the first host"), "{}", said(&output));
+}
+
 #[test]
 fn a_key_is_rotated_and_the_old_one_ends() {
     let place = Place::new("");
@@ -215,6 +226,10 @@ fn a_key_is_rotated_and_the_old_one_ends() {
     let next = kept.with_added_extension("next");
     assert!(mode(&next) == 0o600 && reads());
     fails(&place.host("ann", &[&["key", "rotate"], &server[..]].concat(), ""), 4, "a new key is there already");
+    // It was used at once, and the host was locked out.
+    let early = place.host("ann", &[&["key", "rotate", "--finish"], &server[..]].concat(), "");
+    fails(&early, 4, "does not let in who has the new key, and the old one stays");
+    assert!(next.exists() && reads());
 
     // At the server: both are taken.
     fails(&place.operator(&["key", "rotate", "--name", "bob"], &line), 2, "no host is called `bob`");
@@ -230,7 +245,8 @@ fn a_key_is_rotated_and_the_old_one_ends() {
     assert!(printed.contains("until = \"20") && !printed.contains("NVMeTLSkey"), "{printed}");
 
     // The host uses the new one, and the operator takes the old one away.
-    assert!(place.host("ann", &[&["key", "rotate", "--finish"], &server[..]].concat(), "").status.success());
+    let finished = place.host("ann", &[&["key", "rotate", "--finish"], &server[..]].concat(), "");
+    assert!(finished.status.success(), "{}", said(&finished));
     assert!(!next.exists() && reads());
     assert!(place.operator(&["key", "rotate", "--name", "ann", "--finish"], "").status.success());
     assert!(place.config().contains("tls_keys = [\"file:keys/ann.tls.2\"]"), "{}", place.config());

@@ -123,6 +123,8 @@ fn once(
     place: Where,
     len: u64,
 ) -> Result<(Duration, Vec<u8>), Failure> {
+    // What was fetched the turn before would make a link without end of it.
+    session.drop_cache();
     let options = RunOptions { place, length: Some(len), ..RunOptions::default() };
     let began = Instant::now();
     let ran = session.run(std::slice::from_ref(file), function, &[], &options, None).map_err(session_failure)?;

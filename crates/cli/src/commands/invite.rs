@@ -65,21 +65,28 @@ impl Invite {
             let what = format!("{}: `{}` is known already; choose another name", file.path().display(), self.name);
             return Err(Failure::Usage(what));
         }
+        let key = HostKey::new(None, if self.no_tls { Kind::Mutual } else { Kind::Tls });
+        // With it first: a server that others reach is no configuration before it has a host.
+        file.allow(&self.name, key.introduction(), None)?;
         let config = file.resolve()?;
         let server = self.at.clone().map_or_else(|| reached(&config), Ok)?;
         let subsystem = self.nqn.clone().map_or_else(|| parse_nqn(&config.nqn), Ok).map_err(Failure::Usage)?;
         if let Some(path) = self.out.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
             return Err(Failure::Usage(format!("{}: it exists; name a new file", path.display())));
         }
-        let key = HostKey::new(None, if self.no_tls { Kind::Mutual } else { Kind::Tls });
         let invitation = Invitation { server, subsystem, host: key.introduction() };
-        file.allow(&self.name, key.introduction(), None)?;
         if let Some(until) = self.until {
             file.end_keys(&self.name, until)?;
         }
         let granted = grant(&self, &config, file.path())?;
         warn_of_rights(&self, granted.is_some(), &config);
         granted.map_or(Ok(()), |grant| file.grant(grant))?;
+        if let [_] = &config.known_hosts[..] {
+            say(
+                "it is the first host of the configuration: from now on everybody else is refused, commands on this machine among \
+                 them (`diskside key allow --name here` lets those in)",
+            );
+        }
         let path = file.path().to_owned();
         // First: a configuration that cannot be written leaves no invitation.
         let told = file.write()?;
@@ -135,7 +142,8 @@ fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Ta
 
 /// Who would be surprised by a grant, or by none.
 fn warn_of_rights(invite: &Invite, is_granted: bool, config: &ServeConfig) {
-    let others: Vec<&str> = config.known_hosts.iter().map(|host| &*host.name).collect();
+    let others = config.known_hosts.iter().map(|host| &*host.name).filter(|name| *name != invite.name);
+    let others: Vec<&str> = others.collect();
     if is_granted && config.grants.is_empty() && !others.is_empty() {
         let others = others.join(", ");
         say(format_args!(

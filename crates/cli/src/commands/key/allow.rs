@@ -21,9 +21,17 @@ impl Allow {
         let nqn = host.nqn.clone();
         let mut file = HostsFile::open(self.file)?;
         let config = file.path().to_owned();
+        let has_others = file.knows(&self.name);
         file.allow(&self.name, host, None)?;
         let told = file.write()?;
         write!(output::stdout(), "{} may connect as {nqn}\n{told}", self.name)?;
+        if has_others {
+            let name = &self.name;
+            writeln!(
+                output::stdout(),
+                "its earlier keys are good, too: `diskside key rotate --name {name} --finish` takes them away"
+            )?;
+        }
         Ok(tell_of_restart(&self.name, &config)?)
     }
 }

@@ -5,9 +5,11 @@ use super::{KeyFile, failure, introduce};
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
+use diskside::host::{ConnectOptions, KeySource, Url, discover};
 use diskside::target::config::Moment;
 use diskside_keys::{HostKey, KeyFileError, Trouble};
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -34,6 +36,9 @@ pub(super) struct Rotate {
     /// Use the new key from now on; at a server: take the old keys away
     #[arg(long)]
     finish: bool,
+    /// With --finish and --server: use the new key although the server does not take it, or cannot be reached
+    #[arg(long, requires = "finish", conflicts_with = "name")]
+    force: bool,
     #[command(flatten)]
     hosts: HostsFileArgs,
     #[command(flatten)]
@@ -77,7 +82,11 @@ impl Rotate {
             _ => failure(error),
         };
         // One that cannot be read does not take the place of one that can.
-        HostKey::read(&next).map_err(none)?.replace(&path).map_err(failure)?;
+        let key = HostKey::read(&next).map_err(none)?;
+        if let Some(server) = self.file.server.as_ref().filter(|_| !self.force) {
+            try_at(server, &next)?;
+        }
+        key.replace(&path).map_err(failure)?;
         std::fs::remove_file(&next).map_err(|error| failure(KeyFileError { path: next, trouble: error.into() }))?;
         Ok(writeln!(output::stdout(), "the new key is used from now on")?)
     }
@@ -109,6 +118,23 @@ impl Rotate {
         write!(out, "{name} may use its newest key alone\n{told}")?;
         Ok(writeln!(out, "a server that runs refuses the old ones after `kill -HUP` of its process")?)
     }
+}
+
+/// Connects with a new key: whoever uses one that the server does not know is locked out.
+fn try_at(server: &str, key: &Path) -> Result<(), Failure> {
+    let options = ConnectOptions {
+        key: KeySource::File(key.to_owned()),
+        loss_timeout: Duration::ZERO,
+        ..ConnectOptions::default()
+    };
+    let url: Url = format!("nvme-tcp://{server}").parse().map_err(|e| Failure::Usage(format!("{server}: {e}")))?;
+    discover(&url, &options).map(drop).map_err(|error| {
+        Failure::Environment(format!(
+            "{server} does not let in who has the new key, and the old one stays: {error}. `diskside key show --file {}` prints its \
+             line for `diskside key rotate --name` there; --force uses it without the server",
+            key.display()
+        ))
+    })
 }
 
 /// A moment, or a time from now.
