@@ -13,6 +13,7 @@ mod traversals;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -296,6 +297,9 @@ impl Association {
         }
         if request.pind == SCAN_PIND {
             return self.scan(tag, waiter, send_len, (request, holding), control);
+        }
+        if self.context.environment.is_ending.load(Ordering::Relaxed) {
+            return self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()));
         }
         let planned = Plan::new(&self.context, kind, request);
         let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use diskside_engine::Engine;
 use diskside_export::Exports;
@@ -43,6 +44,8 @@ const HOST_QUEUE_MAX: usize = 1024;
 pub(crate) struct Environment {
     pub(crate) config: ComputeConfig,
     pub(crate) engine: Engine,
+    /// No call begins any more.
+    pub(crate) is_ending: AtomicBool,
     pub(crate) programs: Programs,
     /// What scans files; `None`: there are no scans here.
     pub(crate) scanner: Option<Program>,
@@ -116,6 +119,7 @@ impl Environment {
         Ok(Self {
             config,
             engine,
+            is_ending: AtomicBool::new(false),
             programs,
             scanner: Program::find(),
             gate,

@@ -41,6 +41,7 @@ mod watch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -185,6 +186,16 @@ impl Compute {
     /// Calls that run, or wait for a thread.
     pub fn working(&self) -> usize {
         self.environment.pool.working()
+    }
+
+    /// Calls whose results hosts have not fetched yet.
+    pub fn calls_open(&self) -> usize {
+        self.tags_open(None)
+    }
+
+    /// Refuses calls from now on, as one that has too much to do: hosts try again. Those that were begun go on.
+    pub fn take_no_more(&self) {
+        self.environment.is_ending.store(true, Ordering::Relaxed);
     }
 
     /// Stops every call and waits for it.

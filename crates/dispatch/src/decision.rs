@@ -139,7 +139,7 @@ impl fmt::Display for Reason {
             Self::NoCompute => "the device does not run this function",
             Self::InPlace => "the input is there, and the output stays there",
             Self::ManyFiles => "there are many files, and one request is over all of them",
-            Self::Unmeasured => "one side is not measured yet, and the data is here",
+            Self::Unmeasured => "one side is not measured yet",
             Self::Profiling => "the first requests of a period are measured on both sides",
             Self::Faster => "it is faster there",
             Self::Tie => "both sides are equally fast, so it stays",

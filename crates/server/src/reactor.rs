@@ -402,9 +402,10 @@ impl Reactor {
                 }
                 // Who asked may not wait any more.
                 Message::Ping(asker) => drop(asker.send(())),
-                Message::Stop => self.stop(),
+                Message::StopListening => self.stop_listening(),
+                Message::Stop(until) => self.stop(until),
                 Message::StopNow => {
-                    self.stop();
+                    self.stop(self.core.now);
                     self.core.stop_at = Some(self.core.now);
                 }
             }
@@ -413,12 +414,11 @@ impl Reactor {
     }
 
     /// Takes no more connections and commands; what is in flight ends first.
-    fn stop(&mut self) {
+    fn stop(&mut self, until: Instant) {
         if self.core.is_stopping() {
             return;
         }
-        let wait = Duration::from_millis(u64::from(self.core.shared.config.limits.stop_ms));
-        self.core.stop_at = Some(self.core.now + wait);
+        self.core.stop_at = Some(until);
         self.stop_listening();
         for (_, connection) in &mut self.connections {
             connection.woken(&mut self.core);

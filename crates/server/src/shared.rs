@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::task::{Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_io::ring;
 use diskside_nvme::auth::Done;
@@ -171,8 +171,10 @@ pub(crate) enum Message {
     QuotasChanged,
     /// Say that you are there.
     Ping(mpsc::Sender<()>),
-    /// Finish what is in flight and end.
-    Stop,
+    /// Let nobody in any more.
+    StopListening,
+    /// Finish what is in flight, until then at most, and end.
+    Stop(Instant),
     /// End without waiting.
     StopNow,
 }

@@ -142,3 +142,31 @@ fn a_file_at_a_target_that_comes_back_is_written_on() {
     assert_eq!(write(1000).unwrap().written_bytes, written);
     assert_eq!(std::fs::read(dir.path().join("bits")).unwrap()[1000..][..expanded.len()], expanded);
 }
+
+/// A server that was told to end did so in the middle of a call, which began again at the next one.
+#[test]
+fn a_call_that_runs_ends_before_its_target_does() {
+    let served = Served::new();
+    served.file("n", &numbers(1000, 5));
+    let session = session(Policy::Adaptive);
+    let file = session.open(&served.url("n")).unwrap();
+    let source = served.dir.path().join("spin.bpf.c");
+    let text = "#include \"diskside.h\"\nSEC(\"read/spin\")\n\
+        __s64 spin(__u64 *out, const void *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+        for (volatile __u64 i = 0; i < 300000000; i++) ;\n*out = in_len;\nreturn 8;\n}\n";
+    std::fs::write(&source, text).unwrap();
+    let spin = session.function(&source).unwrap();
+    let mut options = at(Where::Device);
+    options.limits.budget = Some(1 << 40);
+    let call = file.fold_fn(&spin, &[], &options);
+    let stats = || served.running.handle().compute().unwrap().working();
+    while stats() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    served.running.handle().stop();
+    let ran = call.wait().unwrap();
+    assert_eq!(ran.result, 8000_u64.to_le_bytes());
+    let ended = std::time::Instant::now();
+    served.running.wait().unwrap();
+    assert!(ended.elapsed() < Duration::from_secs(5), "it does not wait for nothing: {:?}", ended.elapsed());
+}

@@ -38,8 +38,8 @@ impl Reactor {
     }
 
     pub(super) fn accept(&mut self, listener: usize) {
-        if !self.core.is_stopping() {
-            let listening = &mut self.listeners[listener];
+        // There is none any more where nobody is let in.
+        if let Some(listening) = self.listeners.get_mut(listener) {
             let op = Op::Accept { listener: Arc::clone(&listening.socket) };
             listening.accept = Some(self.core.ring.push(Token::Accept(listener).bits(), op));
         }

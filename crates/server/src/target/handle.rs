@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
@@ -79,11 +79,37 @@ impl Handle {
         &self.shared().config.nqn
     }
 
-    /// Takes no more connections and commands, finishes what is in flight (at most `limits.stop_ms`), sends the
+    /// Takes no more connections, calls and commands, finishes what is in flight (at most `limits.stop_ms`), sends the
     /// answers, closes the connections and ends the reactors. Returns at once.
     pub fn stop(&self) {
+        let until = Instant::now() + Duration::from_millis(u64::from(self.shared().config.limits.stop_ms));
+        let Some(compute) = self.shared().compute.clone().filter(|compute| compute.working() > 0) else {
+            return self.stop_by(until);
+        };
+        // Hosts ask for results in commands of their own, so that connections have to stay until their calls have ended.
+        compute.take_no_more();
+        self.end(&|| Message::StopListening);
+        let handle = self.clone();
+        let wait = move || {
+            let pause = || std::thread::sleep(CALLS_POLL);
+            while compute.working() > 0 && Instant::now() < until {
+                pause();
+            }
+            let fetched = until.min(Instant::now() + FETCHED_MAX);
+            while compute.calls_open() > 0 && Instant::now() < fetched {
+                pause();
+            }
+            handle.stop_by(until);
+        };
+        if std::thread::Builder::new().name("stop".into()).spawn(wait).is_err() {
+            self.stop_by(until);
+        }
+    }
+
+    /// What is in flight ends until then, or with the connections.
+    fn stop_by(&self, until: Instant) {
         self.shared().subsystems.shutdown();
-        self.end(&|| Message::Stop);
+        self.end(&|| Message::Stop(until));
     }
 
     /// Like [`stop`](Self::stop), without waiting for anything in flight.
@@ -334,6 +360,9 @@ impl Handle {
     }
 }
 
+/// How often it is looked whether calls have ended, and how long hosts have to fetch the last results.
+const CALLS_POLL: Duration = Duration::from_millis(5);
+const FETCHED_MAX: Duration = Duration::from_secs(1);
 /// How often it is looked whether a key has ended.
 const KEYS_POLL: Duration = Duration::from_millis(500);
 
