@@ -142,8 +142,9 @@ pub(super) fn analyse(func: &Func, nest: &Nest, given: Given<'_>, work: &Work) -
     if is_all || slots.is_empty() {
         return Ok((plan, outlook));
     }
-    Ok(match analyse_by_slots(func, nest, given, slots, work)? {
-        Some(better) if better.0.is_better(&plan) => better,
+    // Where the work does not suffice for it, what was found without stays.
+    Ok(match analyse_by_slots(func, nest, given, slots, work) {
+        Ok(Some(better)) if better.0.is_better(&plan) => better,
         _ => (plan, outlook),
     })
 }
