@@ -75,7 +75,8 @@ fn who_is_reached_by_others_must_say_that_it_is_insecure() {
     let serve = ["serve", "--export", &export, "--listen", "0.0.0.0:0"];
     let expected = "diskside: listen: 0.0.0.0:0 is reached from other machines, and hosts are not authenticated: whoever \
                     reaches it can use all that is served. Give hosts keys (`diskside key new` there, `diskside key allow \
-                    --name NAME --config FILE` here, and serve with --config FILE); or listen on 127.0.0.1 and reach it \
+                    --name NAME --config FILE` here, and serve with --config FILE); or write require = \"auth\" below \
+                    [security], and nobody is let in until hosts have keys; or listen on 127.0.0.1 and reach it \
                     through ssh (ssh -L 4420:localhost:4420 SERVER); or, where everybody on the network may, say so with \
                     --insecure (insecure = true in the file)\n";
     assert_eq!(failed(&serve), (2, expected.to_owned()));
