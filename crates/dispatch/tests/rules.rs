@@ -253,10 +253,7 @@ fn a_decision_says_why_in_words() {
     let mut dispatcher = Dispatcher::new(Policy::Adaptive);
     let mut tally = Tally::default();
     let first = world.step(&mut dispatcher, PAIR, &Request::read(64 * MIB), &mut tally).to_string();
-    assert_eq!(
-        first,
-        "device: one side is not measured yet; 262144 bytes on the host besides, to measure it"
-    );
+    assert_eq!(first, "device: one side is not measured yet; 262144 bytes on the host besides, to measure it");
     let second = dispatcher.decide(PAIR, &Request::read(64 * MIB), &Conditions::default()).to_string();
     assert!(second.starts_with("device: it is faster there (expected: host 335."), "{second}");
 }
