@@ -141,52 +141,49 @@ impl Reloaded {
         let gone = old.exports.iter().filter(|export| !new.exports.iter().any(|same| same.name == export.name));
         let added = volumes(new, old).into_iter().chain(changed.map(|export| format!("export `{}`", export.name)));
         let removed = volumes(old, new).into_iter().chain(gone.map(|export| format!("export `{}`", export.name)));
-        let waiting = [
-            ("listen", old.listen != new.listen),
-            ("advertise", old.advertise != new.advertise),
-            ("nqn", old.nqn != new.nqn),
-            ("user", old.user != new.user),
-            ("confine", old.confine != new.confine),
-            ("reactors", old.reactors != new.reactors),
-            ("cores", old.cores != new.cores),
-            ("poll_us", old.poll_us != new.poll_us),
-            ("congestion_control", old.congestion_control != new.congestion_control),
-            ("metrics", old.metrics != new.metrics),
-            ("reach", old.reach != new.reach),
-            ("limits", old.limits != new.limits),
-            ("compute", old.compute != new.compute),
-        ];
-        let waiting = waiting.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect();
         let hosts = |one: &ServeConfig, other: &ServeConfig| {
             let new = one.known_hosts.iter().filter(|host| !other.known_hosts.iter().any(|same| same.nqn == host.nqn));
             new.map(|host| host.name.clone()).collect()
         };
         let (let_in, let_out) = (hosts(new, old), hosts(old, new));
+        let waiting = old.waiting_in(new);
         Self { added: added.collect(), removed: removed.collect(), let_in, let_out, waiting }
     }
 }
 
-impl ServeConfig {
-    /// This one, with what of another can change while a server runs.
-    fn with_what_can_change(&self, new: &Self) -> Self {
-        Self {
-            listen: self.listen.clone(),
-            advertise: self.advertise.clone(),
-            nqn: self.nqn.clone(),
-            user: self.user.clone(),
-            confine: self.confine,
-            reactors: self.reactors,
-            cores: self.cores.clone(),
-            poll_us: self.poll_us,
-            congestion_control: self.congestion_control.clone(),
-            metrics: self.metrics,
-            reach: self.reach.clone(),
-            limits: self.limits.clone(),
-            compute: self.compute.clone(),
-            ..new.clone()
+/// Settings that hold until the server is started again.
+macro_rules! until_restart {
+    ($($setting:ident),*) => {
+        impl ServeConfig {
+            /// Those that another configuration has otherwise.
+            fn waiting_in(&self, new: &Self) -> Vec<&'static str> {
+                let settings = [$((stringify!($setting), self.$setting != new.$setting)),*];
+                settings.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+            }
+
+            /// This one, with what of another can change while a server runs.
+            fn with_what_can_change(&self, new: &Self) -> Self {
+                Self { $($setting: Clone::clone(&self.$setting),)* ..new.clone() }
+            }
         }
-    }
+    };
 }
+
+until_restart!(
+    listen,
+    advertise,
+    nqn,
+    user,
+    confine,
+    reactors,
+    cores,
+    poll_us,
+    congestion_control,
+    metrics,
+    reach,
+    limits,
+    compute
+);
 
 fn path_of(volume: &VolumeSpec) -> Option<PathBuf> {
     match volume.source() {
