@@ -5,9 +5,11 @@
 //! another's from being written. Peers that are not known share a queue, and have a few lines a minute for each address.
 //! Nothing of a key is in any line: those who tell have none.
 
+mod line_file;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +23,7 @@ use serde::Serialize;
 
 use crate::config::HostSpec;
 use crate::notices::Notices;
+use line_file::LineFile;
 
 /// Lines of one host that wait for the disk, and of all.
 const HOST_WAITING_MAX: usize = 512;
@@ -409,7 +412,7 @@ fn write_all(lines: &Lines) {
             for (host, line) in told_before {
                 write(lines, file.as_mut(), &host, line);
             }
-            file = next.map(|(path, file)| LineFile { path, file, is_torn: false, has_warned: false });
+            file = next.map(|(path, file)| LineFile::new(path, file));
             queues = lines.lock();
         } else if let Some((host, line)) = queues.pop() {
             drop(queues);
@@ -420,31 +423,6 @@ fn write_all(lines: &Lines) {
         } else {
             queues = lines.more.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-/// A file that lines go to.
-struct LineFile {
-    path: PathBuf,
-    file: File,
-    /// It ends with a part of a line.
-    is_torn: bool,
-    has_warned: bool,
-}
-
-impl LineFile {
-    /// Adds a line whole, or nothing of it. One write each: whoever reads the file sees whole lines.
-    fn add(&mut self, line: &str) -> io::Result<()> {
-        let line = format!("{}{line}\n", if self.is_torn { "\n" } else { "" });
-        let written = self.file.write(line.as_bytes())?;
-        if written < line.len() {
-            let whole = self.file.metadata().map(|now| now.len().saturating_sub(written as u64));
-            let is_taken_back = whole.and_then(|len| self.file.set_len(len)).is_ok();
-            self.is_torn |= !is_taken_back;
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.is_torn = false;
-        Ok(())
     }
 }
 
@@ -492,29 +470,6 @@ mod tests {
 
     fn record(peer: &str) -> Record {
         Record { event: "auth.fail", peer: Some(peer.into()), ..Record::default() }
-    }
-
-    /// A disk that was full left half a line, to which the next one was glued: neither could be read.
-    #[test]
-    fn half_a_line_is_taken_back_or_ended() {
-        let (reader, writer) = io::pipe().unwrap();
-        let mut reader = File::from(std::os::fd::OwnedFd::from(reader));
-        let file = File::from(std::os::fd::OwnedFd::from(writer));
-        rustix::io::ioctl_fionbio(&file, true).unwrap();
-        let mut told = LineFile { path: "audit".into(), file, is_torn: false, has_warned: false };
-        // Longer than a pipe is: what was taken of it cannot be taken back.
-        let long = "x".repeat(1 << 20);
-        assert_eq!(told.add(&long).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert!(told.is_torn);
-        let mut half = vec![0; 1 << 20];
-        let len = io::Read::read(&mut reader, &mut half).unwrap();
-        assert!(len < long.len());
-        told.add("{}").unwrap();
-        let len = io::Read::read(&mut reader, &mut half).unwrap();
-        assert_eq!(&half[..len], b"\n{}\n");
-        told.add("{}").unwrap();
-        let len = io::Read::read(&mut reader, &mut half).unwrap();
-        assert_eq!(&half[..len], b"{}\n", "but once");
     }
 
     #[test]
