@@ -287,6 +287,10 @@ impl Association {
         if let Some(reason) = &request.reason {
             self.context.environment.reasons.count(reason);
         }
+        // Files are read and written until connections end; whatever computes would begin again elsewhere.
+        if kind != FunctionKind::File && self.context.environment.is_ending.load(Ordering::Relaxed) {
+            return self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()));
+        }
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request, holding),
             FunctionKind::Traverse => {
@@ -297,9 +301,6 @@ impl Association {
         }
         if request.pind == SCAN_PIND {
             return self.scan(tag, waiter, send_len, (request, holding), control);
-        }
-        if self.context.environment.is_ending.load(Ordering::Relaxed) {
-            return self.effects_of(|tags| tags.refused(tag, waiter, Status::FUNCTION_BUSY.into()));
         }
         let planned = Plan::new(&self.context, kind, request);
         let begun = planned.and_then(|plan| plan.usage.begin().map(|in_use| (plan, in_use)).map_err(Problem::from));
