@@ -16,7 +16,8 @@
 //! the loop around finds it for all of its trips, as far as they go, and there is nothing left to ask but
 //! whether there is fuel. When it finds nothing, the loop inside asks its own guard, as it did.
 
-use super::analysis::{Constraint, Outlook, Plan, Within};
+use super::analysis::{Outlook, Plan};
+use super::constraint::{Constraint, Within};
 use super::emit::{Around, Entrance, alu, fresh, mov, retarget};
 use super::linear::{Conditions, Form, Linear};
 use super::trips::{ExitTest, Relation, Tested};

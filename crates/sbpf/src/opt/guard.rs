@@ -1,7 +1,8 @@
 //! The guard of a fast loop: for how many trips everything that was proved holds.
 
 use super::ahead::{Ahead, EDGES_BITS, EDGES_MAX, TOO_MANY};
-use super::analysis::{Constraint, Plan, Within};
+use super::analysis::Plan;
+use super::constraint::{Constraint, Within};
 use super::emit::{alu, divided, fresh, mov};
 use super::linear::Linear;
 use super::trips::{Counter, ExitTest, Relation, Tested};

@@ -6,6 +6,9 @@
 //! can, without paying for each trip. When the guard proves nothing, a slow form runs, which is the loop
 //! as it was, so a trap is always the checked one.
 //!
+//! `constraint` is what a guard has to prove. `slots` follows variables that a compiler keeps on the stack, so that what they lead to
+//! is proved, too.
+//!
 //! What the guard of a loop inside would find each time that control comes to it, `ahead` has the guard of
 //! the loop around find out for all times, where it can.
 //!
@@ -18,6 +21,7 @@
 
 mod ahead;
 mod analysis;
+mod constraint;
 mod emit;
 mod graph;
 mod guard;
