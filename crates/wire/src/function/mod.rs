@@ -8,6 +8,7 @@
 
 mod chunks;
 mod command;
+mod decompression;
 mod endpoint;
 mod field;
 mod helpers;
@@ -23,6 +24,7 @@ pub use command::{
     CALL_ARGS_LEN_MAX, ClearSelect, FUNCTION_VERSION, FunctionCommand, FunctionKind, RECEIVE_LEN_MIN, ReceiveAnswer,
     WAIT_MAX_MS, function_opcode,
 };
+pub use decompression::{CompressedBy, Decompression};
 pub use endpoint::{Endpoint, EndpointKind, Placement};
 pub use field::FieldError;
 pub use helpers::HelperEntry;
@@ -32,8 +34,7 @@ pub use log::{
     StatisticsPage, function_log, opcode_bit, program_state, statistics_kind,
 };
 pub use request::{
-    Class, CompressedBy, Decompression, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader,
-    RequestPart, StateName, TierHint,
+    Class, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, RequestPart, StateName, TierHint,
 };
 pub use trace::TraceContext;
 pub use trailer::{
