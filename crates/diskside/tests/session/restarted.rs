@@ -159,14 +159,21 @@ fn a_call_that_runs_ends_before_its_target_does() {
     let mut options = at(Where::Device);
     options.limits.budget = Some(1 << 40);
     let call = file.fold_fn(&spin, &[], &options);
-    let stats = || served.running.handle().compute().unwrap().working();
-    while stats() == 0 {
+    let handle = served.running.handle().clone();
+    let compute = handle.compute().unwrap();
+    let begun = || compute.statistics().0.started.get();
+    // Loading the program is work, too.
+    while begun() == 0 || compute.working() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    served.running.handle().stop();
+    handle.stop();
+    // Others are not taken any more: they would keep it from ending.
+    let late = file.fold_fn(&spin, &[], &options);
     let ran = call.wait().unwrap();
     assert_eq!(ran.result, 8000_u64.to_le_bytes());
     let ended = std::time::Instant::now();
     served.running.wait().unwrap();
     assert!(ended.elapsed() < Duration::from_secs(5), "it does not wait for nothing: {:?}", ended.elapsed());
+    assert_eq!(begun(), 1);
+    drop(late);
 }
