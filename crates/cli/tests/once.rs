@@ -69,3 +69,46 @@ fn more_than_128_mib_in_one_call_is_refused_with_what_to_declare() {
         }
     }
 }
+
+/// Counts by remainder in a global, as people write C.
+const IN_A_GLOBAL: &str = r#"
+#include "diskside.h"
+static __u64 counts[16];
+struct row { __u64 count; };
+DS_SPLIT_RECORDS(8);
+SEC("read/counted")
+__s64 counted(struct row *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call)
+{
+    for (__u64 i = 0; i < in_len / 8; i++)
+        counts[in[i] % 16]++;
+    for (int i = 0; i < 16; i++)
+        out[i].count = counts[i];
+    return sizeof(counts);
+}
+DS_OUTPUT(0, 1, 128);
+SEC("combine/counted")
+__s64 fold(struct row *acc, __u64 acc_len, __u64 acc_cap, const struct row *part, __u64 part_len)
+{
+    for (int i = 0; i < 16; i++)
+        acc[i].count += part[i].count;
+    return sizeof(counts);
+}
+"#;
+
+/// What one piece had counted was in the global when the next began, and in the sum as often as there were pieces after it.
+#[test]
+fn a_global_begins_anew_with_each_piece() {
+    let server = Server::start("");
+    let numbers: Vec<u8> = (0..200_000_u64).flat_map(u64::to_le_bytes).collect();
+    let here = server.file("numbers", &numbers).display().to_string();
+    let there = server.at("numbers");
+    let function = server.file("counted.bpf.c", IN_A_GLOBAL.as_bytes()).display().to_string();
+    for (input, place) in [(&here, "auto"), (&there, "device"), (&there, "host"), (&there, "auto")] {
+        for more in [&[][..], &["--threads", "3", "--chunk", "64KiB"], &["--chunk", "4KiB"], &["--tier", "interp"]] {
+            let args = [&["run", &function, input, "--where", place, "--json"], more].concat();
+            let told: serde_json::Value = serde_json::from_str(&good(&args)).expect("JSON");
+            let rows = told["rows"].as_array().expect("rows");
+            assert!(rows.len() == 16 && rows.iter().all(|row| row["count"] == 12_500), "{args:?}: {told}");
+        }
+    }
+}

@@ -105,10 +105,6 @@ pub(crate) struct Worker<'c> {
     why: Why,
     until: Option<Instant>,
     output: Output,
-    /// Nothing of one piece is left for the next, or results would depend on which pieces run together.
-    forgets: bool,
-    /// The source of the last piece.
-    source_index: Option<u32>,
     pub(crate) tally: Tally,
 }
 
@@ -120,17 +116,7 @@ impl<'c> Worker<'c> {
         until: Option<Instant>,
     ) -> Result<Self, CallError> {
         let (activation, why) = activate(code, call, call.function.main(), log)?;
-        Ok(Self {
-            code,
-            call,
-            activation,
-            why,
-            until,
-            output: Output::default(),
-            forgets: call.function.is_pure(),
-            source_index: None,
-            tally: Tally::default(),
-        })
+        Ok(Self { code, call, activation, why, until, output: Output::default(), tally: Tally::default() })
     }
 
     pub(crate) fn tier(&self) -> Tier {
@@ -181,13 +167,8 @@ impl<'c> Worker<'c> {
         }
         let args = function.main().entry_registers(&[input.len() as u64, state_len as u64]);
         let activation = &mut self.activation;
-        let before = self.source_index.replace(info.source_index);
-        if self.forgets {
-            activation.forget();
-        } else if before.is_some_and(|before| before != info.source_index) {
-            // Files that are not together are calls of their own: what globals hold is the same either way.
-            activation.reset();
-        }
+        // Nothing of one piece is left for the next, or results would depend on which pieces run together.
+        activation.forget();
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
             // It may have waited long for its turn, and short programs do not look themselves.
@@ -279,9 +260,7 @@ impl<'c> Folder<'c> {
             .read_only(RegionId::INPUT, part);
         let args = self.program.entry_registers(&[self.len as u64, cap as u64, part.len() as u64]);
         let activation = &mut self.activation;
-        if self.program.verified().effects.is_pure() {
-            activation.forget();
-        }
+        activation.forget();
         let (result, ran) = self.call.in_turn(|| {
             let started = Instant::now();
             (activation.call(&mappings, args, &limits), started.elapsed())

@@ -318,9 +318,12 @@ impl Activation {
         self.finish(mappings, status, value)
     }
 
-    /// Empties the heap and zeroes the stack: nothing of the last call is left for the next, except in globals.
+    /// Empties the heap, zeroes the stack and sets globals back: nothing of the last call is left for the next.
     #[inline]
     pub fn forget(&mut self) {
+        if self.program.verified.effects.writes_globals {
+            self.restore_globals();
+        }
         if !self.machine.heap.is_untouched() {
             self.machine.heap.clear();
             self.map_own();
@@ -332,9 +335,14 @@ impl Activation {
 
     /// Sets globals back to the image's initial values and empties the heap.
     pub fn reset(&mut self) {
-        self.data.as_mut_slice()[..self.program.image().data.len()].copy_from_slice(&self.program.image().data);
+        self.restore_globals();
         self.machine.heap.clear();
         self.map_own();
+    }
+
+    fn restore_globals(&mut self) {
+        let initial = &self.program.verified.image.data;
+        self.data.as_mut_slice()[..initial.len()].copy_from_slice(initial);
     }
 
     /// Maps what was borrowed and sets the limits; gives the end of the first frame.

@@ -310,7 +310,8 @@ fn describe(v: &Verified) -> String {
             effects.push(name);
         }
     }
-    assert_eq!(effects.is_empty(), e.is_pure());
+    // Globals are set back before each call: to write them is no effect that anybody else sees.
+    assert_eq!(effects.iter().all(|effect| *effect == "writes_globals"), e.is_pure());
     let addressable = if v.stack_addressable { ", addressable" } else { "" };
     let _ = writeln!(out, "stack: {}{addressable}", v.stack_len);
     if !effects.is_empty() {

@@ -159,7 +159,7 @@ pub enum Base {
 /// What a program does besides its result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Effects {
-    /// Writes `.data` or `.bss`.
+    /// Writes `.data` or `.bss`. They are set back before each call, so nobody else sees what was written.
     pub writes_globals: bool,
     /// Reads a clock.
     pub uses_clock: bool,
@@ -173,7 +173,7 @@ impl Effects {
     /// True when a call may be probed, retried, split or moved.
     #[must_use]
     pub const fn is_pure(self) -> bool {
-        !(self.writes_globals || self.uses_clock || self.does_io || self.uses_state)
+        !(self.uses_clock || self.does_io || self.uses_state)
     }
 }
 
