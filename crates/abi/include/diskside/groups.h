@@ -112,8 +112,10 @@
             int order = a > 0 ? name##_order(&acc[a - 1], &part[p - 1]) : -1;              \
             if (order >= 0)                                                                \
                 acc[to - 1] = acc[--a];                                                    \
-            else                                                                           \
+            else {                                                                         \
                 acc[to - 1] = part[--p];                                                   \
+                DS_APART;                                                                  \
+            }                                                                              \
             if (order == 0)                                                                \
                 add(&acc[to - 1], &part[--p]);                                             \
         }                                                                                  \

@@ -13,6 +13,10 @@
 /* A function that a macro makes; not all of them are used. */
 #define DS_MADE DS_INLINE __attribute__((unused))
 
+/* Keeps a copy of a row apart from the copy in another branch: a compiler that makes one of both copies from a pointer into either
+ * list, and each access is then checked at run time. */
+#define DS_APART __asm__ volatile("" ::: "memory")
+
 /* Defines `name(rows, count)`; the expression says whether `*a` comes before `*b`. */
 #define DS_SORT(name, type, before)                                                        \
     DS_MADE int name##_before(const type *a, const type *b) { return before; }           \

@@ -126,6 +126,7 @@ DS_INLINE __u64 ds_mixed(__u64 x)
                 add(&acc[to - 1], &part[--p]);                                             \
             } else {                                                                       \
                 acc[to - 1] = part[--p];                                                   \
+                DS_APART;                                                                  \
             }                                                                              \
         }                                                                                  \
         return n * sizeof(type);                                                           \
