@@ -45,6 +45,9 @@ pub(super) fn explain(stderr: &str, means: &Means) -> String {
             stderr.trim_end()
         );
     }
+    if let Some(text) = c_library(stderr) {
+        return text;
+    }
     let mut explained = BTreeSet::new();
     let mut others = Vec::new();
     for line in stderr.lines() {
@@ -147,6 +150,18 @@ impl Problem {
             Self::Missing(_) | Self::Stack => None,
         }
     }
+}
+
+/// What to write instead of a header of the C library, which needs others that there are for machines alone.
+fn c_library(stderr: &str) -> Option<String> {
+    let (_, from) = stderr.split_once("In file included from ")?;
+    let (place, rest) = from.split_once(":\n")?;
+    let missing = rest.lines().find(|line| line.contains(" file not found") && line.contains("/include/"))?;
+    let header = missing.split_once("/include/")?.1.split(':').next()?;
+    Some(format!(
+        "{place}: functions have no C library, and `#include <{header}>` needs one. diskside.h has ds_memcpy, ds_memset and ds_memmove; \
+         <diskside/text.h>, <diskside/sort.h> and <diskside/math.h> have the rest"
+    ))
 }
 
 /// How operations that eBPF lacks come about.
@@ -282,6 +297,20 @@ mod tests {
         let new = "./a b.c:5:19: error: unsupported signed division, please convert to unsigned div/mod.\n    5 | x\n";
         assert_eq!(explain(old, &Means::default()), explain(new, &Means::default()));
         assert!(explain(new, &Means::default()).starts_with("./a b.c:5: this clang has no signed division"));
+    }
+
+    /// `fatal error: 'bits/libc-header-start.h' file not found` said nothing of what to do.
+    #[test]
+    fn a_header_of_the_c_library_is_named_with_what_there_is_instead() {
+        let stderr = "In file included from a.bpf.c:2:\n/usr/include/string.h:26:10: fatal error: 'bits/libc-header-start.h' file \
+                      not found\n   26 | #include <bits/libc-header-start.h>\n1 error generated.\n";
+        let text = explain(stderr, &Means::default());
+        assert!(
+            text.starts_with("a.bpf.c:2: functions have no C library, and `#include <string.h>` needs one."),
+            "{text}"
+        );
+        let own = "In file included from a.bpf.c:2:\nown.h:3:10: fatal error: 'x.h' file not found\n1 error generated.";
+        assert_eq!(explain(own, &Means::default()), own);
     }
 
     #[test]
