@@ -98,7 +98,8 @@ fn probe() -> io::Result<()> {
     entered.map(drop).map_err(|error| explained("io_uring_enter", &error))
 }
 
-const NEEDED: [(&str, u8); 12] = [
+/// The operations of rings: a kernel that lacks one of them is too old, and no ring takes any other.
+pub(super) const NEEDED: [(&str, u8); 13] = [
     ("read", opcode::Read::CODE),
     ("write", opcode::Write::CODE),
     ("fixed read", opcode::ReadFixed::CODE),
@@ -111,6 +112,7 @@ const NEEDED: [(&str, u8); 12] = [
     ("connect", opcode::Connect::CODE),
     ("poll", opcode::PollAdd::CODE),
     ("cancel", opcode::AsyncCancel::CODE),
+    ("no operation", opcode::Nop::CODE),
 ];
 
 /// The error of one of io_uring's system calls, with what it means.
