@@ -17,25 +17,30 @@ pub enum Policy {
     Idle,
 }
 
+impl Policy {
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Other => libc::SCHED_OTHER,
+            Self::Batch => libc::SCHED_BATCH,
+            Self::Idle => libc::SCHED_IDLE,
+        }
+    }
+}
+
 /// Gives the calling thread a policy.
 pub fn set_policy(policy: Policy) -> io::Result<()> {
-    let number = match policy {
-        Policy::Other => libc::SCHED_OTHER,
-        Policy::Batch => libc::SCHED_BATCH,
-        Policy::Idle => libc::SCHED_IDLE,
-    };
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and the parameters are read during the call alone.
-    checked(unsafe { libc::sched_setscheduler(0, number, &raw const parameters) }).map(drop)
+    checked(unsafe { libc::sched_setscheduler(0, policy.number(), &raw const parameters) }).map(drop)
 }
 
 /// The calling thread's policy; `None` for the policies of real time.
 pub fn policy() -> io::Result<Option<Policy>> {
     // SAFETY: 0 is the calling thread; nothing is passed by address.
     let number = checked(unsafe { libc::sched_getscheduler(0) })?;
-    Ok([(libc::SCHED_OTHER, Policy::Other), (libc::SCHED_BATCH, Policy::Batch), (libc::SCHED_IDLE, Policy::Idle)]
+    Ok([Policy::Other, Policy::Batch, Policy::Idle]
         .into_iter()
-        .find_map(|(known, policy)| (known == number & !libc::SCHED_RESET_ON_FORK).then_some(policy)))
+        .find(|known| known.number() == number & !libc::SCHED_RESET_ON_FORK))
 }
 
 /// What a thread that computes goes behind.
@@ -53,20 +58,35 @@ impl Behind {
     pub fn nice(self) -> i32 {
         match self {
             Self::Answers => 10,
-            Self::Calls => 15,
+            Self::Calls => 19,
         }
     }
 }
 
-/// Has the calling thread, and those that it starts, go behind others. It is not [`Policy::Idle`]: then any other program that
-/// computes on this machine would starve it. A thread that somebody gave that policy keeps it.
+/// Lowers the priority of the calling thread and of the threads that it starts. It does not use [`Policy::Idle`]: any other
+/// program that computes on this machine would then starve the thread. A thread that already has that policy keeps it.
+///
+/// A thread behind answers keeps [`Policy::Other`], and its time slices are shorter than those of a thread behind calls, so that it
+/// preempts that one when it wakes. A thread behind calls yields: it may have begun with the priority of the thread that started
+/// it, and would keep the processor until the next tick.
 pub fn step_back(behind: Behind) -> io::Result<()> {
-    if policy()? != Some(Policy::Idle) {
-        set_policy(Policy::Batch)?;
+    let known = policy()?;
+    let policy = match behind {
+        _ if known == Some(Policy::Idle) => Policy::Idle,
+        Behind::Answers if known == Some(Policy::Other) => Policy::Other,
+        _ => Policy::Batch,
+    };
+    let slice = if behind == Behind::Answers { ANSWERS_SLICE } else { CALLS_SLICE };
+    set_attributes(policy, behind.nice().max(nice()), slice)?;
+    if behind == Behind::Calls {
+        std::thread::yield_now();
     }
-    // SAFETY: nothing is passed by address; of number 0 Linux takes the calling thread alone.
-    checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, behind.nice().max(nice())) }).map(drop)
+    Ok(())
 }
+
+/// Longer than the slice of a reactor (100 us), which such a thread must not preempt.
+const ANSWERS_SLICE: Duration = Duration::from_micros(500);
+const CALLS_SLICE: Duration = Duration::from_millis(4);
 
 /// The calling thread's nice value.
 pub fn nice() -> i32 {
@@ -80,10 +100,14 @@ pub fn set_slice(slice: Duration) -> io::Result<()> {
     if policy()? != Some(Policy::Other) {
         return Ok(());
     }
+    set_attributes(Policy::Other, nice(), slice)
+}
+
+fn set_attributes(policy: Policy, nice: i32, slice: Duration) -> io::Result<()> {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        nice: nice(),
+        policy: policy.number() as u32,
+        nice,
         runtime_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
         ..Attributes::default()
     };
@@ -130,9 +154,9 @@ mod tests {
     #[test]
     fn who_steps_back_goes_behind_those_that_did_before() {
         let before = (policy().unwrap(), nice());
-        for behind in [Behind::Answers, Behind::Calls] {
+        for (behind, kept) in [(Behind::Answers, before.0), (Behind::Calls, Some(Policy::Batch))] {
             let found = std::thread::spawn(move || step_back(behind).map(|()| (policy().unwrap(), nice())));
-            assert_eq!(found.join().unwrap().unwrap(), (Some(Policy::Batch), behind.nice().max(before.1)));
+            assert_eq!(found.join().unwrap().unwrap(), (kept, behind.nice().max(before.1)));
         }
         assert!(Behind::Answers.nice() < Behind::Calls.nice());
         let twice = || step_back(Behind::Calls).and_then(|()| step_back(Behind::Answers)).map(|()| nice());

@@ -369,7 +369,7 @@ mod tests {
         let run = Box::new(move || sender.send(own()).unwrap());
         assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
         let (policy, nice) = receiver.recv().unwrap();
-        assert_eq!(policy, Some(schedule::Policy::Batch));
+        assert_eq!(policy, before.0);
         assert_eq!(nice, before.1.max(Behind::Answers.nice()));
         pool.stop();
         assert_eq!(own(), before, "the thread that submits is no engine");
