@@ -111,6 +111,8 @@ impl HostsFile {
             let what = format!("`{name}` is {nqn} already; choose another name for {}", host.nqn);
             return Err(Failure::Usage(what));
         }
+        // Who was let in until a day is let in until that day with another key, too.
+        let ends = last_end(table).map_err(|what| at.wrong(what))?;
         if let Some(until) = old_until {
             KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;
         }
@@ -136,6 +138,9 @@ impl HostsFile {
             let stem = at.add_key(table, "tls_keys", &format!("{name}.tls"))?;
             let write = Box::new(move |path: &Path| write_tls_secret(path, &key));
             self.new.push(NewKey { what: "key of TLS", path: directory.join(stem), write });
+        }
+        if let Some(until) = ends {
+            KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;
         }
         Ok(())
     }
@@ -268,6 +273,19 @@ fn end(table: &mut Table, list: &str, until: Moment) -> Result<(), String> {
         *key.decor_mut() = decor;
     }
     Ok(())
+}
+
+/// When the last key of a host ends; `None`: it has a key without an end, or none.
+fn last_end(table: &Table) -> Result<Option<Moment>, String> {
+    let mut last = None;
+    for key in KEY_LISTS.iter().filter_map(|list| table.get(list)?.as_array()).flatten() {
+        let until = key.as_inline_table().and_then(|table| table.get("until")).and_then(Value::as_str);
+        match until.map(str::parse::<Moment>).transpose()? {
+            Some(until) => last = last.max(Some(until)),
+            None => return Ok(None),
+        }
+    }
+    Ok(last)
 }
 
 /// The file of a key, as it is written.

@@ -86,9 +86,19 @@ impl Rotate {
         if let Some(server) = self.file.server.as_ref().filter(|_| !self.force) {
             try_at(server, &next)?;
         }
+        let old = path.with_added_extension("old");
+        let is_tried = self.file.server.is_some() && !self.force;
+        if !is_tried {
+            std::fs::copy(&path, &old)
+                .map_err(|error| failure(KeyFileError { path: old.clone(), trouble: error.into() }))?;
+        }
         key.replace(&path).map_err(failure)?;
         std::fs::remove_file(&next).map_err(|error| failure(KeyFileError { path: next, trouble: error.into() }))?;
-        Ok(writeln!(output::stdout(), "the new key is used from now on")?)
+        writeln!(output::stdout(), "the new key is used from now on")?;
+        if !is_tried {
+            say(format_args!("the old one is in {}: remove it once servers take the new one", old.display()));
+        }
+        Ok(())
     }
 
     fn add_at_server(self) -> Result<(), Failure> {
@@ -100,9 +110,10 @@ impl Rotate {
         }
         file.allow(&name, host, self.old_until)?;
         let told = file.write()?;
-        let until = self.old_until.map_or_else(|| "--finish".to_owned(), |until| until.to_string());
+        let until =
+            self.old_until.map_or_else(|| "until --finish".to_owned(), |until| format!("until {until} at the latest"));
         let mut out = output::stdout();
-        write!(out, "{name} may use either key until {until}\n{told}")?;
+        write!(out, "{name} may use either key, the old one {until}\n{told}")?;
         Ok(writeln!(out, "a server that runs takes both after `kill -HUP` of its process")?)
     }
 
