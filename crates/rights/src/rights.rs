@@ -75,7 +75,7 @@ pub struct Program<'a> {
 impl Rights {
     /// Of who may use everything that is served.
     pub fn everything() -> Self {
-        Self { everything: true, memory: Some(MemoryRight::Shared), statistics: true, ..Self::default() }
+        Self { everything: true, memory: Some(MemoryRight::Own), statistics: true, ..Self::default() }
     }
 
     /// How a volume may be used.

@@ -191,7 +191,11 @@ impl HostRights {
 
     /// Which device memory it has now.
     pub fn memory(&self) -> Option<MemoryRight> {
-        if self.is_everything() { Some(MemoryRight::Shared) } else { self.now().memory() }
+        match &self.table {
+            Some(_) if self.is_everything() => Some(MemoryRight::Own),
+            Some(_) => self.now().memory(),
+            None => Some(MemoryRight::Shared),
+        }
     }
 
     /// Changes when they may have.
@@ -227,7 +231,7 @@ mod tests {
         let open = Grants::new(&[], []).unwrap();
         assert_eq!(
             (open.of("nqn.x").volume("data"), open.of("nqn.x").memory()),
-            (Access::Write, Some(MemoryRight::Shared))
+            (Access::Write, Some(MemoryRight::Own))
         );
         let some = grants("[[grant]]\nto = ['readers']\nvolumes = { data = 'r' }\nexports = { '*' = 'r', out = 'rw' }")
             .unwrap();
@@ -283,7 +287,7 @@ mod tests {
         }
         let table = RightsTable::new(Grants::default().requiring_signature([good].into()));
         let host = HostRights::of(&table, "nqn.b");
-        assert_eq!((host.volume("data"), host.memory()), (Access::Write, Some(MemoryRight::Shared)));
+        assert_eq!((host.volume("data"), host.memory()), (Access::Write, Some(MemoryRight::Own)));
         assert!(!host.shares_state("kv/a") && HostRights::everything().may_run(&signed(None)));
     }
 

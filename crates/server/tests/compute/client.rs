@@ -1,10 +1,12 @@
 //! A host that runs functions: requests in, results and trailers out.
 
+use std::collections::BTreeMap;
+
 use crate::common::{Answer, Controller, HOST, Queue, builder};
 use diskside_engine::{Call, Engine, Function, Sink, Source};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
-use diskside_server::config::VolumeSpec;
+use diskside_server::config::{FunctionRule, GrantSpec, MemoryRight, Mode, VolumeSpec};
 use diskside_server::{Running, TargetBuilder};
 use diskside_wire::function::{
     Endpoint, EndpointKind, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionKind, FunctionRequest, Outcome,
@@ -22,6 +24,20 @@ pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/com
 /// A target with one volume of memory, namespace 1.
 pub(crate) fn target(mib: u64) -> Running {
     start(builder().volume(VolumeSpec::new("data", format!("mem:{mib}MiB")).writable()))
+}
+
+/// Every host may use everything, and all have one device memory together.
+pub(crate) fn shared_memory() -> GrantSpec {
+    let all = || BTreeMap::from([("*".to_owned(), Mode::ReadWrite)]);
+    GrantSpec {
+        to: vec!["*".to_owned()],
+        volumes: all(),
+        exports: all(),
+        functions: vec![FunctionRule::Any],
+        state: Vec::new(),
+        memory: Some(MemoryRight::Shared),
+        statistics: true,
+    }
 }
 
 pub(crate) fn start(builder: TargetBuilder) -> Running {

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::{COMPUTE, Client, SOURCES, VOLUME, locally, object, start, target};
+use crate::client::{COMPUTE, Client, SOURCES, VOLUME, locally, object, shared_memory, start, target};
 use crate::common::{Answer, builder, pattern};
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::{
@@ -277,7 +277,8 @@ fn range_sets_are_made_listed_and_deleted() {
 
 #[test]
 fn the_sets_of_a_host_go_with_its_last_controller() {
-    let running = target(1);
+    let volume = VolumeSpec::new("data", "mem:1MiB").writable();
+    let running = start(builder().volume(volume).grant(shared_memory()));
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
     let mut client = Client::connect(&running);
     let rsid = client.create_set(&[range(0, 64)]).result as u16;

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use super::{statistics, until};
-use crate::client::{COMPUTE, Client, Received, VOLUME, start};
+use crate::client::{COMPUTE, Client, Received, VOLUME, shared_memory, start};
 use crate::common::builder;
 use crate::standard::{MEMORY, compiled, range};
 use diskside_nvme::wire::Sqe;
@@ -148,6 +148,7 @@ impl Lab {
         let builder = volumes.into_iter().fold(builder(), |builder, spec| builder.volume(spec.parse().unwrap()));
         let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(50), ..FaultPlan::default() };
         let slow = FaultyMedium::new(Arc::new(MemoryMedium::new(1 << 20, false).unwrap()), 4096, plan);
+        let builder = builder.grant(shared_memory());
         let builder = builder.medium(VolumeSpec::new("slow", "slow").writable(), Arc::new(slow));
         let running = start(builder.compute(bounds).export(ExportSpec::new("data", dir.path()).writable()));
         let ones = vec![1; (INPUT_LEN - ZEROES_LEN) as usize / 2];
