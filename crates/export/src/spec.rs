@@ -81,6 +81,13 @@ impl ExportSpec {
         self.path.to_str().filter(|path| diskside_objects::is_url(path))
     }
 
+    /// Takes a relative directory as one beside the configuration, which is in this directory.
+    pub fn beside(&mut self, directory: &Path) {
+        if self.directory().is_some() && !self.path.as_os_str().is_empty() {
+            self.path = directory.join(&self.path);
+        }
+    }
+
     /// The directory, unless objects are exported.
     pub fn directory(&self) -> Option<&Path> {
         self.url().is_none().then_some(&self.path)

@@ -178,6 +178,8 @@ impl Settings {
             host.beside(directory);
         }
         settings.security.audit = settings.security.audit.map(|path| directory.join(path));
+        settings.exports.iter_mut().for_each(|export| export.beside(directory));
+        settings.volumes.iter_mut().for_each(|volume| volume.beside(directory));
         Ok(settings)
     }
 
@@ -332,12 +334,16 @@ impl ServeConfig {
 
     /// What hosts may use.
     pub(crate) fn rights(&self) -> Result<Grants, ConfigError> {
-        let known = self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
-        let wrong = |what| ConfigError::Value { field: "grant".into(), what };
-        if let Some(nqn) = self.grants.iter().flat_map(|grant| &grant.to).find(|to| to.starts_with("nqn.")) {
-            check_nqn(nqn).map_err(wrong)?;
+        let known = || self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
+        for (index, grant) in self.grants.iter().enumerate() {
+            let wrong = |what| ConfigError::Value { field: nth("grant", index, self.grants.len()), what };
+            if let Some(nqn) = grant.to.iter().find(|to| to.starts_with("nqn.")) {
+                check_nqn(nqn).map_err(wrong)?;
+            }
+            Grants::new(std::slice::from_ref(grant), known()).map_err(wrong)?;
         }
-        let grants = Grants::new(&self.grants, known).map_err(wrong)?;
+        let grants =
+            Grants::new(&self.grants, known()).map_err(|what| ConfigError::Value { field: "grant".into(), what })?;
         let signers = self
             .security
             .signers()
@@ -347,29 +353,42 @@ impl ServeConfig {
 
     /// How much hosts may take.
     pub(crate) fn quotas(&self) -> Result<Quotas, ConfigError> {
-        let wrong = |what| ConfigError::Value { field: "quota".into(), what };
-        for quota in &self.quotas {
+        let known = || self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
+        for (index, quota) in self.quotas.iter().enumerate() {
+            let wrong = |what| ConfigError::Value { field: nth("quota", index, self.quotas.len()), what };
             quota.check(&self.limits, &self.compute).map_err(|(field, what)| wrong(format!("{field}: {what}")))?;
             for nqn in quota.of.iter().filter(|of| of.starts_with("nqn.")) {
                 check_nqn(nqn).map_err(wrong)?;
             }
+            Quotas::new(&[quota.rule()], known()).map_err(wrong)?;
         }
-        let known = self.known_hosts.iter().map(|host| (&*host.name, &*host.nqn, &*host.groups));
         let rules: Vec<_> = self.quotas.iter().map(QuotaSpec::rule).collect();
-        Quotas::new(&rules, known).map_err(wrong)
+        Quotas::new(&rules, known()).map_err(|what| ConfigError::Value { field: "quota".into(), what })
     }
 
     /// A name that is misspelt grants nothing, and nobody would know why.
     fn check_granted_names(&self) -> Result<(), ConfigError> {
         let volume = |name: &str| self.volumes.iter().any(|volume| volume.name == name);
         let export = |name: &str| self.exports.iter().any(|export| export.name == name);
-        for grant in &self.grants {
+        for (index, grant) in self.grants.iter().enumerate() {
+            let wrong = |what| Err(ConfigError::Value { field: nth("grant", index, self.grants.len()), what });
             let missing = |name: &&String, there: &dyn Fn(&str) -> bool| *name != "*" && !there(name);
             let volumes = grant.volumes.keys().find(|name| missing(name, &volume)).map(|name| ("volume", name));
             let exports = grant.exports.keys().find(|name| missing(name, &export)).map(|name| ("export", name));
             if let Some((kind, name)) = volumes.or(exports) {
-                let what = format!("there is no {kind} `{name}`; name one that is served, or \"*\" for all");
-                return Err(ConfigError::Value { field: "grant".into(), what });
+                return wrong(format!("there is no {kind} `{name}`; name one that is served, or \"*\" for all"));
+            }
+            let shipped = |name: &str| {
+                name == diskside_scan::SCAN_NAME || diskside_functions::shipped().iter().any(|known| known.name == name)
+            };
+            let unknown = grant.functions.iter().find_map(|rule| match rule {
+                FunctionRule::ShippedNamed(name) if !shipped(name) => Some(name),
+                _ => None,
+            });
+            if let Some(name) = unknown {
+                return wrong(format!(
+                    "no function `{name}` comes with the server; `diskside functions` lists those that do"
+                ));
             }
         }
         Ok(())
@@ -499,3 +518,8 @@ pub const VOLUMES_MAX: usize = 1024;
 /// Exported directories of one target.
 pub const EXPORTS_MAX: usize = 256;
 const REACTORS_MAX: usize = 256;
+
+/// How errors call one of several tables of a kind.
+fn nth(kind: &str, index: usize, of: usize) -> String {
+    if of > 1 { format!("{kind} {}", index + 1) } else { kind.to_owned() }
+}

@@ -198,6 +198,41 @@ fn keys_are_beside_the_file_that_names_them() {
     assert_eq!(keys, [format!("file:{}", directory.path().join("keys/ann").display()), "file:/k/ann".into()]);
 }
 
+/// A server that was started from another directory made its volume there, and then did not find its exports.
+#[test]
+fn exports_and_volumes_are_beside_the_file_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.toml");
+    let volumes = ["disk.img", "lossy:disk.img", "/disk.img", "mem:1MiB", "https://example.org/disk.img"];
+    let volume = |(at, path): (usize, &&str)| format!("[[volume]]\nname = 'v{at}'\npath = '{path}'\n");
+    let volumes: String = volumes.iter().enumerate().map(volume).collect();
+    std::fs::write(
+        &path,
+        format!("[[export]]\nname = 'a'\npath = 'logs'\n[[export]]\nname = 'b'\npath = 's3://logs'\n{volumes}"),
+    )
+    .unwrap();
+    let read = Settings::from_file(&path).unwrap();
+    let beside = |name: &str| directory.path().join(name).display().to_string();
+    let exports: Vec<_> = read.exports.iter().map(|export| export.path.display().to_string()).collect();
+    assert_eq!(exports, [beside("logs"), "s3://logs".into()]);
+    let paths: Vec<_> = read.volumes.iter().map(|volume| volume.path.clone()).collect();
+    let lossy = format!("lossy:{}", beside("disk.img"));
+    assert_eq!(paths, [&beside("disk.img"), &lossy, "/disk.img", "mem:1MiB", "https://example.org/disk.img"]);
+}
+
+/// A word that was misspelt in the third grant was told with the line of the first, and a function that does not exist was granted.
+#[test]
+fn what_is_wrong_about_one_of_several_grants_is_told_with_its_line() {
+    let text = format!(
+        "{ANN}[[grant]]\nto = ['*']\nstatistics = true\n[[grant]]\nto = ['ann']\nfunctions = ['shipped:wcc']\n"
+    );
+    let error =
+        ServeConfig::resolve(Settings::from_toml(&text, "d.toml").unwrap()).unwrap_err().in_file("d.toml", &text);
+    let line = text.lines().position(|line| line == "to = ['ann']").unwrap();
+    let want = format!("d.toml:{line}: grant 2: no function `wcc` comes with the server");
+    assert!(error.to_string().starts_with(&want), "{error}");
+}
+
 #[test]
 fn quotas_are_printed_and_what_is_wrong_about_them_is_said() {
     let all = "iops = 50000\nbytes_per_s = '2GiB'\ncpu_share = 50\nmemory = '256MiB'\nprograms = 8\nconnections = 16\n\
@@ -215,7 +250,7 @@ fn quotas_are_printed_and_what_is_wrong_about_them_is_said() {
         ("of = ['*']\niops = 0", "quota: iops: 0 lets nobody do anything"),
         ("of = ['*']\nbytes_per_s = 1000", "quota: bytes_per_s: 1000 is less than 64KiB"),
         ("of = ['*']\ncpu_share = 0", "quota: cpu_share: 0 is not between 1 and 10000"),
-        ("of = ['*']\nmemory = '1MiB'", "quota: memory: 1MiB is less than the 64MiB that one call may need"),
+        ("of = ['*']\nmemory = '1MiB'", "quota: memory: 1MiB is less than the 128MiB that one call may need"),
         ("of = ['*']\nmemory = '1GiB'", "1GiB is more than the 512MiB that every host may have (compute.host_memory)"),
         ("of = ['*']\nprograms = 33", "33 is more than the 32 that every host may have (compute.host_programs)"),
         ("of = ['*']\nconnections = 1", "quota: connections: 1 is less than 2: an admin queue and one more"),

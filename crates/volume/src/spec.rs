@@ -1,6 +1,6 @@
 //! What a volume is made of: `NAME=PATH[,rw][,size=…][,block=4096]` or a `[[volume]]` table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -113,6 +113,18 @@ impl VolumeSpec {
         }
         let path = PathBuf::from(path);
         Ok(if lossy { Source::Lossy(path) } else { Source::Path(path) })
+    }
+
+    /// Takes a relative path as one beside the configuration, which is in this directory.
+    pub fn beside(&mut self, directory: &Path) {
+        let (prefix, path) = match self.source() {
+            Ok(Source::Path(path)) => ("", path),
+            Ok(Source::Lossy(path)) => ("lossy:", path),
+            _ => return,
+        };
+        if path.is_relative() {
+            self.path = format!("{prefix}{}", directory.join(path).display());
+        }
     }
 
     /// The UUID as 16 bytes, when one is written.

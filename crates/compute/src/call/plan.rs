@@ -198,7 +198,7 @@ impl Plan {
             format!(
                 "{} may need {memory_bytes} bytes of memory in a call like this, but all calls of a host together have \
                  {memory_bytes_max}; ask for shorter pieces, for a shorter result, or for less with DS_OUTPUT in its source, or \
-                 have the server's compute.host_memory raised",
+                 have the server's compute.host_memory, or the quota `memory` of this host, raised",
                 self.function.name()
             )
         })

@@ -17,8 +17,13 @@ impl ConfigError {
     }
 }
 
-/// `listen`, `limits.transfer`, ``export `data` ``, or the kind of a table alone, such as `grant`.
+/// `listen`, `limits.transfer`, ``export `data` ``, or the kind of a table alone, such as `grant`, or `grant 3` of several.
 fn line_of(text: &str, field: &str) -> Option<usize> {
+    let numbered = field.rsplit_once(' ').and_then(|(kind, number)| Some((kind, number.parse::<usize>().ok()?)));
+    if let Some((kind, number)) = numbered {
+        let heads = (1..).zip(text.lines()).filter(|(_, line)| table_of(line.trim()) == Some(kind));
+        return heads.map(|(line, _)| line).nth(number.checked_sub(1)?);
+    }
     let (path, name) = match field.split_once('`') {
         Some((kind, name)) => (kind.trim(), Some(name.split('`').next().unwrap_or_default())),
         None => (field, None),
@@ -31,8 +36,8 @@ fn line_of(text: &str, field: &str) -> Option<usize> {
     let mut begins = None;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
-        if line.starts_with('[') {
-            section = line.split(']').next().unwrap_or_default().trim_start_matches('[').trim();
+        if let Some(head) = table_of(line) {
+            section = head;
             if section == table && name.is_none() {
                 begins = begins.or(Some(number));
             }
@@ -50,6 +55,11 @@ fn line_of(text: &str, field: &str) -> Option<usize> {
         }
     }
     begins
+}
+
+/// The table that a line begins.
+fn table_of(line: &str) -> Option<&str> {
+    line.starts_with('[').then(|| line.split(']').next().unwrap_or_default().trim_start_matches('[').trim())
 }
 
 fn quoted(text: &str) -> Option<&str> {
@@ -89,6 +99,10 @@ to = [\"ann\"]
             ("export `two`", Some(12)),
             ("export `three`", None),
             ("grant", Some(13)),
+            ("grant 1", Some(13)),
+            ("export 2", Some(10)),
+            ("grant 2", None),
+            ("grant 0", None),
             ("reactors", None),
         ] {
             assert_eq!(line_of(FILE, field), line, "{field}");

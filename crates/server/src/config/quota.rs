@@ -46,7 +46,7 @@ pub struct QuotaSpec {
 const BYTES_PER_S_MIN: Size = Size::from_bytes(64 << 10);
 const CPU_SHARE_MAX: u64 = 10_000;
 /// What one call may need.
-const MEMORY_MIN: Size = Size::from_mib(64);
+const MEMORY_MIN: Size = Size::from_mib(128);
 /// An admin queue, and one to read with.
 const CONNECTIONS_MIN: usize = 2;
 const NOTHING: &str = "0 lets a host write nothing; a [[grant]] says that better, with exports = { NAME = \"r\" }";

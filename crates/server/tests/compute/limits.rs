@@ -65,7 +65,7 @@ fn a_program_gets_no_more_memory_than_its_host() {
 fn refuses(message: &str) {
     assert!(message.starts_with("greedy may need "), "{message}");
     let end = "bytes of memory in a call like this, but all calls of a host together have 201326592; ask for shorter pieces, \
-               for a shorter result, or for less with DS_OUTPUT in its source, or have the server's compute.host_memory raised";
+               for a shorter result, or for less with DS_OUTPUT in its source, or have the server's compute.host_memory, or the quota `memory` of this host, raised";
     assert!(message.ends_with(end), "{message}");
 }
 

@@ -126,14 +126,14 @@ fn a_host_loads_so_many_programs_and_has_states_of_so_many_bytes() {
 
 #[test]
 fn calls_of_a_host_and_what_is_kept_for_it_stay_within_its_memory() {
-    let running = target("[[quota]]\nof = ['ann']\nmemory = '64MiB'\n");
+    let running = target("[[quota]]\nof = ['ann']\nmemory = '128MiB'\n");
     let (mut ann, mut bob) = (Client::connect_as(&running, ANN), Client::connect_as(&running, BOB));
     assert_eq!(
         (capabilities(&mut ann).host_memory_max.get(), capabilities(&mut bob).host_memory_max.get()),
-        (64 * MIB, 512 * MIB)
+        (128 * MIB, 512 * MIB)
     );
-    // A call that may need 100 MiB.
-    let greedy = compiled_with("output", &["-DNUMERATOR=1", "-DCONSTANT=104857600ull"]);
+    // A call that may need 150 MiB.
+    let greedy = compiled_with("output", &["-DNUMERATOR=1", "-DCONSTANT=157286400ull"]);
     for (client, pind) in [(&mut ann, FREE), (&mut bob, FREE + 1)] {
         client.fill(&[1; 4096]);
         client.load(pind, &greedy).ok();
@@ -145,7 +145,7 @@ fn calls_of_a_host_and_what_is_kept_for_it_stay_within_its_memory() {
     };
     let (result, trailer) = ann.run(&over(FREE));
     assert_eq!((trailer.outcome, result.len()), (Outcome::Refused, 0));
-    assert!(trailer.message.contains("all calls of a host together have 50331648;"), "{}", trailer.message);
+    assert!(trailer.message.contains("all calls of a host together have 100663296;"), "{}", trailer.message);
     assert_eq!(bob.result(&over(FREE + 1)), [7]);
     assert_eq!(refusals(&mut ann), 1);
     let usual = ann.over("stats64", &[], 4096);
@@ -153,11 +153,12 @@ fn calls_of_a_host_and_what_is_kept_for_it_stay_within_its_memory() {
     // A quarter is for what is kept, an eighth of that for what somebody waits for.
     ann.load_counter(FREE + 2);
     bob.load_counter(FREE + 3);
-    let state = |client: &mut Client| {
+    let state = |client: &mut Client, name: &str| {
         let counts = client.counts(false);
-        FunctionRequest { state: Some(StateName { name: "large".into(), len_bytes: 15 << 20 }), ..counts }
+        FunctionRequest { state: Some(StateName { name: name.into(), len_bytes: 15 << 20 }), ..counts }
     };
-    let (large, own) = (state(&mut ann), state(&mut bob));
+    let (first, large, own) = (state(&mut ann, "first"), state(&mut ann, "large"), state(&mut bob, "large"));
+    ann.result(&first);
     let tag = ann.tag();
     ann.send(tag, &large).fails_with(Status::INSUFFICIENT_RESOURCES.dnr());
     let said = ann.said().1;
