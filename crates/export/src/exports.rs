@@ -166,6 +166,11 @@ impl Exports {
         let named = self.list().iter().find(|export| export.name.as_bytes() == name).cloned();
         named.filter(|export| rights.export(&export.name) > Access::None)
     }
+
+    /// Whether there is an export of this name, whoever may use it.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.list().iter().any(|export| export.name.as_bytes() == name)
+    }
 }
 
 impl OpenedExports {

@@ -465,7 +465,11 @@ fn status_of(op: FileOp, file: &OpenFile) -> Result<Statx, FileError> {
 
 fn refuse_read_only(op: FileOp, start: &Start<'_>) -> Result<(), FileError> {
     if start.read_only {
-        let why = if start.export.read_only { "; serve it with `,rw`" } else { " to this host" };
+        let is_right = !start.export.read_only;
+        if is_right {
+            start.quota.deny(format_args!("to change export {}", start.export.name));
+        }
+        let why = if is_right { " to this host" } else { "; serve it with `,rw`" };
         let message = format!("{op} {}: the export is read-only{why}", start.name());
         return Err(FileError::because(Errno::ROFS, message));
     }

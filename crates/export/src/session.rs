@@ -175,6 +175,9 @@ impl FileSession {
             None => (path, &[][..]),
         };
         let export = self.inner.exports.find(name, &self.inner.rights.now()).ok_or_else(|| {
+            if self.inner.exports.has(name) {
+                self.inner.quota.deny(format_args!("to use export {}", name.escape_ascii()));
+            }
             FileError::because(Errno::NOENT, format!("{op}: there is no export `{}`", name.escape_ascii()))
         })?;
         Ok(Beginning { export, opened: None, path })
@@ -208,6 +211,7 @@ impl FileSession {
             FileOp::Close => Ok(file),
             _ if access == Access::None || export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
             FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {
+                self.inner.quota.deny(format_args!("to change export {}", export.name));
                 let message = format!("{op} {}: this host may not change the export any more", file.name());
                 Err(FileError::because(Errno::ROFS, message))
             }

@@ -174,7 +174,7 @@ fn a_thousand_namespaces_are_listed() {
 #[test]
 fn discovery_tells_what_there_is_and_when_it_changes() {
     let target = target();
-    let listener = |address: &str| Listener { address: address.parse().unwrap(), port: 4420 };
+    let listener = |address: &str| Listener { address: address.parse().unwrap(), any: false, port: 4420 };
     target.subsystems.set_listeners(vec![listener("192.0.2.1"), listener("2001:db8::1")]);
     let mut pair = Pair::connect(target, admin_config(DISCOVERY_NQN, 0));
     pair.admin.discover(pair.now);

@@ -147,10 +147,13 @@ impl Quotas {
     }
 }
 
-/// Is told when a host wanted more than it may have. It must not wait.
+/// Learns when a host wanted more than its quota, or something to which it has no right. It must not wait.
 pub trait QuotaWatch: fmt::Debug + Send + Sync {
     /// Which host, and of what it has all that it may.
     fn refused(&self, nqn: &str, what: &str);
+
+    /// Which host, and what it tried to do without the right to it.
+    fn denied(&self, nqn: &str, what: &str);
 }
 
 /// Nobody is told.
@@ -159,6 +162,8 @@ struct Unwatched;
 
 impl QuotaWatch for Unwatched {
     fn refused(&self, _nqn: &str, _what: &str) {}
+
+    fn denied(&self, _nqn: &str, _what: &str) {}
 }
 
 /// The quotas of all hosts that are connected.
@@ -348,6 +353,11 @@ impl HostQuota {
         ] {
             limit.store(value.unwrap_or(NONE), Ordering::Relaxed);
         }
+    }
+
+    /// Reports that the host tried to do something to which it has no right.
+    pub fn deny(&self, what: impl fmt::Display) {
+        self.watch.denied(&self.nqn, &what.to_string());
     }
 
     /// How the host is called by its operator; its NQN, if it has no name.

@@ -10,7 +10,7 @@ mod line_file;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diskside_compute::{ProgramEvent, Watch};
+use diskside_nvme::Nqn;
 use diskside_rights::QuotaWatch;
 use serde::Serialize;
 
@@ -103,7 +104,7 @@ struct Line<'a> {
 pub(crate) struct Audit {
     lines: Arc<Lines>,
     strangers: Notices,
-    /// Lines of what hosts wanted beyond their quotas.
+    /// Lines of what hosts wanted beyond their quotas and rights.
     refusals: Notices,
     names: Arc<KnownNames>,
     /// It starts with the first file.
@@ -254,11 +255,15 @@ impl KnownNames {
 }
 
 impl AuditFile {
-    /// Opens the file, which is made if there is none. Nobody but its owner can read it then.
-    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
+    /// Opens the file, which is made if there is none. Nobody but its owner can read it then. Where root starts the server, a file
+    /// of root's becomes that of `user`, which the server becomes: the server opens it again at SIGHUP.
+    pub(crate) fn open(path: Option<&Path>, user: Option<u32>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         let found = file.metadata()?;
+        if let Some(user) = user.filter(|_| found.is_file() && found.uid() == 0) {
+            std::os::unix::fs::fchown(&file, Some(user), None)?;
+        }
         if found.is_file() && found.permissions().mode() & 0o077 != 0 {
             file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(|error| {
                 let mode = found.permissions().mode() & 0o7777;
@@ -336,6 +341,24 @@ impl Audit {
         }
     }
 
+    /// Tells that keys of a host have ended, or are good again; so many of those with an end are good.
+    pub(crate) fn tell_of_keys(&self, host: &Nqn, good: usize) {
+        let reason = Some(format!("keys of this host with an end: {good} are good"));
+        self.tell(Record { event: "key", host: Some(host.to_string()), reason, ..Record::default() });
+    }
+
+    /// Tells what a host wanted and did not get. A host that asks again and again has few lines for it, and keeps the others for
+    /// what it did.
+    fn tell_refusal(&self, event: &'static str, nqn: &str, what: &str) {
+        if self.is_on()
+            && let Some(left_out) = self.refusals.admit(&format!("{event} {nqn}:"), Instant::now())
+        {
+            let (host, reason) = (Some(nqn.to_owned()), Some(what.to_owned()));
+            self.lines.left_out(nqn, left_out);
+            self.tell(Record { event, host, reason, ..Record::default() });
+        }
+    }
+
     /// How the host is called here, and no more of the reason than a line holds.
     fn named(&self, mut record: Record) -> Record {
         if record.principal.is_none() {
@@ -369,15 +392,11 @@ impl Drop for Audit {
 
 impl QuotaWatch for Audit {
     fn refused(&self, nqn: &str, what: &str) {
-        let now = Instant::now();
-        // A host that asks again and again for what it may not have has few lines for it, and keeps those for what it did.
-        if self.is_on()
-            && let Some(left_out) = self.refusals.admit(&format!("{nqn}:"), now)
-        {
-            let (host, reason) = (Some(nqn.to_owned()), Some(what.to_owned()));
-            self.lines.left_out(nqn, left_out);
-            self.tell(Record { event: "quota", host, reason, ..Record::default() });
-        }
+        self.tell_refusal("quota", nqn, what);
+    }
+
+    fn denied(&self, nqn: &str, what: &str) {
+        self.tell_refusal("deny", nqn, what);
     }
 }
 
@@ -476,7 +495,7 @@ mod tests {
     fn each_line_is_whole_and_strangers_have_a_few_of_them() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
-        let audit = Audit::start(AuditFile::open(Some(&path)).unwrap(), names()).unwrap();
+        let audit = Audit::start(AuditFile::open(Some(&path), None).unwrap(), names()).unwrap();
         audit.tell(Record { event: "connect", host: Some("nqn.a".into()), queue: Some(0), ..Record::default() });
         let start = Instant::now();
         for port in 0..1000 {
@@ -511,7 +530,7 @@ mod tests {
         .unwrap();
         // A reader there must be, or opening it would wait.
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let audit = Audit::start(AuditFile::open(Some(&path)).unwrap(), names()).unwrap();
+        let audit = Audit::start(AuditFile::open(Some(&path), None).unwrap(), names()).unwrap();
         let tell = |host: &str| {
             let (host, reason) = (Some(host.to_owned()), Some("x".repeat(100)));
             audit.tell(Record { event: "connect", host, reason, ..Record::default() });
@@ -569,7 +588,7 @@ mod tests {
         let path = directory.path().join("audit.jsonl");
         std::fs::write(&path, "").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        AuditFile::open(Some(&path)).unwrap();
+        AuditFile::open(Some(&path), None).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::SystemTime;
 
 use diskside_keys::{KeyFileError, read_secret, read_tls_secret};
 use diskside_nvme::Nqn;
@@ -17,8 +18,16 @@ pub(crate) struct KeyRing {
     accepted: Accepted,
     subsystem: Nqn,
     hosts: BTreeMap<Nqn, KnownKeys>,
-    /// Keys that were to end when it was last said who is let in.
-    told_endings: usize,
+    /// How many keys with an end were good, by host, when it was last said who is let in.
+    good: BTreeMap<Nqn, usize>,
+}
+
+/// Who is let in from now on.
+pub(crate) struct Changed {
+    pub(crate) policy: Policy,
+    pub(crate) tls: TlsKeys,
+    /// Hosts of which that has changed, and how many of their keys with an end are good.
+    pub(crate) hosts: Vec<(Nqn, usize)>,
 }
 
 #[derive(Default)]
@@ -67,23 +76,28 @@ impl KeyRing {
             }
             known.insert(nqn, keys);
         }
-        Ok(Self { require: security.require, accepted, subsystem: subsystem.clone(), hosts: known, told_endings: 0 })
+        Ok(Self {
+            require: security.require,
+            accepted,
+            subsystem: subsystem.clone(),
+            hosts: known,
+            good: BTreeMap::new(),
+        })
     }
 
-    /// Who is let in by what now. A host whose keys have all ended is one that must have a key, and has none.
-    pub(crate) fn now(&mut self) -> (Policy, TlsKeys) {
-        // Before it is looked which are good: one that ends meanwhile is noticed the next time.
-        self.told_endings = self.endings();
+    /// Who is let in by what when the clock shows this. A host whose keys have all ended must have a key, and has none.
+    pub(crate) fn at(&mut self, clock: SystemTime) -> (Policy, TlsKeys) {
+        self.good = self.good_at(clock);
         let mut tls = TlsKeys::default();
         let mut hosts = BTreeMap::new();
         for (nqn, known) in &self.hosts {
-            for secret in known.tls_keys.iter().filter_map(Ending::good) {
+            for secret in known.tls_keys.iter().filter_map(|key| key.good_at(clock)) {
                 for subsystem in [self.subsystem.clone(), Nqn::discovery()] {
                     tls.add(&Names { host: nqn.clone(), subsystem }, secret);
                 }
             }
             let keys = HostKeys {
-                keys: known.keys.iter().filter_map(Ending::good).cloned().collect(),
+                keys: known.keys.iter().filter_map(|key| key.good_at(clock)).cloned().collect(),
                 controller_key: known.controller_key.clone(),
                 has_channel_key: !known.tls_keys.is_empty(),
             };
@@ -99,29 +113,75 @@ impl KeyRing {
         (policy, tls)
     }
 
-    /// Who is let in now, if that is not what was said before.
-    pub(crate) fn changed(&mut self) -> Option<(Policy, TlsKeys)> {
-        (self.endings() != self.told_endings).then(|| self.now())
+    /// Who is let in when the clock shows this, if that has changed: keys have ended, or are good again because the clock was set back.
+    pub(crate) fn changed(&mut self, clock: SystemTime) -> Option<Changed> {
+        let now = self.good_at(clock);
+        let changed: Vec<_> = now.into_iter().filter(|(nqn, good)| self.good.get(nqn) != Some(good)).collect();
+        if changed.is_empty() {
+            return None;
+        }
+        let (policy, tls) = self.at(clock);
+        Some(Changed { policy, tls, hosts: changed })
     }
 
-    /// How many keys are to end, and have not yet.
-    pub(crate) fn endings(&self) -> usize {
-        let count = |known: &KnownKeys| {
-            let of = known.keys.iter().map(|key| key.until).chain(known.tls_keys.iter().map(|key| key.until));
-            of.flatten().filter(|until| !until.is_past()).count()
-        };
-        self.hosts.values().map(count).sum()
+    /// Whether any key has an end, past ones included: a clock that is set back makes those good again.
+    pub(crate) fn has_endings(&self) -> bool {
+        self.hosts.values().any(|known| known.endings().next().is_some())
+    }
+
+    fn good_at(&self, clock: SystemTime) -> BTreeMap<Nqn, usize> {
+        let good = |known: &KnownKeys| known.endings().filter(|until| !until.is_over_at(clock)).count();
+        self.hosts.iter().map(|(nqn, known)| (nqn.clone(), good(known))).collect()
+    }
+}
+
+impl KnownKeys {
+    fn endings(&self) -> impl Iterator<Item = Moment> {
+        self.keys.iter().map(|key| key.until).chain(self.tls_keys.iter().map(|key| key.until)).flatten()
     }
 }
 
 impl<T> Ending<T> {
-    fn good(&self) -> Option<&T> {
-        self.until.is_none_or(|until| !until.is_past()).then_some(&self.key)
+    fn good_at(&self, clock: SystemTime) -> Option<&T> {
+        self.until.is_none_or(|until| !until.is_over_at(clock)).then_some(&self.key)
     }
 }
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("hosts", &self.hosts.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A clock that was an hour fast for a moment ended a key that was to be good for ten minutes more, and the host was
+    /// refused until the configuration was read again, although the clock was right again.
+    #[test]
+    fn a_key_that_a_wrong_clock_ended_is_good_again_once_the_clock_is_right() {
+        let host = Nqn::new("nqn.2026-11.io.diskside:ann").unwrap();
+        // Ten minutes after a midnight.
+        let (midnight, until) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_083_200), "2026-12-01T00:10:00Z");
+        let key = Ending { key: Secret::new(&[7; 32], None).unwrap(), until: Some(until.parse().unwrap()) };
+        let known = KnownKeys { keys: vec![key], ..KnownKeys::default() };
+        let mut ring = KeyRing {
+            require: Requirement::Auth,
+            accepted: Accepted::usual(),
+            subsystem: Nqn::new("nqn.2026-11.io.diskside:server").unwrap(),
+            hosts: BTreeMap::from([(host.clone(), known)]),
+            good: BTreeMap::new(),
+        };
+        assert_eq!(ring.at(midnight).0.hosts[&host].keys.len(), 1);
+        let keys = |Changed { policy, hosts, .. }| {
+            assert_eq!(hosts, [(host.clone(), policy.hosts[&host].keys.len())]);
+            policy.hosts[&host].keys.len()
+        };
+        assert!(ring.changed(midnight + Duration::from_secs(599)).is_none());
+        assert_eq!(ring.changed(midnight + Duration::from_secs(3600)).map(keys), Some(0));
+        assert!(ring.changed(midnight + Duration::from_secs(7200)).is_none() && ring.has_endings());
+        assert_eq!(ring.changed(midnight + Duration::from_secs(2)).map(keys), Some(1));
     }
 }

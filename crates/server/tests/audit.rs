@@ -18,6 +18,7 @@ use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsSecret};
 use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, IcReq};
 use diskside_nvme::{Nqn, Status};
 use diskside_server::config::{HostSpec, KeyFile, Requirement, ServeConfig, Settings, VolumeSpec};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest};
 use sealed::Sealed;
 use serde_json::Value;
 use zerocopy::IntoBytes as _;
@@ -143,6 +144,40 @@ fn what_is_beyond_a_quota_leaves_a_few_lines() {
 
 /// Loads that were refused before their object was looked at left no line, no call of a prepared request did, and an
 /// Execute Program was told to have read nothing.
+/// A host that tried one volume after the other, and what it may only read, left no line: only connections and programs did.
+#[test]
+fn what_a_host_has_no_right_to_leaves_a_few_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let start = config("[[grant]]\nto = ['ann']\nvolumes = { data = 'r' }\nfunctions = ['shipped:wc']\n");
+    let mut builder = builder().security(|security| security.audit = Some(path.clone()));
+    builder = builder.host(start.known_hosts[0].clone()).grant(start.grants[0].clone());
+    let hidden = VolumeSpec { name: "hidden".into(), nsid: Some(7), ..start.volumes[0].clone() };
+    let running = client::start(builder.volume(start.volumes[0].clone()).volume(hidden));
+    let mut ann = Client::connect_as(&running, ANN);
+    let told = |count: usize| lines(&path, "deny", count)[count - 1]["reason"].as_str().unwrap().to_owned();
+
+    ann.queue.read(7, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    assert_eq!(told(1), "to use volume hidden");
+    ann.queue.write(1, 0, &pattern(4096, 1)).fails_with(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    assert_eq!(told(2), "to use volume data");
+    let over = |nsid| vec![Endpoint::new(EndpointKind::Volume(nsid), 0, 4096)];
+    let request = FunctionRequest { sources: over(7), ..ann.over("wc", &[], 4096) };
+    let never = "there is no volume with namespace ID 7";
+    ann.is_refused(FunctionKind::Read, &request, Status::NAMESPACE_NOT_REACHABLE.dnr(), never);
+    assert_eq!(told(3), "to read volume hidden");
+    let pind = Client::connect_loop(&running).pind("stats64");
+    let request = FunctionRequest { pind, ..ann.over("wc", &[], 4096) };
+    ann.is_refused(FunctionKind::Read, &request, Status::NO_PROGRAM.dnr(), "");
+    assert!(told(4).starts_with(&format!("to run program {pind}, sha256:")), "{}", told(4));
+    // What never was is no denial, and a host that goes on has ten lines a minute.
+    ann.queue.read(9, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    for _ in 0..50 {
+        ann.queue.read(7, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    }
+    assert_eq!((lines(&path, "deny", 10).len(), running.handle().stats().audit_lines_left_out), (10, 44));
+}
+
 #[test]
 fn what_is_refused_and_what_was_prepared_is_told_too() {
     let directory = tempfile::tempdir().unwrap();

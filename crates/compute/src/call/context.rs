@@ -44,7 +44,7 @@ impl CallContext {
     /// The volume with this number, if the host may use it so. One that it may not even read is not there.
     pub(crate) fn volume(&self, nsid: u32, access: Access) -> Result<Arc<Volume>, Problem> {
         let found = self.environment.volumes.find(nsid);
-        let found = found.map(|volume| (self.rights.volume(&volume.name), volume));
+        let found = found.map(|volume| (self.right_to(&volume, access), volume));
         let (granted, volume) = found.filter(|(granted, _)| *granted > Access::None).ok_or_else(|| {
             Problem::new(Status::NAMESPACE_NOT_REACHABLE.dnr(), format!("there is no volume with namespace ID {nsid}"))
         })?;
@@ -59,10 +59,25 @@ impl CallContext {
         Ok(volume)
     }
 
+    /// How the host may use a volume, of which it wants this: it is noted if it may not.
+    pub(crate) fn right_to(&self, volume: &Volume, wanted: Access) -> Access {
+        let granted = self.rights.volume(&volume.name);
+        if granted < wanted {
+            let to_do = if wanted == Access::Write { "write" } else { "read" };
+            self.host.quota().deny(format_args!("to {to_do} volume {}", volume.name));
+        }
+        granted
+    }
+
     /// The program at an index, to be run.
     pub(crate) fn program(&self, pind: u16) -> Result<ActiveProgram, Status> {
         let active = self.environment.programs.active(&self.host.nqn, pind)?;
-        if self.may_run(&active.program) { Ok(active) } else { Err(Status::NO_PROGRAM.dnr()) }
+        if self.may_run(&active.program) {
+            return Ok(active);
+        }
+        let sha256: String = active.program.sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.host.quota().deny(format_args!("to run program {pind}, sha256:{sha256}"));
+        Err(Status::NO_PROGRAM.dnr())
     }
 
     /// Whether the host may run a program that is there for it.

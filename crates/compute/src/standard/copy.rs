@@ -191,7 +191,7 @@ fn check_sum(len: u64, sources: impl Iterator<Item = u64>) -> Result<(), Problem
 /// A volume that the host may use so.
 fn volume(context: &CallContext, nsid: u32, access: Access) -> Result<Arc<Volume>, Status> {
     let found = context.environment.volumes.find(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
-    match context.rights.volume(&found.name) {
+    match context.right_to(&found, access) {
         Access::None => Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()),
         granted if granted < access => Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()),
         _ => Ok(found),

@@ -100,6 +100,9 @@ pub trait Visibility: std::fmt::Debug + Send + Sync {
     /// How this host may use this namespace.
     fn access(&self, host: &Nqn, namespace: &Namespace) -> Access;
 
+    /// This host has no right to a command that it sent to this namespace, which it does not see or may only read.
+    fn denied(&self, _host: &Nqn, _namespace: &Namespace) {}
+
     /// Whether this host, which need not or need no longer prove who it is, may have one more connection. `None`: not now.
     fn admit(&self, _host: &Nqn) -> Option<Place> {
         Some(Place::default())
@@ -201,6 +204,8 @@ pub struct CommandSet {
 pub struct Listener {
     /// IP address.
     pub address: IpAddr,
+    /// It listens on all addresses of the machine: a host is given the one to which it connected, if that is known.
+    pub any: bool,
     /// TCP port.
     pub port: u16,
 }

@@ -1,6 +1,7 @@
 //! One TCP connection of a controller, which is one queue pair.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -33,6 +34,8 @@ const UNSENT_BYTES_MAX: usize = 256 << 10;
 /// What a connection is told when it is made.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
+    /// The address of this machine to which the host connected, if it is known: the discovery log gives it to the host.
+    pub local_address: Option<IpAddr>,
     /// The most data bytes of one H2CData PDU (MAXH2CDATA); a multiple of 4, at least 4,096.
     pub h2c_data_len_max: u32,
     /// The most bytes that one R2T asks for; a multiple of 4.
@@ -52,6 +55,7 @@ pub struct ConnectionConfig {
 impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
+            local_address: None,
             h2c_data_len_max: 128 << 10,
             r2t_len_max: 1 << 20,
             connect_timeout: Duration::from_secs(10),

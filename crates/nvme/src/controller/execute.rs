@@ -116,6 +116,8 @@ impl Connection {
             }
             Ok(None) => self.answer(slot, Status::SUCCESS, 0),
             Err(status) => {
+                let nsid = command.sqe.nsid();
+                self.note_denial(nsid, status);
                 Self::release(sink, buffers);
                 self.answer(slot, status, 0);
             }
@@ -181,7 +183,7 @@ impl Connection {
                     return Err(Status::INVALID_FIELD.dnr());
                 }
                 let clear = !retain_event;
-                match logs::page(&self.subsystems, controller, lid, csi, clear)? {
+                match logs::page(&self.subsystems, controller, (lid, csi, clear), self.config.local_address)? {
                     logs::Answer::Embedder => Ok(Outcome::Embedder),
                     logs::Answer::Ours(page) => {
                         let bytes = logs::part(&page, offset, len as usize)?;

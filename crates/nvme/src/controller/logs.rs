@@ -1,5 +1,7 @@
 //! Answers to Get Log Page (Base 5.1.12).
 
+use std::net::IpAddr;
+
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -26,18 +28,17 @@ pub(super) enum Answer {
     Embedder,
 }
 
-/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over.
+/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over. `local`: the address to which the host connected.
 pub(super) fn page(
     subsystems: &Subsystems,
     controller: &Controller,
-    lid: u8,
-    csi: u8,
-    clear: bool,
+    (lid, csi, clear): (u8, u8, bool),
+    local: Option<IpAddr>,
 ) -> Result<Answer, Status> {
     let subsystem = &controller.subsystem;
     if subsystem.is_discovery() {
         return match lid {
-            log_page::DISCOVERY => Ok(Answer::Ours(discovery(subsystems, controller))),
+            log_page::DISCOVERY => Ok(Answer::Ours(discovery(subsystems, controller, local))),
             log_page::ERROR => Ok(Answer::Ours(errors(controller))),
             log_page::SUPPORTED_PAGES => Ok(Answer::Ours(supported_pages(controller))),
             _ => Err(Status::INVALID_LOG_PAGE.dnr()),
@@ -77,8 +78,8 @@ pub(super) fn part(page: &[u8], offset: u64, len: usize) -> Result<Vec<u8>, Stat
     Ok(bytes)
 }
 
-fn discovery(subsystems: &Subsystems, controller: &Controller) -> Vec<u8> {
-    let (generation, entries) = subsystems.discovery_log(&controller.host);
+fn discovery(subsystems: &Subsystems, controller: &Controller, local: Option<IpAddr>) -> Vec<u8> {
+    let (generation, entries) = subsystems.discovery_log(&controller.host, local);
     let mut page = DiscoveryHeader::new(generation, entries.len() as u64).as_bytes().to_vec();
     for entry in &entries {
         page.extend_from_slice(entry.as_bytes());

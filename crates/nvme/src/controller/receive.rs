@@ -337,7 +337,16 @@ impl Connection {
     /// Refuses a command before it has a place. Its data, if any, is dropped.
     fn refuse(&mut self, sqe: &Sqe, status: Status) {
         self.log_failure(sqe, status);
+        self.note_denial(sqe.nsid(), status);
         self.respond(sqe.cid(), status, 0);
+    }
+
+    /// The embedder learns of a command to which the host has no right: such statuses are of other faults, too.
+    pub(super) fn note_denial(&self, nsid: u32, status: Status) {
+        let may_be = [Status::INVALID_NAMESPACE_OR_FORMAT.dnr(), Status::NAMESPACE_WRITE_PROTECTED.dnr()];
+        if let Some(link) = self.link.as_ref().filter(|_| may_be.contains(&status)) {
+            link.controller.subsystem.note_denial(&link.controller, nsid);
+        }
     }
 
     pub(super) fn release(sink: Sink, buffers: &mut impl Buffers) {

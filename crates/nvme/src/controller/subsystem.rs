@@ -1,6 +1,7 @@
 //! What a target serves, shared by all its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -108,13 +109,15 @@ impl Subsystems {
         self.shutting_down.load(Ordering::Acquire)
     }
 
-    /// What the discovery log tells `host`: its generation and entries.
-    pub(super) fn discovery_log(&self, host: &Nqn) -> (u64, Vec<DiscoveryEntry>) {
+    /// What the discovery log tells `host`, which connected to the address `local`: its generation and entries.
+    pub(super) fn discovery_log(&self, host: &Nqn, local: Option<IpAddr>) -> (u64, Vec<DiscoveryEntry>) {
         let state = lock(&self.state);
         let mut entries = Vec::new();
         for subsystem in state.subsystems.values().filter(|subsystem| !subsystem.refuses(host)) {
             for (index, listener) in state.listeners.iter().enumerate() {
-                entries.push(discovery_entry(subsystem, index, listener));
+                let reached = local.filter(|local| listener.any && local.is_ipv4() == listener.address.is_ipv4());
+                let address = reached.unwrap_or(listener.address);
+                entries.push(discovery_entry(subsystem, index, Listener { address, ..*listener }));
             }
         }
         (state.generation, entries)
@@ -130,7 +133,7 @@ impl Subsystems {
     }
 }
 
-fn discovery_entry(subsystem: &Subsystem, port: usize, listener: &Listener) -> DiscoveryEntry {
+fn discovery_entry(subsystem: &Subsystem, port: usize, listener: Listener) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::zeroed();
     entry.transport = transport_type::TCP;
     entry.address_family = if listener.address.is_ipv4() { DiscoveryEntry::IPV4 } else { DiscoveryEntry::IPV6 };
@@ -415,6 +418,18 @@ impl Subsystem {
             }
         };
         Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect() })
+    }
+
+    /// A command of this controller's host was refused: the embedder is told if the host has no right to it.
+    pub(super) fn note_denial(&self, controller: &Controller, nsid: u32) {
+        let (all, visibility) = {
+            let state = lock(&self.state);
+            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
+        };
+        let namespace = all.get(nsid).filter(|namespace| !namespace.read_only);
+        if let Some(namespace) = namespace.filter(|it| controller.access(&*visibility, it) != Access::Write) {
+            visibility.denied(&controller.host, namespace);
+        }
     }
 
     /// Changes when a new snapshot differs.

@@ -194,7 +194,7 @@ fn keys_change_without_a_host_being_thrown_out() {
 fn hosts_without_a_key_are_not_told_of_the_subsystem() {
     for (stranger, count) in [(false, 1), (true, 0)] {
         let target = target();
-        let address = diskside_nvme::controller::Listener { address: [127, 0, 0, 1].into(), port: 4420 };
+        let address = diskside_nvme::controller::Listener { address: [127, 0, 0, 1].into(), any: false, port: 4420 };
         target.subsystems.set_listeners(vec![address]);
         let mut config = AdminConfig { io_queues: 0, ..admin_config(DISCOVERY_NQN, 0) };
         if stranger {

@@ -21,8 +21,13 @@ impl Moment {
 
     /// Whether it is over.
     pub fn is_past(self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.0.timestamp() <= now.as_secs() as i64
+        self.is_over_at(SystemTime::now())
+    }
+
+    /// Whether it is over when a clock shows this.
+    pub fn is_over_at(self, clock: SystemTime) -> bool {
+        let since_1970 = clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0.timestamp() <= since_1970.as_secs() as i64
     }
 }
 

@@ -118,7 +118,15 @@ impl Connection {
         entrant: Option<Entrant>,
     ) -> Self {
         let limits = &core.shared.config.limits;
+        let local_address = match &link {
+            // IPv4 that came to an IPv6 socket is IPv4 again.
+            Link::Socket { socket, .. } => {
+                diskside_io::socket::local_address(socket).ok().map(|address| address.ip().to_canonical())
+            }
+            Link::Loop(_) => None,
+        };
         let config = ConnectionConfig {
+            local_address,
             connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
             r2t_len_max: limits.transfer.bytes() as u32,
             trusted: matches!(link, Link::Loop(_)),

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use diskside_compute::{Compute, Reactors, Surroundings, Watch};
 use diskside_export::Exports;
@@ -22,6 +23,7 @@ use crate::config::{
     ComputeConfig, ConfigError, ExportSpec, GrantSpec, HostSpec, Limits, QuotaSpec, Requirement, Security, ServeConfig,
     Settings, VolumeSpec,
 };
+use crate::confine::user_to_be;
 use crate::half_open::HalfOpen;
 use crate::keyring::KeyRing;
 use crate::shared::{Mailboxes, Shared};
@@ -170,7 +172,7 @@ impl TargetBuilder {
         let Self { config, media, inherited } = self;
         config.check()?;
         let keys = KeyRing::read(&config, &nqn(&config.nqn)?)?;
-        let audit = AuditFile::open(config.security.audit.as_deref())
+        let audit = AuditFile::open(config.security.audit.as_deref(), user_to_be(&config))
             .map_err(|error| TargetError::audit(&config.security, error))?;
         let own = config.volumes.iter().map(|spec| Ok((spec.clone(), handle::open(spec)?)));
         let own = own.collect::<Result<Vec<_>, TargetError>>()?;
@@ -185,7 +187,7 @@ impl Opened {
     /// The second half of [`TargetBuilder::build`]: opens the exports, and starts the threads of all but the reactors.
     pub fn build(self) -> Result<Target, TargetError> {
         let Self { config, mut keys, audit, media, listeners, addresses } = self;
-        let (policy, tls) = keys.now();
+        let (policy, tls) = keys.at(SystemTime::now());
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
         let subsystem = subsystems.add(SubsystemConfig {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use diskside_nvme::controller::{ControllerInfo, Listener};
 
@@ -11,7 +11,7 @@ use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
 use crate::audit::AuditFile;
 use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
-use crate::keyring::KeyRing;
+use crate::keyring::{Changed, KeyRing};
 use crate::link::{LoopEnd, loop_pair};
 use crate::shared::{Mailbox, Message, Shared};
 use crate::stats::Stats;
@@ -48,8 +48,11 @@ pub(super) struct Inner {
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>, keys: KeyRing) -> Self {
         let advertised = if shared.config.advertise.is_empty() { &addresses } else { &shared.config.advertise };
-        let listeners =
-            advertised.iter().map(|address| Listener { address: reachable(*address), port: address.port() });
+        let listeners = advertised.iter().map(|address| Listener {
+            address: reachable(*address),
+            any: address.ip().is_unspecified(),
+            port: address.port(),
+        });
         shared.subsystems.set_listeners(listeners.collect());
         let known_hosts = Mutex::new(shared.config.known_hosts.clone());
         let now = Mutex::new(shared.config.clone());
@@ -232,12 +235,12 @@ impl Handle {
         if quotas.limits_space() {
             shared.exports.check_accounts()?;
         }
-        let audit = AuditFile::open(config.security.audit.as_deref())
+        let audit = AuditFile::open(config.security.audit.as_deref(), None)
             .map_err(|error| TargetError::audit(&config.security, error))?;
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
         let mut ring = lock(&self.inner.keys);
         *ring = keys;
-        let (policy, tls) = ring.now();
+        let (policy, tls) = ring.at(SystemTime::now());
         shared.authenticates.store(config.authenticates_hosts(), Ordering::Relaxed);
         shared.channels.store(config.begins_with_tls(), Ordering::Relaxed);
         shared.authenticators.set_tls(tls);
@@ -252,22 +255,25 @@ impl Handle {
         shared.audit.reload(audit).map_err(|error| TargetError::audit(&config.security, error))
     }
 
-    /// Looks when keys end, as long as there are some that will. It is the clock of the calendar that says when, and that can be
-    /// set: so it is asked again and again.
+    /// Looks whether keys have ended, as long as there are some that have an end. The clock of the calendar says when, and people set it,
+    /// forwards and backwards: so the thread asks it again and again.
     fn watch_keys(&self) {
-        if lock(&self.inner.keys).endings() == 0 || self.inner.watches_keys.swap(true, Ordering::SeqCst) {
+        if !lock(&self.inner.keys).has_endings() || self.inner.watches_keys.swap(true, Ordering::SeqCst) {
             return;
         }
         let inner = Arc::downgrade(&self.inner);
         let watch = move || {
             while let Some(inner) = inner.upgrade() {
                 let mut ring = lock(&inner.keys);
-                if let Some((policy, tls)) = ring.changed() {
+                if let Some(Changed { policy, tls, hosts }) = ring.changed(SystemTime::now()) {
                     inner.shared.authenticators.set_tls(tls);
                     inner.shared.subsystem.set_authentication(policy);
-                    tracing::info!("a key of a host has ended");
+                    for (host, good) in hosts {
+                        inner.shared.audit.tell_of_keys(&host, good);
+                        tracing::info!(%host, good, "keys of a host have ended, or are good again because the clock was set back");
+                    }
                 }
-                if ring.endings() == 0 {
+                if !ring.has_endings() {
                     inner.watches_keys.store(false, Ordering::SeqCst);
                     return;
                 }

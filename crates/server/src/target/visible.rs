@@ -34,6 +34,14 @@ impl Visibility for Granted {
         }
     }
 
+    fn denied(&self, host: &Nqn, namespace: &Namespace) {
+        let quota = self.quotas.of(host.as_str());
+        match self.volumes.find(namespace.nsid).filter(|_| namespace.csi == CSI_NVM) {
+            Some(volume) => quota.deny(format_args!("to use volume {}", volume.name)),
+            None => quota.deny(format_args!("to use namespace {}", namespace.nsid)),
+        }
+    }
+
     fn admit(&self, host: &Nqn) -> Option<Place> {
         self.quotas.of(host.as_str()).connect().map(Place::of)
     }

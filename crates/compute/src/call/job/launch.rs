@@ -141,11 +141,10 @@ impl Job {
 
     /// A volume, as long as the host may use it.
     fn volume_file(&self, volume: &Arc<Volume>) -> Arc<dyn ByteFile> {
-        let (context, name) = (Arc::clone(&self.context), volume.name.clone());
+        let (context, used) = (Arc::clone(&self.context), Arc::clone(volume));
         let may = move |direction| {
             let wanted = if direction == Direction::Write { Access::Write } else { Access::Read };
-            let granted = context.rights.volume(&name) >= wanted;
-            if granted { Ok(()) } else { Err(Errno::ACCESS) }
+            if context.right_to(&used, wanted) >= wanted { Ok(()) } else { Err(Errno::ACCESS) }
         };
         Arc::new(VolumeFile::new(Arc::clone(volume), Box::new(may)))
     }
