@@ -1,12 +1,11 @@
 """A newer kernel with newer tools, as a host and as a target: keys of 48 bytes, and TLS with keys that authenticating makes."""
 
+from authenticating import matrix
 from lab import HERE, Failure, free_port
 
 NQN = "nqn.2026-11.org.diskside:guest-newer"
 # Secure channel concatenation came with Linux 6.15, and keys of 48 bytes work from nvme-cli 2.16 on.
 KERNEL = "forky"
-# What is tested may change from one day to the next: it decides no run but those that ask for it.
-BY_NAME = True
 
 
 def run(lab):
@@ -27,14 +26,29 @@ def run(lab):
     for path in (config, strict):
         lab.diskside("key", "allow", "--name", "CHAP", "--config", path, given=line)
     strict.write_text('[security]\nrequire = "tls"\n\n' + strict.read_text(encoding="ascii"), encoding="ascii")
+    # One that has to come over TLS and to authenticate in its channel.
+    inside = lab.directory / "inside" / "server.toml"
+    inside.parent.mkdir()
+    both_name, both_key = lab.diskside("key", "new", "--tls", "--file", lab.directory / "inside" / "tls").split()
+    auth = lab.diskside("key", "new", "--nqn", both_name, "--file", lab.directory / "inside" / "auth")
+    for text in (auth, f"{both_name} {both_key}\n"):
+        lab.diskside("key", "allow", "--name", "BOTH", "--config", inside, given=text)
+    secrets += [both_key, auth.split()[1]]
+    inside.write_text('[security]\nrequire = "tls+auth"\n\n' + inside.read_text(encoding="ascii"), encoding="ascii")
     server = lab.target("--nqn", NQN, "--config", config, "--volume", "data=mem:16MiB,rw")
     only_tls = lab.target("--nqn", NQN, "--config", strict, "--volume", "data=mem:16MiB,rw")
+
+    both = lab.target("--nqn", NQN, "--config", inside, "--volume", "data=mem:16MiB,rw")
 
     outside = free_port()
     settings = {"ADDR": "10.0.2.2", "PORT": server.port, "STRICT_PORT": only_tls.port, "NQN": NQN, "VOLUME_MIB": 8}
     settings |= {"SHORT_NQN": names["SHORT"], "SHORT_KEY": tls_key}
     settings |= {"LONG_NQN": names["LONG"], "LONG_KEY": LONG_KEY, "HOSTNQN": host, "KEY": key, "SERVER_KEY": server_key}
-    cases = [HERE / "boots/tls/00-tlshd.sh", *lab.boot.glob("*.sh")]
+    settings |= {"HOSTID": host.split("uuid:")[1], "MATRIX": matrix(lab, NQN, config), "BOTH_PORT": both.port}
+    settings |= {"BOTH_NQN": both_name, "BOTH_ID": both_name.split("uuid:")[1], "BOTH_KEY": both_key}
+    settings |= {"BOTH_SECRET": auth.split()[1]}
+    shared = [HERE / "boots" / name for name in ("tls/00-tlshd.sh", "tls/03-both.sh", "authentication/04-groups.sh")]
+    cases = [*shared, *lab.boot.glob("*.sh")]
     guest = lab.guest(settings, cases=cases, forward=[(outside, 4420)], cpus=2)
     keys = {"both": lab.directory / "both", "tls": lab.directory / "nvmet-tls"}
     made = lab.diskside("key", "new", "--tls", "--nqn", host, "--file", keys["tls"])
@@ -55,7 +69,7 @@ def run(lab):
     guest.on("connects", connects)
     guest.on("does-not", does_not)
     guest.run()
-    said = server.said() + only_tls.said()
+    said = server.said() + only_tls.said() + both.said()
     lab.expect("no key is in the log", not any(secret[16:48] in said for secret in secrets))
 
 
