@@ -59,7 +59,16 @@ pub(crate) struct Ended {
 }
 
 /// Lets both talk until it is over.
-pub(crate) fn converse(mut host: Host, mut controller: Controller) -> Ended {
+pub(crate) fn converse(host: Host, controller: Controller) -> Ended {
+    converse_through(host, controller, |_| {})
+}
+
+/// The same, where somebody in between may change each message.
+pub(crate) fn converse_through(
+    mut host: Host,
+    mut controller: Controller,
+    mut change: impl FnMut(&mut Vec<u8>),
+) -> Ended {
     use auth::{Received, Sent, Step};
     let mut rng = Rng::new(7);
     let mut random = move |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = rng.next() as u8);
@@ -68,7 +77,8 @@ pub(crate) fn converse(mut host: Host, mut controller: Controller) -> Ended {
     let mut step = host.start();
     loop {
         step = match step {
-            Step::Send(message) => {
+            Step::Send(mut message) => {
+                change(&mut message);
                 said.push(message.clone());
                 match controller.sent(&message) {
                     Sent::Taken => {}
@@ -80,7 +90,7 @@ pub(crate) fn converse(mut host: Host, mut controller: Controller) -> Ended {
                 host.sent()
             }
             Step::Receive(len) => {
-                let message = match controller.received(len as usize) {
+                let mut message = match controller.received(len as usize) {
                     Received::Message(message) => message,
                     Received::Authenticated(message) => {
                         admitted = Some(Ok(()));
@@ -92,6 +102,7 @@ pub(crate) fn converse(mut host: Host, mut controller: Controller) -> Ended {
                     }
                     other => panic!("there is a message: {other:?}"),
                 };
+                change(&mut message);
                 said.push(message.clone());
                 host.received(&message)
             }

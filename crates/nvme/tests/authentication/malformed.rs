@@ -4,7 +4,7 @@ use diskside_nvme::auth::message::{Challenge, ControllerMessage, HostMessage, Ne
 use diskside_nvme::auth::{AuthError, Controller, Explanation, Group, Hash, Host, Received, Sent, Step};
 use proptest::prelude::*;
 
-use super::{converse, credentials, host_keys, names, only};
+use super::{converse, converse_through, credentials, host_keys, names, only};
 
 fn controller() -> Controller {
     Controller::new(names(), host_keys(), only(Hash::Sha256, Group::Ffdhe2048))
@@ -255,6 +255,33 @@ fn a_host_that_wants_proof_takes_nothing_else() {
         assert!(matches!(host.received(&success.to_bytes()), Step::Send(_)));
         let Step::Failed(error) = host.sent() else { panic!("it is over") };
         assert_eq!(error, AuthError::WrongControllerKey);
+    }
+}
+
+/// An answer covers the sequence number that came with its challenge (NVMe Base 8.3.5.5.5). Tests altered this number only to 0,
+/// and only in a reply, where it means that the host wants no proof.
+#[test]
+fn an_answer_to_another_sequence_number_proves_nothing() {
+    const CHALLENGE: u8 = 1;
+    const REPLY: u8 = 2;
+    /// Of both messages.
+    const SEQUENCE_AT: usize = 12;
+    for hash in Hash::ALL {
+        for bit in 0..32 {
+            let altered = |kind| {
+                let host = Host::new(names(), credentials(true), 9);
+                let controller = Controller::new(names(), host_keys(), only(hash, Group::Null));
+                let ended = converse_through(host, controller, |message| {
+                    if message[1] == kind {
+                        message[SEQUENCE_AT + bit / 8] ^= 1 << (bit % 8);
+                    }
+                });
+                (ended.host, ended.controller)
+            };
+            let theirs = || Err(AuthError::Theirs(Explanation::Failed));
+            assert_eq!(altered(CHALLENGE), (theirs(), Err(AuthError::WrongHostKey)), "{hash}, bit {bit}");
+            assert_eq!(altered(REPLY), (Err(AuthError::WrongControllerKey), theirs()), "{hash}, bit {bit}");
+        }
     }
 }
 
