@@ -1,5 +1,8 @@
 //! Both sides of a channel in memory: made, used, and what becomes of it when somebody interferes.
 
+#[allow(dead_code, unreachable_pub, reason = "fuzzers use it as well")]
+mod support;
+
 use std::collections::HashMap;
 
 use diskside_nvme::Nqn;
@@ -9,6 +12,7 @@ use diskside_tls::{
     RECORD_LEN_MAX, RecordError, Records, Secrets,
 };
 use proptest::prelude::*;
+use support::Peer;
 
 fn names(host: &str) -> Names {
     Names { host: Nqn::new(host).unwrap(), subsystem: Nqn::new("nqn.2026-01.test:subsystem").unwrap() }
@@ -38,6 +42,11 @@ fn hello(psk: &TlsPsk) -> (Handshake, Vec<u8>) {
 
 /// A handshake to its end, a few bytes at a time; what the server refuses comes back.
 fn shake(host: TlsPsk, server: TlsPsk, bite: usize) -> Result<(Records, Records), HandshakeError> {
+    agree(host, server, bite).map(|[host, server]| (Records::new(host), Records::new(server)))
+}
+
+/// The same, with what the host and the server then have.
+fn agree(host: TlsPsk, server: TlsPsk, bite: usize) -> Result<[Secrets; 2], HandshakeError> {
     let mut sides = [Handshake::host(host).unwrap(), Handshake::server(server).unwrap()];
     let mut channels = [None, None];
     let mut outputs = [sides[0].step(&[])?.output, Vec::new()];
@@ -50,13 +59,26 @@ fn shake(host: TlsPsk, server: TlsPsk, bite: usize) -> Result<(Records, Records)
                 outputs[side].extend(step.output);
                 if let Some(done) = step.done {
                     assert!(done.rest.is_empty());
-                    channels[side] = Some(Records::new(done.secrets));
+                    channels[side] = Some(done.secrets);
                 }
             }
         }
     }
-    let [host, server] = channels.map(Option::unwrap);
-    Ok((host, server))
+    Ok(channels.map(Option::unwrap))
+}
+
+/// One side after a handshake, and a peer that seals any record with the key of the other side.
+fn with_peer(hash: Hash, side: Side) -> (Records, Peer) {
+    let mut secrets = agree(psk(hash), psk(hash), usize::MAX).unwrap().map(Some);
+    let secrets = secrets[side as usize].take().unwrap();
+    let peer = Peer::new(hash, &secrets.theirs);
+    (Records::new(secrets), peer)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Host = 0,
+    Server = 1,
 }
 
 fn channel(hash: Hash) -> (Records, Records) {
@@ -380,6 +402,109 @@ fn who_sends_records_without_data_is_given_up() {
         host.update_keys(false, &mut bytes);
     }
     assert_eq!(open(&mut server, &bytes, 100), Err(RecordError::NoData));
+}
+
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+
+/// A message of a handshake.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = (body.len() as u32).to_be_bytes();
+    [&[kind, high, middle, low], body].concat()
+}
+
+/// NewSessionTicket.
+fn ticket(len: usize) -> Vec<u8> {
+    message(4, &vec![7; len])
+}
+
+/// Records with these contents, with a record of data before them and one after them.
+fn between_data(peer: &mut Peer, contents: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    peer.seal(DATA, b"before", 0, &mut bytes);
+    contents.iter().for_each(|content| peer.seal(HANDSHAKE, content, 3, &mut bytes));
+    peer.seal(DATA, b" and after", 0, &mut bytes);
+    bytes
+}
+
+/// TLS 1.3 has no second handshake (RFC 8446, 4.1.2). Tests tried records of a type that does not occur, but no message of a
+/// handshake under the key of the channel.
+#[test]
+fn a_second_handshake_is_refused() {
+    let (_, first) = hello(&psk(Hash::Sha256));
+    let client_hello = &first[5..];
+    // HelloRequest, ClientHello, ServerHello, EncryptedExtensions, Certificate, CertificateRequest, Finished.
+    let messages = [message(0, &[]), client_hello.to_vec()]
+        .into_iter()
+        .chain([2, 8, 11, 13, 20].map(|kind| message(kind, &[9; 32])));
+    for renegotiation in messages {
+        let behind_a_ticket = [ticket(40), renegotiation.clone()].concat();
+        let [start, rest] = [&renegotiation[..3], &renegotiation[3..]];
+        for contents in [&[&renegotiation[..]][..], &[&behind_a_ticket], &[start, rest]] {
+            for side in [Side::Host, Side::Server] {
+                let (mut channel, mut peer) = with_peer(Hash::Sha256, side);
+                let bytes = between_data(&mut peer, contents);
+                let error = open(&mut channel, &bytes, 100).unwrap_err();
+                assert_eq!(error, RecordError::Message(renegotiation[0]), "{side:?}");
+                assert_eq!(error.alert(), Some(Alert::UNEXPECTED_MESSAGE));
+            }
+        }
+    }
+    // In the clear, as its first words were.
+    let (_, mut server) = channel(Hash::Sha256);
+    assert_eq!(open(&mut server, &first, 100), Err(RecordError::Type(HANDSHAKE)));
+    // The peer hears why.
+    let (mut host, mut server) = channel(Hash::Sha256);
+    let mut bytes = Vec::new();
+    server.close(RecordError::Message(1).alert().unwrap(), &mut bytes);
+    assert_eq!(open(&mut host, &bytes, 100), Err(RecordError::Peer(Alert::UNEXPECTED_MESSAGE)));
+}
+
+/// Servers send tickets after the handshake without being asked, and nobody here wants one. No test said what becomes of the data
+/// around them.
+#[test]
+fn tickets_are_skipped_however_they_are_cut() {
+    let several = [ticket(200), ticket(0), ticket(1)].concat();
+    let long = ticket(40_000);
+    let one = ticket(20);
+    let mut cuts: Vec<Vec<&[u8]>> = vec![vec![&one], vec![&several], vec![&one, &one], long.chunks(1 << 14).collect()];
+    cuts.extend((1..several.len()).map(|at| vec![&several[..at], &several[at..]]));
+    cuts.push(several.chunks(9).collect());
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        for contents in &cuts {
+            let (mut host, mut peer) = with_peer(hash, Side::Host);
+            let bytes = between_data(&mut peer, contents);
+            assert_eq!(open(&mut host, &bytes, 1000).unwrap(), b"before and after", "{hash} {contents:?}");
+        }
+    }
+    // Data must not come in the middle of one (RFC 8446, 5.1), and one that is longer than any is refused at its start.
+    for (contents, follows) in [(&one[..10], true), (&ticket(1 << 17)[..100], false)] {
+        let (mut host, mut peer) = with_peer(Hash::Sha256, Side::Host);
+        let mut bytes = Vec::new();
+        peer.seal(HANDSHAKE, contents, 0, &mut bytes);
+        if follows {
+            peer.seal(DATA, b"data", 0, &mut bytes);
+        }
+        let error = open(&mut host, &bytes, 1000).unwrap_err();
+        assert_eq!((error, error.alert()), (RecordError::Malformed, Some(Alert::DECODE_ERROR)));
+    }
+}
+
+/// A peer could have this side open tickets for ever. The limit was tested with new keys alone.
+#[test]
+fn a_peer_that_sends_tickets_without_data_is_given_up() {
+    let (whole, pieces) = (ticket(30), ticket(CONTROL_RECORDS_MAX as usize));
+    for records in [vec![&whole[..]; 1 + CONTROL_RECORDS_MAX as usize], pieces.chunks(1).collect()] {
+        let most = &records[..CONTROL_RECORDS_MAX as usize];
+        let (mut host, mut peer) = with_peer(Hash::Sha256, Side::Host);
+        let mut bytes = Vec::new();
+        most.iter().for_each(|content| peer.seal(HANDSHAKE, content, 0, &mut bytes));
+        assert_eq!(open(&mut host, &bytes, 100).unwrap(), b"", "so many are taken");
+        let mut bytes = Vec::new();
+        peer.seal(HANDSHAKE, records[most.len()], 0, &mut bytes);
+        let error = open(&mut host, &bytes, 100).unwrap_err();
+        assert_eq!((error, error.alert()), (RecordError::NoData, Some(Alert::UNEXPECTED_MESSAGE)));
+    }
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Entry points for fuzzers: any bytes may come, and nothing may panic.
 
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use diskside_nvme::auth::{Hash, TlsPsk};
 use diskside_tls::{Content, Look, Lookout, Next, RECORD_LEN_MAX, Records, Secrets};
 
@@ -37,7 +37,7 @@ pub fn records(bytes: &[u8]) {
     let Some((&[choice, split], mut script)) = bytes.split_first_chunk::<2>() else { return };
     let (ours, theirs) = (vec![1; 32], vec![2; 32]);
     let mut channel = Records::new(Secrets { hash: Hash::Sha256, ours: ours.into(), theirs: theirs.clone().into() });
-    let mut peer = Peer::new(&theirs);
+    let mut peer = Peer::new(Hash::Sha256, &theirs);
     let mut stream = Vec::new();
     // Each record: its type, how much it has, how many zeroes are behind it.
     while choice & 1 == 0
@@ -78,19 +78,23 @@ pub fn records(bytes: &[u8]) {
 }
 
 /// A side that has the key, and says what it likes under it.
-struct Peer {
+pub struct Peer {
+    hash: Hash,
     secret: Vec<u8>,
     sequence: u8,
 }
 
 impl Peer {
-    fn new(secret: &[u8]) -> Self {
-        Self { secret: secret.to_vec(), sequence: 0 }
+    /// With the secret of what it sends.
+    pub fn new(hash: Hash, secret: &[u8]) -> Self {
+        Self { hash, secret: secret.to_vec(), sequence: 0 }
     }
 
-    fn seal(&mut self, kind: u8, content: &[u8], zeroes: usize, out: &mut Vec<u8>) {
-        let derive = |label, len| Hash::Sha256.expand_label(&self.secret, label, &[], len);
-        let key = UnboundKey::new(&AES_128_GCM, &derive("key", 16)).expect("16 bytes are a key");
+    /// Appends a record of this type and content, with so many zeroes behind it.
+    pub fn seal(&mut self, kind: u8, content: &[u8], zeroes: usize, out: &mut Vec<u8>) {
+        let derive = |label, len| self.hash.expand_label(&self.secret, label, &[], len);
+        let algorithm = if self.hash == Hash::Sha256 { &AES_128_GCM } else { &AES_256_GCM };
+        let key = UnboundKey::new(algorithm, &derive("key", algorithm.key_len())).expect("a key is as long");
         let mut nonce: [u8; 12] = derive("iv", 12)[..].try_into().expect("as long as was asked for");
         nonce[11] ^= self.sequence;
         self.sequence = self.sequence.wrapping_add(1);
@@ -104,7 +108,8 @@ impl Peer {
         out.extend_from_slice(&text);
         // Both go over to new keys together.
         if kind == 22 && matches!(content, [24, 0, 0, 1, _]) {
-            *self = Self::new(&Hash::Sha256.expand_label(&self.secret, "traffic upd", &[], 32));
+            let next = self.hash.expand_label(&self.secret, "traffic upd", &[], self.hash.len_bytes());
+            *self = Self::new(self.hash, &next);
         }
     }
 }
