@@ -1,5 +1,7 @@
 //! A plain host's bytes over TLS: blocking, for tests.
 
+#![allow(dead_code, reason = "each test is a crate of its own and uses its part")]
+
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,6 +12,8 @@ use diskside_tls::{Content, Handshake, Next, RECORD_LEN_MAX, Records};
 /// A connection over TLS.
 pub(crate) struct Sealed {
     pub(crate) stream: TcpStream,
+    /// The cipher suite that the server chose (RFC 8446, B.4).
+    pub(crate) cipher_suite: u16,
     records: Records,
     /// What came, and what of it was opened and not read.
     sealed: Vec<u8>,
@@ -21,17 +25,27 @@ impl Sealed {
     pub(crate) fn make(mut stream: TcpStream, psk: TlsPsk) -> Option<Self> {
         let mut handshake = Handshake::host(psk).unwrap();
         let mut step = handshake.step(&[]).unwrap();
-        let mut bytes = [0; 4096];
+        let (mut bytes, mut first) = ([0; 4096], Vec::new());
         loop {
             stream.write_all(&step.output).ok()?;
             if let Some(done) = step.done {
                 let (records, sealed) = (Records::new(done.secrets), done.rest);
-                return Some(Self { stream, records, sealed, opened: VecDeque::new() });
+                let cipher_suite = chosen(&first);
+                return Some(Self { stream, cipher_suite, records, sealed, opened: VecDeque::new() });
             }
             let len = stream.read(&mut bytes).ok().filter(|len| *len > 0)?;
+            first.extend_from_slice(&bytes[..len]);
             step = handshake.step(&bytes[..len]).ok()?;
         }
     }
+}
+
+/// The cipher suite of ServerHello, which is in the clear: behind the heads of its record and of the message are a version, 32
+/// random bytes and a session's name.
+fn chosen(first: &[u8]) -> u16 {
+    let name_at = 5 + 4 + 2 + 32;
+    let suite_at = name_at + 1 + usize::from(first[name_at]);
+    u16::from_be_bytes([first[suite_at], first[suite_at + 1]])
 }
 
 impl Read for Sealed {
