@@ -3,14 +3,19 @@
 use diskside::host::function::{
     Compute, Endpoint, Files, FunctionError, FunctionKind, FunctionRequest, Program, RemoteFile,
 };
-use diskside::host::{ConnectOptions, Connection};
+use diskside::host::{ConnectOptions, Connection, KeySource};
 use diskside::io::request::block_on;
 use diskside::session::{Plan, RunOptions, Session, SessionFunction, SessionOptions, Side, Where};
-use diskside::target::config::ExportSpec;
+use diskside::target::config::{ExportSpec, HostSpec, KeyFile, Requirement};
 use diskside::target::{Running, Target, TargetBuilder};
 use diskside::wire::file::FileFlags;
 use diskside::wire::function::Outcome;
 use diskside_nvme::Status;
+use diskside_nvme::auth::{Hash, TlsSecret};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NQN: &str = "nqn.2026-11.org.example:programs";
@@ -33,15 +38,21 @@ impl Fixture {
     }
 
     fn of(builder: TargetBuilder) -> Self {
+        Self::reached(builder, "nvme-tcp", ConnectOptions::default())
+    }
+
+    /// One that is reached by this scheme.
+    fn reached(builder: TargetBuilder, scheme: &str, connect: ConnectOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("n"), [1; 64]).unwrap();
         let target = builder.nqn(NQN).listen(["127.0.0.1:0".parse().unwrap()]);
         let running = target.export(ExportSpec::new("data", dir.path()).writable()).build().unwrap().start().unwrap();
-        let url = format!("nvme-tcp://{}/{NQN}", running.handle().local_addresses()[0]);
-        let connection = Connection::connect(&url.parse().unwrap(), &ConnectOptions::default()).unwrap();
+        let url = format!("{scheme}://{}/{NQN}", running.handle().local_addresses()[0]);
+        let connection = Connection::connect(&url.parse().unwrap(), &connect).unwrap();
         let compute = Compute::new(&connection).unwrap();
         let file = Files::of(&compute).open(b"data/n", FileFlags::READ).unwrap();
-        Self { running, dir, compute, file, session: Session::new(SessionOptions::default()) }
+        let session = Session::new(SessionOptions { connect, ..SessionOptions::default() });
+        Self { running, dir, compute, file, session }
     }
 
     /// A function whose body is `body`.
@@ -343,4 +354,99 @@ fn pointers_are_followed_here_where_the_target_refuses_the_function() {
             Err(error) => assert!(!why.is_empty() && error.to_string().contains(why), "{error}"),
         }
     }
+}
+
+/// Traversals were tested over bare TCP alone. TLS cuts requests and answers into records of its own, and the result and the error
+/// must be the same.
+#[test]
+fn pointers_are_followed_over_tls_as_they_are_without() {
+    const NODE_LEN: usize = 4096;
+    const NODES: usize = 20;
+    // It follows a chain of nodes until one says 1. Their contents are the result, which has more bytes than a record of TLS.
+    let source = r#"
+        #include "diskside.h"
+        struct node { __u64 next; __u8 content[4088]; };
+        SEC("traverse/chain")
+        __s64 chain(struct ds_traverse *t)
+        {
+            const struct node *node = t->data;
+            __u64 at = t->hop ? node->next : 0;
+            if (t->data_len) {
+                ds_memcpy(t->scratch + t->result_len, node->content, sizeof(node->content));
+                t->result_len += sizeof(node->content);
+                if (at == 1)
+                    return 1;
+            }
+            t->next[0] = (struct ds_next){ .offset = at, .len = sizeof(*node) };
+            t->nnext = 1;
+            return 0;
+        }
+    "#;
+    // A file in which each node leads to the seventh after it, and the last one to `end`; and its contents in this order.
+    let chain = |end: u64| {
+        let mut bytes = vec![0; NODES * NODE_LEN];
+        let mut expected = Vec::new();
+        for step in 0..NODES {
+            let (at, next) = (step * 7 % NODES, (step + 1) * 7 % NODES);
+            let next = if step + 1 == NODES { end } else { (next * NODE_LEN) as u64 };
+            let node = &mut bytes[at * NODE_LEN..][..NODE_LEN];
+            node[..8].copy_from_slice(&next.to_le_bytes());
+            node[8..].iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 13 + step) as u8);
+            expected.extend_from_slice(&node[8..]);
+        }
+        (bytes, expected)
+    };
+    let (whole, expected) = chain(1);
+    let (broken, _) = chain(1 << 40);
+    let keys = tempfile::tempdir().unwrap();
+    let (spec, key) = known_by_tls(keys.path());
+    let target = Target::builder().host(spec).security(|security| security.require = Requirement::Tls);
+    let secure = Fixture::reached(target, "nvme-tcp+tls", key);
+    let followed = [(&Fixture::new(), "diskside"), (&secure, "diskside+tls")].map(|(fixture, scheme)| {
+        let path = |name: &str| fixture.dir.path().join(name);
+        std::fs::write(path("chain.bpf.c"), source).unwrap();
+        std::fs::write(path("whole"), &whole).unwrap();
+        std::fs::write(path("broken"), &broken).unwrap();
+        let chain = fixture.session.traversal(path("chain.bpf.c").to_str().unwrap()).unwrap();
+        let address = fixture.running.handle().local_addresses()[0];
+        let url = |name: &str| format!("{scheme}://{address}/data/{name}");
+        let follow = |name: &str, place| {
+            let file = fixture.session.open(&url(name)).unwrap();
+            let options = RunOptions { place, ..RunOptions::default() };
+            fixture.session.traverse(&[file], &chain, &[], (NODES * NODE_LEN) as u32, &options).wait()
+        };
+        [(Where::Device, Side::Device), (Where::Host, Side::Host)].map(|(place, side)| {
+            let found = follow("whole", place).unwrap();
+            assert_eq!((found.side, found.refused), (side, None), "{scheme}");
+            assert!(found.result == expected, "{scheme}, {side:?}");
+            let error = follow("broken", place).unwrap_err().to_string().replace(&url(""), "");
+            assert!(error.contains("hop 20: asks for 4096 bytes at offset 1099511627776"), "{error}");
+            (found.hops, found.read_bytes, found.back_edges, error)
+        })
+    });
+    assert_eq!(followed[0], followed[1]);
+    // This target says nothing without TLS.
+    let address = secure.running.handle().local_addresses()[0];
+    let without = SessionOptions {
+        connect: ConnectOptions { key: KeySource::None, ..ConnectOptions::default() },
+        ..SessionOptions::default()
+    };
+    let error = Session::new(without).open(&format!("diskside://{address}/data/whole")).unwrap_err().to_string();
+    assert!(error.contains("wants TLS"), "{error}");
+}
+
+/// A host with a key of TLS: as a target knows it, and as it connects.
+fn known_by_tls(directory: &Path) -> (HostSpec, ConnectOptions) {
+    const NAME: &str = "nqn.2026-11.org.example:ann";
+    let key = TlsSecret::new(&[7; 32], Some(Hash::Sha256)).unwrap().to_text();
+    let write = |name: &str, text: String| {
+        let path = directory.join(name);
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        path
+    };
+    let tls_keys = vec![KeyFile::new(write("known", format!("{}\n", *key)))];
+    let spec = HostSpec { name: "ann".into(), nqn: NAME.into(), tls_keys, ..HostSpec::default() };
+    let own = write("own", format!("nqn {NAME}\ntls-key {}\n", *key));
+    (spec, ConnectOptions { key: KeySource::File(own), ..ConnectOptions::default() })
 }
