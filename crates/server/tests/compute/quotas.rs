@@ -1,14 +1,15 @@
 //! Quotas: each is hit with what it says, is there again when something is given back, and bears on no other host.
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, VOLUME, locally, object, start};
 use crate::common::{Controller, Queue, builder, pattern, tcp};
-use crate::standard::compiled_with;
+use crate::standard::{compiled, compiled_with};
 use diskside_nvme::Status;
 use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, Sqe};
-use diskside_server::Running;
 use diskside_server::config::{ServeConfig, Settings, Size};
+use diskside_server::{Running, TargetBuilder};
 use diskside_wire::function::{
     CapabilityPage, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsEntry,
     StatisticsPage, function_log, statistics_kind,
@@ -28,8 +29,12 @@ fn config(quotas: &str) -> ServeConfig {
 }
 
 fn target(quotas: &str) -> Running {
+    target_of(builder(), quotas)
+}
+
+fn target_of(builder: TargetBuilder, quotas: &str) -> Running {
     let config = config(quotas);
-    let mut builder = builder().volume(config.volumes[0].clone()).limits(|limits| {
+    let mut builder = builder.volume(config.volumes[0].clone()).limits(|limits| {
         limits.transfer = Size::from_mib(4);
     });
     for host in &config.known_hosts {
@@ -167,6 +172,48 @@ fn calls_of_a_host_and_what_is_kept_for_it_stay_within_its_memory() {
     assert_eq!(refusals(&mut ann), 2);
     running.handle().reload_hosts(&config("")).unwrap();
     ann.result(&large);
+}
+
+/// The rule for turns was tested without a target, so nobody would have noticed if a quota did not reach it. Here two hosts want the
+/// only engine: with equal shares the short call overtakes the long one, and with a small share it ends after it. The test
+/// looks at the order of the answers, and not at times.
+#[test]
+fn a_host_with_a_small_cpu_share_waits_for_one_with_a_large_one() {
+    // These take many turns.
+    const TRIPS: u64 = 1 << 29;
+    let shares = "[[quota]]\nof = ['ann']\ncpu_share = 10000\n[[quota]]\nof = ['bob']\ncpu_share = 1\n";
+    for (quotas, expected) in [("", ["bob", "ann"]), (shares, ["ann", "bob"])] {
+        let running = target_of(builder().compute(|compute| compute.engines = 1), quotas);
+        let spin = compiled("spin");
+        let ready = |host: &str, pind: u16| {
+            let mut client = Client::connect_as(&running, host);
+            client.load(pind, &spin).ok();
+            client.activate(pind, true).ok();
+            client
+        };
+        let (mut ann, mut bob) = (ready(ANN, FREE), ready(BOB, FREE + 1));
+        let begin = |client: &mut Client, pind: u16, trips: u64| {
+            let sources = vec![Endpoint::new(EndpointKind::Volume(VOLUME), 0, 4096)];
+            let (args, budget) = (trips.to_le_bytes().to_vec(), u64::MAX);
+            let request = FunctionRequest { args, sources, budget, ..FunctionRequest::new(FunctionKind::Read, pind) };
+            let tag = client.tag();
+            client.send(tag, &request).ok();
+            tag
+        };
+        let (long, short) = (begin(&mut ann, FREE, 4 * TRIPS), begin(&mut bob, FREE + 1, TRIPS));
+        let (sender, ended) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for (name, (mut client, tag)) in [("ann", (ann, long)), ("bob", (bob, short))] {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let (result, trailer) = client.finish(tag);
+                    sender.send(name).unwrap();
+                    assert_eq!((trailer.outcome, &result[..]), (Outcome::Ok, &[7][..]), "{}", trailer.message);
+                });
+            }
+        });
+        assert_eq!(ended.try_iter().collect::<Vec<_>>(), expected, "{quotas}");
+    }
 }
 
 #[test]
