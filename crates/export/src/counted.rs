@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskside_outfile::{Succession, WriteError};
+use diskside_outfile::{Succession, Unnamed, WriteError};
 use diskside_rights::HostQuota;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -92,6 +92,12 @@ impl Export {
 }
 
 impl OpenFile {
+    /// It has no name yet, and this is counted of it.
+    pub(crate) fn is_unnamed(&mut self, unnamed: Arc<Unnamed>, space: Option<FileSpace>) {
+        self.unnamed = Some(unnamed);
+        self.space = space.map_or_else(Default::default, Into::into);
+    }
+
     fn space(&self) -> Result<Option<&FileSpace>, Errno> {
         let ledger = &self.export.ledger;
         if !ledger.is_kept() {

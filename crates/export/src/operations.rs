@@ -189,12 +189,12 @@ fn create_unnamed(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mod
     refuse_read_only(op, &start)?;
     // That it could not get the name is better known before it is written.
     let made = unnamed::own_name(&start).and_then(|at| unnamed::create(&start, at, mode));
-    let (fd, unnamed) = made.map_err(|error| match error {
+    let (fd, unnamed, space) = made.map_err(|error| match error {
         WriteError { errno, meaning, .. } if meaning.is_empty() => failed(op, &start, errno),
         error => unnamed::refused(&format!("{op} {}", start.name()), &error),
     })?;
     let mut file = start.open(fd, flags.contains(FileFlags::READ), true);
-    file.unnamed = Some(Arc::new(unnamed));
+    file.is_unnamed(Arc::new(unnamed), space);
     let status = status_of(op, &file)?;
     opened(session, op, file, &status, true)
 }

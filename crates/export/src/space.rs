@@ -47,13 +47,29 @@ pub(crate) struct NewFile {
 
 impl NewFile {
     /// It is made: from here on it is counted by itself.
-    pub(crate) fn made(mut self, ledger: &Arc<Ledger>, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let Some(account) = self.account.take() else { return Ok(()) };
+    pub(crate) fn made(self, ledger: &Arc<Ledger>, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        if let Some(space) = self.made_to_keep(ledger, file)? {
+            give_back(space.hold, file);
+        }
+        Ok(())
+    }
+
+    /// It is made, without a name: it counts as long as what is returned is kept.
+    pub(crate) fn made_to_keep(
+        mut self,
+        ledger: &Arc<Ledger>,
+        file: BorrowedFd<'_>,
+    ) -> Result<Option<FileSpace>, Errno> {
+        let Some(account) = self.account.take() else { return Ok(None) };
         let found = status(file).inspect_err(|_| account.give_back(Space::file(0)))?;
         let hold = ledger.hold(file, &found);
-        let noted = hold.is_new(file, &account);
-        give_back(hold, file);
-        noted
+        match hold.is_new(file, &account) {
+            Ok(()) => Ok(Some(FileSpace { hold, account: Some(account) })),
+            Err(errno) => {
+                give_back(hold, file);
+                Err(errno)
+            }
+        }
     }
 }
 

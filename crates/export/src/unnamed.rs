@@ -10,7 +10,7 @@ use super::open_file::{OpenFile, Start};
 use super::root::open_beneath;
 use crate::counted::Before;
 use crate::reply::FileError;
-use crate::space::NoSpace;
+use crate::space::{FileSpace, NoSpace};
 
 /// The name that a path means in the end: symbolic links are followed, but not out of the export.
 pub(super) fn own_name(start: &Start<'_>) -> Result<Name, WriteError> {
@@ -27,8 +27,11 @@ pub(super) fn own_name(start: &Start<'_>) -> Result<Name, WriteError> {
     }
 }
 
+/// A file that has no name yet: what is open, what becomes of it, and what is counted of it as long as that is kept.
+pub(super) type New = (OwnedFd, Unnamed, Option<FileSpace>);
+
 /// A new file to be called so. Where it cannot be made in its directory, it waits in the export's root.
-pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<(OwnedFd, Unnamed), WriteError> {
+pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<New, WriteError> {
     let export = &start.export;
     let _changing = export.ledger.is_kept().then(|| export.ledger.changing_names());
     let room = export.new_file(&start.quota).map_err(NoSpace::into_write_error)?;
@@ -43,8 +46,8 @@ pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<(OwnedFd
             file: None,
         })
     })?;
-    room.made(&export.ledger, fd.as_fd())?;
-    Ok((fd, unnamed))
+    let space = room.made_to_keep(&export.ledger, fd.as_fd())?;
+    Ok((fd, unnamed, space))
 }
 
 /// Gives a new file its name. What is then open as that name, and whether it can be read.

@@ -1,6 +1,6 @@
 //! A new file that takes the name of an old one when it is whole and durable.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use diskside_outfile::{Name, Unnamed, WriteError};
@@ -27,15 +27,15 @@ impl Replacement {
 
     fn begin_with(
         old: Arc<OpenFile>,
-        make: impl FnOnce(&Start<'_>, Name, Mode) -> Result<(OwnedFd, Unnamed), WriteError>,
+        make: impl FnOnce(&Start<'_>, Name, Mode) -> Result<unnamed::New, WriteError>,
     ) -> Result<(OpenFile, Self), FileError> {
         let at = name_of(&old)?;
         let made = make(&start_of(&old), at, Mode::RUSR | Mode::WUSR);
-        let (fd, new) = made.map_err(|error| unnamed::refused(&format!("replacing {}", old.name), &error))?;
+        let (fd, new, space) = made.map_err(|error| unnamed::refused(&format!("replacing {}", old.name), &error))?;
         let replacement = Self { old, new: Arc::new(new) };
         let mut file = start_of(&replacement.old).open(fd, replacement.old.readable, true);
         // Should nobody end it, it goes on a thread of the export.
-        file.unnamed = Some(Arc::clone(&replacement.new));
+        file.is_unnamed(Arc::clone(&replacement.new), space);
         file.is_counted().map_err(|errno| FileError::new(errno, format!("replacing {}", file.name)))?;
         Ok((file, replacement))
     }
@@ -114,8 +114,10 @@ mod tests {
         session.submit(open.to_bytes(), 4096, move |reply| sender.send(reply).unwrap()).unwrap();
         let opened = receiver.recv().unwrap().result;
         let handle = OpenedFile::read_from_bytes(&opened).unwrap().handle();
-        let named =
-            |_: &Start<'_>, at, mode| Unnamed::make_named(at, mode).map_err(|(_, errno)| WriteError::from(errno));
+        let named = |_: &Start<'_>, at, mode| match Unnamed::make_named(at, mode) {
+            Ok((fd, unnamed)) => Ok((fd, unnamed, None)),
+            Err((_, errno)) => Err(WriteError::from(errno)),
+        };
         let begin = || Replacement::begin_with(opened_for(&session, FileOp::Write, handle).unwrap(), named).unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
 

@@ -175,6 +175,21 @@ fn what_a_host_writes_is_refused_before_it_is_more_than_its_quota_and_says_what_
     assert!(!dir.path().join("b").exists());
     refusal(ann.mkdir("e"));
     refusal(ann.create("b", FileFlags::UNNAMED));
+    // Empty files without a name, which got theirs later, did not count: a host had as many of them as it liked.
+    ann.rmdir("d").unwrap();
+    let new = ann.create("d", FileFlags::UNNAMED).unwrap();
+    assert_eq!(place.held(ANN), (1000, 2));
+    refusal(ann.create("b", FileFlags::UNNAMED));
+    ann.publish(new).unwrap();
+    ann.close(new);
+    assert_eq!(place.held(ANN), (1000, 2));
+    refusal(ann.create("b", FileFlags::UNNAMED));
+    ann.unlink("d").unwrap();
+    place.comes_to(ANN, (1000, 1));
+    let new = ann.create("d", FileFlags::UNNAMED).unwrap();
+    ann.close(new);
+    place.comes_to(ANN, (1000, 1));
+    ann.mkdir("d").unwrap();
     // What is there can still be opened, read, overwritten, shortened and removed.
     let again = ann.create("a", FileFlags::NONE).unwrap();
     ann.truncate(again, 10).unwrap();
@@ -186,7 +201,7 @@ fn what_a_host_writes_is_refused_before_it_is_more_than_its_quota_and_says_what_
     ann.close(again);
     place.comes_to(ANN, (0, 0));
     bob.made("b", 100_000);
-    assert_eq!((place.held(BOB), place.quota(ANN).counters().refusals), ((100_000, 1), 7));
+    assert_eq!((place.held(BOB), place.quota(ANN).counters().refusals), ((100_000, 1), 9));
     place.set(&[(BOB, Some(10), None)]);
     let file = bob.lookup("b", WRITE).unwrap();
     bob.write(file, 0, 100_000).unwrap();
