@@ -18,8 +18,10 @@ pub use host::{HostKey, Introduction, KEY_VARIABLE, KeySource, Kind, default_pat
 pub use invitation::{INVITATION_LEN_MAX, Invitation};
 pub use signature::{BadSignature, Signer, SigningKey, signer_of};
 
+use std::time::Instant;
+
 use diskside_nvme::Nqn;
-use diskside_nvme::auth::{Done, Hash, Secret, TlsSecret, Work};
+use diskside_nvme::auth::{Done, Exponents, Hash, Secret, TlsSecret, Work};
 use zeroize::Zeroizing;
 
 /// Fills `bytes` with what nobody can guess.
@@ -31,6 +33,11 @@ pub fn random(bytes: &mut [u8]) {
 /// Computes what authenticating takes, on the calling thread.
 pub fn compute(work: Work) -> Done {
     work.run(&mut random)
+}
+
+/// The same at a server, whose challenges share exponents for some seconds.
+pub fn compute_with(exponents: &mut Exponents, work: Work) -> Done {
+    work.run_with(exponents, Instant::now(), &mut random)
 }
 
 /// A new key of 32 bytes, which any hash function and any version of nvme-cli takes.

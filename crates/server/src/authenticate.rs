@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
-use diskside_nvme::auth::{Names, TlsPsk, Work};
+use diskside_nvme::auth::{Exponents, Names, TlsPsk, Work};
 use diskside_nvme::controller::Tag;
 use diskside_sys::schedule::{Behind, step_back};
 
@@ -98,6 +98,7 @@ fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys
     if let Err(error) = step_back(Behind::Calls) {
         tracing::debug!(%error, "a thread that authenticates hosts keeps its scheduling policy and priority");
     }
+    let mut exponents = Exponents::default();
     loop {
         // One waits at the channel, the others for the lock; the target's end closes the channel.
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -106,7 +107,9 @@ fn work(jobs: &Mutex<Receiver<Job>>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys
             continue;
         }
         let message = match task {
-            Task::Compute(tag, work) => Message::Computed { connection, tag, done: diskside_keys::compute(work) },
+            Task::Compute(tag, work) => {
+                Message::Computed { connection, tag, done: diskside_keys::compute_with(&mut exponents, work) }
+            }
             Task::Shake(shaking, received) => {
                 Message::Shaken { connection, alive, shaken: Box::new(shaking.go_on(&received, tls)) }
             }

@@ -33,7 +33,7 @@ pub use host::{Host, Step};
 pub use message::Explanation;
 pub use secret::{Secret, SecretError};
 pub use tls::{Derivation, IdentityVersion, TlsPsk, TlsSecret};
-pub use work::{Done, Work};
+pub use work::{Done, Exponents, Work};
 
 use crate::nqn::Nqn;
 

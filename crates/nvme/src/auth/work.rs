@@ -1,7 +1,9 @@
 //! What an authentication has to compute, apart from the machines: random bytes, exponentiations, answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use subtle::{Choice, ConstantTimeEq as _};
 use zeroize::Zeroizing;
@@ -78,8 +80,15 @@ impl Work {
 
     /// Computes it. `random` fills what it is given with bytes that nobody can guess.
     pub fn run(self, random: &mut dyn FnMut(&mut [u8])) -> Done {
+        self.run_with(&mut Exponents::default(), Instant::now(), random)
+    }
+
+    /// The same, with an exponent of these if it is a challenge.
+    pub fn run_with(self, exponents: &mut Exponents, now: Instant, random: &mut dyn FnMut(&mut [u8])) -> Done {
         let outcome = match self.task {
-            Task::Challenge { hash, group } => Outcome::Challenge(Exchange::new(hash, group, random)),
+            Task::Challenge { hash, group } => {
+                Outcome::Challenge(Exchange::new(hash, exponents.of(group, now, random), random))
+            }
             Task::Verify(verify) => verify.run(),
             Task::Answer(answer) => answer.run(random),
         };
@@ -87,10 +96,38 @@ impl Work {
     }
 }
 
+/// Exponents of challenges, each used for a few seconds: whoever asks for challenges and answers none costs nothing then. Challenges and
+/// sequence numbers are new each time, and elements of small order are refused, so that no answer and no key repeats.
+#[derive(Default)]
+pub struct Exponents(BTreeMap<Group, Used>);
+
+/// An exponent, since when it is used, and its public value.
+struct Used {
+    since: Instant,
+    exponent: Exponent,
+    public: Vec<u8>,
+}
+
+impl Exponents {
+    /// How long one is used.
+    pub const USED_MAX: Duration = Duration::from_secs(5);
+
+    fn of(&mut self, group: Group, now: Instant, random: &mut dyn FnMut(&mut [u8])) -> (Group, Exponent, Vec<u8>) {
+        self.0.retain(|_, used| now.duration_since(used.since) < Self::USED_MAX);
+        let used = self.0.entry(group).or_insert_with(|| {
+            let exponent = random_exponent(group, random);
+            Used { since: now, public: exponent.public(), exponent }
+        });
+        (group, used.exponent.clone(), used.public.clone())
+    }
+}
+
 impl Exchange {
-    fn new(hash: Hash, group: Group, random: &mut dyn FnMut(&mut [u8])) -> Self {
-        let exponent = random_exponent(group, random);
-        let public = exponent.public();
+    fn new(
+        hash: Hash,
+        (group, exponent, public): (Group, Exponent, Vec<u8>),
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Self {
         let (challenge, sequence) = (random_challenge(hash, random), random_sequence(random));
         Self { hash, group, sequence, challenge, exponent, public }
     }
@@ -172,6 +209,12 @@ impl fmt::Debug for Work {
     }
 }
 
+impl fmt::Debug for Exponents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
 impl fmt::Debug for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Done(…)")
@@ -183,6 +226,30 @@ impl fmt::Debug for Done {
 mod tests {
     use super::*;
     use crate::auth::Secret;
+
+    /// Peers that asked for challenges of the largest group by the hundred, and answered none, had everybody wait for seconds to be let in.
+    #[test]
+    fn challenges_of_some_seconds_share_an_exponent_and_nothing_else() {
+        let mut count = 0_u8;
+        let mut random = |bytes: &mut [u8]| {
+            count += 1;
+            bytes.fill(count);
+        };
+        let (mut exponents, now) = (Exponents::default(), Instant::now());
+        let mut challenge = |after: Duration, group| {
+            let work = Work::new(Task::Challenge { hash: Hash::Sha256, group });
+            match work.run_with(&mut exponents, now + after, &mut random).outcome {
+                Outcome::Challenge(exchange) => exchange,
+                _ => unreachable!(),
+            }
+        };
+        let short = Exponents::USED_MAX - Duration::from_millis(1);
+        let (first, second) = (challenge(Duration::ZERO, Group::Ffdhe2048), challenge(short, Group::Ffdhe2048));
+        assert_eq!(first.public, second.public);
+        assert!(first.challenge != second.challenge && first.sequence != second.sequence);
+        assert_ne!(challenge(short, Group::Ffdhe3072).public[..256], first.public);
+        assert_ne!(challenge(Exponents::USED_MAX, Group::Ffdhe2048).public, first.public, "for some seconds alone");
+    }
 
     const VECTOR_A: &str = "9e9f9d6a9515bf24b6c86bd03615c567d0ca9bd6c5f26e429d9dd64c463261d9";
     const VECTOR_B: &str =
