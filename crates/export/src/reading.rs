@@ -73,6 +73,11 @@ impl Reading {
         begin_reading(fd, next, self.end.saturating_sub(next).min(len));
         pread(fd, buffer, offset)
     }
+
+    /// Fills the buffer if the page cache has all of it; waits for nothing.
+    pub(super) fn read_now(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> bool {
+        !self.direct && file.readers.read_cached(file, offset, buffer)
+    }
 }
 
 impl Readers {

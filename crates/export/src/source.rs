@@ -242,6 +242,13 @@ impl ReadAt for FileSource {
         }
     }
 
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        match &self.of {
+            Of::File { file, reading } => reading.read_now(file, offset, buffer),
+            Of::Object(_) => false,
+        }
+    }
+
     fn reads_at_once(&self) -> usize {
         match &self.of {
             Of::File { .. } => READS_AT_ONCE,

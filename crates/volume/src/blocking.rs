@@ -77,6 +77,14 @@ impl<R: ReadAt> ReadAt for Counted<R> {
         Ok(())
     }
 
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let is_read = self.inner.read_now(offset, buffer);
+        if is_read {
+            self.reads.media_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        }
+        is_read
+    }
+
     fn reads_at_once(&self) -> usize {
         self.inner.reads_at_once()
     }
@@ -107,6 +115,11 @@ impl ReadAt for VolumeReader {
             at += len;
         }
         Ok(())
+    }
+
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        // Of memory nothing is waited for but commands that change these bytes at this moment.
+        self.volume.medium.memory().is_some() && self.read_exact_at(offset, buffer).is_ok()
     }
 
     fn reads_at_once(&self) -> usize {

@@ -29,6 +29,16 @@ impl<R: ReadAt> ReadAt for Metered<R> {
         read
     }
 
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let began = Instant::now();
+        let is_read = self.inner.read_now(offset, buffer);
+        if is_read {
+            self.counters.took(began.elapsed());
+            self.counters.read(Some(buffer.len() as u64));
+        }
+        is_read
+    }
+
     fn reads_at_once(&self) -> usize {
         self.inner.reads_at_once()
     }

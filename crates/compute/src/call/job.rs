@@ -312,9 +312,12 @@ impl Job {
                 }
                 PlannedSource::Paths => {
                     let (way, cache) = (Arc::clone(&compute.way), Arc::clone(&compute.cache));
+                    // What it waits for is no time of the function's.
+                    let turns = self.turns(&Arc::default());
+                    let read_turns = Arc::clone(&turns);
                     let read = move |file: FileSource, range: Range<u64>| {
                         let inner = file_reader(&cache, file, &range, &reads);
-                        Arc::new(InPieces { inner, way: Arc::clone(&way) }) as Arc<dyn ReadAt>
+                        Arc::new(InPieces::new(inner, Arc::clone(&way), Arc::clone(&read_turns))) as Arc<dyn ReadAt>
                     };
                     let request = &self.plan.request;
                     let kept = match &request.chunks {
@@ -328,8 +331,7 @@ impl Job {
                         Arc::clone(&report.reads),
                         Arc::clone(&report.changed),
                         kept,
-                        // What it waits for is no time of the function's.
-                        self.turns(&Arc::default()),
+                        turns,
                     );
                     Source::Many { name: "files by their paths".into(), sources: Arc::new(sources) }
                 }
@@ -337,8 +339,8 @@ impl Job {
         }
         for source in &mut sources {
             if let Source::Reader { reader, .. } = source {
-                let way = Arc::clone(&self.context.environment.way);
-                *reader = Arc::new(InPieces { inner: Arc::clone(reader), way });
+                let (way, turns) = (Arc::clone(&self.context.environment.way), self.turns(&Arc::default()));
+                *reader = Arc::new(InPieces::new(Arc::clone(reader), way, turns));
             }
         }
         if let Some(decompression) = &self.plan.request.decompression {

@@ -7,9 +7,10 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use diskside_engine::{ReadAt, ReadAtError};
+use diskside_engine::{ReadAt, ReadAtError, Turns};
 
 use crate::reactors::Reactors;
 use diskside_volume::blocking::HOLD_BYTES;
@@ -47,11 +48,48 @@ impl Way {
     }
 }
 
-/// A source of a call that is read in pieces, with the reactors' way free between them.
+/// A source of a call that is read in pieces, with the reactors' way free between them. Bytes that are in memory are copied in the
+/// host's turn, as its functions compute: else a host with many calls has many threads that copy, and all the others wait for
+/// each of them. A disk is waited for without a turn.
 #[derive(Debug)]
 pub(crate) struct InPieces {
-    pub(crate) inner: Arc<dyn ReadAt>,
-    pub(crate) way: Arc<Way>,
+    inner: Arc<dyn ReadAt>,
+    way: Arc<Way>,
+    turns: Arc<dyn Turns>,
+    /// Pieces that are read without looking whether they are in memory: the last one that was looked for was not.
+    unlooked: AtomicU32,
+}
+
+/// How many pieces follow one that was not in memory before another is looked for: who has a disk to wait for waits for few turns.
+const UNLOOKED: u32 = 16;
+
+impl InPieces {
+    pub(crate) fn new(inner: Arc<dyn ReadAt>, way: Arc<Way>, turns: Arc<dyn Turns>) -> Self {
+        Self { inner, way, turns, unlooked: AtomicU32::new(0) }
+    }
+
+    /// Reads pieces that are in memory, in the host's turn; how many bytes it got before one that is not.
+    fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let looks = |left: u32| left.checked_sub(1);
+        if self.unlooked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, looks).is_ok() {
+            return 0;
+        }
+        let (mut done, mut is_kept) = (0, true);
+        self.turns.take(&mut || {
+            for piece in buffer.chunks_mut(HOLD_BYTES) {
+                self.turns.pause();
+                is_kept = self.inner.read_now(offset + done as u64, piece);
+                if !is_kept {
+                    break;
+                }
+                done += piece.len();
+            }
+        });
+        if !is_kept {
+            self.unlooked.store(UNLOOKED, Ordering::Relaxed);
+        }
+        done
+    }
 }
 
 impl ReadAt for InPieces {
@@ -60,14 +98,90 @@ impl ReadAt for InPieces {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        for (piece, at) in buffer.chunks_mut(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
-            self.way.give(Instant::now());
-            self.inner.read_exact_at(at, piece)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            done += self.read_kept(offset + done as u64, &mut buffer[done..]);
+            if let Some(piece) = buffer[done..].chunks_mut(HOLD_BYTES).next() {
+                self.way.give(Instant::now());
+                self.inner.read_exact_at(offset + done as u64, piece)?;
+                done += piece.len();
+            }
         }
         Ok(())
     }
 
     fn reads_at_once(&self) -> usize {
         self.inner.reads_at_once()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use crate::schedule::permits::{Gate, HostTurns, Turn};
+    use diskside_sbpf::machine::CancelToken;
+    use diskside_wire::function::Class;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Reactors for Nobody {
+        fn deliver(&self, _name: crate::reactors::Name, _answer: crate::call::answer::Answer) {}
+
+        fn give_way(&self, _at_most: Duration) -> bool {
+            false
+        }
+    }
+
+    /// Half of it is in memory. It notes for each piece how many threads had a permit then.
+    #[derive(Debug)]
+    struct HalfKept {
+        gate: Arc<Gate>,
+        read: Mutex<Vec<(u64, usize)>>,
+    }
+
+    const LEN: usize = 64 * HOLD_BYTES;
+
+    impl HalfKept {
+        fn note(&self, offset: u64) {
+            self.read.lock().unwrap().push((offset / HOLD_BYTES as u64, self.gate.busy()));
+        }
+    }
+
+    impl ReadAt for HalfKept {
+        fn len(&self) -> u64 {
+            LEN as u64
+        }
+
+        fn read_exact_at(&self, offset: u64, _: &mut [u8]) -> Result<(), ReadAtError> {
+            self.note(offset);
+            Ok(())
+        }
+
+        fn read_now(&self, offset: u64, _: &mut [u8]) -> bool {
+            let is_kept = offset < LEN as u64 / 2;
+            if is_kept {
+                self.note(offset);
+            }
+            is_kept
+        }
+    }
+
+    /// A host whose sixteen calls were copied from the page cache had sixteen threads more than its turns, and a call of another host,
+    /// which takes a millisecond, took a hundred.
+    #[test]
+    fn bytes_in_memory_are_copied_in_a_turn_and_a_disk_is_waited_for_without() {
+        let gate = Arc::new(Gate::new(1));
+        let way = Arc::new(Way::new(Arc::new(Nobody)));
+        let until = Instant::now() + Duration::from_secs(3600);
+        let turn = Turn { host: 1, cpu_share: 100, class: Class::Normal, cancel: CancelToken::new(), until };
+        let turns = HostTurns::of(&gate, &way, turn, &Arc::default());
+        let inner = Arc::new(HalfKept { gate, read: Mutex::default() });
+        let reader = InPieces::new(Arc::clone(&inner) as Arc<dyn ReadAt>, way, turns);
+        reader.read_exact_at(0, &mut vec![0; LEN]).unwrap();
+        let want: Vec<_> = (0..64).map(|piece| (piece, usize::from(piece < 32))).collect();
+        assert_eq!(*inner.read.lock().unwrap(), want);
     }
 }

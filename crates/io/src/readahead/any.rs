@@ -34,6 +34,13 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// Why not all of them could be read; the buffer's content is then undefined.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError>;
 
+    /// Fills the buffer, if all of its bytes are in memory: then it takes time of the processor and waits for nothing. False: they are
+    /// not, or nobody knows; the buffer's content is then undefined.
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let _ = (offset, buffer);
+        false
+    }
+
     /// How many reads are worth having under way at once: more than one where each waits for a disk of its own speed.
     fn reads_at_once(&self) -> usize {
         1
