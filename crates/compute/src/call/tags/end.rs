@@ -77,8 +77,9 @@ impl<W: Copy + PartialEq> Tags<W> {
                 self.refuse(tag);
             }
             Phase::Starting | Phase::Running => {
-                open.input.close();
+                // In this order: what wakes up because its input is gone finds that it was cancelled.
                 open.control.stop();
+                open.input.close();
             }
             Phase::Ended => {}
         }
