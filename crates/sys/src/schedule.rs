@@ -58,7 +58,7 @@ impl Behind {
     pub fn nice(self) -> i32 {
         match self {
             Self::Answers => 10,
-            Self::Calls => 19,
+            Self::Calls => 15,
         }
     }
 }
