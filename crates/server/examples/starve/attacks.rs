@@ -22,6 +22,8 @@ pub(crate) static DONE: AtomicU64 = AtomicU64::new(0);
 pub(crate) enum Attack {
     /// Connections that owe the data of their writes, and names that do not read what they asked for.
     Owing,
+    /// Calls of one host, as many as may run, over memory.
+    Calls,
     /// Calls whose results nobody reads.
     Unread,
     /// Programs that are loaded, compiled, run once and unloaded.
@@ -36,6 +38,8 @@ pub(crate) enum Attack {
 const OWING_CONTROLLERS: usize = 4;
 const OWING_QUEUES: u16 = 61;
 const NAMES: usize = 60;
+/// Calls of a host that run at a time, usually.
+const CALLS: usize = 16;
 /// Names with as many unread calls as may run.
 const UNREAD_NAMES: usize = 4;
 const UNREAD_CALLS: usize = 16;
@@ -50,6 +54,7 @@ impl FromStr for Attack {
     fn from_str(name: &str) -> Result<Self, String> {
         Ok(match name {
             "owing" => Self::Owing,
+            "calls" => Self::Calls,
             "unread" => Self::Unread,
             "compilers" => Self::Compilers,
             "connections" => Self::Connections,
@@ -67,6 +72,7 @@ impl Attack {
                 repeat(place, owe);
                 repeat(place, read_nothing);
             }
+            Self::Calls => (0..CALLS).for_each(|_| repeat(place, call_again)),
             Self::Unread => repeat(place, leave_results),
             Self::Compilers => repeat(place, load_programs),
             Self::Connections => {
@@ -127,6 +133,19 @@ fn read_nothing(place: &Place) -> Result<(), Failure> {
     }
     std::thread::sleep(IDLE);
     Ok(())
+}
+
+/// A function that counts, over all of the text.
+fn call_again(place: &Place) -> Result<(), Failure> {
+    let words = FunctionRequest {
+        sources: vec![Endpoint::new(EndpointKind::Volume(TEXT), 0, 8 << 20)],
+        ..FunctionRequest::new(FunctionKind::Read, shipped("wc"))
+    };
+    let mut peer = Peer::connect(place, "greedy")?;
+    loop {
+        peer.result(&words)?;
+        count(1);
+    }
 }
 
 fn leave_results(place: &Place) -> Result<(), Failure> {
