@@ -85,7 +85,7 @@ impl Program {
     /// Verifies and lowers one program of an image.
     ///
     /// # Errors
-    /// What the verifier found.
+    /// The problems that the verifier found.
     pub fn new(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Self, Vec<Diagnostic>> {
         Self::with_work(image, program, helpers, &Work::default())
     }
@@ -93,7 +93,7 @@ impl Program {
     /// As [`Self::new`], with no more than this work. Without any left, loops stay as they are.
     ///
     /// # Errors
-    /// What the verifier found.
+    /// The problems that the verifier found.
     pub fn with_work(
         image: &Arc<Image>,
         program: usize,
@@ -119,7 +119,7 @@ impl Program {
         &self.verified.image.programs[self.verified.program]
     }
 
-    /// What the verifier learnt.
+    /// The facts that the verifier learnt.
     #[must_use]
     pub fn verified(&self) -> &Verified {
         &self.verified
@@ -168,7 +168,7 @@ pub struct Limits {
     pub budget: u64,
     /// When to stop.
     pub deadline: Option<Instant>,
-    /// Who may stop it.
+    /// The token by which the call can be stopped.
     pub cancel: Option<CancelToken>,
 }
 
@@ -188,7 +188,7 @@ impl Limits {
 /// How a call ended well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Returned {
-    /// What the function returned.
+    /// The value that the function returned.
     pub value: u64,
     /// Retreating edges that were left.
     pub edges_left: u64,
@@ -216,7 +216,7 @@ pub struct Activation {
     /// Bytes that the context region must have.
     context_len: u64,
     uses_state: bool,
-    /// What the last call has left mapped; see [`Self::prepare`].
+    /// The regions that the last call left mapped; see [`Self::prepare`].
     mapped: [RegionId; MAPPINGS_MAX],
 }
 
@@ -347,8 +347,8 @@ impl Activation {
 
     /// Maps what was borrowed and sets the limits; gives the end of the first frame.
     ///
-    /// What a call borrowed stays mapped after it, though the memory may be gone: nobody looks until the next
-    /// call, which mostly maps the same regions anew. Only if it maps others, the old ones go first.
+    /// Memory that a call borrowed stays mapped after it, though it may be gone: nobody looks until the next
+    /// call, which mostly maps the same regions again. Only if it maps others, the old ones are unmapped first.
     #[inline]
     fn prepare(&mut self, mappings: &Mappings<'_>, limits: &Limits) -> u64 {
         if self.mapped != mappings.regions {
@@ -358,7 +358,7 @@ impl Activation {
         let context_len = self.context_len;
         let machine = &mut *self.machine;
         mappings.for_each(|region, entry| {
-            // What the verifier found is made to hold: without the effect there is no state.
+            // This enforces what the verifier found: without the effect there is no state.
             if region != RegionId::STATE || self.uses_state {
                 machine.regions[usize::from(region.0)] = entry;
             }
@@ -438,7 +438,7 @@ impl Drop for LentFiles<'_> {
     }
 }
 
-/// What an activation is given besides its code.
+/// The options of an activation, besides its code.
 pub struct ActivationOptions {
     /// Most bytes that `ds_alloc` gives out at one time.
     pub heap_quota_bytes: u64,

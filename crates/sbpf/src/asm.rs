@@ -2,8 +2,8 @@
 //!
 //! One instruction a line; `#`, `//` and `;` start a comment. Registers are `%r0` to `%r10` (the
 //! percent sign may be left out; `%r11` to `%r15` exist to write malformed code). Numbers are decimal
-//! or hexadecimal (`0x`), negative where a minus precedes. A jump goes to a label (`name:`) or a
-//! distance (`+3`, `-2`) in slots from the next instruction; the label `exit` stands for the first
+//! or hexadecimal (`0x`), negative after a minus sign. A jump goes to a label (`name:`) or a
+//! distance (`+3`, `-2`) in slots from the next instruction; the label `exit` is the first
 //! `exit`.
 //!
 //! | form | meaning |
@@ -36,13 +36,13 @@ pub struct Assembly {
     pub calls: Vec<(usize, String)>,
 }
 
-/// What the assembler does not understand.
+/// A line that the assembler does not understand.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct AsmError {
     /// Line of the text, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub what: String,
 }
 

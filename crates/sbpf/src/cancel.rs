@@ -15,14 +15,14 @@ struct Switch {
     watchers: Mutex<Watchers>,
 }
 
-/// Whoever cannot look at the switch all the time, such as a call that runs elsewhere.
+/// For code that cannot look at the switch all the time, such as a call that runs elsewhere.
 #[derive(Default)]
 struct Watchers {
     next: u64,
     waiting: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
 
-/// What is to be done when a token is pulled; dropped before, it is not done.
+/// An action to run when a token is pulled; if this is dropped before, it does not run.
 #[derive(Debug)]
 #[must_use = "dropped, it watches no more"]
 pub struct CancelWatch {
@@ -56,7 +56,7 @@ impl CancelToken {
         let mut watchers = self.lock();
         let id = watchers.next;
         watchers.next += 1;
-        // Who pulls it looks for watchers afterwards, under the same lock.
+        // The thread that pulls it looks for watchers afterwards, under the same lock.
         if self.0.pulled.load(Ordering::SeqCst) {
             drop(watchers);
             act();
@@ -74,7 +74,7 @@ impl CancelToken {
 impl Drop for CancelWatch {
     fn drop(&mut self) {
         let act = self.token.lock().waiting.remove(&self.id);
-        // What it holds may take the lock as well.
+        // The values that it holds may take the lock as well.
         drop(act);
     }
 }

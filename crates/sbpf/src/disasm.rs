@@ -15,7 +15,7 @@ pub struct Line {
     pub text: String,
 }
 
-/// Disassembles code. Slots that are no instruction become `.raw` words.
+/// Disassembles code. Slots that are not instructions become `.raw` words.
 #[must_use]
 pub fn disassemble(code: &[Slot]) -> Vec<Line> {
     lines(code, |_| None)

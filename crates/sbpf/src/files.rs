@@ -1,4 +1,4 @@
-//! The files of a program of kind `kernel`, as its helpers ask for them. Who runs the program offers them for a call.
+//! The files of a program of kind `kernel`, as its helpers ask for them. The code that runs the program offers them for a call.
 
 /// Files by their numbers. Offsets and lengths are in bytes; no range ends behind [`OFFSET_MAX`].
 pub trait Files {
@@ -24,7 +24,7 @@ pub trait Files {
     /// none.
     fn wait(&mut self, cookie: Option<u64>, take: &mut dyn FnMut(Ended<'_>)) -> Result<bool, FileFault>;
 
-    /// Called now and then while the program computes, so that what is under way goes on. Waits for nothing.
+    /// Called now and then while the program computes, so that work under way continues. Waits for nothing.
     fn pause(&mut self) {}
 
     /// Hands over an access that has ended, if one has.
@@ -41,9 +41,9 @@ pub struct Ended<'a> {
     pub cookie: u64,
     /// Bytes moved, or the errno.
     pub result: Result<u64, i32>,
-    /// What a read has read.
+    /// The bytes that were read.
     pub bytes: &'a [u8],
-    /// Where that goes.
+    /// Where they go.
     pub address: u64,
 }
 

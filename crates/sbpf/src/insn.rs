@@ -154,7 +154,7 @@ pub enum Cond {
 }
 
 impl Cond {
-    /// What holds when this does not; `Set` has no such condition.
+    /// The condition that holds when this does not; `Set` has no such condition.
     #[must_use]
     pub const fn negated(self) -> Option<Self> {
         Some(match self {
@@ -190,7 +190,7 @@ pub enum AtomicOp {
     Cmpxchg,
 }
 
-/// What a call goes to. In a linked image helper numbers are indices into its import table.
+/// The target of a call. In a linked image helper numbers are indices into its import table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CallTarget {
     /// A helper: its number, or in a linked image an import index.
@@ -244,7 +244,7 @@ impl Insn {
     }
 }
 
-/// Why a slot is no instruction.
+/// Why a slot is not an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// No instruction has this operation code.

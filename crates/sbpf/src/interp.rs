@@ -18,7 +18,7 @@ pub struct Interpreter {
     module: Arc<Module>,
 }
 
-/// What the interpreter is about to do.
+/// The step that the interpreter is about to take.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// Instruction slot in the image.

@@ -36,7 +36,7 @@ impl RegionEntry {
     pub const UNMAPPED: Self = Self { base: std::ptr::null_mut(), len: 0, write_len: 0 };
 }
 
-/// What a helper answers when it cannot go on. The machine completes it to a [`Trap`].
+/// The answer of a helper that cannot continue. The machine completes it to a [`Trap`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The arguments are wrong, for this reason.
@@ -83,7 +83,7 @@ pub struct Machine {
     pub result: u64,
     /// The windows.
     pub regions: [RegionEntry; REGION_COUNT],
-    /// What loads that compiled code has asked for at once have found.
+    /// The results of loads that compiled code has asked for at once.
     pub loaded: [u64; LOADED_MAX],
     // Below: not addressed by compiled code.
     pub(crate) budget: u64,
@@ -103,7 +103,7 @@ pub struct Machine {
 }
 
 // SAFETY: the raw pointers in `regions` and `files` are only dereferenced during a call, by the thread that
-// holds the machine exclusively; whoever maps them keeps the memory borrowed for the call.
+// holds the machine exclusively; the code that maps them keeps the memory borrowed for the call.
 unsafe impl Send for Machine {}
 
 /// How compiled code ended.
@@ -242,8 +242,8 @@ impl Machine {
         debug_assert_eq!(self.slice, -1, "a slice ends when one edge is not yet paid");
         self.environment.pause();
         if let Some(mut files) = self.files {
-            // SAFETY: whoever put it there has borrowed it for the call alone (`Activation::call_with_files`), it is no part of
-            // the machine, and no helper runs at the end of a slice: this is the only reference.
+            // SAFETY: the code that put it there borrowed it for the call alone (`Activation::call_with_files`), it is not part
+            // of the machine, and no helper runs at the end of a slice: this is the only reference.
             unsafe { files.as_mut() }.pause();
         }
         if let Some(kind) = self.interruption() {

@@ -36,11 +36,11 @@ impl RegionId {
     pub const INPUT: Self = Self(6);
     /// Output bytes.
     pub const OUTPUT: Self = Self(7);
-    /// What `combine` folds into.
+    /// The target of `combine`'s fold.
     pub const ACCUMULATOR: Self = Self(8);
     /// Scratch of a traversal.
     pub const SCRATCH: Self = Self(9);
-    /// What `ds_alloc` gives out.
+    /// The memory that `ds_alloc` gives out.
     pub const HEAP: Self = Self(10);
     /// Named state, shared by programs across executions.
     pub const STATE: Self = Self(11);

@@ -43,7 +43,7 @@ impl TrapKind {
     }
 }
 
-/// What stopped the function, and where.
+/// The reason why the function stopped, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trap {
     /// The class.
@@ -75,7 +75,7 @@ impl fmt::Display for Trap {
         if let Some((name, why)) = self.helper {
             write!(f, "{name}: {why}")?;
             if self.kind == TrapKind::Helper {
-                // What it names is a byte of a text that it was given.
+                // The place that it names is a byte of a text that it was given.
                 return if self.len > 0 { write!(f, ", at byte {}", self.offset) } else { Ok(()) };
             }
             f.write_str(": ")?;

@@ -1,7 +1,7 @@
 //! Work that preparing a program may take.
 //!
 //! It is counted, not timed, so that the same program has the same fate on every machine and at every load. A unit
-//! is one look at one thing: some nanoseconds. Whoever runs out leaves the program in the plainer form that it
+//! is one look at one thing: some nanoseconds. A stage that runs out leaves the program in the plainer form that it
 //! has so far, and says so.
 
 use crate::cancel::CancelToken;
@@ -22,7 +22,7 @@ pub struct Work {
 pub struct Exhausted;
 
 impl Work {
-    /// What a load may take: some hundred milliseconds.
+    /// The work that a load may take: some hundred milliseconds.
     pub const LOAD: u64 = 100_000_000;
     const LOOK: u64 = 1 << 16;
 
@@ -76,7 +76,7 @@ impl Work {
 }
 
 impl Default for Work {
-    /// What a load may take.
+    /// The work that a load may take.
     fn default() -> Self {
         Self::new(Self::LOAD)
     }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy, Debug)]
 struct Borrowed {
     base: *mut u8,
-    /// What of the length is for writing: all bits or none.
+    /// The writable part of the length: all bits or none.
     write_mask: u64,
     len: u64,
 }
@@ -72,7 +72,7 @@ impl Default for Mappings<'_> {
 impl<'a> Mappings<'a> {
     /// Most regions a call can map.
     pub const MAX: usize = MAPPINGS_MAX;
-    /// What writable memory must be aligned to, so that atomics work.
+    /// The alignment that writable memory must have, so that atomics work.
     pub const WRITABLE_ALIGN: usize = 8;
 
     /// No memory.
@@ -157,6 +157,6 @@ fn check_len(len: u64) {
 
 pub(super) const MAPPINGS_MAX: usize = 8;
 
-/// What a call does not map: an activation maps these once, and nobody the first.
+/// The regions that a call does not map: an activation maps these once, and nobody maps the first.
 pub(super) const OWN_REGIONS: [RegionId; 5] =
     [RegionId::NULL, RegionId::STACK, RegionId::RODATA, RegionId::DATA, RegionId::HEAP];

@@ -29,8 +29,8 @@ enum Failure {
     Damaged,
 }
 
-/// `ds_decompress(to, to_len, from, from_len, how)`. What it makes is never more than `to_len`, whatever the bytes say; a
-/// decoder of zstd has its window there, and the rest of its memory is of a fixed size.
+/// `ds_decompress(to, to_len, from, from_len, how)`. The output is never longer than `to_len`, whatever the bytes say; a
+/// zstd decoder has its window there, and the rest of its memory is of a fixed size.
 pub(super) fn ds_decompress(machine: &mut Machine, [to, to_len, from, from_len, how]: [u64; 5]) -> Result<u64, Fault> {
     machine.check_write(to, to_len)?;
     machine.check_read(from, from_len)?;

@@ -1,6 +1,6 @@
 //! `ds_pread`, `ds_pwrite` and what else programs of kind `kernel` do with their files.
 //!
-//! What is wrong with memory traps; what is wrong with a file is the program's to handle, as a negative errno. The bytes of
+//! An error in the use of memory traps; the program handles an error with a file, as a negative errno. The bytes of
 //! a read that was begun reach the program's memory in a wait, and not while its code runs: compiled code may read a value
 //! twice and rely on having read the same.
 
@@ -149,8 +149,8 @@ fn with_files(
     if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
         return Ok(negative(INVALID));
     }
-    // SAFETY: whoever put it there has borrowed it for the call alone (`Activation::call_with_files`), it is no part of the
-    // machine, and no helper is called while another runs: this is the only reference.
+    // SAFETY: the code that put it there borrowed it for the call alone (`Activation::call_with_files`), it is not part of
+    // the machine, and no helper is called while another runs: this is the only reference.
     let files = unsafe { files.as_mut() };
     match work(machine, files)? {
         Ok(value) => Ok(value),

@@ -35,7 +35,7 @@ pub struct Heap {
 #[derive(Clone, Copy, Debug)]
 struct HostBase(*mut u8);
 
-// SAFETY: the pointer is into the heap's own memory; whoever holds the heap exclusively uses it.
+// SAFETY: the pointer is into the heap's own memory; only code that holds the heap exclusively uses it.
 unsafe impl Send for HostBase {}
 
 /// A new allocation.

@@ -64,7 +64,7 @@ pub enum Param {
     Pointer,
 }
 
-/// What a helper returns in `r0`.
+/// The result that a helper returns in `r0`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Return {
     /// Nothing; `r0` is 0.
@@ -77,7 +77,7 @@ pub enum Return {
     Param(u8),
 }
 
-/// What a call does besides its result. Programs with any of these are not probed, retried, split
+/// The effects of a call besides its result. Programs with any of these are not probed, retried, split
 /// or moved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HelperEffects {
@@ -89,7 +89,7 @@ pub struct HelperEffects {
     pub uses_files: bool,
 }
 
-/// What a call costs, as programs that choose between helpers want to know it.
+/// The cost of a call, as programs that choose between helpers want to know it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HelperCost {
     /// One or two machine instructions in the program's own code; no budget.
@@ -122,7 +122,7 @@ pub struct Helper {
     pub name: &'static str,
     /// Version of its meaning, from 1: what means something else has another name as well (`ds_find2`).
     pub version: u16,
-    /// What a call costs.
+    /// The cost of a call.
     pub cost: HelperCost,
     /// C prototype, as in the header.
     pub prototype: &'static str,

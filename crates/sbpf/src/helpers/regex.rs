@@ -27,7 +27,7 @@ const STEP_BYTES: u64 = 4096;
 /// Whether a text is an expression that `ds_regex_find` takes.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem and its place.
 pub fn check_regex(pattern: &str) -> Result<(), String> {
     let checked = check_len(pattern.len() as u64).and_then(|()| compile(pattern.as_bytes().to_vec()));
     checked.map(|_| ()).map_err(|fault| match fault {

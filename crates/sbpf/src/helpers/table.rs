@@ -27,7 +27,7 @@ fn helper(
     body: HelperFn,
     doc: &'static str,
 ) -> Helper {
-    // Who is given memory, or gives some, handles bytes.
+    // A helper that is given memory, or gives some, handles bytes.
     let handles = |param: &Param| !matches!(param, Param::Scalar | Param::Pointer);
     let cost = if ret == Return::Heap || params.iter().any(handles) { HelperCost::Linear } else { HelperCost::Fixed };
     Helper { name, version: 1, cost, prototype, doc, params, ret, effects: PURE, float: None, body }
@@ -436,7 +436,7 @@ fn float_helpers() -> Vec<Helper> {
     }
 }
 
-/// The function's name in a prototype: what stands between the last space before the parenthesis
+/// The function's name in a prototype: the text between the last space before the parenthesis
 /// and the parenthesis.
 fn name_in(prototype: &'static str) -> &'static str {
     let head = prototype.split('(').next().unwrap_or(prototype);

@@ -1,4 +1,4 @@
-//! What BTF says about interfaces: the argument structure of a program, and whether helpers are
+//! Interfaces as BTF describes them: the argument structure of a program, and whether helpers are
 //! declared as they are.
 
 use super::btf::{Btf, kind};
@@ -19,7 +19,7 @@ pub(super) const KERNEL_RESULT_PARAM: usize = 2;
 const FIELDS_MAX: usize = 256;
 /// Most bytes of all argument descriptions of an image.
 const TOTAL_LEN_MAX: usize = 8 << 20;
-/// What a member counts for besides its texts.
+/// The bytes that a member counts for besides its texts.
 const MEMBER_LEN: usize = 64;
 /// Deepest nesting of structures.
 const DEPTH_MAX: usize = 8;
@@ -48,7 +48,7 @@ pub(super) fn schema(
     Ok(Some(ArgSchema { name: btf.name(ty).to_owned(), len_bytes: ty.size_or_type, fields }))
 }
 
-/// What is left of the bytes that argument descriptions may take: nested structures and shared
+/// The rest of the bytes that argument descriptions may take: nested structures and shared
 /// enumerations could otherwise describe far more than the object holds.
 pub(super) struct Room {
     used: usize,
@@ -284,7 +284,7 @@ fn check(field: &ArgField) -> Result<(), String> {
         }
         ArgType::Bool if matches!(text, "true" | "false") => return Ok(()),
         ArgType::Char if text.chars().count() == 1 => return Ok(()),
-        // Of an unsigned value above `i64::MAX` there is nothing to compare.
+        // An unsigned value above `i64::MAX` has nothing to be compared with.
         ArgType::U64 if text.parse::<u64>().is_ok_and(|v| v > i64::MAX as u64) => return Ok(()),
         _ => match field.values.iter().find(|(name, _)| name == text) {
             Some((_, value)) => *value,

@@ -1,4 +1,4 @@
-//! What other systems call by number or by another name.
+//! Helpers and traps that other systems call by number or by another name.
 
 use super::Kind;
 

@@ -35,7 +35,7 @@ pub(super) struct Object<'a> {
     pub(super) relocations: Vec<Relocation>,
 }
 
-/// What the loader does with a section.
+/// The loader's use of a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Code,

@@ -3,24 +3,24 @@
 use super::Kind;
 use std::fmt;
 
-/// What is wrong with an object, where, and what to do about it.
+/// The problem with an object, its place, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// A stated limit is exceeded.
     #[error("{what} is {value}, above the limit of {limit}; make the object smaller")]
     Limit {
-        /// What is counted, with its unit.
+        /// The thing counted, with its unit.
         what: &'static str,
         /// How much there is.
         value: u64,
         /// How much there may be.
         limit: u64,
     },
-    /// The bytes are no ELF file, or a damaged one.
+    /// The bytes are not an ELF file, or are a damaged one.
     #[error("malformed ELF object: {what}; compile it again, or check that it was copied whole")]
     Elf {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// Compiled for big-endian eBPF.
@@ -44,7 +44,7 @@ pub enum ImageError {
         /// `e_type` of the file header.
         file_type: u16,
     },
-    /// Raw code that is no whole number of instruction slots, or none at all.
+    /// Raw code that is not a whole number of instruction slots, or has none at all.
     #[error(
         "raw eBPF code of {len_bytes} bytes: the length must be a positive multiple of 8; \
          check that the file was copied whole"
@@ -58,7 +58,7 @@ pub enum ImageError {
     Section {
         /// Its name.
         section: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A well-formed section that this product leaves out.
@@ -88,7 +88,7 @@ pub enum ImageError {
         symbol: String,
         /// Where it is defined.
         section: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A relocation that is damaged or makes no sense.
@@ -96,7 +96,7 @@ pub enum ImageError {
     Relocation {
         /// Where it applies.
         place: Place,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A well-formed relocation that this product leaves out.
@@ -104,9 +104,9 @@ pub enum ImageError {
     UnsupportedRelocation {
         /// Where it applies.
         place: Place,
-        /// What the code asks for.
+        /// The feature that the code asks for.
         what: &'static str,
-        /// What to do instead.
+        /// The advice: what to do instead.
         instead: &'static str,
     },
     /// Symbols that nobody defines.
@@ -123,7 +123,7 @@ pub enum ImageError {
     Signature {
         /// The helper.
         helper: String,
-        /// What differs.
+        /// The difference.
         what: String,
         /// Its prototype here.
         prototype: String,
@@ -139,12 +139,12 @@ pub enum ImageError {
         /// The number.
         number: i32,
     },
-    /// A call to somewhere that is no function.
+    /// A call to a place that is not a function.
     #[error("{place}: {what}; compile the object again")]
     CallTarget {
         /// The call.
         place: Place,
-        /// What is wrong with its target.
+        /// The problem with its target.
         what: String,
     },
     /// A code section whose name chooses no kind.
@@ -156,7 +156,7 @@ pub enum ImageError {
     SectionName {
         /// The section.
         section: String,
-        /// What is wrong with it.
+        /// The problem with it.
         what: String,
     },
     /// Nothing in the object can be called.
@@ -180,7 +180,7 @@ pub enum ImageError {
         section: &'static str,
         /// Offset in the section.
         offset: usize,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// An argument structure that cannot be a schema.
@@ -190,7 +190,7 @@ pub enum ImageError {
         program: String,
         /// The member, with those that contain it.
         field: String,
-        /// What is wrong, and what to do instead.
+        /// The problem, and what to do instead.
         what: String,
     },
     /// A `.diskside` note that is damaged or out of range.
@@ -198,7 +198,7 @@ pub enum ImageError {
     Note {
         /// Offset in the section.
         offset: usize,
-        /// What is wrong, and what to do instead.
+        /// The problem, and what to do instead.
         what: String,
     },
     /// A `.diskside` note for a later version of the program ABI.

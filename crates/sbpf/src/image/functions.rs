@@ -25,7 +25,7 @@ pub(super) struct CodeMap<'o, 'a> {
     starts: Vec<(usize, usize)>,
     /// First slot and length in bytes by section name.
     by_name: HashMap<&'a str, (usize, u64)>,
-    /// Symbols in code sections that are no functions, by section and offset.
+    /// Symbols in code sections that are not functions, by section and offset.
     labels: HashMap<(usize, u64), &'a str>,
 }
 
@@ -218,7 +218,7 @@ pub(super) fn raw_functions(name: &str, code: &[Slot]) -> Result<Vec<Function>, 
     Ok(starts.into_iter().zip(ends).map(|((start, name), end)| Function { name, start, end, params: None }).collect())
 }
 
-/// What the name of a code section says.
+/// The parts of a code section's name.
 struct SectionName<'a> {
     kind: Kind,
     flags: Vec<&'a str>,

@@ -1,4 +1,4 @@
-//! What a program takes its input for: the type of its parameter `in`.
+//! The type of a program's input: the type of its parameter `in`.
 
 use super::btf::{Btf, Type, kind};
 
@@ -15,11 +15,11 @@ const CHAIN_MAX: usize = 16;
 pub struct InputElement {
     /// Its bytes: at least 1.
     pub len_bytes: u32,
-    /// What they are.
+    /// Their kind.
     pub kind: InputKind,
 }
 
-/// What an [`InputElement`] is.
+/// The kind of an [`InputElement`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InputKind {
     /// A signed integer.

@@ -34,7 +34,7 @@ const NEAR_SYMBOLS_MAX: usize = 16;
 const MISSING_MAX: usize = 1024;
 const NEAR_LEN_MAX: usize = 64;
 
-/// What linking yields besides the relocated code and data.
+/// The results of linking besides the relocated code and data.
 pub(super) struct Linked {
     pub(super) imports: Vec<Import>,
     /// Slots of calls that became imports.
@@ -155,7 +155,7 @@ pub(super) fn call_slots(code: &[Slot]) -> Vec<usize> {
     found
 }
 
-/// What a symbol stands for.
+/// The target of a symbol.
 enum Target {
     /// A slot of the image's code, and the end of its section.
     Code { slot: usize, section: usize },
@@ -354,7 +354,7 @@ impl<'a> Linker<'_, 'a> {
         Target::Missing
     }
 
-    /// The index of the import that a call's symbol stands for.
+    /// The index of the import that a call's symbol refers to.
     fn import(&mut self, r: &Relocation, weak: bool) -> usize {
         let name = self.helper_name(r);
         if let Some(&known) = self.by_name.get(name) {

@@ -23,7 +23,7 @@ pub struct LoadOptions {
 }
 
 impl Image {
-    /// Loads an ELF object, or raw code where the bytes are no ELF file and a kind is given.
+    /// Loads an ELF object, or raw code where the bytes are not an ELF file and a kind is given.
     ///
     /// # Errors
     /// An [`ImageError`] that says what is wrong, where, and what to do.
@@ -142,7 +142,7 @@ impl Image {
     }
 }
 
-/// What errors call the only section of raw code.
+/// The name of the only section of raw code in errors.
 pub(super) const RAW: &str = "raw code";
 
 /// Maps that an error names.
@@ -189,7 +189,7 @@ fn args_of(
     }
 }
 
-/// A result that cannot be described is shown as bytes; that is no error.
+/// A result that cannot be described is shown as bytes; that is not an error.
 fn result_of(
     btf: &Btf<'_>,
     program: &Program,

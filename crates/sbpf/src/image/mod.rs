@@ -52,9 +52,9 @@ pub struct Image {
     pub data: Vec<u8>,
     /// Source positions, sorted by `insn`; each holds until the next.
     pub lines: Vec<SourceLine>,
-    /// What the `.diskside` note asks for.
+    /// The requests of the `.diskside` note.
     pub note: Note,
-    /// SHA-256 of the object's bytes: the name of the program, for whoever has to trust it.
+    /// SHA-256 of the object's bytes: the name of the program, for anyone who has to trust it.
     pub sha256: [u8; 32],
     /// The first 64 bits of it, for tables whose entries are compared, and for people.
     pub content_hash: u64,
@@ -80,7 +80,7 @@ pub struct Program {
     pub name: String,
     /// Full section name.
     pub section: String,
-    /// What calls it and with what.
+    /// How it is called: by what, and with what.
     pub kind: Kind,
     /// Flags between the kind and the slash, such as `unordered`.
     pub flags: Vec<String>,
@@ -88,9 +88,9 @@ pub struct Program {
     pub function: usize,
     /// The schema of its arguments, from the BTF type of parameter 4.
     pub args: Option<ArgSchema>,
-    /// What its output is rows of, from the BTF type of parameter 1.
+    /// The rows of its output, from the BTF type of parameter 1.
     pub result: Option<ArgSchema>,
-    /// What its input holds, from the BTF type of parameter 2; `None`: bytes.
+    /// The elements of its input, from the BTF type of parameter 2; `None`: bytes.
     pub input: Option<InputElement>,
 }
 
@@ -165,9 +165,9 @@ impl Kind {
 pub struct Import {
     /// Its name; the name carries the version (`ds_find2`).
     pub name: String,
-    /// True when the symbol is weak: absence is no error, its address is 0.
+    /// True when the symbol is weak: absence is not an error, its address is 0.
     pub weak: bool,
-    /// What it resolved to; `None` only for an absent weak helper.
+    /// The helper that it resolved to; `None` only for an absent weak helper.
     pub helper: Option<HelperId>,
 }
 
@@ -197,7 +197,7 @@ pub struct Note {
     pub out_ratio: (u32, u32),
     /// See `out_ratio`.
     pub out_constant: u64,
-    /// What records are; `None` when the object does not say.
+    /// Where records begin and end; `None` when the object does not say.
     pub split: Option<Split>,
     /// A piece holds a multiple of so many records.
     pub piece_records: u32,
@@ -360,7 +360,7 @@ impl Image {
         (line.insn >= function.start).then_some(line)
     }
 
-    /// The program with this name; of two with one name, the first that is no `combine`.
+    /// The program with this name; of two with one name, the first that is not a `combine`.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<usize> {
         let named = |p: &&(usize, &Program)| p.1.name == name;

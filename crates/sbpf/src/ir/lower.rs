@@ -47,7 +47,7 @@ struct FunctionLowering<'a> {
     helpers: &'a HelperSet,
     /// First slot of the function in the image.
     start: usize,
-    /// Variables that stand for stack slots, by frame offset and size.
+    /// Variables that represent stack slots, by frame offset and size.
     slots: BTreeMap<(i32, Size), Var>,
     uses_frame_memory: bool,
     vars: u16,

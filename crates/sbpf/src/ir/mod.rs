@@ -36,7 +36,7 @@ pub struct Module {
     pub stack_len: u64,
     /// Whether the stack may be reached by computed addresses. If not, its window is unmapped.
     pub stack_addressable: bool,
-    /// What the program does besides its result.
+    /// The effects of the program besides its result.
     pub effects: Effects,
     /// Lengths that regions have in every call, where the object says them: hints of what a guard may ask for.
     pub lens: std::collections::BTreeMap<RegionId, u64>,
@@ -53,7 +53,7 @@ pub struct Func {
     pub vars: u16,
     /// Bytes of its frame.
     pub frame_len: u64,
-    /// What the optimiser did, loop by loop.
+    /// A report of the optimiser on each loop.
     pub loops: Vec<LoopReport>,
 }
 
@@ -68,7 +68,7 @@ impl Var {
     pub const FP: Self = Self(10);
     /// Retreating edges left in this slice, signed; below 0 means that one is not yet paid.
     pub const FUEL: Self = Self(11);
-    /// The first variable that is no register.
+    /// The first variable that is not a register.
     pub const FIRST_FREE: u16 = 12;
 }
 
@@ -242,7 +242,7 @@ pub enum FloatOp {
     F32FromF64,
 }
 
-/// What became of a loop.
+/// The outcome for a loop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoopReport {
     /// Instruction slot of its header.

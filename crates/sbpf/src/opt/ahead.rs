@@ -44,7 +44,7 @@ const _: () = assert!((REGION_COUNT as u64) << REGION_SHIFT <= 1 << ADDRESS_BITS
 /// The most that a place may move in a trip of the loop inside.
 const SPREAD_MAX: i64 = 1 << 32;
 
-/// What the guard of a loop around computes for a loop inside, all in terms of its own header's variables.
+/// The values that the guard of an outer loop computes for an inner loop, all in terms of its own header's variables.
 #[derive(Debug)]
 pub(super) struct Ahead {
     /// Gets the number of edges.
@@ -52,14 +52,14 @@ pub(super) struct Ahead {
     /// The same in all trips; that many edges are its quotient by `step`, or none if it is negative.
     pub(super) numerator: Linear,
     pub(super) step: u64,
-    /// What has to hold in every trip, and how far the places move down and up in a trip of the loop inside.
+    /// The conditions that hold in every trip, and how far the places move down and up in a trip of the inner loop.
     pub(super) constraints: Vec<(Constraint, (i64, i64))>,
     /// As those of a plan.
     pub(super) equalities: BTreeSet<(Var, Var, i64)>,
 }
 
 impl Ahead {
-    /// What proves a plan of a loop inside for every entry of it, if that can be told.
+    /// The conditions that prove the plan of an inner loop for every entry of it, if that can be told.
     pub(super) fn new(func: &mut Func, around: &Outlook, header: BlockId, inside: &Plan) -> Option<Self> {
         let entry = around.entries.get(&header)?;
         let (test, Tested::AtLatch(_)) = inside.exit_test.as_ref()? else {
@@ -97,7 +97,7 @@ impl Ahead {
             let is_address = |c: &Constraint| {
                 matches!(c.within, Within::Region { .. }) && c.terms == side.terms && side.lo.abs_diff(c.lo) < 1 << 16
             };
-            // What is near a place that lies in its region has no more bits than addresses have.
+            // A place near one that lies in its region has no more bits than addresses have.
             if bits < ADDRESS_BITS || !constraints.iter().any(|(c, _)| is_address(c)) {
                 others.push(Constraint::new(&around.deltas, side, side.hi.checked_add(1)?, Within::Bits(bits))?);
             }
@@ -151,7 +151,7 @@ impl Ahead {
     }
 }
 
-/// What the number of edges is a quotient of: how often the test lets control go on.
+/// The number of edges is a quotient of this: how often the test lets control continue.
 fn numerator(test: &ExitTest, of: &Linear, bound: &Linear) -> Option<Linear> {
     let step = test.step.abs();
     let (from, to) = if test.step > 0 { (of, bound) } else { (bound, of) };
@@ -163,8 +163,8 @@ fn numerator(test: &ExitTest, of: &Linear, bound: &Linear) -> Option<Linear> {
     distance.linear().filter(|d| is_one(d)).cloned()
 }
 
-/// What has to fit so many bits, so that wherever the test is said to let control go on, it compares integers
-/// that do not wrap around. In 64 bits that is the lesser side: the other is so many steps away, at most.
+/// The forms that have to fit so many bits, so that wherever the test is said to let control continue, it compares
+/// integers that do not wrap around. In 64 bits that is the lesser side: the other is so many steps away, at most.
 fn compared_as_integers<'a>(test: &ExitTest, of: &'a Linear, bound: &'a Linear) -> Vec<(&'a Linear, u32)> {
     match (test.width, test.step > 0) {
         (Width::W32, _) => vec![(of, 31), (bound, 31)],

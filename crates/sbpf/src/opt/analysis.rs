@@ -1,4 +1,4 @@
-//! What one loop does to its variables and memory, trip by trip.
+//! The effects of one loop on its variables and memory, trip by trip.
 
 use super::ahead::Ahead;
 use super::constraint::{Access, Constraint, Within, constrain, cover, rests_on_data};
@@ -12,7 +12,7 @@ use crate::region::RegionId;
 use crate::work::{Exhausted, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the guard of a loop has to prove, and which accesses it then covers.
+/// The conditions that the guard of a loop has to prove, and the accesses that it then covers.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// All must hold in every trip.
@@ -31,7 +31,7 @@ pub(super) struct Plan {
     pub(super) exit_test: Option<(ExitTest, Tested)>,
     /// Most edges that the loops inside take in a trip, where all of them are bounded.
     pub(super) inner_edges: Option<i64>,
-    /// What its guard finds out for the loops inside.
+    /// The results that its guard finds for the loops inside.
     pub(super) ahead: Vec<Ahead>,
     /// Data decide where in a table some accesses go. If it is shorter than they might say, the guard refuses always.
     pub(super) rests_on_data: bool,
@@ -68,7 +68,7 @@ impl From<Exhausted> for NotAnalysed {
     }
 }
 
-/// What is known of a loop from outside of it.
+/// The facts known about a loop from outside of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'a> {
     /// States in which control comes to it; not all, perhaps, and each in terms of something earlier.
@@ -141,11 +141,11 @@ pub(super) fn accesses(func: &Func, nest: &Nest) -> u32 {
     nest.the_loop.blocks.iter().filter(own).map(checked).sum::<usize>() as u32
 }
 
-/// What is known of a loop beyond its own plan: for guards of the loops inside.
+/// The facts known about a loop beyond its own plan: for guards of the loops inside.
 pub(super) struct Outlook {
     pub(super) pass: Pass,
     pub(super) deltas: Vec<Linear>,
-    /// What control brings to the loops inside whenever it enters them, by their headers.
+    /// The state that control brings to the loops inside whenever it enters them, by their headers.
     pub(super) entries: BTreeMap<BlockId, State>,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct Outlook {
 /// much each of these changes in it.
 pub(super) fn settle(body: &Body<'_>) -> Result<(Pass, Vec<Linear>), Exhausted> {
     let func = body.func;
-    // Of what the loop does not use nothing need be known.
+    // Nothing need be known of variables that the loop does not use.
     let mut hypotheses = Hypotheses { of: vec![Hypothesis::Varies; usize::from(func.vars)] };
     body.each_used(|v| hypotheses.of[usize::from(v.0)] = Hypothesis::Steps);
     body.slots.vars().for_each(|v| hypotheses.of[usize::from(v.0)] = Hypothesis::Steps);
@@ -184,7 +184,7 @@ fn step_of(v: Var, pass: &Pass) -> Option<Linear> {
 
 /// Confronts the hypotheses with what a trip does. True when one had to change.
 fn revise(hypotheses: &mut Hypotheses, refuted: &mut [bool], pass: &Pass, entries: &[State]) -> bool {
-    // What does not hold when control comes to the loop, its guard would find out each time.
+    // If a condition does not hold when control comes to the loop, its guard would find that out each time.
     let may_equal = |v: usize, of: Var, plus: i64| !entries.iter().any(|e| e.differ(Var(v as u16), of, plus));
     let mut weakened = false;
     let mut proposals = Vec::new();
@@ -279,7 +279,7 @@ fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
 }
 
 impl Pass {
-    /// What proves conditions, and those that they rest on. `None` when it is too much.
+    /// The constraints that prove conditions, and the conditions that those rest on. `None` when it is too much.
     pub(super) fn prove(
         &self,
         mut needed: Conditions,
@@ -333,7 +333,7 @@ impl Pass {
         form.terms.iter().try_fold(0i64, |sum, &(v, c)| sum.checked_add(self.exact_step(v)?.checked_mul(c)?))
     }
 
-    /// What the steps of a form's variables rest on.
+    /// The conditions that the steps of a form's variables rest on.
     pub(super) fn conditions_of_steps(&self, form: &Linear) -> Conditions {
         let mut rests_on = Conditions::new();
         for &(v, _) in form.terms.iter() {
@@ -362,7 +362,7 @@ pub(super) struct Body<'a> {
     accesses: u32,
 }
 
-/// What one trip does.
+/// The effects of one trip.
 pub(super) struct Pass {
     /// When it goes back to the header.
     pub(super) latch: State,
@@ -370,7 +370,7 @@ pub(super) struct Pass {
     pub(super) at_end: BTreeMap<BlockId, State>,
     accesses: Vec<Access>,
     conditions: Vec<Condition>,
-    /// What the loops inside take, if there are any and all are bounded.
+    /// The edges that the loops inside take, if there are any and all are bounded.
     inner_edges: Option<Edges>,
     /// Variables that may be copies of each other.
     alike: Vec<(Var, Var)>,

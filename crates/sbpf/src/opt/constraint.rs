@@ -1,4 +1,4 @@
-//! What a guard has to prove: that places stay within a region, or numbers within their bits, in every trip.
+//! Constraints that a guard has to prove: that places stay within a region, or numbers within their bits, in every trip.
 
 use super::linear::{Conditions, Form, Linear, Terms};
 use super::reason;
@@ -27,7 +27,7 @@ pub(super) enum Within {
 }
 
 impl Within {
-    /// Whether one range can stand for both. A region is written as far as it is read, or not at all.
+    /// Whether one range can replace both. A region is written as far as it is read, or not at all.
     fn is_about_the_same(self, other: Self) -> bool {
         match (self, other) {
             (Self::Region { region: a, .. }, Self::Region { region: b, .. }) => a == b,
@@ -54,7 +54,8 @@ pub(super) struct Access {
 /// More would cost more at each entry than they save.
 const CONSTRAINTS_MAX: usize = 16;
 
-/// In a region whose length is not known, an address that data decide is proved for all that they may say, if these lie no farther apart: tables by a byte.
+/// In a region of unknown length, an address that data decide is proved for all values that they may have, if these lie no
+/// farther apart: tables by a byte.
 const SPREAD_MAX: i64 = 4096;
 /// The same of the heap.
 const HEAP_SPREAD_MAX: i64 = 1 << 20;
@@ -95,7 +96,7 @@ pub(super) fn cover(
     Ok((region, constraints.ok_or(reason::TOO_MANY)?))
 }
 
-/// Who allocates a table and bounds an index by its length says both; what is given may be shorter than any bound.
+/// A program that allocates a table and bounds an index by its length says both; given memory may be shorter than any bound.
 fn spread_max(region: RegionId) -> i64 {
     if region == RegionId::HEAP { HEAP_SPREAD_MAX } else { SPREAD_MAX }
 }

@@ -1,4 +1,4 @@
-//! What the optimiser makes: ways into a fast loop, how its trips are counted, and operations.
+//! The optimiser's output: ways into a fast loop, how its trips are counted, and operations.
 
 use super::graph::Loop;
 use crate::insn::{AluOp, Width};

@@ -51,12 +51,12 @@ struct Found {
 }
 
 impl Graph {
-    /// Of a whole function.
+    /// The graph of a whole function.
     pub(super) fn new(func: &Func, work: &Work) -> Result<Self, Exhausted> {
         Self::from(func, BlockId(0), |_| true, work)
     }
 
-    /// Of a loop alone. Its header dominates it, so what dominates what is the same as in the whole function.
+    /// The graph of a loop alone. Its header dominates it, so what dominates what is the same as in the whole function.
     pub(super) fn within(func: &Func, the_loop: &Loop, work: &Work) -> Result<Self, Exhausted> {
         Self::from(func, the_loop.header, |b| the_loop.blocks.contains(&b), work)
     }

@@ -161,7 +161,7 @@ impl Guard<'_> {
     fn look_ahead(&mut self, ahead: &Ahead, trips: Var, scratch: [Var; 3]) -> Vec<Op> {
         let [negative, difference, _] = scratch;
         let (edges, worst, most) = (ahead.edges, fresh(self.func), fresh(self.func));
-        // What is below 0 ends after one trip.
+        // A number below 0 becomes 0: the loop ends after one trip.
         let mut ops = sum(edges, &ahead.numerator, 0, negative);
         ops.extend([
             alu(AluOp::Arsh, negative, edges, Value::Imm(63)),

@@ -1,8 +1,8 @@
-//! What a loop inside another does to variables, as far as the outer loop's analysis needs it.
+//! The effects of an inner loop on variables, as far as the outer loop's analysis needs them.
 //!
-//! Of most inner loops it knows only which variables they write. A loop that counts a variable down to
+//! For most inner loops it knows only which variables they write. A loop that counts a variable down to
 //! a constant, from a value that is known to be small, runs for a known number of trips at most: then
-//! what steps by a bounded amount in each trip changes by a bounded amount in all.
+//! a variable that steps by a bounded amount in each trip changes by a bounded amount in all.
 
 use super::analysis::{Body, NotAnalysed, Pass, settle};
 use super::graph::Nest;
@@ -111,7 +111,7 @@ fn counts_down(body: &Body<'_>, pass: &Pass, written: &BTreeSet<Var>) -> Option<
     let is_countdown = test.relation == Relation::Above { signed: false }
         && test.width == Width::W64
         && test.bound.terms.is_empty()
-        // What is compared is the variable after its step, and the next step cannot wrap around.
+        // The variable is compared after its step, and the next step cannot wrap around.
         && pass.exact_step(var) == Some(test.step)
         && test.of.lo == test.step
         && test.bound.lo >= -test.step - 1

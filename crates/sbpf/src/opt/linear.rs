@@ -1,4 +1,4 @@
-//! What is known of a variable inside one loop: linear forms with intervals.
+//! Facts about a variable inside one loop: linear forms with intervals.
 //!
 //! A form `Σ c·h + [lo, hi]` says that the variable equals, modulo 2^64, a fixed combination of the
 //! values that variables `h` had when control last entered the loop's header, plus an integer in the
@@ -33,7 +33,7 @@ pub(super) struct Linear {
     pub(super) hi: i64,
 }
 
-/// What the guard has to prove besides the bounds, because forms rest on it.
+/// The conditions that the guard has to prove besides the bounds, because forms rest on them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Condition {
     /// The form's value lies in `[0, 2^bits)`, in every trip.
@@ -56,7 +56,7 @@ impl Form {
         if bits <= 46 { Self::interval(0, (1 << bits) - 1) } else { Self::Any }
     }
 
-    /// What holds if either holds.
+    /// A form that holds if either holds.
     pub(super) fn join(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Linear(a), Self::Linear(b)) if a.terms == b.terms => {
@@ -92,7 +92,7 @@ impl Form {
     }
 }
 
-/// What a form is made of; shared by its copies, of which there are many.
+/// The terms of a form; shared by its copies, of which there are many.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms(Option<Rc<[(Var, i64)]>>);
 
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    /// Of a variable with an interval: a narrower one, of which something else is sure.
+    /// Gives a variable with an interval a narrower one, which something else guarantees.
     pub(super) fn narrow(&mut self, v: Var, lo: i64, hi: i64) {
         self.forms[usize::from(v.0)] = Form::interval(lo, hi);
     }
@@ -295,13 +295,13 @@ impl State {
         self.forms[usize::from(v.0)] = form;
     }
 
-    /// What is known of `v` comes to depend on what is known of another variable.
+    /// Makes the form of `v` depend on the form of another variable.
     fn rest_on(&mut self, v: Var, other: Var) {
         let others = self.conditions(other).clone();
         self.conditions[usize::from(v.0)].extend(others);
     }
 
-    /// What is known besides when control goes this way at the end of a block: a variable that was
+    /// Adds the facts that follow when control goes this way at the end of a block: a variable that was
     /// compared with a constant lies on one side of it.
     pub(super) fn take_way(&mut self, term: &Term, to: BlockId) {
         let Term::Branch { width, cond, lhs, rhs, then, otherwise } = *term else {
@@ -410,13 +410,13 @@ impl State {
     }
 }
 
-/// What is supposed of each variable at the header.
+/// The hypotheses about each variable at the header.
 #[derive(Clone, Debug)]
 pub(super) struct Hypotheses {
     pub(super) of: Vec<Hypothesis>,
 }
 
-/// What is supposed of one variable at the header.
+/// The hypothesis about one variable at the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hypothesis {
     /// It changes from trip to trip by a bounded step, or by a stride that stays the same.

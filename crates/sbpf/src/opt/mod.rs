@@ -6,11 +6,11 @@
 //! can, without paying for each trip. When the guard proves nothing, a slow form runs, which is the loop
 //! as it was, so a trap is always the checked one.
 //!
-//! `constraint` is what a guard has to prove. `slots` follows variables that a compiler keeps on the stack, so that what they lead to
-//! is proved, too.
+//! `constraint` is what a guard has to prove. `slots` follows variables that a compiler keeps on the stack,
+//! so that accesses through them are proved, too.
 //!
-//! What the guard of a loop inside would find each time that control comes to it, `ahead` has the guard of
-//! the loop around find out for all times, where it can.
+//! Where it can, `ahead` has the guard of the outer loop find out once and for all what the guard of an
+//! inner loop would find each time that control comes to it.
 //!
 //! Outer loops come first: each outermost loop that can have a guard is copied once, and the loops
 //! inside it find their slow forms in that copy. So code grows to twice its size at most, however deep
@@ -61,7 +61,7 @@ const WAY_MAX: usize = 8;
 /// Most loops inside of which a guard finds out something ahead.
 const AHEAD_MAX: usize = 8;
 
-/// The module with checks hoisted out of loops, as far as the work goes. What is left stays as it is, checked.
+/// The module with checks hoisted out of loops, as far as the work goes. The other loops stay as they are, checked.
 #[must_use]
 pub fn optimise(module: &Module, work: &Work) -> Module {
     let mut module = module.clone();
@@ -104,7 +104,7 @@ impl Hoister<'_> {
                 waiting.extend(loops.inner(index).iter().rev());
                 continue;
             }
-            // What guards of one nest compute, those of another need not know: they share variables.
+            // Guards of one nest need not know what those of another compute: they share variables.
             self.func.vars = vars;
             let nest = loops.nest(index);
             let entries = self.entries(&nest.the_loop);
@@ -181,7 +181,7 @@ impl Hoister<'_> {
         }
         let analysis = analysis.filter(|_| report.hoisted);
         if let Some(around) = around {
-            // What the guard of a loop around has covered already.
+            // The accesses that the guard of a loop around has covered already.
             let covered = version::covered_before(self.func, nest, around.twins);
             report.accesses += covered;
             report.unchecked += covered;
@@ -215,7 +215,7 @@ impl Hoister<'_> {
             let hoisted = self.hoist(inner, Some(here), entry.as_slice());
             inner_loops.push(Inner { header, added: first..self.func.blocks.len() as u32 });
             vars_max = vars_max.max(self.func.vars);
-            // What is found out ahead has to stay, trip after trip: in a variable that no loop inside uses.
+            // A result found ahead has to stay, trip after trip: in a variable that no loop inside uses.
             self.func.vars = vars_max;
             if let Some((entrance, inside)) = hoisted
                 && plan.ahead.len() < AHEAD_MAX
@@ -248,7 +248,7 @@ impl Hoister<'_> {
         made.entrance.map(|entrance| (entrance, plan))
     }
 
-    /// What is known where control comes to a loop, from straight code before it.
+    /// The facts known where control comes to a loop, from straight code before it.
     fn entries(&self, the_loop: &Loop) -> Vec<State> {
         let outside = |b: &&BlockId| !the_loop.blocks.contains(b);
         let entries = self.graph.predecessors(the_loop.header).iter().filter(outside).take(ENTRIES_MAX);
@@ -285,7 +285,7 @@ impl Hoister<'_> {
         self.ops += self.func.blocks[first..].iter().map(size).sum::<usize>();
     }
 
-    /// Whether a guard of a loop without accesses of its own could stand for one of a loop inside.
+    /// Whether a guard of a loop without accesses of its own could replace one of a loop inside.
     fn looks_ahead(&mut self, nest: &Nest, outlook: &Outlook) -> bool {
         nest.inner.iter().filter(|inner| inner.inner.is_empty()).any(|inner| {
             let entry = outlook.entries.get(&inner.the_loop.header).cloned();

@@ -8,7 +8,7 @@ pub(super) const BEYOND_ARRAY: &str = "the index comes from data, and may be lar
 pub(super) const STEP: &str = "the address moves by what is read, which nothing bounds";
 pub(super) const TOO_MANY: &str = "too many different addresses in this loop";
 
-/// What to write instead, where one of these was the reason.
+/// The code to write instead, where one of these was the reason.
 #[must_use]
 pub fn instead(why: &str) -> Option<&'static str> {
     let advice = [

@@ -1,11 +1,11 @@
 //! Variables that a compiler of eBPF keeps on the stack because it has too few registers.
 //!
-//! A slot is eight bytes at a fixed place of the frame, written and read as a whole. Inside of a loop a variable of the
-//! analysis stands for what it holds; the guard loads it. So a pointer that was spilled is as good as one in a register.
+//! A slot is eight bytes at a fixed place of the frame, written and read as a whole. Inside a loop, a variable of the
+//! analysis represents the slot's value; the guard loads it. So a pointer that was spilled is as good as one in a register.
 //!
-//! A store through a pointer might hit a slot. Whether it does, nobody knows before it is proved to stay in another
-//! region: at first that is supposed, and where it turns out that a store was not proved, the loop is looked at once more,
-//! with slots forgotten at that store.
+//! A store through a pointer might hit a slot. That is not known before the store is proved to stay in another region:
+//! at first this is supposed, and if a store turns out not to be proved, the loop is looked at once more, with slots
+//! forgotten at that store.
 
 use super::linear::{Form, State};
 use crate::insn::Size;
@@ -27,7 +27,7 @@ pub(super) struct Slots {
     stray: BTreeSet<At>,
 }
 
-/// What an operation does to slots.
+/// The effect of an operation on slots.
 enum Effect {
     Nothing,
     Reads {

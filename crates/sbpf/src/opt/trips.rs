@@ -34,7 +34,7 @@ pub(super) struct ExitTest {
     pub(super) step: i64,
 }
 
-/// What has to hold for the loop to go on. `of` rises in the first two and falls in the second two.
+/// The condition for the loop to continue. `of` rises in the first two and falls in the second two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Relation {
     Below { signed: bool },

@@ -119,7 +119,7 @@ pub(super) fn version(
     let may_leave_out = |tested: &Tested| outermost || matches!(tested, Tested::AtLatch(_));
     let counts_up = matches!(count, Some(Count::Up { .. }));
     let test = plan.exit_test.as_ref().filter(|(_, tested)| counts_up && may_leave_out(tested));
-    // The guard comes last and the way back to it first: this block stands for it.
+    // The guard comes last and the way back to it first: this block holds its place.
     let guard = versioning.push(Block::empty(insn, Term::Return));
     if prepaid {
         let count = count.as_ref().expect("a prepaid loop is limited");
@@ -146,7 +146,7 @@ pub(super) fn version(
         retarget(&mut func.blocks[b.0 as usize].term, header, guard);
     }
     if outermost {
-        // What fell back on the slow form for the sake of an inner loop may be fast in the next trip; what did for
+        // A loop that fell back on the slow form because of an inner loop may be fast in the next trip; one that did for
         // something else, such as a look back beyond the start, some trips later.
         let again = if has_inner { guard } else { tries_again(func, insn, guard, twins[&header]) };
         for twin in twins.values() {

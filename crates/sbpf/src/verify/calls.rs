@@ -234,7 +234,7 @@ impl Flow<'_> {
             Value::Frame(_) | Value::Scalar(Some(0)) => return,
             Value::Context(from) => {
                 let from = i64::from(from);
-                // Of an unknown length at least the first byte.
+                // With an unknown length, at least the first byte.
                 let to = from + len.unwrap_or(1);
                 let within = |w: &(u32, u32)| i64::from(w.0) <= from && to <= i64::from(w.1);
                 (RegionId::CONTEXT, contract.context_writable.iter().any(within))

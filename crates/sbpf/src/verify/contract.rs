@@ -1,4 +1,4 @@
-//! What each kind promises to its programs.
+//! The promises of each kind to its programs.
 
 use super::{Contract, Entry};
 use crate::image::Kind;

@@ -1,4 +1,4 @@
-//! What the verifier says: class, reason, place, path and suggestion, under a stable code.
+//! The verifier's messages: class, reason, place, path and suggestion, under a stable code.
 
 use crate::disasm::disassemble;
 use crate::image::Image;
@@ -23,7 +23,7 @@ pub struct Diagnostic {
     pub code: &'static str,
     /// Its class.
     pub class: Class,
-    /// What is wrong, in a sentence without a full stop.
+    /// The problem, in a sentence without a full stop.
     pub reason: String,
     /// Instruction slot in the image's code, where one is to blame.
     pub insn: Option<usize>,
@@ -31,7 +31,7 @@ pub struct Diagnostic {
     pub source: Option<String>,
     /// How control came there: instruction slots of the block heads.
     pub path: Vec<usize>,
-    /// What to do about it.
+    /// The advice: what to do about it.
     pub suggestion: String,
 }
 

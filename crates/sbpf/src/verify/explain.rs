@@ -1,6 +1,6 @@
-//! What `diskside explain` prints: every code with its meaning.
+//! The output of `diskside explain`: every code with its meaning.
 
-/// What `diskside explain` prints for a code.
+/// The output of `diskside explain` for a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explanation {
     /// The code.

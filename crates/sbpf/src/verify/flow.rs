@@ -16,7 +16,7 @@ use crate::interp::compare;
 use crate::region::RegionId;
 use std::collections::BTreeSet;
 
-/// What the data flow does not change.
+/// The inputs that the data flow does not change.
 pub(super) struct Setting<'a> {
     pub(super) image: &'a Image,
     pub(super) kind: Kind,
@@ -29,7 +29,7 @@ pub(super) struct Setting<'a> {
     pub(super) addressable: bool,
 }
 
-/// What was learnt of a function.
+/// The facts learnt about a function.
 #[derive(Default)]
 pub(super) struct Learnt {
     pub(super) bases: Vec<Base>,
@@ -39,7 +39,7 @@ pub(super) struct Learnt {
     pub(super) frame_escapes: bool,
 }
 
-/// What a run gives.
+/// The result of a run.
 pub(super) struct Outcome {
     /// Problems, in order of the instructions.
     pub(super) found: Vec<Diagnostic>,
@@ -68,7 +68,7 @@ pub(super) struct Flow<'a> {
     pub(super) report: Option<Report<'a>>,
 }
 
-/// What the last pass collects.
+/// The findings that the last pass collects.
 pub(super) struct Report<'a> {
     pub(super) findings: Findings<'a>,
     pub(super) learnt: Vec<Learnt>,
@@ -306,7 +306,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// What a function is known to return.
+    /// The value that a function is known to return.
     pub(super) fn returned(&self, f: usize) -> Option<Value> {
         self.summaries[f].returned
     }

@@ -52,7 +52,7 @@
 //!   their context: it is checked against the whole structure, of which the host then believes the
 //!   writable fields alone.
 //!
-//! What each kind's context looks like is said in [`contract()`].
+//! The layout of each kind's context is in [`contract()`].
 //!
 //! # What is learnt
 //! Registers and up to 64 stack slots a function are followed through moves, arithmetic, spills,
@@ -122,7 +122,7 @@ pub struct Verified {
     /// True when the address of a stack slot is used otherwise than as the base of a load or store
     /// at a constant offset. If false, the stack's window is not mapped: no other pointer reaches it.
     pub stack_addressable: bool,
-    /// What it does besides its result.
+    /// Its effects besides its result.
     pub effects: Effects,
 }
 
@@ -141,7 +141,7 @@ pub struct VerifiedFunction {
     pub frame_len: u64,
 }
 
-/// What the base register of an access is known to be.
+/// The known base of an access: what its base register points to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Base {
     /// No access here, or nothing known.
@@ -156,7 +156,7 @@ pub enum Base {
     Context(u32),
 }
 
-/// What a program does besides its result.
+/// The effects of a program besides its result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Effects {
     /// Writes `.data` or `.bss`. They are set back before each call, so nobody else sees what was written.
@@ -177,10 +177,10 @@ impl Effects {
     }
 }
 
-/// What a kind promises to its programs: the entry contract.
+/// The promises of a kind to its programs: the entry contract.
 #[derive(Clone, Copy, Debug)]
 pub struct Contract {
-    /// What `r1` to `r5` hold on entry.
+    /// The values of `r1` to `r5` on entry.
     pub params: [Entry; 5],
     /// Bytes of the context structure; 0 when the kind has none.
     pub context_len: u32,

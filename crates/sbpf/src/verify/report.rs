@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Most findings of one run.
 pub(super) const FINDINGS_MAX: usize = 32;
 
-/// What was found so far: at most one finding per place and code.
+/// The findings so far: at most one per place and code.
 pub(super) struct Findings<'a> {
     image: &'a Image,
     found: BTreeMap<(usize, &'static str), Diagnostic>,

@@ -1,4 +1,4 @@
-//! What one instruction does to what is known.
+//! The effect of one instruction on what is known.
 
 use super::flow::{Flow, Stop};
 use super::value::{State, Value};
@@ -19,7 +19,7 @@ pub(super) struct Here {
 }
 
 impl Flow<'_> {
-    /// Follows one instruction. False when control does not go on behind it.
+    /// Follows one instruction. False when control does not continue behind it.
     pub(super) fn step(&mut self, here: Here, insn: Insn, state: &mut State, round: usize) -> Result<bool, Stop> {
         match insn {
             Insn::Alu { width, op, dst, src } => {
@@ -94,7 +94,7 @@ impl Flow<'_> {
     }
 
     fn leave(&mut self, here: Here, state: &mut State) {
-        // What the entry point returns goes to the host; another function may return nothing.
+        // The entry point's result goes to the host; another function may return nothing.
         let value = if here.f == 0 { self.read(here, Reg::R0, state) } else { state.reg(0) };
         self.leak(here.f, value);
         self.exit(here.f, value.elsewhere());

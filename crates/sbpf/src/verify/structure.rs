@@ -29,7 +29,7 @@ pub(super) fn functions<'a>(image: &'a Image, entry: usize, findings: &mut Findi
     while let Some(&function) = order.get(found.len()) {
         let symbol = &image.functions[function];
         let Some(insns) = decode_all(image, symbol, findings) else {
-            // Its callees stay unknown; go on with those of others.
+            // Its callees stay unknown; continue with those of others.
             found.push(Code { function, symbol, insns: Vec::new(), cfg: Cfg::default(), callees: BTreeMap::new() });
             continue;
         };

@@ -17,7 +17,7 @@ enum Origin {
     Call(usize),
 }
 
-/// What a stretch of code does to a register in the end.
+/// The last effect of a stretch of code on a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,

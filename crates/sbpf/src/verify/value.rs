@@ -1,4 +1,4 @@
-//! What the verifier knows of a register or a stack slot.
+//! The verifier's knowledge of a register or a stack slot.
 
 use crate::region::RegionId;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ impl Value {
         matches!(self, Self::Frame(_) | Self::Region(RegionId::STACK) | Self::Unknown { stack: true })
     }
 
-    /// What remains true when anybody may have overwritten it: the hint.
+    /// The part that remains true when anybody may have overwritten it: the hint.
     pub(super) fn untrusted(self) -> Self {
         match self {
             Self::Frame(_) => Self::Region(RegionId::STACK),
@@ -50,7 +50,7 @@ impl Value {
         }
     }
 
-    /// What remains true in another function, whose frame is another one.
+    /// The part that remains true in another function, whose frame is another one.
     pub(super) fn elsewhere(self) -> Self {
         match self {
             Self::Frame(_) => Self::Region(RegionId::STACK),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// What holds when either holds.
+    /// A value that holds when either holds.
     pub(super) fn join(self, other: Self) -> Self {
         use Value::{Context, Frame, Region, Scalar, Uninit, Unknown};
         if self == other {
@@ -163,7 +163,7 @@ impl State {
         self.regs[1..=5].fill(Value::Uninit);
     }
 
-    /// What `len` bytes of the frame at `off` hold. The flag tells that part of a stack address is
+    /// The value of `len` bytes of the frame at `off`. The flag tells that part of a stack address is
     /// read as a number.
     pub(super) fn load_slot(&self, off: i32, len: i32) -> (Value, bool) {
         let mut torn = false;
@@ -256,7 +256,7 @@ impl State {
     }
 }
 
-/// What a join did.
+/// The effect of a join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Joined {
     /// The state is not what it was.

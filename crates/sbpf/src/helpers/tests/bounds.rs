@@ -8,7 +8,7 @@ const LEN: usize = 4096;
 /// Regions that hold each pointer parameter of a call: input, output and arguments, in order.
 const PLACES: [RegionId; 3] = [RegionId::INPUT, RegionId::OUTPUT, RegionId::ARGS];
 
-/// What the parameter `index` needs at most, with all counts at `count`.
+/// The most that the parameter `index` needs, with all counts at `count`.
 fn needed(param: Param, count: u64) -> Option<u64> {
     match param {
         Param::Scalar | Param::Pointer => None,

@@ -25,7 +25,7 @@ fn compress(codec: u64, dict: &[u8], bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What comes of it, and what is in the output then, which was not zero before.
+/// The result, and the bytes of the output afterwards, which were not zero before.
 fn decompress(codec: u64, dict: &[u8], bytes: &[u8], room: usize) -> (Result<i64, Trap>, Vec<u8>) {
     // Behind the output comes nothing that may be touched.
     let mut output = vec![0xaa; room];

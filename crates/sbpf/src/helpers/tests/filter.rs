@@ -128,7 +128,7 @@ filter_property!(i64s, "ds_filter_i64", i64, |v| v as u64, small_integer!(i64));
 filter_property!(f32s, "ds_filter_f32", f32, |v| u64::from(v.to_bits()), small_f32());
 filter_property!(f64s, "ds_filter_f64", f64, f64::to_bits, small_f64());
 
-/// Bits and positions go on over the joints of steps.
+/// Bits and positions continue across the joints of steps.
 #[test]
 fn long_inputs() {
     let values: Vec<u32> = (0..100_003u32).map(|i| i.wrapping_mul(2_654_435_761) >> 8).collect();

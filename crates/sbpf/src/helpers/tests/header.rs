@@ -88,7 +88,7 @@ fn a_misspelt_name_finds_its_neighbours() {
     assert!(standard().near("completely_else").is_empty());
 }
 
-/// What targets tell of a helper's cost is what it charges.
+/// The cost that targets report for a helper is the cost that it charges.
 #[test]
 fn costs_are_those_that_are_charged() {
     const FEW: u64 = 64;

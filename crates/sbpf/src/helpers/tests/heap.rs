@@ -126,7 +126,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Live allocations never overlap, keep their bytes, are aligned, zeroed and within the quota;
-    /// when all is freed, the whole quota can be had again.
+    /// when all are freed, the whole quota is available again.
     #[test]
     fn allocations_keep_apart(steps in proptest::collection::vec(step(), 0..120)) {
         let quota = 64 << 10;

@@ -134,7 +134,7 @@ fn find_charges_for_what_it_looked_at() {
     assert_eq!(before - host.machine.edges_left(), 1 + 2);
 }
 
-/// What lambda-IO does with an offset past the end: the last place where `len` bytes fit.
+/// lambda-IO takes an offset past the end as the last place where `len` bytes fit.
 #[test]
 fn lambda_reads_and_writes_stay_within_the_boundary() {
     let input: Vec<u8> = (0..16).collect();

@@ -82,7 +82,7 @@ fn what_is_no_expression_is_refused_with_its_place() {
     assert_eq!(find(b"", &long), Err("ds_regex_find: the expression is longer than 4096 bytes".to_owned()));
 }
 
-/// What is slow elsewhere takes its share of the budget, and the same whatever was searched before.
+/// An expression that is slow elsewhere takes its share of the budget, the same whatever was searched before.
 #[test]
 fn it_costs_by_length_and_not_by_what_was_searched_before() {
     let mut host = Host::new();
