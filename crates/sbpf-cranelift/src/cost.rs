@@ -1,4 +1,4 @@
-//! What compiling a function will cost, told before it is done: the code generator cannot be stopped in the middle.
+//! The cost of compiling a function, known before it is done: the code generator cannot be stopped in the middle.
 
 use cranelift_codegen::ir::Function;
 use diskside_sbpf::ir::{Check, Func, Module, Op};
@@ -13,7 +13,7 @@ pub enum Effort {
     Quick,
 }
 
-/// What the code generator is given, in all functions of a module.
+/// The size of the code generator's input, in all functions of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Its instructions.
@@ -24,10 +24,10 @@ pub struct Cost {
     pub joined: u64,
 }
 
-/// What is compiled with care: some 40 MiB and 200 ms.
+/// The most that is compiled with care: some 40 MiB and 200 ms.
 const FULL: Cost = Cost { insns: 40_000, blocks: 8_000, joined: 4_000 };
 
-/// What is compiled at all: as much in one pass.
+/// The most that is compiled at all: as much in one pass.
 const QUICK: Cost = Cost { insns: 140_000, blocks: 40_000, joined: 40_000 };
 
 /// Most operations of the checked IR that are looked at.
@@ -47,7 +47,7 @@ pub(crate) fn is_small_enough(module: &Module) -> bool {
     all.iter().map(looks).sum::<u64>() <= OPS_MAX && all.iter().map(alive).sum::<u64>() <= LIVENESS_MAX
 }
 
-/// Of the code generator, for one operation.
+/// The fewest instructions that the code generator gets for one operation.
 fn insns_at_least(op: &Op, cold: bool) -> u64 {
     match op {
         Op::Load { check, .. } | Op::Store { check, .. } => match check {

@@ -41,7 +41,7 @@ pub enum CompileError {
     /// The processor or platform lacks what the code generator needs.
     #[error("the Cranelift tier does not support this machine: {why}")]
     UnsupportedHost {
-        /// What is missing.
+        /// The feature that is missing.
         why: String,
     },
     /// Compiling it would take more than a load may.
@@ -53,7 +53,7 @@ pub enum CompileError {
     /// The system gave no memory for code.
     #[error("no memory for machine code: {why}")]
     OutOfMemory {
-        /// What the system said.
+        /// The system's message.
         why: String,
     },
     /// A mistake in this tier.
@@ -61,7 +61,7 @@ pub enum CompileError {
     Bug {
         /// The function being compiled.
         function: String,
-        /// What the code generator said.
+        /// The code generator's message.
         what: String,
     },
 }
@@ -74,7 +74,7 @@ pub struct CompiledModule {
     functions: Vec<CompiledFunction>,
     cost: Cost,
     effort: Effort,
-    /// What the code refers to.
+    /// The lists that the code refers to.
     _lists: translate::Lists,
 }
 
@@ -149,7 +149,7 @@ pub fn intermediate_code(module: &Module) -> Result<String, CompileError> {
 }
 
 impl CompiledModule {
-    /// What the code generator was given.
+    /// The size of the code generator's input.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost

@@ -10,7 +10,7 @@
 use diskside_sbpf::insn::{AluOp, AtomicOp, ByteOrder, Size, Width};
 use diskside_sbpf::ir::{BinOp, Block, BlockId, Check, FloatOp, Func, Op, Term, Value, Var};
 
-/// What is needed of a variable. A later form includes the earlier ones.
+/// The bits that are needed of a variable. A later form includes the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum Form {
     /// Nothing: dead.
@@ -22,7 +22,7 @@ pub(crate) enum Form {
     Full,
 }
 
-/// What later code needs of a variable.
+/// The forms that later code needs of a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Need {
     /// Its bits.
@@ -105,7 +105,7 @@ impl Liveness {
         Self { live_out, live_in, has_low_use }
     }
 
-    /// What is needed at the start of a block.
+    /// The needs at the start of a block.
     pub(crate) fn live_in(&self, block: BlockId) -> &State {
         &self.live_in[block.0 as usize]
     }
@@ -164,7 +164,7 @@ fn need_value(state: &mut State, v: Value, form: Form) {
     }
 }
 
-/// What is needed of the source of a copy of all bits, and of one of the low half, whose high half is zero.
+/// Records the need for the source of a copy of all bits, or of one of the low half, whose high half is zero.
 fn need_copied(state: &mut State, src: Value, width: Width, wanted: Need) {
     let Value::Var(src) = src else { return };
     let wanted = match width {
@@ -200,7 +200,7 @@ fn step_back(op: &Op, state: &mut State) {
 
 fn needs_of_op(op: &Op, need_of_result: Need, r0_wanted: Form, state: &mut State) {
     let wanted = need_of_result.form();
-    // What a 32-bit operand is needed as: not at all when nobody wants the result.
+    // The form in which a 32-bit operand is needed: none when nobody wants the result.
     let low = wanted.min(Form::Low);
     let all = if wanted == Form::Dead { Form::Dead } else { Form::Full };
     match *op {

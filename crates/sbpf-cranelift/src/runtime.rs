@@ -1,4 +1,4 @@
-//! What all modules of a process share: the instruction set of this machine and the thunks by which
+//! State that all modules of a process share: the instruction set of this machine and the thunks by which
 //! compiled code reaches its callouts.
 
 use crate::CompileError;
@@ -104,7 +104,7 @@ fn host_isa(regalloc: &str) -> Result<OwnedTargetIsa, CompileError> {
     let mut flags = settings::builder();
     let debug = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
-        // What its optimiser would find, ours has found; and it defers arithmetic to the end of a block,
+        // Our optimiser has found all that its optimiser would find; and it defers arithmetic to the end of a block,
         // where so many loaded values wait that the hottest loops spill.
         ("opt_level", "none"),
         ("regalloc_algorithm", regalloc),

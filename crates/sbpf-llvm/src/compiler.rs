@@ -13,7 +13,7 @@ pub const PROGRAM: &str = "diskside-llvm";
 /// The variable that says where it is; empty for nowhere.
 pub const VARIABLE: &str = "DISKSIDE_LLVM";
 
-/// The program that compiles, started anew for each function.
+/// The program that compiles, started again for each function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compiler {
     program: PathBuf,
@@ -29,13 +29,13 @@ pub enum ChildError {
     Start {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// It took too long and was stopped.
     #[error("the compiler did not answer within {} ms and was stopped", .time_max.as_millis())]
     TimedOut {
-        /// What it was given.
+        /// The time that it was given.
         time_max: Duration,
     },
     /// It ended otherwise than well.
@@ -44,7 +44,7 @@ pub enum ChildError {
         /// How it ended.
         status: ExitStatus,
     },
-    /// What it wrote is no answer.
+    /// Its output is not an answer.
     #[error("the compiler's answer makes no sense: {0}")]
     Garbage(&'static str),
     /// It said no.
@@ -142,10 +142,10 @@ impl Compiler {
     }
 
     /// Has it make an eBPF object, with stack frames of so many bytes, of the bitcode that a front end wrote for eBPF.
-    /// What eBPF has no instructions for becomes calls of the sandbox's helpers.
+    /// Operations that eBPF has no instructions for become calls of the sandbox's helpers.
     ///
     /// # Errors
-    /// What is wrong with the module ([`ChildError::Refused`], lines as clang prints them), or with the child.
+    /// The problem with the module ([`ChildError::Refused`], lines as clang prints them), or with the child.
     pub fn lower(&self, bitcode: &[u8], stack_bytes: u32) -> Result<Vec<u8>, ChildError> {
         let bytes = self.run(&["--bpf", &stack_bytes.to_string()], bitcode)?;
         match Answer::parse(&bytes).map_err(ChildError::Garbage)? {

@@ -6,7 +6,7 @@
 //! to, linked, and mapped to be executed; [`CompiledModule`] is [`Code`] like that of any tier.
 //!
 //! The child has limits on memory and time, and can open neither files nor sockets. Whatever happens
-//! to it is a [`CompileError`] here, and another tier goes on.
+//! to it is a [`CompileError`] here, and another tier continues.
 
 mod compiler;
 mod emit;
@@ -49,14 +49,14 @@ pub struct CompiledModule {
     entry: EntryPoint,
 }
 
-/// What a child made of a module.
+/// The output of a child for a module.
 #[derive(Debug)]
 pub struct Compiled {
     /// The code.
     pub code: CompiledModule,
     /// The object that it came from: see [`CompiledModule::from_object`].
     pub object: Vec<u8>,
-    /// What LLVM's optimiser said, a line each; [`remarks::outcomes`] understands it.
+    /// The messages of LLVM's optimiser, a line each; [`remarks::outcomes`] understands them.
     pub remarks: String,
 }
 
@@ -87,18 +87,18 @@ impl CompiledModule {
     /// Links an object that [`compile`] gave, now or in an earlier process.
     ///
     /// # Errors
-    /// What it has or refers to that code of a function may not.
+    /// Anything that it has or refers to and that code of a function may not.
     pub fn from_object(object: &[u8]) -> Result<Self, LinkError> {
         let linked = link::link(object)?;
-        // SAFETY: the symbol of the entry function stands there, which is emitted with that signature.
+        // SAFETY: the symbol of the entry function is at this place, which is emitted with that signature.
         let entry = unsafe { linked.memory.entry_point(linked.entry) };
         Ok(Self { memory: linked.memory, entry })
     }
 }
 
 // SAFETY: each operation of the checked IR is written as what it says: an access is made only where
-// the IR calls it proved or a check has passed, and nothing else is written but the machine. What LLVM
-// is told beyond that is proved by the IR.
+// the IR calls it proved or a check has passed, and nothing else is written but the machine. All else that LLVM
+// is told is proved by the IR.
 unsafe impl Code for CompiledModule {
     fn tier(&self) -> Tier {
         Tier::Llvm

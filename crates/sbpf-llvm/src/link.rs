@@ -18,7 +18,7 @@ use std::io;
 /// Why an object is not linked.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// It is no object for this machine.
+    /// It is not an object for this machine.
     #[error("it is no relocatable x86-64 object: {0}")]
     Malformed(String),
     /// It brings what code of a function has not.
@@ -26,7 +26,7 @@ pub enum LinkError {
     Section {
         /// The section's name.
         section: String,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// It refers to what code of a function may not refer to.
@@ -36,7 +36,7 @@ pub enum LinkError {
         section: String,
         /// Where in it.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// The entry is missing.
@@ -201,7 +201,7 @@ fn outside(name: &str) -> Option<usize> {
         "ds_resolve_atomic" => callouts::resolve_atomic as *const () as usize,
         "ds_refill" => callouts::refill as *const () as usize,
         "ds_helper" => callouts::helper as *const () as usize,
-        // What LLVM makes of loops that copy, fill and compare.
+        // Functions that LLVM makes of loops that copy, fill and compare.
         "memcpy" => libc::memcpy as *const () as usize,
         "memmove" => libc::memmove as *const () as usize,
         "memset" => libc::memset as *const () as usize,

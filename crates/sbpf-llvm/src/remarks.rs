@@ -1,8 +1,8 @@
-//! What LLVM's optimiser said of loops, in words that help whoever wrote the function.
+//! The messages of LLVM's optimiser about loops, in words that help the author of the function.
 
 use std::collections::BTreeMap;
 
-/// What became of a loop's fast form.
+/// The outcome for a loop's fast form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Several trips are taken at once.
@@ -47,7 +47,7 @@ pub fn outcomes(remarks: &str) -> BTreeMap<u32, Outcome> {
     all
 }
 
-/// What to write instead, for a reason in LLVM's words.
+/// The code to write instead, for a reason in LLVM's words.
 #[must_use]
 pub fn advice(reason: &str) -> Option<&'static str> {
     const ADVICE: [(&str, &str); 9] = [

@@ -1,4 +1,4 @@
-//! What parent and child say to each other.
+//! The messages between parent and child.
 //!
 //! The parent writes LLVM's text to the child's standard input and closes it. The child answers with
 //! one line, `ok REMARKS_LEN OBJECT_LEN` or `error LEN`, and so many bytes: remarks as lines of text,
@@ -11,12 +11,12 @@ pub const ANSWER_LEN_MAX: usize = 8 << 20;
 /// Longest first line.
 const HEADER_LEN_MAX: usize = 64;
 
-/// What a child answered.
+/// The answer of a child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// It compiled.
     Object {
-        /// What the optimiser said, a line each.
+        /// The optimiser's messages, a line each.
         remarks: String,
         /// The object.
         object: Vec<u8>,
@@ -43,7 +43,7 @@ impl Answer {
     /// From bytes, all of them.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The problem with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let end = bytes.iter().take(HEADER_LEN_MAX).position(|b| *b == b'\n').ok_or("no first line")?;
         let header = std::str::from_utf8(&bytes[..end]).map_err(|_| "the first line is no text")?;

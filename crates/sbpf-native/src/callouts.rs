@@ -1,4 +1,4 @@
-//! What compiled code calls when something is rare: an access that its inline check did not prove,
+//! The functions that compiled code calls in rare cases: an access that its inline check did not prove,
 //! the end of a slice, a helper.
 //!
 //! All but the helper call take their arguments from [`Machine::args`] and answer through the machine:

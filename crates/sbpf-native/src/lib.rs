@@ -1,4 +1,4 @@
-//! What the compiling tiers share: memory for machine code, its entry, and what it calls out to.
+//! The parts that the compiling tiers share: memory for machine code, its entry, and what it calls out to.
 //!
 //! A native function takes the machine, `r1` to `r5` and the frame pointer, and returns a status and
 //! `r0`, by the platform's C convention. A trap returns through the native frames as a status; no
@@ -11,7 +11,7 @@ pub use code_memory::CodeMemory;
 
 use diskside_sbpf::machine::{Machine, Status};
 
-/// What native functions return: in two registers.
+/// The result of native functions: in two registers.
 #[repr(C)]
 struct Outcome {
     status: u64,

@@ -1,4 +1,4 @@
-//! What leaves the function: helpers, local calls, the end of a slice.
+//! Ways out of the function: helpers, local calls, the end of a slice.
 
 use super::{Result, Translator, argument_offset, native_signature, trusted};
 use crate::liveness::Form;
@@ -73,7 +73,7 @@ impl Translator<'_> {
         self.returned(Some(value));
     }
 
-    /// Asks for fuel. What the machine holds afterwards is right whether it trapped or not.
+    /// Asks for fuel. The machine's values afterwards are right whether it trapped or not.
     pub(super) fn refill(&mut self, insn: u32) {
         self.store_fuel();
         let insn = self.constant(types::I64, i64::from(insn));

@@ -1,6 +1,6 @@
 //! Branches around a few cheap operations become selections.
 //!
-//! eBPF has no conditional move, so that each choice is a branch. What such a branch does depends on
+//! eBPF has no conditional move, so that each choice is a branch. The way that such a branch takes depends on
 //! data and is often mispredicted; a selection costs the same every time.
 //!
 //! A maximum (or minimum) that is kept over a loop stays a branch: it rarely finds a new one, so the
@@ -99,7 +99,7 @@ fn is_cheap(op: &Op) -> bool {
 }
 
 impl Translator<'_> {
-    /// The condition of a choice. Of a maximum kept over a loop, the code generator updates the left
+    /// The condition of a choice. For a maximum kept over a loop, the code generator updates the left
     /// side in place: let that be the one that comes from the trip before.
     pub(super) fn condition_for_choice(&mut self, width: Width, cond: Cond, lhs: Var, rhs: Value) -> clif::Value {
         let ty = type_of(width);
@@ -124,7 +124,7 @@ impl Translator<'_> {
         matches!(dfg.value_def(x), ValueDef::Param(..))
     }
 
-    /// Does both ways, selects by the condition, and goes on where they meet.
+    /// Does both ways, selects by the condition, and continues where they meet.
     pub(super) fn choose(&mut self, choice: Choice, condition: clif::Value) {
         let func = self.func;
         let written = |way: Option<BlockId>| -> Vec<Var> {
@@ -194,7 +194,7 @@ impl Translator<'_> {
         values
     }
 
-    /// What a variable is now, in the form that is live.
+    /// The current value of a variable, in the form that is live.
     fn current(&mut self, v: Var) -> Option<Result> {
         match self.before[usize::from(v.0)].bits {
             Form::Dead => None,

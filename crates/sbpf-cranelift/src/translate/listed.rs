@@ -16,7 +16,7 @@ use std::mem::offset_of;
 #[allow(clippy::vec_box, reason = "the code has their addresses")]
 pub(crate) type Lists = Vec<Box<LoadList>>;
 
-/// What a checked load of a cold block does.
+/// The role of a checked load of a cold block.
 #[derive(Clone, Debug)]
 pub(super) enum Listed {
     /// It is the first of a list, for which it calls out.

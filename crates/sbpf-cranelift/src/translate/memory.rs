@@ -1,6 +1,6 @@
 //! Loads, stores and atomics, each with the check that the IR asks for.
 //!
-//! An access that is checked inline goes on in one of two ways: straight, or by a cold block that
+//! An access that is checked inline continues in one of two ways: straight, or by a cold block that
 //! calls out to the full check. The inline test may refuse what the full check allows, never the
 //! other way round. In blocks that rarely run, every check calls out: that is less code.
 
@@ -17,7 +17,7 @@ use diskside_sbpf_native::callouts::{self, Access};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-/// What the function knows of regions, loaded once: they stay the same for a call, but for the heap,
+/// The facts about regions that the function loads once: they stay the same for a call, except for the heap,
 /// which helpers may grow.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
@@ -364,7 +364,7 @@ impl Translator<'_> {
         self.define(dst, old);
     }
 
-    /// Tests inline and goes on where the test has passed. Gives the block for when it has not, and
+    /// Tests inline and continues where the test has passed. Gives the block for when it has not, and
     /// the host address with what is still to be added to it.
     fn inline_check(&mut self, place: Place, write: bool, check: Check) -> (clif::Block, clif::Value, i64) {
         let Check::Hinted(region) = check else {

@@ -29,7 +29,7 @@ use numbers::Numbers;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-/// Translates one function into `out`, which is empty. What the code refers to goes to `lists`.
+/// Translates one function into `out`, which is empty. The lists that the code refers to go to `lists`.
 pub(crate) fn translate(
     module: &Module,
     func: &Func,
@@ -327,7 +327,7 @@ impl Translator<'_> {
         self.b.ins().icmp(code, l, r)
     }
 
-    /// What later code needs of what the current operation writes to `v`.
+    /// The forms that later code needs of the value that the current operation writes to `v`.
     fn needed(&self, v: Var) -> Need {
         self.after[usize::from(v.0)]
     }

@@ -1,4 +1,4 @@
-//! What variables are as numbers.
+//! Variables as numbers.
 
 use cranelift_codegen::ir::types;
 use cranelift_frontend::{FunctionBuilder, Variable};

@@ -1,4 +1,4 @@
-//! What leaves the function: helpers, local calls, the end of a slice.
+//! Ways out of the function: helpers, local calls, the end of a slice.
 
 use super::{Computed, FunctionEmitter, symbol};
 use diskside_sbpf::ir::Var;
@@ -40,7 +40,7 @@ impl FunctionEmitter<'_> {
         self.returned(result);
     }
 
-    /// Asks for fuel. What the machine holds afterwards is right whether it trapped or not.
+    /// Asks for fuel. The machine's values afterwards are right whether it trapped or not.
     pub(super) fn refill(&mut self) {
         self.store_fuel();
         let insn = self.insn.to_string();

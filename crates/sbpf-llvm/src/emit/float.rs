@@ -10,13 +10,13 @@ use diskside_sbpf::insn::Width;
 use diskside_sbpf::ir::{FloatOp, Func, Op, Var};
 use std::fmt::Write as _;
 
-/// What an operation gives: bits, or a number, with its type and whether it is never a NaN.
+/// The result of an operation: bits, or a number, with its type and whether it is never a NaN.
 enum Outcome {
     Bits(Computed),
     Number(&'static str, String, bool),
 }
 
-/// What an operation is in LLVM's words.
+/// The form of an operation in LLVM.
 enum Shape {
     /// An instruction on two numbers of one type.
     Binary(&'static str),

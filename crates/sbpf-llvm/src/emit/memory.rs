@@ -169,7 +169,7 @@ impl FunctionEmitter<'_> {
         Host { address, region: Some(region) }
     }
 
-    /// Tests inline and goes on where the test has passed; otherwise control goes to `slow`.
+    /// Tests inline and continues where the test has passed; otherwise control goes to `slow`.
     fn inline_check(&mut self, place: Place, write: bool, check: Check, slow: &str) -> Host {
         let Check::Hinted(region) = check else {
             return self.lookup(place, write, false, slow);
@@ -224,7 +224,7 @@ impl FunctionEmitter<'_> {
         Host { address, region: None }
     }
 
-    /// Has the machine make an access, and goes on when it did.
+    /// Has the machine make an access, and continues if it did.
     fn call_out(&mut self, callout: &str, place: Place, signed: bool) {
         let base = self.read_full(place.base);
         let address = self.value(format_args!("add i64 {base}, {}", place.off));

@@ -1,7 +1,7 @@
 //! From the checked IR to LLVM's, as text.
 //!
 //! A native function has the signature that [`diskside_sbpf_native`] gives. Variables live in stack
-//! slots that LLVM turns into values at once. What makes loops vectorise:
+//! slots that LLVM turns into values at once. Loops vectorise for these reasons:
 //!
 //! - A proved access is an element address from its region's base, in bounds; regions are disjoint
 //!   memory, which the accesses say by alias scopes.
@@ -46,7 +46,7 @@ pub(crate) fn emit(module: &Module) -> String {
     out
 }
 
-/// What the text refers to outside of itself; [`crate::link`] knows the addresses.
+/// The names that the text refers to outside of itself; [`crate::link`] knows the addresses.
 const PRELUDE: &str = "\
 declare void @ds_load(ptr) #1
 declare void @ds_store(ptr) #1
@@ -404,7 +404,7 @@ impl<'a> FunctionEmitter<'a> {
     }
 
     fn load_fuel(&mut self) {
-        // Whoever leaves fuel in the machine leaves between nothing and a slice.
+        // Code that leaves fuel in the machine leaves between nothing and a slice.
         let slice = self.machine_field(offset_of!(Machine, slice));
         let range = self.metadata.fuel_range;
         let fuel = self.value(format_args!("load i64, ptr {slice}, align 8, !range !{range}"));

@@ -1,4 +1,4 @@
-//! What the child gives up before it reads anything.
+//! The rights that the child gives up before it reads anything.
 
 use diskside_child::Limits;
 

@@ -15,7 +15,7 @@ use std::ptr::null_mut;
 /// Bytes of remarks that are kept.
 const REMARKS_LEN_MAX: usize = 1 << 20;
 
-/// Of all that the optimiser says, what is about vectors has one of these in it.
+/// Every message of the optimiser about vectors has one of these in it.
 const ABOUT_LOOPS: [&str; 4] = ["vectorized", "cost-model", "interleav", "SLP vectorized"];
 
 /// Code for one processor.

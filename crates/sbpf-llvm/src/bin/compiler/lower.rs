@@ -1,4 +1,4 @@
-//! What eBPF has no instructions for becomes calls that the sandbox lowers to single instructions: arithmetic,
+//! Operations that eBPF has no instructions for become calls that the sandbox lowers to single instructions: arithmetic,
 //! comparisons and conversions of `double` and `float`; long copies and fills become calls of helpers.
 //!
 //! Every operation has the semantics of the function of `diskside.h` that it becomes: rounding to nearest, one NaN,
@@ -17,7 +17,7 @@ const INLINE_LEN_MAX: u64 = 128;
 /// Lowers a module.
 ///
 /// # Errors
-/// What cannot be lowered, with its place in the source.
+/// The operation that cannot be lowered, with its place in the source.
 ///
 /// # Safety
 /// The module is whole and of this context.
@@ -170,7 +170,7 @@ struct Pass {
 type Replacement = Result<Option<LLVMValueRef>, String>;
 
 impl Pass {
-    /// What stands for an instruction, built before it; nothing for one that stays.
+    /// The replacement of an instruction, built before it; nothing for one that stays.
     ///
     /// # Safety
     /// It is an instruction of the module.
@@ -276,7 +276,7 @@ impl Pass {
             } else {
                 LLVMBuildZExt(self.builder, value, self.i64, c"".as_ptr())
             };
-            // What has fewer bits is no negative number of 64.
+            // A number with fewer bits is not a negative number of 64.
             let from = if signed || bits < 64 { "from_i64" } else { "from_u64" };
             self.apply(at, float, from, &[wide])
         }
