@@ -36,7 +36,7 @@ const OPS_MAX: u64 = 120_000;
 /// Most variables times blocks: for each of these it is known whether it lives.
 const LIVENESS_MAX: u64 = 8 << 20;
 
-/// Whether it is worth while to find out what the code generator would be given.
+/// Whether it is worthwhile to compute the size of the code generator's input.
 pub(crate) fn is_small_enough(module: &Module) -> bool {
     let looks = |func: &Func| {
         let ops = func.blocks.iter().flat_map(|b| b.ops.iter().map(move |(op, _)| (op, b.cold)));

@@ -62,9 +62,9 @@ pub(crate) type State = Vec<Need>;
 /// The result of the analysis.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// Per block, what its successors need.
+    /// The needs of each block's successors.
     pub(crate) live_out: Vec<State>,
-    /// Per block, what it and what follows it need.
+    /// The needs of each block and of the code that follows it.
     live_in: Vec<State>,
     /// Variables that some operation reads in [`Form::Low`] while nothing later reads them in full.
     pub(crate) has_low_use: Vec<bool>,
@@ -125,7 +125,7 @@ impl Liveness {
     }
 }
 
-/// Operands of a floating-point operation: how many, and what is needed of each.
+/// Operands of a floating-point operation: their number, and the need for each.
 pub(crate) fn float_operands(op: FloatOp) -> (usize, Need) {
     use FloatOp as F;
     let double = Need { double: true, ..Need::default() };

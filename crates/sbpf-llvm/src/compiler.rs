@@ -79,7 +79,7 @@ fn has_baseline(_name: &str) -> Option<bool> {
 }
 
 impl Compiler {
-    /// How long it may take when nothing else is said.
+    /// The time that it may take by default.
     pub const TIME_MAX: Duration = Duration::from_secs(20);
 
     /// The program at this place.
@@ -122,7 +122,7 @@ impl Compiler {
         &self.program
     }
 
-    /// Which LLVM for which processor: what besides its input the code depends on.
+    /// The LLVM and the processor: all that the code depends on besides its input.
     ///
     /// # Errors
     /// Why it did not say.
@@ -141,7 +141,7 @@ impl Compiler {
         }
     }
 
-    /// Has it make an eBPF object, with stack frames of so many bytes, of the bitcode that a front end wrote for eBPF.
+    /// Has it make an eBPF object, with stack frames of this many bytes, from the bitcode that a front end wrote for eBPF.
     /// Operations that eBPF has no instructions for become calls of the sandbox's helpers.
     ///
     /// # Errors

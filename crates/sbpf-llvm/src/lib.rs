@@ -90,7 +90,7 @@ impl CompiledModule {
     /// Anything that it has or refers to and that code of a function may not.
     pub fn from_object(object: &[u8]) -> Result<Self, LinkError> {
         let linked = link::link(object)?;
-        // SAFETY: the symbol of the entry function is at this place, which is emitted with that signature.
+        // SAFETY: the symbol of the entry function is at this place, and that function is emitted with that signature.
         let entry = unsafe { linked.memory.entry_point(linked.entry) };
         Ok(Self { memory: linked.memory, entry })
     }

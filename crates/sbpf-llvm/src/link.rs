@@ -1,4 +1,4 @@
-//! From an object to code: what it brings and what it refers to is checked against closed lists.
+//! From an object to code: its contents and its references are checked against closed lists.
 //!
 //! Code and constants go into one piece of memory. A relocation is relative, lies in that piece, and
 //! leads to a place in it, or to a function on the list of [`outside`], by a jump in the piece. An
@@ -34,7 +34,7 @@ pub enum LinkError {
     Relocation {
         /// The section's name.
         section: String,
-        /// Where in it.
+        /// The place in it.
         offset: u64,
         /// The problem.
         what: String,

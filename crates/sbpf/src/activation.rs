@@ -345,7 +345,7 @@ impl Activation {
         self.data.as_mut_slice()[..initial.len()].copy_from_slice(initial);
     }
 
-    /// Maps what was borrowed and sets the limits; gives the end of the first frame.
+    /// Maps borrowed memory and sets the limits; returns the end of the first frame.
     ///
     /// Memory that a call borrowed stays mapped after it, though it may be gone: nobody looks until the next
     /// call, which mostly maps the same regions again. Only if it maps others, the old ones are unmapped first.

@@ -8,14 +8,14 @@
 //!
 //! | form | meaning |
 //! |---|---|
-//! | `add %r1, %r2`, `add32 %r1, 5` | `add sub mul div sdiv mod smod or and xor lsh rsh arsh mov`; 64 bits, or 32 with the suffix |
+//! | `add %r1, %r2`, `add32 %r1, 5` | `add sub mul div sdiv mod smod or and xor lsh rsh arsh mov`; 64 bits, 32 with suffix |
 //! | `neg %r1`, `neg32 %r1` | negation |
 //! | `movsx864 %r1, %r2` | move with sign extension: `movsx832 movsx1632 movsx864 movsx1664 movsx3264` |
 //! | `be16 %r1` | byte order: `le be swap` with `16 32 64` |
 //! | `lddw %r1, 0x1122334455667788` | 64-bit immediate; a third operand is the sub-code in `src` |
 //! | `ldxw %r1, [%r2+4]`, `ldxsw …` | load: `b h w dw`; `s` extends the sign |
 //! | `stw [%r1-8], 5`, `stxw [%r1-8], %r2` | store an immediate or a register |
-//! | `lock add [%r1], %r2`, `lock fetch add32 …` | atomic: `add or and xor xchg cmpxchg`, 64 bits or 32 with the suffix; `fetch_add` is one word, too |
+//! | `lock add [%r1], %r2`, `lock fetch add32 …` | atomic: `add or and xor xchg cmpxchg`, 64 bits, 32 with suffix; `fetch_add` is one word, too |
 //! | `jeq %r1, %r2, label`, `jeq32 …` | `jeq jne jgt jge jlt jle jset jsgt jsge jslt jsle` |
 //! | `ja label`, `ja32 label` | jump with a 16-bit or a 32-bit distance |
 //! | `call helper ds_find`, `call helper 5` | helper by name or number; `helper` may be left out |

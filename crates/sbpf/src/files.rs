@@ -11,7 +11,7 @@ pub trait Files {
     /// Present length in bytes.
     fn len_bytes(&mut self, file: u32) -> Result<u64, FileFault>;
 
-    /// Makes durable what was written.
+    /// Makes written bytes durable.
     fn sync(&mut self, file: u32) -> Result<(), FileFault>;
 
     /// Begins a read whose bytes are to go to `address`, which comes back with them.
@@ -50,7 +50,7 @@ pub struct Ended<'a> {
 /// Why an access of a file did not end well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileFault {
-    /// With this errno, which the program is told.
+    /// With this errno, which goes to the program.
     Errno(i32),
     /// The call has to stop: it was cancelled, or its deadline passed.
     Interrupted,

@@ -7,7 +7,7 @@
 use crate::cancel::CancelToken;
 use std::cell::Cell;
 
-/// How much may still be done.
+/// The work that may still be done.
 #[derive(Debug)]
 pub struct Work {
     given: u64,
@@ -38,10 +38,10 @@ impl Work {
         Self { cancel: Some(cancel.clone()), ..self }
     }
 
-    /// Takes so many units.
+    /// Takes this many units.
     ///
     /// # Errors
-    /// There are not as many. Then none are left at all, so that whatever comes next ends at once.
+    /// There are not as many. Then none are left at all, so that the next step ends at once.
     pub fn spend(&self, units: u64) -> Result<(), Exhausted> {
         let left = self.left.get();
         if units > left {

@@ -128,7 +128,7 @@ impl Translator<'_> {
         need
     }
 
-    /// The type of what is loaded from memory, if it is read as a number alone.
+    /// The type of a value loaded from memory, if it is read as a number alone.
     pub(super) fn loads_number(&self, dst: Var, size: Size) -> Option<Type> {
         match (self.needed(dst), size) {
             (Need { bits: Form::Dead, double: true, single: false }, Size::DW) => Some(types::F64),

@@ -157,7 +157,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Where a loop is entered, loads its displacements.
+    /// Loads the displacements of a loop where it is entered.
     pub(super) fn enter_loop(&mut self, from: usize, to: BlockId) {
         let header = to.0 as usize;
         let is_entry = self.loops.innermost[header] == Some(header)

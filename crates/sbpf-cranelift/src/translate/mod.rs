@@ -332,7 +332,7 @@ impl Translator<'_> {
         self.after[usize::from(v.0)]
     }
 
-    /// In which form that can be computed from bits.
+    /// The form in which that can be computed from bits.
     fn wanted(&self, v: Var) -> Form {
         self.needed(v).form()
     }

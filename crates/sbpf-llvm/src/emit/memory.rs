@@ -20,7 +20,7 @@ struct Place {
     size: Size,
 }
 
-/// A host address, and what is known of the memory there.
+/// A host address, and the known facts about the memory there.
 struct Host {
     address: String,
     region: Option<RegionId>,

@@ -51,7 +51,7 @@ pub(super) fn ds_decompress(machine: &mut Machine, [to, to_len, from, from_len, 
             machine.charge(cost(n))?;
         }
     }
-    // A copy: it may overlap what is written, and mostly there is none.
+    // A copy: it may overlap the output, and mostly there is none.
     let dict = machine.bytes(dict, dict_len)?.to_vec();
     let (input, output) = machine.bytes_and_mut((from, from_len), (to, to_len))?;
     let room = output.len().min(LEN_MAX as usize);

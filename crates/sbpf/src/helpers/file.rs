@@ -127,7 +127,7 @@ pub(super) fn ds_wait_any(machine: &mut Machine, [cookies, results, n, ..]: [u64
     })
 }
 
-/// Puts what was read where it belongs; gives the result as programs see it.
+/// Puts the bytes that were read where they belong; returns the result as programs see it.
 fn deliver(machine: &mut Machine, ended: &Ended<'_>) -> Result<u64, Fault> {
     if !ended.bytes.is_empty() {
         machine.bytes_mut(ended.address, ended.bytes.len() as u64)?.copy_from_slice(ended.bytes);

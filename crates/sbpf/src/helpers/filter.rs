@@ -98,7 +98,7 @@ impl Spec {
     }
 }
 
-/// Where the result goes, step after step.
+/// The place of the result, step after step.
 struct Sink {
     form: Form,
     position: u64,

@@ -1,4 +1,4 @@
-//! `ds_regex_find`: search by a regular expression, in time linear in what is searched.
+//! `ds_regex_find`: search by a regular expression, in time linear in the length of the text.
 //!
 //! The automaton is made as it is needed, state by state (a lazy DFA), and kept for the next call: programs look for one
 //! expression in many rows. Expressions are over bytes: `.` is any byte but a newline, `\w`, `\d`, `\s` and `(?i)` know ASCII.
@@ -37,7 +37,7 @@ pub fn check_regex(pattern: &str) -> Result<(), String> {
     })
 }
 
-/// The last expression, with what was made of it.
+/// The last expression, with its compiled form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegexCache(Option<Box<Compiled>>);
 
@@ -109,7 +109,7 @@ fn compile(pattern: Vec<u8>) -> Result<Compiled, Fault> {
     Ok(Compiled { pattern, dfa, cache, weight })
 }
 
-/// Where the match ends that ends first.
+/// The end of the match that ends first.
 fn search(machine: &mut Machine, compiled: &mut Compiled, (hay, hay_len): (u64, u64)) -> Result<u64, Fault> {
     const ABSENT: u64 = -1i64 as u64;
     const FULL: Fault = Fault::Refused("the expression's states do not fit in the memory for them");

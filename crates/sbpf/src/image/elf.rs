@@ -31,7 +31,7 @@ pub(super) struct Object<'a> {
     pub(super) sections: Vec<Section<'a>>,
     /// By ELF symbol index.
     pub(super) symbols: Vec<Symbol<'a>>,
-    /// Of code and data sections only, in the order of the object.
+    /// Relocations of code and data sections only, in the order of the object.
     pub(super) relocations: Vec<Relocation>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Section<'a> {
     pub(super) align: u64,
 }
 
-/// Where a symbol is defined.
+/// The place of a symbol's definition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Definition {
     Undefined,
@@ -364,7 +364,7 @@ pub(super) fn text_at(strings: &[u8], offset: u32) -> Option<&str> {
     std::str::from_utf8(&window[..len]).ok()
 }
 
-/// Refuses what is above a limit.
+/// Refuses an amount above a limit.
 pub(super) fn limit(what: &'static str, value: usize, limit: usize) -> Result<(), ImageError> {
     if value <= limit {
         return Ok(());

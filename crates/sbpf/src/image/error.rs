@@ -12,9 +12,9 @@ pub enum ImageError {
     Limit {
         /// The thing counted, with its unit.
         what: &'static str,
-        /// How much there is.
+        /// The amount there is.
         value: u64,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
     /// The bytes are not an ELF file, or are a damaged one.
@@ -109,7 +109,7 @@ pub enum ImageError {
         /// The advice: what to do instead.
         instead: &'static str,
     },
-    /// Symbols that nobody defines.
+    /// Symbols without a definition.
     #[error("{}", MissingList(symbols))]
     Missing {
         /// All of them, in order of first use.
@@ -260,7 +260,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A symbol that nobody defines.
+/// A symbol without a definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MissingSymbol {
     /// Its name.

@@ -33,7 +33,7 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// As messages call several of them.
+    /// The name of several of them in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ pub const CODE_SLOTS_MAX: usize = 1 << 20;
 /// Most bytes of read-only data, and of other data.
 pub const DATA_LEN_MAX: usize = 64 << 20;
 
-/// Where a section stands.
+/// The place of a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Placement {
     /// Not in memory.

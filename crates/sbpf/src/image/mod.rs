@@ -199,9 +199,9 @@ pub struct Note {
     pub out_constant: u64,
     /// Where records begin and end; `None` when the object does not say.
     pub split: Option<Split>,
-    /// A piece holds a multiple of so many records.
+    /// A piece holds a multiple of this many records.
     pub piece_records: u32,
-    /// Whether outputs of pieces stand one after another.
+    /// Whether outputs of pieces follow one another.
     pub concatenates: bool,
     /// The kind of programs whose section names none.
     pub kind: Option<Kind>,
@@ -284,10 +284,10 @@ pub struct ArgField {
     pub is_regex: bool,
     /// Whether it is a column of a table of text, by its number from 1 or its name, from `btf_decl_tag("is:column")`.
     pub is_column: bool,
-    /// Whether it is the line with the names of the columns, from `btf_decl_tag("is:column_names")`: who leaves it out and names
-    /// a column means the first line of the input.
+    /// Whether it is the line with the names of the columns, from `btf_decl_tag("is:column_names")`: if it is absent, naming
+    /// a column refers to the first line of the input.
     pub is_column_names: bool,
-    /// Whether nobody is shown it in a result, from `btf_decl_tag("is:hidden")`.
+    /// Whether it is left out when a result is shown, from `btf_decl_tag("is:hidden")`.
     pub is_hidden: bool,
 }
 

@@ -300,7 +300,7 @@ pub(crate) fn out_of_fuel(refill: BlockId, target: BlockId) -> Term {
     is_negative(Var::FUEL, refill, target)
 }
 
-/// To `then` when the variable is below zero.
+/// Goes to `then` when the variable is below zero.
 pub(crate) fn is_negative(v: Var, then: BlockId, otherwise: BlockId) -> Term {
     Term::Branch { width: Width::W64, cond: crate::insn::Cond::SLt, lhs: v, rhs: Value::Imm(0), then, otherwise }
 }

@@ -249,7 +249,7 @@ pub struct LoopReport {
     pub insn: u32,
     /// Accesses in the loop.
     pub accesses: u32,
-    /// Of these, how many run without a check in the fast copy.
+    /// The number of these that run without a check in the fast copy.
     pub unchecked: u32,
     /// True when a fast copy was made.
     pub hoisted: bool,
@@ -268,7 +268,7 @@ impl Op {
         }
     }
 
-    /// The variable that the operation writes, besides the fixed ones of calls.
+    /// The variable that the operation writes, apart from the fixed ones of calls.
     #[must_use]
     pub fn dst(&self) -> Option<Var> {
         match *self {

@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) covered: BTreeMap<(BlockId, usize), RegionId>,
     /// Accesses in the loop, those of inner loops not counted.
     pub(super) accesses: u32,
-    /// Of these, how many are covered.
+    /// The number of these that are covered.
     pub(super) unchecked: u32,
     /// Variables that can count the trips, best first.
     pub(super) counters: Vec<Counter>,
@@ -90,7 +90,7 @@ pub(super) fn analyse(func: &Func, nest: &Nest, given: Given<'_>, work: &Work) -
     if is_all || slots.is_empty() {
         return Ok((plan, outlook));
     }
-    // Where the work does not suffice for it, what was found without stays.
+    // Where the work does not suffice for it, the result found without it stays.
     Ok(match analyse_by_slots(func, nest, given, slots, work) {
         Ok(Some(better)) if better.0.is_better(&plan) => better,
         _ => (plan, outlook),

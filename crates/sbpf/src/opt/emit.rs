@@ -5,7 +5,7 @@ use crate::insn::{AluOp, Width};
 use crate::ir::{BinOp, BlockId, Func, Op, Term, Value, Var};
 use std::collections::BTreeMap;
 
-/// From blocks to their slow copies.
+/// Maps blocks to their slow copies.
 pub(super) type Twins = BTreeMap<BlockId, BlockId>;
 
 /// How control enters a fast loop that has no other inside and pays before it runs.
@@ -13,7 +13,7 @@ pub(super) struct Entrance {
     /// Blocks outside of the loop that lead to its guard.
     pub(super) from: Vec<BlockId>,
     pub(super) guard: BlockId,
-    /// Where the guard leads to, when it has paid for so many edges.
+    /// The target of the guard, when it has paid for this many edges.
     pub(super) settled: BlockId,
     pub(super) edges: Var,
     pub(super) insn: u32,

@@ -221,7 +221,7 @@ fn representative(outermost: &mut [BlockId], b: BlockId) -> BlockId {
 }
 
 impl Loops {
-    /// How many loops lie in each other, at most, in this one.
+    /// The deepest nesting of loops in this one.
     pub(super) fn height(&self, index: usize) -> usize {
         self.all[index].height
     }

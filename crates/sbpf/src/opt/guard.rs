@@ -18,7 +18,7 @@ pub(super) enum Count {
     Down { trips: Var },
 }
 
-/// Most trips of a loop that pays for each of them: so many steps cannot wrap around.
+/// Most trips of a loop that pays for each of them: this many steps cannot wrap around.
 const TRIPS_MAX: i64 = 1 << 20;
 
 /// Bits of a number of trips: that or the fuel of a slice.
@@ -44,7 +44,7 @@ pub(super) struct Guard<'a> {
     pub(super) inner_edges: Option<i64>,
 }
 
-/// How far places reach below and above by so many trips of a loop inside.
+/// How far places reach below and above by this many trips of an inner loop.
 type Spread = (Var, (i64, i64));
 
 /// A piece of the guard, made from its end.

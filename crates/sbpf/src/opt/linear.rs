@@ -189,7 +189,7 @@ impl Linear {
         sum
     }
 
-    /// Whether it is nothing else than 0.
+    /// Whether it is exactly 0.
     pub(super) fn is_zero(&self) -> bool {
         *self == Self::default()
     }
@@ -256,7 +256,7 @@ impl State {
         self.conditions[usize::from(v.0)] = conditions;
     }
 
-    /// Whether a variable is sure not to be another one plus this.
+    /// Whether a variable is certainly not another one plus this.
     pub(super) fn differ(&self, v: Var, of: Var, plus: i64) -> bool {
         match (self.get(v), self.get(of)) {
             (Form::Linear(a), Form::Linear(b)) => {

@@ -7,7 +7,7 @@
 //! as it was, so a trap is always the checked one.
 //!
 //! `constraint` is what a guard has to prove. `slots` follows variables that a compiler keeps on the stack,
-//! so that accesses through them are proved, too.
+//! so that accesses that depend on them are proved, too.
 //!
 //! Where it can, `ahead` has the guard of the outer loop find out once and for all what the guard of an
 //! inner loop would find each time that control comes to it.
@@ -45,13 +45,13 @@ use slots::Slots;
 use std::collections::BTreeMap;
 use version::Inner;
 
-/// A function grows no further than to so many operations.
+/// A function grows to this many operations at most.
 const OPS_MAX: usize = 50_000;
 
-/// Of loops that lie in each other, so many get fast forms: the inner ones.
+/// This many of the loops that lie in each other get fast forms: the inner ones.
 pub const HEIGHT_MAX: usize = 12;
 
-/// A function gets no further guards when it has so many variables.
+/// A function gets no further guards when it has this many variables.
 const VARS_MAX: u16 = 4096;
 
 /// Ways to a loop that are looked at, and blocks of each.

@@ -101,7 +101,7 @@ impl Slots {
         Self { of: self.of.clone(), stray }
     }
 
-    /// Whether it was reckoned with that these stores may hit them.
+    /// Whether the analysis allowed for these stores to hit them.
     pub(super) fn allows(&self, stray: &BTreeSet<At>) -> bool {
         stray.is_subset(&self.stray)
     }

@@ -42,7 +42,7 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Whether it has got no guard of its own.
+    /// Whether it has no guard of its own.
     fn is_as_it_was(&self) -> bool {
         self.added.is_empty()
     }
@@ -189,7 +189,7 @@ struct Versioning<'f> {
     header: BlockId,
     insn: u32,
     inner_loops: &'f [Inner],
-    /// The blocks of the loop, with what was added for the loops inside.
+    /// The blocks of the loop, with those added for the loops inside.
     now: BTreeSet<BlockId>,
 }
 
@@ -252,7 +252,7 @@ impl Versioning<'_> {
         self.now.iter().copied().filter(asks).collect()
     }
 
-    /// Puts what was not used on the ways out.
+    /// Gives back the unused edges on the ways out.
     fn give_back_at_exits(&mut self, count: &Count) {
         let mut made: BTreeMap<(BlockId, Option<i64>), BlockId> = BTreeMap::new();
         for (from, to) in self.exits() {

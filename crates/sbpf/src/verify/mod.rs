@@ -133,7 +133,7 @@ pub struct VerifiedFunction {
     pub function: usize,
     /// Its blocks and edges.
     pub cfg: Cfg,
-    /// For each access (by instruction slot, relative to the function's start) what its base is.
+    /// For each access (by instruction slot, relative to the function's start): its base.
     pub bases: Vec<Base>,
     /// For each local call (by slot relative to the start): index into [`Verified::functions`].
     pub callees: std::collections::BTreeMap<usize, usize>,
@@ -159,7 +159,7 @@ pub enum Base {
 /// The effects of a program besides its result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Effects {
-    /// Writes `.data` or `.bss`. They are set back before each call, so nobody else sees what was written.
+    /// Writes `.data` or `.bss`. They are set back before each call, so nobody else sees the written bytes.
     pub writes_globals: bool,
     /// Reads a clock.
     pub uses_clock: bool,
@@ -327,7 +327,7 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
     }
 }
 
-/// Puts together what was learnt of a program that may run.
+/// Puts together the facts learnt about a program that may run.
 fn assemble(
     image: &Arc<Image>,
     program: usize,

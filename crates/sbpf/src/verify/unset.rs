@@ -9,7 +9,7 @@ use super::value::Value;
 use crate::insn::{AtomicOp, CallTarget, Insn, Reg};
 use std::collections::VecDeque;
 
-/// Where a register came to be unset.
+/// The place where a register became unset.
 enum Origin {
     /// It was so on entry.
     Entry,
@@ -75,7 +75,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Where `r` came to be unset, and the blocks on a path from the entry through there to `here`.
+    /// The place where `r` became unset, and the blocks on a path from the entry through there to `here`.
     fn origin(&self, code: &Code<'_>, here: Here, r: Reg) -> (Origin, Vec<usize>) {
         let blocks = &code.cfg.blocks;
         let direct = |block| path_to(&code.cfg, block);

@@ -96,7 +96,7 @@ impl Value {
         }
     }
 
-    /// How messages call it.
+    /// Its name in messages.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Uninit => "not set".to_owned(),
@@ -259,7 +259,7 @@ impl State {
 /// The effect of a join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Joined {
-    /// The state is not what it was.
+    /// The state has changed.
     pub(super) changed: bool,
     /// A stack address is no longer followed.
     pub(super) lost: bool,

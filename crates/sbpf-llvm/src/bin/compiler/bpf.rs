@@ -21,7 +21,7 @@ const TRIPLE: &CStr = c"bpfel-unknown-none";
 /// Bytes of what the back end says.
 const MESSAGES_LEN_MAX: usize = 64 << 10;
 
-/// Back end of eBPF, with stack frames of so many bytes.
+/// Back end of eBPF, with stack frames of this many bytes.
 pub(crate) struct Target {
     machine: LLVMTargetMachineRef,
 }

@@ -11,7 +11,7 @@ use llvm_sys::prelude::*;
 use llvm_sys::{LLVMAttributeFunctionIndex, LLVMOpcode as Op, LLVMRealPredicate as Real, LLVMTypeKind as Kind};
 use std::ffi::{CStr, CString};
 
-/// Copies and fills of up to so many bytes are instructions.
+/// Copies and fills of up to this many bytes are instructions.
 const INLINE_LEN_MAX: u64 = 128;
 
 /// Lowers a module.

@@ -49,7 +49,7 @@ proptest! {
         prop_assert_eq!(chained, crc(seed, &bytes), "a CRC goes on where the last one ended");
     }
 
-    /// In steps or at once, the hash is that of the library.
+    /// The hash is that of the library, in steps or at once.
     #[test]
     fn hash64_does_not_depend_on_steps(len in 0usize..200_000, seed: u64) {
         let bytes: Vec<u8> = (0..len).map(|i| ((i * 31) >> 3) as u8).collect();

@@ -1,4 +1,4 @@
-//! `ds_regex_find` against a table, and what it refuses.
+//! `ds_regex_find` against a table, and the expressions that it refuses.
 
 use super::{Host, INPUT};
 use crate::trap::{Trap, TrapKind};
