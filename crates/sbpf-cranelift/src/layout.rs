@@ -68,7 +68,7 @@ impl Loops {
     }
 }
 
-/// The header of the outermost known loop, shortening the way for the next who asks.
+/// The header of the outermost known loop, shortening the way for the next lookup.
 fn representative(outermost: &mut [usize], block: usize) -> usize {
     let mut top = block;
     while outermost[top] != top {
@@ -81,7 +81,7 @@ fn representative(outermost: &mut [usize], block: usize) -> usize {
     top
 }
 
-/// The blocks that can be reached, each after those that lead to it but for loops.
+/// The blocks that can be reached, each after those that lead to it, except for loops.
 pub(crate) fn reverse_postorder(func: &Func) -> Vec<usize> {
     let mut seen = vec![false; func.blocks.len()];
     seen[0] = true;

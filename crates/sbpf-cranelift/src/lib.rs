@@ -132,7 +132,7 @@ pub fn compile(module: &Module, options: &Options) -> Result<CompiledModule, Com
     Ok(CompiledModule { memory, entry, functions, cost, effort, _lists: lists })
 }
 
-/// The Cranelift intermediate code of every function, as text: for those who work on this tier.
+/// The Cranelift intermediate code of every function, as text: for developers of this tier.
 ///
 /// # Errors
 /// As [`compile`].

@@ -77,7 +77,7 @@ pub fn compile(module: &Module, compiler: &Compiler) -> Result<Compiled, Compile
     Ok(Compiled { code, object, remarks })
 }
 
-/// The text that a module becomes: for those who work on this tier.
+/// The text that a module becomes: for developers of this tier.
 #[must_use]
 pub fn intermediate_code(module: &Module) -> String {
     emit::emit(module)

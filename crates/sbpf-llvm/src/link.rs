@@ -29,7 +29,7 @@ pub enum LinkError {
         /// The problem.
         what: &'static str,
     },
-    /// It refers to what code of a function may not refer to.
+    /// It refers to something that code of a function may not refer to.
     #[error("section `{section}`, relocation at {offset:#x}: {what}")]
     Relocation {
         /// The section's name.

@@ -25,7 +25,7 @@ pub(crate) const RARE_COLUMN: u32 = 2;
 pub(crate) const USUAL_COLUMN: u32 = 1;
 
 /// By the instruction slot at which a loop starts: what became of it. Slow forms are left out; a loop
-/// of which LLVM says nothing is not an innermost one, or is gone.
+/// about which LLVM says nothing is not an innermost one, or is gone.
 #[must_use]
 pub fn outcomes(remarks: &str) -> BTreeMap<u32, Outcome> {
     let mut all: BTreeMap<u32, Outcome> = BTreeMap::new();

@@ -15,7 +15,8 @@
 //! | `lddw %r1, 0x1122334455667788` | 64-bit immediate; a third operand is the sub-code in `src` |
 //! | `ldxw %r1, [%r2+4]`, `ldxsw …` | load: `b h w dw`; `s` extends the sign |
 //! | `stw [%r1-8], 5`, `stxw [%r1-8], %r2` | store an immediate or a register |
-//! | `lock add [%r1], %r2`, `lock fetch add32 …` | atomic: `add or and xor xchg cmpxchg`, 64 bits, 32 with suffix; `fetch_add` is one word, too |
+//! | `lock add [%r1], %r2`, `lock fetch add32 …` | atomic: `add or and xor xchg cmpxchg`, 64 bits, or 32 with the suffix |
+//! | `lock fetch_add …` | the same: `fetch_add` is one word, too |
 //! | `jeq %r1, %r2, label`, `jeq32 …` | `jeq jne jgt jge jlt jle jset jsgt jsge jslt jsle` |
 //! | `ja label`, `ja32 label` | jump with a 16-bit or a 32-bit distance |
 //! | `call helper ds_find`, `call helper 5` | helper by name or number; `helper` may be left out |

@@ -2,7 +2,7 @@
 
 /// Files by their numbers. Offsets and lengths are in bytes; no range ends behind [`OFFSET_MAX`].
 pub trait Files {
-    /// Reads into `into`, and waits: how many bytes, fewer than asked for only at the end of the file.
+    /// Reads into `into`, and waits. Returns the number of bytes: fewer than asked for only at the end of the file.
     fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<u64, FileFault>;
 
     /// Writes all of them, and waits: how many bytes that are. After an error some may be written.

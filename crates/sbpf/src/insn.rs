@@ -272,7 +272,7 @@ pub enum DecodeError {
         /// Its value.
         value: i64,
     },
-    /// `LDDW` is the last slot, or its second slot is not all-zero but for `imm`.
+    /// `LDDW` is the last slot, or its second slot is not all-zero apart from `imm`.
     #[error("the second half of a 64-bit immediate is missing or malformed")]
     TruncatedImm64,
 }

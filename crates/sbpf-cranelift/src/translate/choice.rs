@@ -4,7 +4,7 @@
 //! data and is often mispredicted; a selection costs the same every time.
 //!
 //! A maximum (or minimum) that is kept over a loop stays a branch: it rarely finds a new one, so the
-//! branch is foreseen, where a selection would make each trip wait for the one before.
+//! branch is predicted, where a selection would make each trip wait for the one before.
 
 use super::{Result, Translator, comparison, type_of};
 use crate::layout::Loops;

@@ -27,7 +27,7 @@ struct Host {
 }
 
 impl FunctionEmitter<'_> {
-    /// Loads what is known of regions once: it stays the same for a call, but for the heap, which helpers may
+    /// Loads the facts about regions once: they stay the same for a call, except for the heap, which helpers may
     /// move. LLVM drops what is not used, and computes bounds outside of the loops that test them.
     pub(super) fn load_regions(&mut self) {
         for &region in self.regions.iter().filter(|r| **r != RegionId::HEAP) {

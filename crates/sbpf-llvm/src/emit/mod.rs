@@ -434,7 +434,7 @@ impl<'a> FunctionEmitter<'a> {
         self.line(format_args!("store i64 {value}, ptr {at}, align 8"));
     }
 
-    /// Goes on when the condition holds, which is usual, else goes to `otherwise`.
+    /// Continues when the condition holds, which is usual; otherwise goes to `otherwise`.
     fn continue_if(&mut self, condition: &str, otherwise: &str) {
         let next = self.fresh_label();
         let often = self.metadata.often;

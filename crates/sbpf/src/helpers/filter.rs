@@ -112,7 +112,7 @@ impl Sink {
         let count: u64 = masks.iter().map(|m| u64::from(m.count_ones())).sum();
         match self.form {
             Form::Bitmap => {
-                // A step holds a multiple of 64 elements, but for the last.
+                // Every step but the last holds a multiple of 64 elements.
                 let mut left = elements.div_ceil(8) as usize;
                 for mask in masks {
                     let n = left.min(8);

@@ -97,7 +97,7 @@ fn sum_f64(lanes: Lanes, bytes: &[u8]) -> Lanes {
     sum_lanes::<8>(lanes, bytes, f64::from_le_bytes)
 }
 
-/// A step is a multiple of eight elements long, but for the last: lanes stay in step.
+/// Every step but the last is a multiple of eight elements long: lanes stay in step.
 #[inline(always)]
 fn sum_lanes<const N: usize>(mut lanes: Lanes, bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Lanes {
     let rows = bytes.chunks_exact(8 * N);

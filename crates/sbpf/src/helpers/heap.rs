@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Every allocation is a multiple of this long and starts at a multiple of it.
 pub const GRANULE_BYTES: u64 = 64;
-/// Largest alignment that can be asked for.
+/// Largest alignment that can be requested.
 pub const ALIGN_MAX_BYTES: u64 = 1 << 20;
 
 /// Allocator over the heap region's offsets: best fit, lowest address first.

@@ -1,4 +1,4 @@
-//! Helpers that tell the environment something, or ask it: `ds_log`, `ds_now`, `ds_fail`.
+//! Helpers that report to the environment, or ask it: `ds_log`, `ds_now`, `ds_fail`.
 
 use super::access::cost;
 use crate::machine::{Fault, Machine};

@@ -49,7 +49,7 @@ pub(super) struct Btf<'a> {
     tags: HashMap<(u32, u32), Vec<&'a str>>,
 }
 
-/// A type as it stands in the section.
+/// A type as it is in the section.
 #[derive(Clone, Copy)]
 pub(super) struct Type<'a> {
     name: u32,

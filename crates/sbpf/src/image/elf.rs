@@ -101,7 +101,7 @@ pub(super) struct Relocation {
     pub(super) symbol: usize,
     /// `R_BPF_*`.
     pub(super) r_type: u32,
-    /// Explicit addend (RELA); else it stands in the relocated field.
+    /// Explicit addend (RELA); otherwise it is in the relocated field.
     pub(super) addend: Option<i64>,
 }
 

@@ -26,7 +26,7 @@ pub enum ImageError {
     /// Compiled for big-endian eBPF.
     #[error("the object is big-endian eBPF; compile it with `-target bpf` or `-target bpfel`")]
     BigEndian,
-    /// Compiled for something else than eBPF.
+    /// Compiled for something other than eBPF.
     #[error(
         "the object is for ELF machine {machine}, not for eBPF (247); \
          compile it with `clang -target bpf -c`"

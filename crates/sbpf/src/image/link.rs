@@ -1,6 +1,6 @@
 //! Linking: relocations are applied, calls of undefined symbols become imports.
 //!
-//! clang writes REL sections: the addend stands in the field that is relocated. The relocations of
+//! clang writes REL sections: the addend is in the field that is relocated. The relocations of
 //! eBPF are described in <https://docs.kernel.org/bpf/llvm_reloc.html>.
 
 use super::compat;

@@ -1,6 +1,6 @@
 //! An image: what a compiled object holds, linked and laid out, before verification.
 //!
-//! All code sections stand one after another in [`Image::code`]; an instruction's index there is
+//! All code sections follow one another in [`Image::code`]; an instruction's index there is
 //! the `insn` of every diagnostic and trap. After linking
 //! - `LDDW` of a data symbol holds its program-visible address ([`RegionId::RODATA`] or
 //!   [`RegionId::DATA`]), with the slot's `src` cleared;

@@ -49,7 +49,7 @@ pub struct Func {
     pub name: String,
     /// Blocks; the first is the entry. `r1` to `r5`, `r10` and `FUEL` are set there, the rest is 0.
     pub blocks: Vec<Block>,
-    /// Number of variables, all 0 on entry but for those above.
+    /// Number of variables, all 0 on entry except those above.
     pub vars: u16,
     /// Bytes of its frame.
     pub frame_len: u64,

@@ -1,4 +1,4 @@
-//! The guard of a loop inside, made ahead: once for many trips of the loop around.
+//! The guard of an inner loop, made ahead: once for many trips of the outer loop.
 //!
 //! ```text
 //!     guard of the loop around:  edges = what the loop inside takes each time, or too many
@@ -108,7 +108,7 @@ impl Ahead {
         Some(Self { edges: fresh(func), numerator, step: test.step.unsigned_abs(), constraints, equalities })
     }
 
-    /// Whether it holds in all trips of the loop around if it holds in the first.
+    /// Whether it holds in all trips of the outer loop if it holds in the first.
     pub(super) fn is_for_ever(&self) -> bool {
         self.constraints.iter().all(|(c, _)| c.step.is_zero())
     }

@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) unchecked: u32,
     /// Variables that can count the trips, best first.
     pub(super) counters: Vec<Counter>,
-    /// A test of the loop's own that tells how many trips are left.
+    /// A test of the loop's own that gives the number of trips left.
     pub(super) exit_test: Option<(ExitTest, Tested)>,
     /// Most edges that the loops inside take in a trip, where all of them are bounded.
     pub(super) inner_edges: Option<i64>,

@@ -197,7 +197,7 @@ impl Graph {
                     None => found.own.push(b),
                 }
             }
-            // In the order of the function, whatever the way that they were found by.
+            // In the order of the function, however they were found.
             found.inner.sort_by_key(|&i| self.position(loops.all[i].header));
             by_header[header.0 as usize] = Some(loops.all.len());
             loops.all.push(found);
@@ -207,7 +207,7 @@ impl Graph {
     }
 }
 
-/// The header of the outermost known loop, shortening the way for the next who asks.
+/// The header of the outermost known loop, shortening the way for the next lookup.
 fn representative(outermost: &mut [BlockId], b: BlockId) -> BlockId {
     let mut top = b;
     while outermost[top.0 as usize] != top {

@@ -131,7 +131,7 @@ impl Hoister<'_> {
         }
     }
 
-    /// Reports a loop around too many others.
+    /// Reports a loop that has too many others inside.
     fn skip(&mut self, loops: &Loops, index: usize) {
         let checked = |b: &BlockId| {
             let ops = &self.func.blocks[b.0 as usize].ops;
@@ -181,7 +181,7 @@ impl Hoister<'_> {
         }
         let analysis = analysis.filter(|_| report.hoisted);
         if let Some(around) = around {
-            // The accesses that the guard of a loop around has covered already.
+            // The accesses that the guard of an outer loop has covered already.
             let covered = version::covered_before(self.func, nest, around.twins);
             report.accesses += covered;
             report.unchecked += covered;

@@ -71,7 +71,7 @@ pub(super) fn counters(body: &Body<'_>, pass: &Pass, proved: &Conditions, prefer
     counters
 }
 
-/// The exit test that tells the trips, and where it is made.
+/// The exit test that gives the number of trips, and where it is made.
 pub(super) fn exit_test(body: &Body<'_>, pass: &Pass, proved: &Conditions) -> Option<(ExitTest, Tested)> {
     let mut before = None;
     let mut at_latch: Option<(ExitTest, Vec<BlockId>)> = None;

@@ -84,7 +84,7 @@ pub(super) fn covered_before(func: &Func, nest: &Nest, twins: &Twins) -> u32 {
 /// A loop that got its fast form.
 pub(super) struct Made {
     pub(super) guard: BlockId,
-    /// How control enters it, if it is one that a loop around may enter past the guard.
+    /// How control enters it, if it is one that a loop around may enter without the guard.
     pub(super) entrance: Option<Entrance>,
 }
 

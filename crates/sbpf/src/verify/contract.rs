@@ -1,4 +1,4 @@
-//! The promises of each kind to its programs.
+//! What each kind promises to its programs.
 
 use super::{Contract, Entry};
 use crate::image::Kind;

@@ -69,7 +69,7 @@ fn what_was_compressed_comes_back() {
     }
 }
 
-/// Small bytes that become very many: no more than there is room for is made.
+/// A small input that becomes very large: the output is never longer than its room.
 #[test]
 fn bombs_do_not_go_off() {
     let zeros = vec![0; LEN_MAX as usize + 1];
