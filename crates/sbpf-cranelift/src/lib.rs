@@ -4,7 +4,7 @@
 //! for each function of the program. Compiling takes well under a millisecond for a small function.
 //! A trap returns through the native frames as a status; no signal handler is involved.
 //!
-//! Memory for code is written first and executed after, never both at once, and goes when the
+//! Memory for code is written first and executed after, never both at once, and is freed when the
 //! module is dropped.
 
 mod cost;

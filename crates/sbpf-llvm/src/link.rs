@@ -1,4 +1,4 @@
-//! From an object to code: its contents and its references are checked against closed lists.
+//! Turns an object into code: its contents and its references are checked against closed lists.
 //!
 //! Code and constants go into one piece of memory. A relocation is relative, lies in that piece, and
 //! leads to a place in it, or to a function on the list of [`outside`], by a jump in the piece. An
@@ -201,7 +201,7 @@ fn outside(name: &str) -> Option<usize> {
         "ds_resolve_atomic" => callouts::resolve_atomic as *const () as usize,
         "ds_refill" => callouts::refill as *const () as usize,
         "ds_helper" => callouts::helper as *const () as usize,
-        // Functions that LLVM makes of loops that copy, fill and compare.
+        // Functions that LLVM makes from loops that copy, fill and compare.
         "memcpy" => libc::memcpy as *const () as usize,
         "memmove" => libc::memmove as *const () as usize,
         "memset" => libc::memset as *const () as usize,

@@ -1,8 +1,8 @@
 //! Floating point, with the bits of [`diskside_sbpf::float::eval`].
 //!
-//! In functions with floating point, variables have two shadows more: the numbers that their bits are. From one operation
-//! to the next a number passes by those, and which NaN it is stays open, as no operation can tell. Where bits are read, they
-//! are the canonical ones. LLVM drops the shadows that nobody reads.
+//! In functions with floating point, variables have two more shadows: the numbers that their bits are. A number passes
+//! from one operation to the next in those, and which NaN it is stays open, as no operation can tell. Where bits are read,
+//! they are the canonical ones. LLVM drops the shadows that are not read.
 
 use super::{Computed, FunctionEmitter};
 use diskside_sbpf::float::{NAN_F32, NAN_F64};

@@ -473,7 +473,7 @@ impl<'a> FunctionEmitter<'a> {
         let _ = writeln!(self.out, "  {body}, !dbg !{location}");
     }
 
-    /// Slot and column tell loops apart in what the optimiser says: see [`crate::remarks`].
+    /// Slot and column tell loops apart in the optimiser's messages: see [`crate::remarks`].
     fn location(&mut self) -> u32 {
         let (insn, scope) = (self.insn, self.subprogram);
         let column = if self.block.cold { RARE_COLUMN } else { USUAL_COLUMN };

@@ -5,8 +5,8 @@ use crate::region::{REGION_COUNT, REGION_LEN_MAX, RegionId};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// A [`RegionEntry`] to be. Of other fields and without padding, so that no two are copied by one larger
-/// load: a processor gives back at once what it has just written only to loads of its size.
+/// A future [`RegionEntry`]. It has other fields and no padding, so that no two are copied by one larger
+/// load: a processor forwards a recent store at once only to loads of its size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Borrowed {
@@ -20,7 +20,7 @@ struct Borrowed {
 #[derive(Debug)]
 pub struct Mappings<'a> {
     pub(super) regions: [RegionId; MAPPINGS_MAX],
-    /// Those from `len` on are not written: a call would spend a nanosecond on what it never reads.
+    /// Those from `len` on are not written: a call would spend a nanosecond on entries that it never reads.
     borrowed: [MaybeUninit<Borrowed>; MAPPINGS_MAX],
     len: usize,
     pub(super) ranges: &'a [(RegionId, RegionEntry)],

@@ -53,7 +53,7 @@ pub(super) fn ds_sync(machine: &mut Machine, [file, ..]: [u64; 5]) -> Result<u64
 pub(super) fn ds_submit_read(machine: &mut Machine, [file, buf, len, offset, cookie]: [u64; 5]) -> Result<u64, Fault> {
     machine.charge(1 + cost(len.min(SUBMIT_LEN_MAX)))?;
     with_files(machine, offset, len, |machine, files| {
-        // The verifier follows what is on the stack, and knows nothing of bytes that come later.
+        // The verifier follows the values on the stack, and knows nothing of bytes that come later.
         if !matches!(RegionId::of(buf), Some(RegionId::HEAP | RegionId::OUTPUT | RegionId::DATA)) {
             return Err(Fault::Refused(
                 "its bytes come later: they go to the heap, to the result or to a global variable",

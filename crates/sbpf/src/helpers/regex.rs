@@ -19,7 +19,7 @@ const NEST_MAX: u32 = 64;
 const NFA_BYTES_MAX: usize = 256 << 10;
 /// The most memory of the states that are made while it runs.
 const CACHE_BYTES_MAX: usize = 1 << 20;
-/// So many states cost one more edge for each 64 bytes: each byte may need a new state, which is made of all of them.
+/// This many states cost one more edge for each 64 bytes: each byte may need a new state, which is made from all of them.
 const STATES_PER_EDGE: usize = 128;
 /// Bytes between two looks at deadline and cancellation.
 const STEP_BYTES: u64 = 4096;

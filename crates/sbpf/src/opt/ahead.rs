@@ -11,10 +11,10 @@
 //!              if left < 0 goto guard        settled:  limit = where the counter is after so many edges
 //!              goto direct                             goto fast
 //! ```
-//! Where the loop inside begins at addresses that move by strides, and goes round as often each time, its
-//! guard would find the same each time: that there is room, for the same number of trips. So the guard of
-//! the loop around finds it for all of its trips, as far as they go, and there is nothing left to ask but
-//! whether there is fuel. When it finds nothing, the loop inside asks its own guard, as it did.
+//! Where the inner loop begins at addresses that move by strides, and runs the same number of trips each time,
+//! its guard would find the same each time: that there is room, for that number of trips. So the guard of
+//! the outer loop finds it for all of its trips, as far as they go, and the only question left is
+//! whether there is fuel. When it finds nothing, the inner loop asks its own guard, as it did.
 
 use super::analysis::{Outlook, Plan};
 use super::constraint::{Constraint, Within};

@@ -31,8 +31,8 @@ pub(super) struct Nest {
     pub(super) inner: Vec<Nest>,
 }
 
-/// The loops of a function, without the blocks that loops inside have as well. However deep they lie in each other,
-/// this is flat.
+/// The loops of a function, without the blocks that inner loops have as well. This is flat, however deep they are
+/// nested.
 #[derive(Debug, Default)]
 pub(super) struct Loops {
     all: Vec<Found>,

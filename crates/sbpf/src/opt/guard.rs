@@ -92,7 +92,7 @@ impl Guard<'_> {
         Made { first: self.chain(pieces), settled, edges: trips }
     }
 
-    /// A block of its own: who knows the edges otherwise enters here. So a compiler sees one number of trips, and
+    /// A block of its own: code that has the edges already enters here. So a compiler sees one number of trips, and
     /// that the way to the limit is a multiple of the counter's step.
     fn limit(&mut self, counter: &Counter, limit: Var, edges: Var) -> BlockId {
         let insn = self.insn;

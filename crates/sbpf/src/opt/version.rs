@@ -88,8 +88,8 @@ pub(super) struct Made {
     pub(super) entrance: Option<Entrance>,
 }
 
-/// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. Those are of a loop around,
-/// if there is one. Without one, what leads to the loop from outside is left to the caller.
+/// Makes the blocks of a loop its fast form, under a guard that falls back on the twins. Those are of an outer loop,
+/// if there is one. Without one, the ways into the loop from outside are left to the caller.
 pub(super) fn version(
     func: &mut Func,
     plan: &Plan,
@@ -158,10 +158,10 @@ pub(super) fn version(
     Made { guard, entrance: is_plain.then_some(entrance) }
 }
 
-/// Trips of a slow form after which the guard is asked again.
+/// Trips of a slow form after which the guard runs again.
 const SLOW_TRIPS: i64 = 32;
 
-/// Asks the guard again once in some trips. Each of them takes an edge, so the number of those that are left tells them.
+/// Asks the guard again once in some trips. Each trip takes an edge, so the number of edges left counts them.
 fn tries_again(func: &mut Func, insn: u32, guard: BlockId, slow: BlockId) -> BlockId {
     let left = fresh(func);
     let term =

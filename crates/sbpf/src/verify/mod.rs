@@ -141,7 +141,7 @@ pub struct VerifiedFunction {
     pub frame_len: u64,
 }
 
-/// The known base of an access: what its base register points to.
+/// The verifier's knowledge of the base register of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Base {
     /// No access here, or nothing known.

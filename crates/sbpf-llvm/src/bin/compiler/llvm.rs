@@ -173,8 +173,8 @@ pub(crate) unsafe fn object_of(machine: LLVMTargetMachineRef, module: LLVMModule
     }
 }
 
-/// Turns on what the optimiser says of loops, and lets loops start where the processor fetches: short ones run
-/// a byte a cycle only so.
+/// Turns on the optimiser's messages about loops, and lets loops start where the processor fetches: only then do
+/// short ones run a byte a cycle.
 fn set_options() {
     let options = [
         c"diskside-llvm",
@@ -208,7 +208,7 @@ extern "C" fn on_diagnostic(info: LLVMDiagnosticInfoRef, remarks: *mut c_void) {
 /// A string that LLVM gave away.
 ///
 /// # Safety
-/// It ends, and is disposed of by nobody else; or it is null.
+/// It ends, and nobody else disposes of it; or it is null.
 pub(crate) unsafe fn taken(message: *mut c_char) -> String {
     if message.is_null() {
         return String::new();

@@ -276,7 +276,7 @@ impl Pass {
             } else {
                 LLVMBuildZExt(self.builder, value, self.i64, c"".as_ptr())
             };
-            // A number with fewer bits is not a negative number of 64.
+            // A number with fewer bits is never negative in 64 bits.
             let from = if signed || bits < 64 { "from_i64" } else { "from_u64" };
             self.apply(at, float, from, &[wide])
         }

@@ -4,7 +4,7 @@
 //!     diskside-llvm --bpf STACK_BYTES < BITCODE > ANSWER
 //!     diskside-llvm [--cpu NAME] --identity
 //!
-//! The first is the tier: of checked IR to code of this machine. The second is for sources: of a module that clang, or
+//! The first is the tier: from checked IR to code of this machine. The second is for sources: from a module that clang, or
 //! another front end, made for eBPF to an eBPF object.
 //!
 //! It is started for one module and trusts none of it. Before the first byte of the text is read it
