@@ -20,11 +20,11 @@ const OTHERS: u32 = 0o077;
 pub struct KeyFileError {
     /// Which file.
     pub path: PathBuf,
-    /// What is wrong with it, and what to do.
+    /// The trouble with it, and what to do.
     pub trouble: Trouble,
 }
 
-/// What is wrong with a file of keys. None of these repeats any of it.
+/// The trouble with a file of keys. None of these repeats any of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Trouble {
@@ -63,7 +63,7 @@ pub enum Trouble {
          with # say nothing"
     )]
     Count(usize),
-    /// What is in it is no key.
+    /// Its content is not a key.
     #[error("line {line}: {error}")]
     Secret {
         /// Where.
@@ -71,7 +71,7 @@ pub enum Trouble {
         /// Why.
         error: SecretError,
     },
-    /// What is in it is no name.
+    /// Its content is not a name.
     #[error("line {line}: {error}")]
     Nqn {
         /// Where.
@@ -85,7 +85,7 @@ pub enum Trouble {
         /// Where.
         line: usize,
     },
-    /// What is in it is no invitation.
+    /// Its content is not an invitation.
     #[error("line {line}: {what}")]
     Invitation {
         /// Where.
@@ -99,7 +99,7 @@ pub enum Trouble {
     /// It holds more than one key to sign with, or none.
     #[error("it holds {0} signing keys, and not one; `diskside sign --new-key` makes such a file")]
     SigningKeys(usize),
-    /// What is in it is no key to sign with.
+    /// Its content is not a signing key.
     #[error("line {line}: a signing key is a line that `diskside sign --new-key` wrote; keys of hosts sign nothing")]
     SigningKey {
         /// Where.
@@ -155,7 +155,7 @@ pub(crate) fn read(path: &Path, user: Option<u32>) -> Result<Zeroizing<String>, 
     // Opening a FIFO for reading would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(|e| trouble(e.into()))?;
-    // Of what is open, not of what may be in its place a moment later.
+    // The metadata of the open file, not of what may be in its place a moment later.
     let metadata = file.metadata().map_err(|e| trouble(e.into()))?;
     if !metadata.is_file() {
         return Err(trouble(Trouble::NotAFile));
@@ -178,8 +178,8 @@ pub(crate) fn read(path: &Path, user: Option<u32>) -> Result<Zeroizing<String>, 
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// Whether the service manager passes it: such a file is root's, and lets one user in by an access list, whose mask shows as the rights
-/// of the group, which is root's, too.
+/// Whether the service manager passes it: such a file is root's, and lets one user in by an access list, whose mask shows as the
+/// rights of the group, which is root's, too.
 fn is_credential(path: &Path, metadata: &Metadata) -> bool {
     let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let is_passed = directory.is_some_and(|directory| directory.is_absolute() && path.parent() == Some(&directory));
@@ -209,7 +209,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), KeyFileError> {
     })
 }
 
-/// What root makes belongs to whose directory it is in: a server that runs as that user reads its keys.
+/// A file that root makes belongs to the owner of its directory: a server that runs as that user reads its keys.
 fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -223,8 +223,8 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
     std::os::unix::fs::fchown(open, Some(above.uid()), Some(above.gid()))
 }
 
-/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time. A link is
-/// followed, and stays. Whoever could read the old one cannot read the new one, which is its owner's alone before a byte is in it.
+/// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time. A link
+/// is followed, and stays. Who could read the old one cannot read the new one, which is its owner's alone before a byte is in it.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
     let trouble = |error: io::Error| at(path, error.into());
     let real = match path.canonicalize() {
@@ -293,8 +293,8 @@ mod tests {
         assert!(matches!(write_secret(&path, &secret).unwrap_err().trouble, Trouble::Exists));
     }
 
-    /// `diskside invite` gives a key to who has its directory, which is the account of the server. A server that root started, to become that
-    /// account, refused it, and so did `check-config`.
+    /// `diskside invite` gives a key to who has its directory, which is the account of the server. A server that root started, to
+    /// become that account, refused it, and so did `check-config`.
     #[test]
     fn a_key_is_its_readers_or_that_of_who_the_reader_becomes() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who a host is: its name and its key, in one file; and how a server gets to know it.
+//! The identity of a host: its name and its key, in one file; and how a server gets to know it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub enum KeySource {
     None,
 }
 
-/// What a server's operator is given of a host: one line, as secret as the key in it.
+/// The line about a host for a server's operator: one line, as secret as the key in it.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     /// The host's name.
@@ -206,7 +206,7 @@ impl HostKey {
         }
     }
 
-    /// What a server's operator is given.
+    /// The introduction for a server's operator.
     pub fn introduction(&self) -> Introduction {
         let Self { nqn, key, server_key, tls_key } = self.clone();
         Introduction { nqn, key, server_key, tls_key }
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Who pasted the key without the name before it got most of the key back, in an error that may be kept in a log.
+    /// A user who pasted the key without the name before it got most of the key back, in an error that may be kept in a log.
     #[test]
     fn a_line_that_begins_with_a_key_is_refused_and_not_repeated() {
         let (key, tls_key) = (new_secret().to_text(), new_tls_secret().to_text());

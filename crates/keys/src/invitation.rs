@@ -1,4 +1,4 @@
-//! What an operator gives somebody who is to join: a text that holds where the server is, who the host is there, and its key.
+//! An invitation, for somebody who is to join: a text that holds where the server is, who the host is there, and its key.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -10,12 +10,12 @@ use zeroize::Zeroizing;
 use crate::file::{KeyFileError, Trouble, at, lines, read, write};
 use crate::host::{HostKey, Introduction};
 
-/// What every invitation begins with; the number is that of its form.
+/// The start of every invitation; the number is that of its form.
 const START: &str = "diskside-invitation-1:";
 /// No invitation is as long.
 pub const INVITATION_LEN_MAX: usize = 4096;
 
-/// An invitation. Whoever has its text can be this host.
+/// An invitation. Anyone who has its text can be this host.
 ///
 /// The text is one word: a start, and in base64 three lines (the server's address, its subsystem, and the line that
 /// introduces the host) with their CRC-32, so that one that was cut off is noticed.
@@ -25,7 +25,7 @@ pub struct Invitation {
     pub server: String,
     /// The server's subsystem.
     pub subsystem: Nqn,
-    /// Who the host is there, with its keys.
+    /// The identity of the host there, with its keys.
     pub host: Introduction,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A server keeps one key in a file of its own ([`read_secret`]). A host keeps its name and its key together
 //! ([`HostKey`]), because a key is worth something with the name alone that the server knows it by. A file that others
-//! may read or write is refused: what is in it is no secret any more.
+//! may read or write is refused: its content is not secret any more.
 //!
 //! With a third kind ([`SigningKey`]) programs are signed.
 

@@ -25,16 +25,16 @@ const CONTEXT: &[u8] = b"diskside object 1\0";
 const PUBLIC_LEN: usize = 32;
 const SIGNATURE_LEN: usize = 64;
 const BLOCK_LEN: usize = PUBLIC_LEN + SIGNATURE_LEN + MAGIC.len();
-/// What a private key begins with, so that nobody takes it for a public one.
+/// The start of a private key, so that nobody takes it for a public one.
 const PRIVATE_PREFIX: &str = "diskside-signing-key-1:";
 
-/// Who signs: a private key.
+/// The key that signs: a private key.
 pub struct SigningKey {
     seed: Zeroizing<[u8; 32]>,
     pair: Ed25519KeyPair,
 }
 
-/// Who signed: a public key, written as 64 hexadecimal digits.
+/// The signer: a public key, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signer(pub [u8; PUBLIC_LEN]);
 
@@ -90,7 +90,7 @@ impl SigningKey {
     }
 }
 
-/// Who signed an object; `None` if nobody did.
+/// The signer of an object; `None` if nobody signed it.
 pub fn signer_of(object: &[u8]) -> Result<Option<Signer>, BadSignature> {
     let Some((plain, block)) = split(object) else { return Ok(None) };
     let (public, signature) = block.split_at(PUBLIC_LEN);

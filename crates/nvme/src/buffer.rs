@@ -33,7 +33,7 @@ impl BufferSlice {
     }
 }
 
-/// What a machine asks of the embedder's memory.
+/// The requests of a machine to the embedder's memory.
 ///
 /// # Who owns a buffer
 ///

@@ -10,14 +10,14 @@ pub const NQN_LEN_MAX: usize = 223;
 /// The well-known name of the discovery subsystem (NVMe Base 3.1.3.3).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// What the names of hosts begin with that gave none.
+/// The start of the names of hosts that gave none.
 const ANONYMOUS: &str = "nqn.2026-11.io.diskside:anonymous:";
 
 /// A valid NVMe Qualified Name. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn(Arc<str>);
 
-/// Why a text is no NQN.
+/// Why a text is not an NQN.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NqnError {

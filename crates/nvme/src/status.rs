@@ -1,4 +1,4 @@
-//! What became of a command: status code type, status code, and whether a retry can help (NVMe Base 4.2.3).
+//! The outcome of a command: status code type, status code, and whether a retry can help (NVMe Base 4.2.3).
 
 use std::fmt;
 

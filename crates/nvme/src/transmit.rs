@@ -69,7 +69,7 @@ enum Part {
     Buffer { slice: BufferSlice, after: After },
 }
 
-/// What happens to a buffer when its part was sent.
+/// The fate of a buffer when its part was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The machine owned it and has no more use for it.
@@ -94,7 +94,7 @@ impl Transmit {
         self.remaining == 0
     }
 
-    /// What is left to send, in order.
+    /// The segments left to send, in order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let skip = self.sent_of_next;
         self.parts[self.next..].iter().enumerate().map(move |(index, part)| {
@@ -132,7 +132,7 @@ impl Transmit {
     }
 
     /// Gives up what was not sent: calls `release` for each buffer that the machine owned and leaves the batch empty.
-    /// For connections that are closed in the middle of a send, once the kernel has let go of the memory.
+    /// For connections that are closed in the middle of a send, once the kernel has released the memory.
     pub fn abandon(&mut self, mut release: impl FnMut(BufferId)) {
         for part in &self.parts[self.next..] {
             if let Part::Buffer { slice, after: After::Release } = part {

@@ -1,13 +1,13 @@
 //! A rate: a bucket of tokens that fills as time passes, which several threads take from.
 //!
 //! It is kept as a time, as in ATM's generic cell rate algorithm (ITU-T I.371): when what was taken so far would have been
-//! earned. Who comes before that waits. What is taken may be more than there is, so one large command passes, and the next
+//! earned. A taker before that waits. It may take more than there is, so one large command passes, and the next
 //! waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is not taken is kept for this long.
+/// Time that is not used is kept for this long.
 const BURST: Duration = Duration::from_millis(50);
 
 /// A rate; none at first.

@@ -2,7 +2,7 @@
 //!
 //! An operator writes [`QuotaRule`]s. [`Quotas`] picks of them what holds for a host, and a [`QuotaTable`] keeps one
 //! [`HostQuota`] for each host that is connected, shared by all that serve it. Limits are replaced while hosts are connected:
-//! who has a [`HostQuota`] reads them anew each time, without a lock. A host without limits costs one such look.
+//! who has a [`HostQuota`] reads them again each time, without a lock. A host without limits costs one such look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct HostLimits {
 pub struct QuotaRule {
     /// Names of hosts and of their groups, NQNs, or `*` for every host.
     pub of: Vec<String>,
-    /// What each of them may take.
+    /// The limits of each of them.
     pub limits: HostLimits,
 }
 
@@ -95,7 +95,7 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// What these rules come to, for hosts given as name, NQN and groups. A rule that names the host goes before one that
+    /// The limits that these rules give, for hosts given as name, NQN and groups. A rule that names the host goes before one that
     /// names a group of it, and that before one of all hosts; of several alike the smallest number holds.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl QuotaTable {
         }
         if hosts.by_nqn.len() >= hosts.sweep_at.max(SWEEP_MIN) {
             let (now, is_full) = (Instant::now(), hosts.by_nqn.len() >= GONE_MAX);
-            // Who comes again at once has not slept off what it took.
+            // A host that comes again at once has not slept off what it took.
             hosts.by_nqn.retain(|_, host| Arc::strong_count(host) > 1 || !is_full && host.pause(now).is_some());
             hosts.sweep_at = 2 * hosts.by_nqn.len();
         }
@@ -245,7 +245,7 @@ impl QuotaTable {
     }
 }
 
-/// What one host may take, and what came of it.
+/// The limits of one host, and what came of them.
 #[derive(Debug)]
 pub struct HostQuota {
     /// Tells it from all others.
@@ -269,7 +269,7 @@ pub struct HostQuota {
     epoch: Instant,
 }
 
-/// What a host may not have more of.
+/// A resource that a host may not have more of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarce {
     /// Bytes.
@@ -286,7 +286,7 @@ pub enum Scarce {
     Files,
 }
 
-/// What a host did that its quota bears on.
+/// The work of a host that its quota bears on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaCounters {
     /// How often a connection of it waited because the host had had its rate.
@@ -299,7 +299,7 @@ pub struct QuotaCounters {
 
 /// No limit.
 const NONE: u64 = u64::MAX;
-/// A connection that waits for its host's rate does so for this long at least: then several commands go on at once.
+/// A connection that waits for its host's rate does so for this long at least: then several commands continue at once.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 impl HostQuota {
@@ -334,7 +334,7 @@ impl HostQuota {
         Arc::new(quota)
     }
 
-    /// Of a host that may take what every host may.
+    /// The quota of a host that may take what every host may.
     pub fn unlimited() -> Arc<Self> {
         Self::new(0, ("", ""), HostLimits::default(), (Arc::new(Unwatched), Instant::now()))
     }
@@ -491,7 +491,7 @@ impl HostQuota {
         }
     }
 
-    /// What came of its limits.
+    /// The counters of its limits.
     pub fn counters(&self) -> QuotaCounters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         QuotaCounters { pauses: get(&self.pauses), paused_us: get(&self.paused_us), refusals: get(&self.refusals) }

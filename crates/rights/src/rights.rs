@@ -1,4 +1,4 @@
-//! What one host may use.
+//! The rights of one host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum MemoryRight {
     Shared,
 }
 
-/// What one host may use.
+/// The rights of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Nobody wrote a grant, or the host is a part of this process.
@@ -42,7 +42,7 @@ pub struct Rights {
     state_prefixes: BTreeSet<String>,
     memory: Option<MemoryRight>,
     statistics: bool,
-    /// Who must have signed what it loads, whatever it was granted; `None`: nobody.
+    /// The signers, one of which must have signed what it loads, whatever it was granted; `None`: nobody.
     signers: Option<Arc<BTreeSet<[u8; 32]>>>,
 }
 
@@ -61,7 +61,7 @@ struct Functions {
     signed_by: BTreeSet<[u8; 32]>,
 }
 
-/// What decides whether a program may be run.
+/// The facts that decide whether a program may be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     /// The name under which it comes with the server, if it does.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::rights::{Access, MemoryRight};
 
-/// What is granted, and to whom: a `[[grant]]`.
+/// A grant, and to whom: a `[[grant]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSpec {

@@ -31,7 +31,7 @@ impl Default for Grants {
 }
 
 impl Grants {
-    /// What these grants come to, for hosts given as name, NQN and groups.
+    /// The rights that these grants give, for hosts given as name, NQN and groups.
     ///
     /// # Errors
     /// A grant is to somebody who is not known; or it is none.
@@ -72,7 +72,7 @@ impl Grants {
                 }
             }
         }
-        // What everybody has those have too that are named; a host may be named after a grant to all.
+        // Named hosts also have what everybody has; a host may be named after a grant to all.
         for grant in grants.iter().filter(|grant| grant.to.iter().any(|to| to == "*")) {
             by_nqn.values_mut().for_each(|rights| rights.add(grant));
         }

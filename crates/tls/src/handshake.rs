@@ -15,10 +15,10 @@ pub struct Handshake {
     received: usize,
 }
 
-/// What comes of some bytes of the other side's.
+/// The result of some bytes from the other side.
 #[derive(Debug)]
 pub struct Step {
-    /// What it is sent.
+    /// The bytes to send to it.
     pub output: Vec<u8>,
     /// The channel, if it is made.
     pub done: Option<Done>,
@@ -29,7 +29,7 @@ pub struct Step {
 pub struct Done {
     /// The keys of its records.
     pub secrets: Secrets,
-    /// What the other side sent behind the handshake: the start of its records.
+    /// The bytes that the other side sent behind the handshake: the start of its records.
     pub rest: Vec<u8>,
 }
 
@@ -37,15 +37,15 @@ pub struct Done {
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct HandshakeError {
-    /// What happened.
+    /// The reason of the failure.
     pub why: String,
-    /// What the other side gave as its reason, if it did.
+    /// The reason that the other side gave, if it did.
     pub theirs: Option<Alert>,
-    /// What the other side is still to be sent: our reason.
+    /// The bytes still to be sent to the other side: our reason.
     pub output: Vec<u8>,
 }
 
-/// What both sides say in a handshake is much less, also with certificates.
+/// Both sides say much less in a handshake, also with certificates.
 const RECEIVED_LEN_MAX: usize = 64 << 10;
 
 impl Handshake {

@@ -32,7 +32,7 @@ pub struct Lookout {
     message: Vec<u8>,
 }
 
-/// What the first bytes are.
+/// The kind of the first bytes.
 #[derive(Debug)]
 pub enum Look {
     /// The start of a ClientHello.
@@ -63,7 +63,7 @@ pub enum HelloError {
     /// It is not TLS.
     #[error("it does not begin as TLS does")]
     NotTls,
-    /// It is no ClientHello, or one that cannot be read.
+    /// It is not a ClientHello, or one that cannot be read.
     #[error("its first message cannot be read ({0})")]
     Malformed(&'static str),
     /// It is longer than it may be.
@@ -84,12 +84,12 @@ pub enum HelloError {
 }
 
 impl HelloError {
-    /// What the host is told.
+    /// The alert for the host.
     pub fn alert(&self) -> Alert {
         match self {
             Self::NotTls | Self::Malformed(_) => Alert::DECODE_ERROR,
             Self::TooLong | Self::TooManyRecords => Alert::RECORD_OVERFLOW,
-            // Linux forgets a key that it is told this of, and says so to whoever connects.
+            // Linux forgets a key that it is told this of, and says so to the process that connects.
             Self::NoKey | Self::UnknownIdentity(_) => Alert::UNKNOWN_PSK_IDENTITY,
             Self::WrongKey(_) => Alert::DECRYPT_ERROR,
         }
@@ -127,7 +127,7 @@ impl Lookout {
             if self.records == RECORDS_MAX {
                 return Err(HelloError::TooManyRecords);
             }
-            // What it will be with this record: a host is not waited for that says too much.
+            // The length with this record: do not wait for a host that says too much.
             if self.at + 5 + len > HELLO_LEN_MAX + 5 * RECORDS_MAX {
                 return Err(HelloError::TooLong);
             }
@@ -252,7 +252,7 @@ fn starts_well(bytes: &[u8]) -> Result<(), HelloError> {
     }
 }
 
-/// What is left of a message.
+/// The rest of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

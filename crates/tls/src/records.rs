@@ -12,7 +12,7 @@ use crate::schedule::{Direction, Secrets};
 
 /// The bytes that one record carries at most (5.1).
 pub const RECORD_LEN_MAX: usize = 1 << 14;
-/// Records that carry no data. Who sends more has something else in mind than data.
+/// Records that carry no data. A peer that sends more has something else in mind than data.
 pub const CONTROL_RECORDS_MAX: u32 = 32;
 /// Data that earns one more of them: each may ask for new keys, which cost more than data does.
 const DATA_FOR_CONTROL_LEN: usize = 1 << 16;
@@ -47,7 +47,7 @@ pub struct Records {
     closed: bool,
 }
 
-/// What [`Records::open`] found at the start of the input.
+/// The finding of [`Records::open`] at the start of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The start of a record: this many bytes are missing, as far as can be seen.
@@ -56,12 +56,12 @@ pub enum Next {
     Record {
         /// Bytes of the input that are done with.
         taken: usize,
-        /// What was in it.
+        /// The content of the record.
         content: Content,
     },
 }
 
-/// What a record held.
+/// The kind of content in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// So many bytes of data, at the start of the output.
@@ -72,7 +72,7 @@ pub enum Content {
     Closed,
 }
 
-/// Why a channel cannot go on.
+/// Why a channel cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -106,7 +106,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// What the other side is told.
+    /// The alert for the other side.
     pub fn alert(self) -> Option<Alert> {
         Some(match self {
             Self::Forged => Alert::BAD_RECORD_MAC,
@@ -195,7 +195,7 @@ impl Records {
         Ok(Next::Record { taken: HEADER_LEN + len, content })
     }
 
-    /// What [`open`](Self::open) needs room for beyond the data of a record.
+    /// The room that [`open`](Self::open) needs beyond the data of a record.
     pub const OUTPUT_SPARE: usize = EXPANSION_MAX;
 
     /// Appends new keys, if the other side asked for them. However often it asked, one answer goes with the next data: else who
@@ -266,7 +266,7 @@ impl Records {
                     [1] => self.must_update = true,
                     _ => return Err(RecordError::Malformed),
                 }
-                // What follows is sealed with the next key, so nothing of it is in this record.
+                // The bytes that follow are sealed with the next key, so none of them is in this record.
                 if rest.len() > len {
                     return Err(RecordError::Malformed);
                 }

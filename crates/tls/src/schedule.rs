@@ -6,14 +6,14 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, LessSafeKey, Nonce, UnboundKey};
 use diskside_nvme::auth::Hash;
 use zeroize::Zeroizing;
 
-/// What a handshake leads to: the traffic secrets of both directions.
+/// The result of a handshake: the traffic secrets of both directions.
 #[derive(Clone)]
 pub struct Secrets {
     /// The hash function of the cipher suite: SHA-256 of AES-128-GCM, SHA-384 of AES-256-GCM.
     pub hash: Hash,
-    /// Of what this side sends.
+    /// The secret of the data that this side sends.
     pub ours: Zeroizing<Vec<u8>>,
-    /// Of what the other side sends.
+    /// The secret of the data that the other side sends.
     pub theirs: Zeroizing<Vec<u8>>,
 }
 

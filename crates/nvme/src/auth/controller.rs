@@ -19,7 +19,7 @@ pub struct Controller {
     channel: u8,
     /// The key that the authentication made, from when the host's answer was found right.
     generated: Option<TlsPsk>,
-    /// What was chosen of the host's offer.
+    /// The choice from the host's offer.
     hash: Hash,
     /// The host wants proof of us.
     must_answer: bool,
@@ -27,7 +27,7 @@ pub struct Controller {
     error: Option<AuthError>,
 }
 
-/// What a message that the host sent leads to.
+/// The outcome of a message that the host sent.
 #[derive(Debug)]
 pub enum Sent {
     /// It is taken; the host receives next.
@@ -42,10 +42,10 @@ pub enum Sent {
     OutOfTurn,
 }
 
-/// What a host receives.
+/// The next thing that a host receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A message, and the transaction goes on.
+    /// A message, and the transaction continues.
     Message(Vec<u8>),
     /// The last message: the host is who it says.
     Authenticated(Vec<u8>),
@@ -72,7 +72,7 @@ enum Stage {
     Failed,
 }
 
-/// What follows when the host received a message.
+/// The next step after the host received a message.
 enum Then {
     Reply(Box<Exchange>),
     Success2,
@@ -229,7 +229,7 @@ impl Controller {
         }
     }
 
-    /// What is chosen of what the host offers: the first of ours.
+    /// The choice from the host's offer: the first of ours.
     fn choose(&self, offer: &Negotiate) -> Result<(Hash, Group), Explanation> {
         if !offer.has_dhchap {
             return Err(Explanation::ProtocolNotUsable);
@@ -266,7 +266,7 @@ impl Controller {
 
     /// A message that cannot be understood, or not now.
     fn refuse(&mut self, bytes: &[u8], stage: &Stage, explanation: Explanation) -> Sent {
-        // What failed once has failed; the first reason is the one to tell.
+        // A failure is final; the first reason is the one to tell.
         if let Stage::Failed = stage {
             return Sent::Failed;
         }

@@ -136,7 +136,7 @@ impl Exponent {
         self.raise(&generator).map_or_else(Vec::new, |public| public.to_vec())
     }
 
-    /// What both sides share, as long as the group; `None` for NULL. The other side's half must be one that the group
+    /// The shared secret of both sides, as long as the group; `None` for NULL. The other side's half must be one that the group
     /// [accepts](Group::accepts).
     pub(super) fn shared(&self, public: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         self.raise(public)

@@ -21,7 +21,7 @@ pub struct Host {
     stage: Stage,
 }
 
-/// What the host does next.
+/// The next step of the host.
 #[derive(Debug)]
 pub enum Step {
     /// Send this (Authentication Send); then comes [`Host::sent`].

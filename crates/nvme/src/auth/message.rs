@@ -59,10 +59,10 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What a host sends.
+/// A message that a host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMessage {
-    /// What it offers.
+    /// The host's offer.
     Negotiate(Negotiate),
     /// Its answer to a challenge.
     Reply(Reply),
@@ -80,10 +80,10 @@ pub enum HostMessage {
     },
 }
 
-/// What a controller sends.
+/// A message that a controller sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControllerMessage {
-    /// What is to be answered.
+    /// The challenge to be answered.
     Challenge(Challenge),
     /// The host proved itself.
     Success1 {
@@ -108,7 +108,7 @@ pub enum ControllerMessage {
 pub struct Negotiate {
     /// T_ID.
     pub transaction: u16,
-    /// SC_C: the secure channel that shall follow; 0 none.
+    /// SC_C: the secure channel that is to follow; 0 none.
     pub channel: u8,
     /// Whether DH-HMAC-CHAP is among the protocols.
     pub has_dhchap: bool,
@@ -165,7 +165,7 @@ mod id {
     pub(super) const FAILURE1: u8 = 0xf1;
 }
 
-/// What all messages begin with.
+/// The start of all messages.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Start {

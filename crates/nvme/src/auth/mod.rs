@@ -37,7 +37,7 @@ pub use work::{Done, Exponents, Work};
 
 use crate::nqn::Nqn;
 
-/// What a side of DH-HMAC-CHAP accepts, the most wanted first.
+/// The choices that a side of DH-HMAC-CHAP accepts, the most wanted first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Hash functions.
@@ -60,7 +60,7 @@ impl Accepted {
     }
 }
 
-/// Who a subsystem lets in, by keys.
+/// The hosts that a subsystem lets in, by keys.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Whether a host without keys here is refused. If not, it is let in as before, and a host with keys must prove
@@ -73,7 +73,7 @@ pub struct Policy {
     pub both_required: bool,
     /// The hosts with keys.
     pub hosts: BTreeMap<Nqn, HostKeys>,
-    /// What is accepted of them.
+    /// The choices accepted from them.
     pub accepted: Accepted,
 }
 
@@ -133,7 +133,7 @@ pub struct Credentials {
     pub key: Secret,
     /// The controller's: it must prove then that it has it.
     pub controller_key: Option<Secret>,
-    /// What is offered to controllers.
+    /// The choices offered to controllers.
     pub accepted: Accepted,
     /// A secure channel must follow, with a key that the authentication makes. Without it one follows where the
     /// controller wants it.

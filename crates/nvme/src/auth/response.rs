@@ -7,7 +7,7 @@ use super::hash::Hash;
 use super::secret::Secret;
 use super::tls::TlsPsk;
 
-/// What both answers of a transaction have in common.
+/// The values that both answers of a transaction have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) hash: Hash,

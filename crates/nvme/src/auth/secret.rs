@@ -14,7 +14,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::hash::Hash;
 
 const PREFIX: &str = "DHHC-1:";
-/// What is appended to a name when a key is bound to it.
+/// The text appended to a name when a key is bound to it.
 const BINDING: &[u8] = b"NVMe-over-Fabrics";
 
 /// A key. It is wiped when it is dropped, and `Debug` does not show it.
@@ -24,7 +24,7 @@ pub struct Secret {
     transform: Option<Hash>,
 }
 
-/// Why a text is no key. None of these repeats any of it.
+/// Why a text is not a key. None of these repeats any of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
@@ -40,7 +40,7 @@ pub enum SecretError {
     /// The same, of a key of TLS.
     #[error("the two digits after NVMeTLSkey-1: are 00, 01 or 02")]
     TlsTransform,
-    /// What should be base64 is not.
+    /// A part that should be base64 is not.
     #[error("what is between the last two colons is not base64: a character may be missing or changed")]
     Base64,
     /// A key of another length.
@@ -80,7 +80,7 @@ impl Secret {
         if is_whole { Ok(secret) } else { Err(SecretError::Checksum) }
     }
 
-    /// The key's text. Whoever has it is the host.
+    /// The key's text. Anyone who has it is the host.
     pub fn to_text(&self) -> Zeroizing<String> {
         Bytes::to_text(PREFIX, self.transform, &self.key)
     }
@@ -109,7 +109,7 @@ impl Secret {
     }
 }
 
-/// What the texts of all keys have: two digits, and bytes with their checksum.
+/// The parts that the texts of all keys have: two digits, and bytes with their checksum.
 pub(super) struct Bytes<'a> {
     pub(super) digits: &'a str,
     pub(super) key: Zeroizing<Vec<u8>>,

@@ -26,10 +26,10 @@ pub struct TlsSecret {
     transform: Option<Hash>,
 }
 
-/// What TLS is given: a pre-shared key and its name.
+/// The input of TLS: a pre-shared key and its name.
 #[derive(Clone)]
 pub struct TlsPsk {
-    /// What the host sends in the clear: it names both sides.
+    /// The identity that the host sends in the clear: it names both sides.
     pub identity: String,
     /// The hash function of its cipher suite.
     pub hash: Hash,
@@ -84,7 +84,7 @@ impl TlsSecret {
         if is_whole { Ok(secret) } else { Err(SecretError::Checksum) }
     }
 
-    /// The key's text. Whoever has it is the host.
+    /// The key's text. Anyone who has it is the host.
     pub fn to_text(&self) -> Zeroizing<String> {
         Bytes::to_text(PREFIX, self.transform, &self.key)
     }

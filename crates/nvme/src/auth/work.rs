@@ -1,4 +1,4 @@
-//! What an authentication has to compute, apart from the machines: random bytes, exponentiations, answers.
+//! The computations of an authentication, apart from the machines: random bytes, exponentiations, answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Work {
     pub(super) task: Task,
 }
 
-/// What a [`Work`] came to.
+/// The result of a [`Work`].
 pub struct Done {
     /// Whose work it was: what another queue's came to is nobody else's.
     pub(super) ticket: u64,
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
     Answered { reply: Reply, expected: Option<Zeroizing<Vec<u8>>>, psk: Option<TlsPsk> },
 }
 
-/// What a controller keeps of its challenge until the answer comes.
+/// The part of its challenge that a controller keeps until the answer comes.
 pub(super) struct Exchange {
     pub(super) hash: Hash,
     pub(super) group: Group,
@@ -96,8 +96,9 @@ impl Work {
     }
 }
 
-/// Exponents of challenges, each used for a few seconds: whoever asks for challenges and answers none costs nothing then. Challenges and
-/// sequence numbers are new each time, and elements of small order are refused, so that no answer and no key repeats.
+/// Exponents of challenges, each used for a few seconds: a host that asks for challenges and answers none costs nothing then.
+/// Challenges and sequence numbers are new each time, and elements of small order are refused, so that no answer and no key
+/// repeats.
 #[derive(Default)]
 pub struct Exponents(BTreeMap<Group, Used>);
 
@@ -174,7 +175,7 @@ impl Answer {
         });
         let concatenates = channel != NO_CHANNEL;
         let psk = concatenates.then_some(()).and_then(|()| context.generated(shared?, &challenge.challenge, &ours));
-        // Without a sequence number it is no question, but a part of the channel's key.
+        // Without a sequence number it is not a question, but a part of the channel's key.
         reply.challenge = (expected.is_some() || concatenates).then_some(ours);
         Outcome::Answered { reply, expected, psk }
     }
@@ -227,7 +228,8 @@ mod tests {
     use super::*;
     use crate::auth::Secret;
 
-    /// Peers that asked for challenges of the largest group by the hundred, and answered none, had everybody wait for seconds to be let in.
+    /// Peers that asked for challenges of the largest group by the hundred, and answered none, had everybody wait for seconds to
+    /// be let in.
     #[test]
     fn challenges_of_some_seconds_share_an_exponent_and_nothing_else() {
         let mut count = 0_u8;

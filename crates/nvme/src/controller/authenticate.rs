@@ -1,4 +1,4 @@
-//! The gate: what a queue does until its host has proved who it is, and again whenever the host does so anew.
+//! The gate: what a queue does until its host has proved who it is, and again whenever the host does so again.
 
 use std::time::Instant;
 
@@ -98,7 +98,7 @@ impl Connection {
         self.generated = Some(psk);
     }
 
-    /// The host is who it says: the queue takes commands. One that authenticated again goes on as before.
+    /// The host is who it says: the queue takes commands. One that authenticated again continues as before.
     fn admit(&mut self, now: Instant) {
         self.authentication_deadline = None;
         let Some(link) = self.link.as_mut().filter(|link| !link.authenticated) else { return };

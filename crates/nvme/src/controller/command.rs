@@ -20,7 +20,7 @@ pub(super) enum Command {
     AuthenticationReceive,
     Admin(Admin),
     Io(Io),
-    /// Of a command set that the embedder declared.
+    /// A command of a command set that the embedder declared.
     Other {
         nsid: u32,
         medium: MediumId,
@@ -28,7 +28,7 @@ pub(super) enum Command {
     },
 }
 
-/// What a Property Set may set.
+/// The values that a Property Set may set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PropertySet {
     Configuration(Cc),
@@ -168,7 +168,7 @@ pub(super) fn parse_admin(sqe: &Sqe) -> Option<(Admin, Transfer)> {
         admin_opcode::GET_FEATURES => {
             let (fid, select) = (sqe.feature_id(), sqe.feature_select());
             let transfer = match fid {
-                // Select 3 asks for capabilities, which are no data.
+                // Select 3 asks for capabilities, which are not data.
                 _ if select == 3 => Transfer::None,
                 feature::TIMESTAMP => Transfer::ToHost(8),
                 feature::HOST_BEHAVIOR => Transfer::ToHost(512),

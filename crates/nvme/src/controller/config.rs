@@ -1,4 +1,4 @@
-//! What a target is told: subsystems, namespaces, who may connect, and where they are found.
+//! The configuration of a target: subsystems, namespaces, who may connect, and where they are found.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use crate::wire::CSI_SLM;
 
 use super::request::MediumId;
 
-/// What is fixed about a subsystem for its whole life.
+/// The facts about a subsystem that are fixed for its whole life.
 #[derive(Clone, Debug)]
 pub struct SubsystemConfig {
     /// Its name.
@@ -22,9 +22,9 @@ pub struct SubsystemConfig {
     pub model: String,
     /// Firmware revision, at most 8 printable ASCII characters.
     pub firmware: String,
-    /// Who may connect.
+    /// The hosts that may connect.
     pub allowed_hosts: AllowedHosts,
-    /// Who of them must authenticate, and with which keys.
+    /// The hosts among them that must authenticate, and with which keys.
     pub authentication: Policy,
     /// The largest NSID; at most [`NAMESPACES_MAX`].
     pub namespaces_max: u32,
@@ -94,7 +94,7 @@ pub enum Access {
     Write,
 }
 
-/// Which namespaces a host sees, as the embedder decides, and how many connections it may have. What it sees may change only
+/// Which namespaces a host sees, as the embedder decides, and how many connections it may have. Its view may change only
 /// with [`set_visibility`](super::Subsystem::set_visibility).
 pub trait Visibility: std::fmt::Debug + Send + Sync {
     /// How this host may use this namespace.
@@ -109,7 +109,7 @@ pub trait Visibility: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// What an embedder keeps for a connection as long as it lasts.
+/// The data that an embedder keeps for a connection as long as it lasts.
 #[derive(Default)]
 pub struct Place(Option<Box<dyn Any + Send + Sync>>);
 

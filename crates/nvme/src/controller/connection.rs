@@ -31,7 +31,7 @@ pub(super) const ABORTS_MAX: u8 = 4;
 /// The most bytes of answers that a connection keeps in memory before it stops reading commands.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
 
-/// What a connection is told when it is made.
+/// The settings of a connection, given when it is made.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
     /// The address of this machine to which the host connected, if it is known: the discovery log gives it to the host.
@@ -146,7 +146,7 @@ pub struct Connection {
     pub(super) error: Option<ConnectionError>,
     pub(super) decoder: Decoder,
     pub(super) encoder: Encoder,
-    /// What is to be sent next.
+    /// The bytes to be sent next.
     pub(super) out: Transmit,
     /// Answers in `out`: their commands' places are taken until they are handed over.
     pub(super) unsent_answers: u32,
@@ -211,7 +211,7 @@ pub(super) struct Link {
     pub(super) must_concatenate: bool,
     /// If the host has keys: what authenticates it.
     pub(super) authentication: Option<Box<auth::Controller>>,
-    /// What the embedder keeps for it, once it is let in.
+    /// The data that the embedder keeps for it, once it is let in.
     pub(super) place: Option<Place>,
 }
 
@@ -632,7 +632,7 @@ impl Connection {
     }
 }
 
-/// How long a host that asked for no Keep Alive may send no command at all: its controller shall not stay for ever.
+/// How long a host that asked for no Keep Alive may send no command at all: its controller must not stay for ever.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// So late nobody looks at a deadline who has not stood still.

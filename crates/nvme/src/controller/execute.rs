@@ -1,4 +1,4 @@
-//! What commands do once their data is there.
+//! The execution of commands once their data is there.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +41,7 @@ mod at {
     pub(super) const HOST_NQN: u16 = 512;
 }
 
-/// What an admin command leads to.
+/// The outcome of an admin command.
 enum Outcome {
     /// An answer: dword 0 and 1, and data.
     Answer(u64, Vec<u8>),
@@ -335,7 +335,7 @@ impl Connection {
                     let named = ConnectData::ref_from_bytes(&data).ok();
                     self.refused = named.and_then(|data| Nqn::from_field(&data.host_nqn).ok());
                 }
-                // A host that lost its connections connects anew before they have ended here.
+                // A host that lost its connections connects again before they have ended here.
                 let status = if status == Status::CONNECT_CONTROLLER_BUSY { status } else { status.dnr() };
                 self.answer(slot, status, error.map_or(0, ConnectError::to_result));
             }
@@ -396,7 +396,7 @@ impl Connection {
             Admission::Proved(keys, accepted) => (Some((keys, accepted, Concatenation::Replace)), false),
         };
         let must_concatenate = matches!(keys, Some((.., Concatenation::Required)));
-        // Who is still to prove who it is takes no place of whom it says to be.
+        // A host that still has to prove its identity takes no place of the host it claims to be.
         let place = match must_prove {
             false => Some(subsystem.place(&host).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?),
             true => None,

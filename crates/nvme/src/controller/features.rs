@@ -45,7 +45,7 @@ impl Features {
     }
 }
 
-/// What Set Features or Get Features has to say.
+/// The answer of Set Features or Get Features.
 #[derive(Debug, Default)]
 pub(super) struct FeatureAnswer {
     /// Dword 0.

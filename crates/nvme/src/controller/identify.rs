@@ -23,7 +23,7 @@ pub(super) const VERSION: Version = Version(2 << 16);
 /// Bytes of every Identify structure.
 const LEN: usize = 4096;
 
-/// What Identify asks for.
+/// The question of an Identify.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) cns: u8,
@@ -33,7 +33,7 @@ pub(super) struct Question {
     pub(super) csi: u8,
 }
 
-/// Who answers.
+/// The side that answers.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// We, with these bytes.
@@ -173,7 +173,7 @@ fn identify_controller(controller: &Controller, namespaces: &Namespaces) -> Vec<
     // Flush does not take all namespaces at once.
     id.volatile_write_cache = 0b10 << 1 | config.write_cache as u8;
     id.io_command_capsule_16.set((64 + IN_CAPSULE_LEN) / 16);
-    // What holds for every volume; each says more of itself. Writes are whole in normal operation as they are without power.
+    // The values for every volume; each says more of itself. Writes are whole in normal operation as they are without power.
     let volumes = namespaces.iter().filter(|namespace| namespace.csi == CSI_NVM);
     let atomic = volumes.map(|namespace| namespace.atomic_blocks).min().unwrap_or(1).max(1) - 1;
     id.atomic_write_normal.set(atomic);

@@ -266,7 +266,7 @@ pub(super) fn request(
     }))
 }
 
-/// What a request is made with, besides the command.
+/// The inputs of a request, besides the command.
 pub(super) struct Context<'a> {
     pub(super) namespaces: &'a Namespaces,
     pub(super) write_cache: bool,

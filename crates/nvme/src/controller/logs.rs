@@ -19,7 +19,7 @@ use super::subsystem::{Subsystems, pad};
 /// A composite temperature of 25 °C: there is no sensor.
 const TEMPERATURE_K: u16 = 298;
 
-/// Who answers.
+/// The side that answers.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// We, with the whole page.
@@ -28,7 +28,8 @@ pub(super) enum Answer {
     Embedder,
 }
 
-/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over. `local`: the address to which the host connected.
+/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over. `local`: the address to which the host
+/// connected.
 pub(super) fn page(
     subsystems: &Subsystems,
     controller: &Controller,
@@ -115,7 +116,7 @@ fn changed(controller: &Controller, clear: bool) -> Vec<u8> {
     page
 }
 
-/// What the commands of a command set do. The admin part is the same for all.
+/// The effects of the commands of a command set. The admin part is the same for all.
 fn effects(controller: &Controller, csi: u8) -> Result<EffectsLog, Status> {
     use CommandEffects as E;
     let config = &controller.subsystem.config;

@@ -1,4 +1,4 @@
-//! What arrives: PDUs, the data of commands, and the buffers it goes to.
+//! The data that arrives: PDUs, the data of commands, and the buffers it goes to.
 
 use std::time::Instant;
 
@@ -194,7 +194,7 @@ impl Connection {
             Transfer::ToPool(len) => match pool.acquire(len) {
                 Some(buffer) => (Sink::Buffer(buffer), len),
                 // Data that we asked for may be behind this command in the stream, and the buffers that it fills may be
-                // the ones to wait for: then reading must go on. Otherwise it can stop here.
+                // the ones to wait for: then reading must continue. Otherwise it can stop here.
                 None if self.r2ts > 0 => (Sink::Memory(vec![0; len as usize]), len),
                 None => {
                     self.held = Some((sqe, data_len));

@@ -1,4 +1,4 @@
-//! What leaves: the embedder's answers, our own, and the PDUs that carry them.
+//! The data that leaves: the embedder's answers, our own, and the PDUs that carry them.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ impl Connection {
         self.send_buffer(slot, slice, 0, buffers);
     }
 
-    /// The answer to a request. Of a command that ended meanwhile only the buffer is released.
+    /// The answer to a request. If the command ended meanwhile, only the buffer is released.
     pub fn complete(&mut self, _now: Instant, tag: Tag, completion: Completion, buffers: &mut impl Buffers) {
         let Some(slot) = self.owed(tag) else {
             if let Answer::Buffer(slice) = completion.data {
@@ -146,7 +146,7 @@ impl Connection {
         self.encoder.response(&mut self.out, cqe);
     }
 
-    /// Whether the last C2HData may stand for the response: the host does not wait for a queue head, and there is no
+    /// Whether the last C2HData may replace the response: the host does not wait for a queue head, and there is no
     /// result (TCP 3.6.2.9, flag SUCCESS).
     fn may_skip_response(&self, result: u64) -> bool {
         result == 0 && self.link.as_ref().is_some_and(|link| !link.flow_control)
@@ -173,7 +173,7 @@ impl Connection {
     }
 
     pub(super) fn log_failure(&self, sqe: &Sqe, status: Status) {
-        // Who is not authenticated leaves no trace in the controller.
+        // A host that is not authenticated leaves no trace in the controller.
         let Some(link) = self.link.as_ref().filter(|link| link.authenticated) else { return };
         let csi = link.namespaces.get(sqe.nsid()).map_or(0, |namespace| namespace.csi);
         let lba = if link.queue_id > 0 && csi == 0 { sqe.slba() } else { 0 };

@@ -1,4 +1,4 @@
-//! What a controller asks of its embedder, and what the embedder answers.
+//! The requests of a controller to its embedder, and the embedder's answers.
 
 use crate::auth::Work;
 use crate::buffer::BufferSlice;
@@ -41,7 +41,7 @@ pub struct Request {
     pub nsid: u32,
     /// That namespace's medium ([`MediumId`]`(u64::MAX)` if the command names no namespace).
     pub medium: MediumId,
-    /// What to do.
+    /// The operation to carry out.
     pub operation: Operation,
 }
 
@@ -61,11 +61,12 @@ pub struct CopySource {
     pub nsid: u32,
     /// Its medium.
     pub medium: MediumId,
-    /// What to copy.
+    /// The range to copy.
     pub range: ByteRange,
 }
 
-/// What a [`Request`] asks for. Offsets and lengths are in bytes, multiples of the namespace's block size, and inside it.
+/// The operation that a [`Request`] asks for. Offsets and lengths are in bytes, multiples of the namespace's block size, and
+/// inside it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -82,7 +83,7 @@ pub enum Operation {
     Write {
         /// First byte.
         offset: u64,
-        /// What to write.
+        /// The data to write.
         data: BufferSlice,
         /// The data must be on stable media before the answer: Force Unit Access, or the write cache is off.
         fua: bool,
@@ -92,14 +93,14 @@ pub enum Operation {
     Compare {
         /// First byte.
         offset: u64,
-        /// What the medium should hold.
+        /// The data that the medium should hold.
         data: BufferSlice,
     },
     /// Bring all completed writes to stable media.
     Flush,
     /// Make `range` read as zeroes.
     WriteZeroes {
-        /// What to clear.
+        /// The range to clear.
         range: ByteRange,
         /// The zeroes must be on stable media before the answer.
         fua: bool,
@@ -108,12 +109,12 @@ pub enum Operation {
     },
     /// The contents of `ranges` are no longer needed; deallocated blocks read as zeroes afterwards.
     Deallocate {
-        /// What to give up.
+        /// The ranges to give up.
         ranges: Vec<ByteRange>,
     },
     /// Check that `range` can be read.
     Verify {
-        /// What to check.
+        /// The range to check.
         range: ByteRange,
     },
     /// Copy `sources`, one after the other, to `offset`.

@@ -39,7 +39,7 @@ pub(super) struct Controller {
     pub(super) trusted: bool,
     /// Its host need not, or need no longer, prove who it is.
     authenticated: AtomicBool,
-    /// Its host authenticated to make the key of a secure channel, over which it comes next: it is no good for more.
+    /// Its host authenticated to make the key of a secure channel, over which it comes next: it can be used for nothing else.
     awaits_channel: AtomicBool,
     state: Mutex<Shared>,
 }
@@ -105,7 +105,7 @@ struct NoticeState {
     masked: bool,
 }
 
-/// What one connection counted. Only that connection writes.
+/// The counters of one connection. Only that connection writes.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) reads: AtomicU64,

@@ -39,7 +39,7 @@ pub(super) struct Slot {
     pub(super) damaged: bool,
 }
 
-// What a connection costs per command in flight, as the README says.
+// The cost of a connection per command in flight, as the README says.
 const _: () = assert!(size_of::<Slot>() <= 208);
 
 /// How far a command is.

@@ -1,4 +1,4 @@
-//! What a target serves, shared by all its connections.
+//! The namespaces and subsystems that a target serves, shared by all its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -109,7 +109,7 @@ impl Subsystems {
         self.shutting_down.load(Ordering::Acquire)
     }
 
-    /// What the discovery log tells `host`, which connected to the address `local`: its generation and entries.
+    /// The discovery log for `host`, which connected to the address `local`: its generation and entries.
     pub(super) fn discovery_log(&self, host: &Nqn, local: Option<IpAddr>) -> (u64, Vec<DiscoveryEntry>) {
         let state = lock(&self.state);
         let mut entries = Vec::new();
@@ -457,7 +457,7 @@ impl Subsystem {
             {
                 Admission::Refused
             }
-            // Whoever discovers learns nothing that the others do not.
+            // A host that discovers learns nothing that the others do not.
             _ if self.is_discovery() => Admission::Open,
             (Arrival::Channel(_), Some(keys)) if policy.both_required => with_key(keys, Concatenation::Never),
             (Arrival::Channel(_), Some(keys)) if keys.has_channel_key => Admission::Open,

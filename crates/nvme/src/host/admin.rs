@@ -18,10 +18,10 @@ use super::login::Login;
 use super::submission::NoBuffers;
 use super::submission::{CommandError, Completed, Data, Submission, SubmitError};
 
-/// What an admin connection is told when it is made.
+/// The settings of an admin connection, given when it is made.
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
-    /// Who connects.
+    /// The host that connects.
     pub host: HostIdentity,
     /// To which subsystem; [`Nqn::discovery`] for discovery.
     pub subsystem: Nqn,
@@ -50,7 +50,7 @@ pub struct AdminConfig {
 pub enum AdminEvent {
     /// Compute this, and hand it to [`Admin::computed`].
     Compute(Work),
-    /// Authenticating made this key: connect anew, over a secure channel with it, and without authentication. This connection
+    /// Authenticating made this key: connect again, over a secure channel with it, and without authentication. This connection
     /// ends.
     Channel(TlsPsk),
     /// The controller is up: connect its I/O queues.
@@ -59,7 +59,7 @@ pub enum AdminEvent {
     Namespace {
         /// The namespace asked for.
         nsid: u32,
-        /// What is known, or why nothing is.
+        /// The known facts, or why there are none.
         info: Result<NamespaceInfo, CommandError>,
     },
     /// Namespaces came, went or changed; these are the active ones now, and those that the controller names as changed.
@@ -103,7 +103,7 @@ pub struct Admin {
     /// When CSTS is read again.
     next_poll: Option<Instant>,
     next_keep_alive: Option<Instant>,
-    /// What the answers to commands in flight are for, by user data.
+    /// The purposes of the answers to commands in flight, by user data.
     purposes: BTreeMap<u64, Purpose>,
     next_ticket: u64,
     /// Commands of our own that wait for a place in the queue.
@@ -115,7 +115,7 @@ pub struct Admin {
     pub(super) events: VecDeque<AdminEvent>,
 }
 
-/// What the answer to a command is for.
+/// The purpose of the answer to a command.
 #[derive(Debug)]
 pub(super) enum Purpose {
     Capabilities,
@@ -200,7 +200,7 @@ impl Admin {
         self.connection.state()
     }
 
-    /// What is known of the controller; `None` until it is up.
+    /// The known facts about the controller; `None` until it is up.
     pub fn controller(&self) -> Option<&ControllerInfo> {
         self.info.as_ref().filter(|_| self.ready)
     }
@@ -351,7 +351,7 @@ impl Admin {
 
     // -- D: what to do ------------------------------------------------------------------------------------------------
 
-    /// What happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<AdminEvent> {
         self.events.pop_front()
     }

@@ -42,7 +42,7 @@ pub(super) struct Command {
     pub(super) outcome: Option<Result<Answer, CommandError>>,
 }
 
-// What a connection costs per command in flight, as the README says.
+// The cost of a connection per command in flight, as the README says.
 const _: () = assert!(size_of::<Command>() <= 208);
 
 /// Whose command it is.

@@ -15,7 +15,7 @@ use super::commands::{Commands, Kind};
 use super::login::Login;
 use super::submission::{CommandError, Completed, Submission, SubmitError};
 
-/// Who a host is.
+/// The identity of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostIdentity {
     /// Its name.
@@ -24,10 +24,10 @@ pub struct HostIdentity {
     pub id: [u8; 16],
 }
 
-/// What a connection is told when it is made.
+/// The settings of a connection, given when it is made.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
-    /// Who connects.
+    /// The host that connects.
     pub host: HostIdentity,
     /// To which subsystem.
     pub subsystem: Nqn,
@@ -94,7 +94,7 @@ pub enum ConnectionError {
     /// Authentication failed.
     #[error("authentication failed: {0}")]
     Authentication(AuthError),
-    /// Authentication made the key of a secure channel: the host connects anew, over that.
+    /// Authentication made the key of a secure channel: the host connects again, over that.
     #[error("a secure channel follows, and this connection is over")]
     ChannelFollows,
     /// Digests were asked for and not granted.
@@ -103,7 +103,7 @@ pub enum ConnectionError {
     /// ICResp or the answer to Connect did not come in time.
     #[error("the controller did not answer {step} in time")]
     ConnectTimeout {
-        /// What was waited for.
+        /// The step that was awaited.
         step: &'static str,
     },
     /// Keep Alive was not answered in time: the peer stands still, or cannot be reached.
@@ -173,7 +173,7 @@ pub enum Event {
     },
     /// Compute this, and hand it to [`Connection::computed`].
     Compute(Work),
-    /// The authentication made this key: connect anew, over a secure channel with it. This connection ends.
+    /// The authentication made this key: connect again, over a secure channel with it. This connection ends.
     Channel(TlsPsk),
     /// A command has ended.
     Completed(Completed),
@@ -209,7 +209,7 @@ pub struct Connection {
     /// Nothing can be late before this.
     pub(super) next_check: Option<Instant>,
     pub(super) connect_deadline: Option<Instant>,
-    /// What proves who the host is, from Connect until it is done; and the identifier that Connect gave.
+    /// The machine that proves the host's identity, from Connect until it is done; and the identifier that Connect gave.
     pub(super) authentication: Option<(Box<auth::Host>, u16)>,
     pub(super) reported: bool,
 }
@@ -434,7 +434,7 @@ impl Connection {
 
     // -- D: what to do ------------------------------------------------------------------------------------------------
 
-    /// What happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -1,4 +1,4 @@
-//! What a host learns of controllers, namespaces and discovery.
+//! The facts that a host learns about controllers, namespaces and discovery.
 
 use zerocopy::FromBytes;
 
@@ -8,7 +8,7 @@ use crate::wire::{
     descriptor_type,
 };
 
-/// What is known of a controller that came up.
+/// The known facts about a controller that came up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Controller identifier.
@@ -41,7 +41,7 @@ pub struct ControllerInfo {
     pub namespaces: Vec<u32>,
 }
 
-/// What is known of a namespace.
+/// The known facts about a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// Its identifier.
@@ -80,7 +80,7 @@ pub struct DiscoveredSubsystem {
 }
 
 impl ControllerInfo {
-    /// Reads Identify Controller. What it does not tell is given by the caller.
+    /// Reads Identify Controller. The caller gives the facts that it does not tell.
     pub(super) fn parse(id: &IdentifyController, transfer_len_unlimited: u32) -> Self {
         let text = IdentifyController::text;
         let version = Version(id.version.get());
@@ -109,7 +109,7 @@ impl ControllerInfo {
 }
 
 impl NamespaceInfo {
-    /// What is known before anything was asked.
+    /// The facts known before anything was asked.
     pub(super) fn unknown(nsid: u32) -> Self {
         Self {
             nsid,

@@ -1,4 +1,4 @@
-//! What arrives at a host, and the PDUs that it sends.
+//! The data that arrives at a host, and the PDUs that it sends.
 
 use zerocopy::IntoBytes;
 

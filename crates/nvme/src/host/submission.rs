@@ -56,11 +56,11 @@ impl Data {
 pub struct Completed {
     /// From its [`Submission`].
     pub user_data: u64,
-    /// What became of it.
+    /// The outcome of the command.
     pub outcome: Result<Answer, CommandError>,
 }
 
-/// What a controller said to a command that succeeded.
+/// The answer of a controller to a command that succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Dwords 0 (low half) and 1 (high half) of the completion queue entry.

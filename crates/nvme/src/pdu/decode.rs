@@ -30,7 +30,7 @@ pub struct Decoder {
     /// The most bytes of data in a data PDU.
     data_max: u32,
     stage: Stage,
-    /// Of the data so far, if data digests are in use.
+    /// The digest of the data so far, if data digests are in use.
     digest: Option<Crc32c>,
     /// The header that is being gathered, and of the last PDU that was found wrong.
     header: [u8; HEADER_MAX],
@@ -56,7 +56,7 @@ enum Stage {
     Ended,
 }
 
-/// What the common header says about its PDU, checked.
+/// The content of the common header of a PDU, checked.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     kind: PduKind,
@@ -68,7 +68,7 @@ struct Layout {
     data_digest: bool,
 }
 
-/// What came next.
+/// The next part of the stream.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// The input is used up.
@@ -163,7 +163,7 @@ impl Decoder {
         matches!(self.stage, Stage::Data { .. })
     }
 
-    /// Whether the stream stands between two PDUs.
+    /// Whether the stream is between two PDUs.
     pub fn at_boundary(&self) -> bool {
         matches!(self.stage, Stage::Common) && self.have == 0
     }

@@ -35,7 +35,7 @@ pub enum Payload<'a> {
     },
 }
 
-/// What becomes of a buffer after it was sent.
+/// The fate of a buffer after it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferAfter(pub(crate) After);
 

@@ -12,7 +12,7 @@ mod encode;
 pub use decode::{Decoder, Header, Role, Step};
 pub use encode::{BufferAfter, Encoder, Payload};
 
-/// What the two sides agreed on by ICReq and ICResp.
+/// The settings that the two sides agreed on by ICReq and ICResp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// A CRC32C follows each header.

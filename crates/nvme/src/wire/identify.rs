@@ -89,7 +89,7 @@ pub struct IdentifyController {
     pub rtd3_resume_us: U32,
     /// RTD3E in microseconds.
     pub rtd3_entry_us: U32,
-    /// OAES: the asynchronous events that can be had, see [`AsyncEventConfig`](super::AsyncEventConfig).
+    /// OAES: the asynchronous events that are available, see [`AsyncEventConfig`](super::AsyncEventConfig).
     pub async_events: U32,
     /// CTRATT: bit 0 the Host Identifier has 128 bits.
     pub attributes: U32,

@@ -229,7 +229,7 @@ impl FirmwareSlotLog {
     }
 }
 
-/// What a command does to the state of a controller: entry of the effects log (Base 5.1.12.1.6).
+/// The effect of a command on the state of a controller: entry of the effects log (Base 5.1.12.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandEffects(pub u32);
 

@@ -46,7 +46,7 @@ pub mod memory_log {
     pub const RANGE_SETS: u8 = 0x84;
 }
 
-/// What Execute Program asks for.
+/// The parameters of Execute Program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
     /// Program index.

@@ -212,7 +212,7 @@ impl TermReq {
         Self { common, fes: U16::new(fes), fei: U32::new(fei), reserved: [0; 10] }
     }
 
-    /// What the peer objects to.
+    /// The error that the peer reports.
     pub fn error(&self) -> FatalError {
         FatalError::from_fields(self.fes.get(), self.fei.get())
     }

@@ -15,7 +15,7 @@ pub mod program_opcode {
 /// this is the first of a vendor's own.
 pub const PROGRAM_TYPE_EBPF: u8 = 0xc0;
 
-/// What the identifier of a program is (PIT).
+/// The type of a program's identifier (PIT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProgramIdType {

@@ -1,6 +1,6 @@
 //! OpenSSL's functions, found when they are first needed.
 //!
-//! They are not linked: what has no use for TLS shall run where there is no OpenSSL, and one build of the library and of the
+//! They are not linked: what has no use for TLS must run where there is no OpenSSL, and one build of the library and of the
 //! Python package for all distributions. The names and types are those of OpenSSL 3, which promises to keep them.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
@@ -111,7 +111,7 @@ pub enum Unavailable {
     Setup(&'static str),
 }
 
-/// Whether TLS can be used here. What it needs is loaded, if it was not.
+/// Whether TLS can be used here. Loads what it needs, if that was not loaded.
 pub fn is_available() -> Result<(), Unavailable> {
     Library::get().map(|_| ())
 }

@@ -36,7 +36,7 @@ pub(crate) struct Machine {
 // with others, the context, OpenSSL itself guards.
 unsafe impl Send for Machine {}
 
-/// What callbacks are told, and what they found.
+/// The data that callbacks are given, and their findings.
 struct Notes {
     psk: TlsPsk,
     /// Of what the host sends, and of what the server does.
@@ -128,7 +128,7 @@ impl Machine {
         Progress::Failed { why, theirs }
     }
 
-    /// What came behind the handshake: it is sealed already.
+    /// The bytes behind the handshake: they are sealed already.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         read(self.library, self.input, &mut rest);
@@ -182,7 +182,7 @@ fn read(library: &Library, bio: NonNull<Bio>, out: &mut Vec<u8>) {
     }
 }
 
-/// What all handshakes of a side have in common, and under which number a connection keeps its notes.
+/// The data that all handshakes of a side share, and the number under which a connection keeps its notes.
 #[derive(Clone, Copy)]
 struct Common {
     context: *mut Context,
@@ -219,7 +219,7 @@ fn make_context(side: Side) -> Result<Common, Unavailable> {
         if !is_set {
             return Err(Unavailable::Setup("it does not know TLS 1.3 as it is needed"));
         }
-        // What it was before does not matter.
+        // The mode before this does not matter.
         (library.SSL_CTX_ctrl)(context, SET_SESS_CACHE_MODE, 0, ptr::null_mut());
         (library.SSL_CTX_set_options)(context, CIPHER_SERVER_PREFERENCE | NO_RENEGOTIATION);
         (library.SSL_CTX_clear_options)(context, ENABLE_MIDDLEBOX_COMPAT | ALLOW_NO_DHE_KEX);
